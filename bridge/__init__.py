@@ -1,0 +1,3 @@
+"""singer-bridge."""
+
+__version__ = "0.1.0"

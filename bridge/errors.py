@@ -1,0 +1,104 @@
+"""Everything that can go wrong, grouped by what the operator would do next.
+
+```
+BridgeError                 the root; `exit_code` 1
+├── SettingsError           exit 2: change the settings or the command line
+│   └── NotAvailable        a name of the reference that is not built yet
+├── TapError                exit 1: look at the tap (its last stderr lines are in the message)
+├── DataError               exit 1: the tap's output cannot be stored as it stands; nothing was lost
+├── EngineError             exit 1: Spark failed, or what it reported does not add up
+├── LakeError               exit 3: the bucket cannot be read or written
+│   ├── CorruptLake         what is in the bucket contradicts itself; nothing is guessed
+│   ├── CommitLost          another writer owns this commit number; this run is over
+│   └── CommitUnknown       the commit may or may not have landed; nothing was aborted
+├── PipelineHeld            exit 4: another run holds the pipeline
+└── Interrupted             exit 128 + signal: somebody asked us to stop
+```
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = [
+    "BridgeError",
+    "CommitLost",
+    "CommitUnknown",
+    "CorruptLake",
+    "DataError",
+    "EngineError",
+    "Interrupted",
+    "LakeError",
+    "NotAvailable",
+    "PipelineHeld",
+    "SettingsError",
+    "TapError",
+]
+
+
+class BridgeError(Exception):
+    """A failure with a message for people, a hint that says what to do, and an exit code.
+
+    `facts` are appended to the message as `key=value`, so that messages stay constant and greppable.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str = "", **facts: Any) -> None:
+        self.message = message + "".join(f" {key}={value}" for key, value in facts.items())
+        self.hint = hint
+        super().__init__(self.message)
+
+
+class SettingsError(BridgeError):
+    """A setting or an argument is wrong; nothing was started."""
+
+    exit_code = 2
+
+
+class NotAvailable(SettingsError):
+    """A setting or verb that the reference names and this version does not have yet."""
+
+
+class TapError(BridgeError):
+    """The tap could not be started, failed, hung, or was stopped by a signal."""
+
+
+class DataError(BridgeError):
+    """The tap's messages cannot be stored: protocol violated, type not supported, too many rejects."""
+
+
+class EngineError(BridgeError):
+    """Spark or the accounting of its work failed; the epoch is dropped and extracted again."""
+
+
+class LakeError(BridgeError):
+    """The bucket cannot be read or written: rights, space, a missing folder."""
+
+    exit_code = 3
+
+
+class CorruptLake(LakeError):
+    """A record in the bucket is unreadable or contradicts another; an operator has to look."""
+
+
+class CommitLost(LakeError):
+    """Another writer created the commit number this run wanted. A loser never tries the next one."""
+
+
+class CommitUnknown(LakeError):
+    """Neither success nor failure of the commit is known. Nothing is aborted; the next run finds out."""
+
+
+class PipelineHeld(BridgeError):
+    """Another run of the same pipeline is alive."""
+
+    exit_code = 4
+
+
+class Interrupted(BridgeError):
+    """The run was asked to stop; what was committed stays committed."""
+
+    def __init__(self, signal_number: int) -> None:
+        self.exit_code = 128 + signal_number
+        super().__init__("stopped by a signal", signal=signal_number)
