@@ -1,0 +1,5 @@
+"""`python -m bridge`."""
+
+from bridge.cli import main
+
+main()

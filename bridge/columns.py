@@ -1,0 +1,133 @@
+"""Python values as `orjson` reads them into one Arrow column, or a refusal: never a guess.
+
+Only values that already have their column's type pass here, which `set(map(type, values))` tells at the speed of C. All
+else raises `Odd`, and those records go value by value through `coerce`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from decimal import Decimal, InvalidOperation
+from itertools import accumulate, chain
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from bridge.instants import dates, timestamps
+from bridge.typemap import TIMESTAMP, is_json, source
+
+__all__ = ["Inexact", "Odd", "column", "lossy", "may_be_lossy", "texts"]
+
+_NULL = type(None)
+_AS_ZERO = bytes.maketrans(b"0123456789.E", b"00000000000e")
+_SUSPECTS = (b"0" * 17, b"e000", b"e+000", b"e-000")
+_SUSPECT = re.compile(rb"(?<=[:,\[\s])-?(?:[0-9][0-9.]{16,}(?:[eE][-+]?[0-9]+)?|[0-9.]+[eE][-+]?[0-9]{3,})")
+_FLOAT = re.compile(r"(?:^|[:,\[])-?[0-9]+[.e]")
+_PLAIN = {
+    pa.string(): frozenset({str, _NULL}),
+    pa.int64(): frozenset({int, _NULL}),
+    pa.float64(): frozenset({int, float, _NULL}),
+    pa.bool_(): frozenset({bool, _NULL}),
+    TIMESTAMP: frozenset({str, _NULL}),
+    pa.date32(): frozenset({str, _NULL}),
+}
+_DECIMAL = frozenset({int, float, str, _NULL})
+
+
+class Odd(Exception):
+    """Some value does not have its column's type, or is one that only `coerce` reads."""
+
+
+class Inexact(Odd):
+    """Some number passed through a double; whether digits were lost, only its line tells."""
+
+
+def may_be_lossy(lines: bytes) -> bool:
+    """False when no number in these lines can have lost a digit as a double: 15 digits and three-digit exponents are safe."""
+    zeros = lines.translate(_AS_ZERO)
+    return any(suspect in zeros for suspect in _SUSPECTS)
+
+
+def lossy(line: bytes) -> bool:
+    """True when a number in the line is another one after a trip through a double."""
+    return any(_changes(token.decode()) for token in _SUSPECT.findall(line))
+
+
+def _changes(token: str) -> bool:
+    if token.lstrip("-").isdigit():
+        return len(token) > 18 and not -(2**63) <= int(token) < 2**64
+    try:
+        return Decimal(token) != Decimal(repr(float(token)))
+    except (ValueError, InvalidOperation):
+        return True  # digits inside a text: a false alarm costs time, nothing else
+
+
+def texts(values: Iterable[Any], *, trusted: bool) -> list[str | None]:
+    """JSON text of each value; raises Inexact where a double is in it, unless the doubles are known to be exact."""
+    try:
+        found = [None if value is None else orjson.dumps(value).decode() for value in values]
+    except TypeError as error:
+        raise Odd from error  # nested deeper than orjson writes
+    if not trusted and any(text is not None and _FLOAT.search(text) for text in found):
+        raise Inexact
+    return found
+
+
+def column(values: list[Any], field: pa.Field, *, trusted: bool) -> pa.Array:
+    """The values as one array of the field's type; raises Odd when any of them has another one."""
+    type_ = field.type
+    if is_json(field):
+        return pa.array(texts(values, trusted=trusted), pa.string())
+    kinds = set(map(type, values))
+    if pa.types.is_struct(type_):
+        return _struct(values, kinds, type_, trusted)
+    if pa.types.is_list(type_):
+        return _list(values, kinds, type_, trusted)
+    if not kinds <= _PLAIN.get(type_, _DECIMAL):
+        raise Odd
+    try:
+        return _scalars(values, kinds, type_, trusted)
+    except (pa.ArrowInvalid, OverflowError, UnicodeEncodeError) as error:
+        raise Odd from error
+
+
+def _scalars(values: list[Any], kinds: set[type], type_: pa.DataType, trusted: bool) -> pa.Array:
+    if type_ == TIMESTAMP:
+        return timestamps(pa.array(values, pa.string()))
+    if type_ == pa.date32():
+        return dates(pa.array(values, pa.string()))
+    if type_ == pa.float64() and int in kinds:
+        values = [None if value is None else float(value) for value in values]
+    if pa.types.is_decimal(type_):
+        if float in kinds and not trusted:
+            raise Inexact
+        written = [None if value is None else str(value) for value in values]
+        return pa.array(written, pa.string()).cast(type_)
+    return pa.array(values, type_)
+
+
+def _struct(values: list[Any], kinds: set[type], type_: pa.StructType, trusted: bool) -> pa.Array:
+    if not kinds <= {dict, _NULL}:
+        raise Odd
+    names = [source(field) for field in type_]
+    known = set(names)
+    if not all(value is None or known.issuperset(value) for value in values):
+        raise Odd
+    filled = [{} if value is None else value for value in values]
+    children = [
+        column([value.get(name) for value in filled], field, trusted=trusted)
+        for name, field in zip(names, type_, strict=True)
+    ]
+    mask = pa.array([value is None for value in values]) if _NULL in kinds else None
+    return pa.StructArray.from_arrays(children, fields=list(type_), mask=mask)
+
+
+def _list(values: list[Any], kinds: set[type], type_: pa.ListType, trusted: bool) -> pa.Array:
+    if not kinds <= {list, _NULL}:
+        raise Odd
+    items = column(list(chain.from_iterable(value or () for value in values)), type_.value_field, trusted=trusted)
+    offsets = pa.array(accumulate((len(value or ()) for value in values), initial=0), pa.int32())
+    mask = pa.array([value is None for value in values]) if _NULL in kinds else None
+    return pa.ListArray.from_arrays(offsets, items, type=type_, mask=mask)

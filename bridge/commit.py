@@ -1,0 +1,209 @@
+"""The commit protocol. Every step can be repeated; a crash between any two is repaired by the next run's step 1.
+
+0. Hold the lease (a courtesy). Read the head. Unless the last run closed cleanly, create an empty *fence* commit; its
+   number is this run's generation and part of every file name. Whoever was slow now loses any number it tries.
+1. Roll the last data commit forward; if one of its files is neither pending nor visible, take it back by a *void*
+   commit, legal because nobody has seen its STATE yet. Then compare `state.json`, abort pending files of lower
+   generations, and only then let the tap start, from the head's STATE.
+2. At a barrier: every pending file is verified to be there, whole.
+3. `commits/<head + 1>.json` by put-if-absent: the commit point, and the fence. A loser ends; it never takes the next
+   number. An unknown outcome is settled by reading back the nonce, and nothing is aborted for it.
+4. `publish` the files and the tables' manifests. 5. `state.json`. 6. Report. 7. The spool lets go of the segments.
+8. Close: the lease notes the head, so that the next run needs no fence.
+
+`n + 1` is created only after `n` is published: recovery never looks further back than the last data commit.
+"""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import suppress
+from datetime import datetime, timezone
+from typing import Any
+
+import orjson
+
+from bridge.errors import CommitLost, CommitUnknown, CorruptLake, EngineError, LakeError
+from bridge.log import FORMAT, Log, View, changes_of, inverse, meta
+from bridge.storage import Missing, Storage
+
+__all__ = ["Committer", "read_state_file"]
+
+_FILES_CHANGED = ("data", "void")
+
+
+class Committer:
+    """The one writer of a pipeline's log during a run. `view` is the lake after the last commit that is ours.
+
+    `notes` collects what recovery did, in sentences for the operator.
+    """
+
+    def __init__(self, storage: Storage, pipeline: str, run: str, *, last: dict[str, Any]) -> None:
+        self.log = Log(storage, pipeline)
+        self.storage = storage
+        self.run = run
+        self.notes: list[str] = []
+        head = self.log.head(last.get("head"))
+        clean = head == (last.get("closed") or 0)
+        self.view = self.log.view(head)
+        self.generation = head + 1
+        if clean:
+            self._check_state_file(lag=None)
+        else:
+            self._create("fence", self.view.state)
+            self._recover()
+        self._abort_older()
+
+    # step 0 and 3
+
+    def _create(self, kind: str, state: Any, **facts: Any) -> dict[str, Any]:
+        """Create the next record. Raises `CommitLost` or `CommitUnknown`; either ends the run."""
+        record = {
+            "format": FORMAT,
+            "n": self.view.n + 1,
+            "kind": kind,
+            "run": self.run,
+            "generation": self.generation,
+            "nonce": uuid.uuid4().hex,
+            "at": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
+            "state": state,
+            "staged": self.view.staged,
+        } | facts
+        try:
+            created, after = self.log.create(self.view, record)
+        except LakeError as error:
+            created, after = self._read_back(record, error), self.view.after(record)
+        if not created and (self.log.record(record["n"]) or {}).get("nonce") != record["nonce"]:
+            raise CommitLost("another run committed first", hint=_LOST, commit=record["n"])
+        self.view = after
+        return record
+
+    def _read_back(self, record: dict[str, Any], error: LakeError) -> bool:
+        """Settle a put whose outcome is unknown: True only if the record is there and ours."""
+        try:
+            there = self.log.record(record["n"])
+        except LakeError:
+            there = None
+            error = CommitUnknown("it is not known whether the commit landed", hint=_UNKNOWN, commit=record["n"])
+        if there is None:
+            raise error
+        return there.get("nonce") == record["nonce"]
+
+    # step 1
+
+    def _recover(self) -> None:
+        last = next((r for r in self.log.history(self.view.n) if r["kind"] in _FILES_CHANGED), None)
+        if last:
+            self._roll_forward(last)
+        head = self.view.state
+        self._check_state_file(lag=next((r["state"] for r in self.log.history(self.view.n) if r["state"] != head), None))
+
+    def _roll_forward(self, record: dict[str, Any]) -> None:
+        try:
+            self._publish(record)
+        except Missing as missing:
+            if record["kind"] == "void":
+                hint = "files of the lake were deleted by somebody else; restore them from a backup of the bucket"
+                raise CorruptLake("a file of the lake is gone", hint=hint, file=missing.keys[0]) from missing
+            self._void(record, self.log.view(record["n"] - 1), missing)
+
+    def _void(self, record: dict[str, Any], before: View, missing: Missing) -> None:
+        seen = read_state_file(self.storage, self.log.pipeline)
+        if seen is not None and seen == record["state"] != before.state:
+            hint = "files of the lake were deleted by somebody else; restore them, or run with --full"
+            raise CorruptLake("a committed file is gone", hint=hint, file=missing.keys[0], commit=record["n"])
+        state = before.state
+        if before.staged:  # their files went into the lost commit: those streams start again
+            state = state | {"bookmarks": {s: b for s, b in state["bookmarks"].items() if s not in before.staged}}
+        entries = inverse(self.log.pipeline, record, before)
+        self.notes.append(f"commit {record['n']} had lost {len(missing.keys)} file(s) before it was visible: taken back")
+        self._publish(self._create("void", state, tables=entries, voids=record["n"], staged={}))
+
+    def _check_state_file(self, *, lag: Any) -> None:
+        """Compare `state.json` with the head. `lag` is the STATE that an unfinished step 5 may have left there."""
+        there, state = read_state_file(self.storage, self.log.pipeline), self.view.state
+        if there is None:
+            if state is not None:
+                self._write_state()
+        elif there == state:
+            pass
+        elif lag is not None and there == lag:
+            self._write_state()
+        elif any(record["state"] == there for record in self.log.history(self.view.n)):
+            hint = "an older STATE would load rows twice: delete state.json to go on from the last commit"
+            raise LakeError("state.json is older than the lake", hint=hint, file=_state_key(self.log.pipeline))
+        else:
+            self._create("state", there)
+            self.notes.append("state.json was edited by hand: this run starts from it")
+
+    def _abort_older(self) -> None:
+        """Delete pending files of lower generations: nobody can commit them any more. Best effort."""
+        kept = {file["source"] for stage in self.view.staged.values() for file in stage["files"]}
+        folder = meta(self.log.pipeline, "pending")
+        with suppress(LakeError):
+            for name in self.storage.list(folder):
+                generation = name.split("-")[1] if name.startswith("part-") else ""
+                if generation.isdigit() and int(generation) < self.generation and f"{folder}/{name}" not in kept:
+                    self.storage.delete(f"{folder}/{name}")
+
+    # steps 2 to 6
+
+    def commit(self, state: Any, tables: list[dict[str, Any]], **facts: Any) -> dict[str, Any]:
+        """Make one epoch visible together with its STATE and return the record.
+
+        `tables` are entries `{stream, folder, schema, mode, adds, removes}`; `adds` name their pending `source`.
+        """
+        for entry in tables:
+            for add in entry["adds"]:
+                self._verify(add)
+        for stage in facts.get("staged", {}).values():
+            for file in stage["files"]:
+                self._verify(file)
+        record = self._create("data", state, tables=tables, **facts)
+        self._publish(record)
+        self._write_state()
+        return record
+
+    def set_state(self, state: Any, reason: str) -> None:
+        """Record a STATE that an operator gave."""
+        self._create("state", state, reason=reason)
+        self._write_state()
+
+    def _verify(self, file: dict[str, Any]) -> None:
+        have = self.storage.size(file["source"])
+        if have != file["size"]:
+            hint = "something deletes pending files; nothing was committed, run again"
+            raise EngineError("a pending file is not what was written", hint=hint, file=file["source"], bytes=have)
+
+    def _publish(self, record: dict[str, Any]) -> None:
+        self.storage.publish(changes_of(self.log.pipeline, record))
+        for entry in record.get("tables", []):
+            table = self.view.tables[entry["stream"]]
+            uris = [f"{self.storage.uri}/{table.folder}/{name}\n" for name in sorted(table.files)]
+            self.storage.write(f".bridge/tables/{table.folder}.manifest", "".join(uris).encode())
+
+    def _write_state(self) -> None:
+        if self.storage.size(self.log.key(self.view.n + 1)) is None:
+            self.storage.write(
+                _state_key(self.log.pipeline), orjson.dumps(self.view.state, option=orjson.OPT_INDENT_2) + b"\n"
+            )
+
+
+_LOST = "two runs of this pipeline were alive; this one ended before it changed anything, the other goes on"
+_UNKNOWN = "check the bucket and run again: the next run finds out what happened; nothing was aborted"
+
+
+def _state_key(pipeline: str) -> str:
+    return meta(pipeline, "state.json")
+
+
+def read_state_file(storage: Storage, pipeline: str) -> Any:
+    """Return what `state.json` says, None if there is none. Raises `CorruptLake` if it is not JSON."""
+    data = storage.read(_state_key(pipeline))
+    if data is None:
+        return None
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        hint = "repair it, or delete it: the commit log knows the last STATE"
+        raise CorruptLake("state.json is not JSON", hint=hint, file=_state_key(pipeline)) from error

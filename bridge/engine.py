@@ -1,0 +1,282 @@
+"""Spark: one streaming query carries the spool's manifests to the executors. The only module that imports pyspark.
+
+Rows are bundles of segments, the data plane is Arrow inside the Python workers; no record crosses the JVM. Spark's file
+source is a doorbell: what it delivered is checked against what was sealed, and a batch that it runs again is skipped.
+The JVM's own output goes to a log file, never to our stdout or stderr.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pyarrow as pa
+
+from bridge.errors import BridgeError, EngineError
+from bridge.spool import Manifest, Segment, Spool
+from bridge.tables.parquet import Job, failure, write_bundle
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Engine", "open_session", "session_conf"]
+
+_SEGMENT = "stream:string,schema:string,file:string,start:bigint,end:bigint,lines:bigint,crc:bigint,prefix:string"
+_BUNDLES = f"seq bigint, bundle int, segments array<struct<{_SEGMENT}>>"
+_REPORTS = pa.schema([("seq", pa.int64()), ("bundle", pa.int32()), ("report", pa.string())])
+_TRIGGER = "100 milliseconds"
+
+_LOG4J = """\
+status = error
+rootLogger.level = warn
+rootLogger.appenderRef.err.ref = err
+appender.err.type = Console
+appender.err.name = err
+appender.err.target = SYSTEM_ERR
+appender.err.layout.type = PatternLayout
+appender.err.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
+"""
+
+
+def session_conf(conf: dict[str, str], folder: Path) -> dict[str, str]:
+    """Return the settings of our own session: small, quiet, and all of its scratch under `folder`; `conf` wins."""
+    java = [
+        # Most runs are short: the JVM's start is most of their time.
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-Xshare:auto",
+        f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}",
+        f"-Djava.io.tmpdir={folder}",
+    ]
+    return {
+        "spark.app.name": "singer-bridge",
+        "spark.driver.extraJavaOptions": " ".join(java),
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": str(folder),
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.streaming.minBatchesToRetain": "2",
+        "spark.sql.streaming.numRecentProgressUpdates": "2",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    } | conf
+
+
+def open_session(master: str, conf: dict[str, str], folder: Path, log: Path) -> SparkSession:
+    """Start a JVM whose output goes to `log`. Raises `EngineError` when it does not come up."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkException
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    if os.environ.get("SPARK_REMOTE") or master.startswith("sc://"):
+        hint = "Spark Connect runs foreachBatch on its server; set `spark.master` to local[*] or spark://"
+        raise EngineError("Spark Connect sessions cannot be used", hint=hint)
+    if master.startswith("local"):
+        os.environ["PYSPARK_PYTHON"] = sys.executable  # pyspark would take whatever `python3` is on PATH
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "log4j2.properties").write_text(_LOG4J)
+    settings = SparkConf(loadDefaults=False).setMaster(_retrying(master)).setAll(list(session_conf(conf, folder).items()))
+    try:
+        with log.open("ab") as output:
+            gateway = launch_gateway(settings, {"stdout": output, "stderr": output})
+        return SparkSession(SparkContext(conf=settings, gateway=gateway))
+    except (PySparkException, OSError, RuntimeError) as error:
+        raise EngineError("Spark did not start", hint=_tail(log), cause=type(error).__name__) from error
+
+
+def _retrying(master: str) -> str:
+    """Return the master with task retries: plain `local[*]` fails a job at its first lost task."""
+    return f"{master[:-1]},4]" if master.startswith("local[") and "," not in master else master
+
+
+def _tail(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines()[-15:] if log.exists() else []
+    return "the end of Spark's log:\n" + "\n".join(lines) if lines else "check that Java 17 or newer is installed"
+
+
+def _load(job: Job, batches: Iterator[Any]) -> Iterator[Any]:
+    """Turn bundles into reports, on an executor."""
+    for batch in batches:
+        for row in batch.to_pylist():
+            try:
+                report = write_bundle(job, row["seq"], [Segment(**segment) for segment in row["segments"]])
+            except BridgeError as error:
+                report = failure(error)
+            line = orjson.dumps(report).decode()
+            columns = {"seq": [row["seq"]], "bundle": [row["bundle"]], "report": [line]}
+            yield pa.RecordBatch.from_pydict(columns, _REPORTS)
+
+
+class Engine:
+    """One streaming query. `handle(manifest, reports)` is called in order, once a manifest, in Spark's callback thread.
+
+    The JVM starts at `start`, in the background; until then sealing manifests costs files only.
+    """
+
+    def __init__(
+        self,
+        *,
+        master: str,
+        conf: dict[str, str],
+        spool: Spool,
+        scratch: Path,
+        log: Path,
+        job: Job,
+        handle: Callable[[Manifest, list[dict[str, Any]]], None],
+    ) -> None:
+        self._master, self._conf = master, conf
+        self._spool, self._scratch, self._log, self._job = spool, scratch, log, job
+        self._handle = handle
+        self._sealed: dict[int, Manifest] = {}
+        self._handled = 0
+        self._failure: BaseException | None = None
+        self._thread: threading.Thread | None = None
+        self._session: SparkSession | None = None
+        self._query: Any = None
+        self._changed = threading.Condition()
+        self._stopping = False
+        self.tasks = _cores(master)
+
+    @property
+    def started(self) -> bool:
+        return self._thread is not None
+
+    def start(self) -> None:
+        """Start the JVM and the query in the background, once."""
+        if not self._thread:
+            self._thread = threading.Thread(target=self._run, name="spark-start", daemon=True)
+            self._thread.start()
+
+    def seal(self, manifest: Manifest) -> None:
+        """Note a manifest that Spark is to deliver. Called before anything else is sealed."""
+        with self._changed:
+            self._sealed[manifest.seq] = manifest
+
+    def check(self) -> None:
+        """Raise what went wrong in the background, if anything did."""
+        if self._failure:
+            raise self._failure
+        if self._query is not None and not self._stopping and self._query.exception():
+            raise self._explained(self._query.exception())
+
+    def drain(self, tick: Callable[[], None]) -> None:
+        """Wait until every sealed manifest was handled; `tick` runs twice a second and may raise."""
+        while True:
+            tick()
+            self.check()
+            with self._changed:
+                if not self._sealed:
+                    return
+                self._changed.wait(0.5)
+
+    def wait(self) -> None:
+        """Wait for the next manifest to be handled, half a second at most."""
+        with self._changed:
+            self._changed.wait(0.5)
+
+    def stop(self) -> None:
+        """End query and JVM. A batch that is being handled is waited for, at most for a while."""
+        self._stopping = True
+        if self._thread:
+            self._thread.join(timeout=60)
+        if self._session is None:
+            return
+        gateway = self._session.sparkContext._gateway
+        with suppress(Exception):  # the JVM may be dead already; it dies with us in any case
+            self._query.stop()
+        with suppress(Exception):
+            self._session.stop()
+        process = getattr(gateway, "proc", None)
+        with suppress(Exception):
+            gateway.shutdown()
+        if process:
+            process.stdin.close()
+            process.wait(timeout=10)
+
+    def _run(self) -> None:
+        try:
+            self._session = open_session(self._master, self._conf, self._scratch, self._log)
+            if self._stopping:
+                return
+            self._session.sparkContext.setLogLevel("WARN")
+            self._query = self._start_query(self._session)
+        except BaseException as error:
+            self._fail(error)
+
+    def _start_query(self, session: SparkSession) -> Any:
+        source = (
+            session.readStream.schema(_BUNDLES)
+            .option("mode", "FAILFAST")
+            .option("maxFileAge", "36500d")
+            .option("maxFilesPerTrigger", 4)
+            .json(str(self._spool.folder / "manifests"))
+        )
+        checkpoint = str(self._scratch / "checkpoint")
+        writer = source.writeStream.foreachBatch(self._batch).option("checkpointLocation", checkpoint)
+        return writer.trigger(processingTime=_TRIGGER).start()
+
+    def _batch(self, frame: DataFrame, _: int) -> None:
+        """Load one micro-batch: one Spark job for all of its streams, then its manifests in order."""
+        try:
+            with self._changed:
+                bundles = sum(len(manifest.bundles) for manifest in self._sealed.values())
+            if not bundles:
+                return  # Spark runs a finished batch again after a stop
+            parts = min(bundles, frame.sparkSession.sparkContext.defaultParallelism)
+            spread = frame.repartition(parts) if parts > 1 else frame
+            rows = spread.mapInArrow(partial(_load, self._job), "seq bigint, bundle int, report string").collect()
+            self._deliver(rows)
+        except BaseException as error:
+            self._fail(error if isinstance(error, BridgeError) else self._explained(error))
+            raise
+
+    def _deliver(self, rows: list[Any]) -> None:
+        reports: dict[int, dict[int, dict[str, Any]]] = defaultdict(dict)
+        for row in rows:
+            if row.seq <= self._handled:
+                continue
+            if row.bundle in reports[row.seq]:
+                raise EngineError("Spark delivered a bundle twice", hint=_REPORT_IT, manifest=row.seq)
+            reports[row.seq][row.bundle] = orjson.loads(row.report)
+        for seq in sorted(reports):
+            if self._stopping:
+                raise EngineError("the run ended before this batch", hint="nothing was committed for it")
+            manifest = self._sealed.get(seq)
+            if seq != self._handled + 1 or manifest is None:
+                raise EngineError("Spark skipped a manifest", hint=_REPORT_IT, want=self._handled + 1, have=seq)
+            self._handle(manifest, list(reports[seq].values()))
+            self._spool.retire(manifest)
+            with self._changed:
+                self._handled = seq
+                del self._sealed[seq]
+                self._changed.notify_all()
+
+    def _fail(self, error: BaseException) -> None:
+        with self._changed:
+            self._failure = self._failure or error
+            self._changed.notify_all()
+
+    def _explained(self, error: BaseException | None) -> BridgeError:
+        text = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        return EngineError("Spark failed", hint=_tail(self._log), cause=text[:300])
+
+
+_REPORT_IT = "nothing was committed; run again, and report it with the run's log if it comes back"
+
+
+def _cores(master: str) -> int:
+    """Return how many tasks a master runs at once, as far as its name tells."""
+    inside = master[6:-1].split(",")[0] if master.startswith("local[") else ""
+    return int(inside) if inside.isdigit() else (os.cpu_count() or 2) if inside == "*" else 1 if master == "local" else 8

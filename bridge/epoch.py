@@ -1,0 +1,186 @@
+"""Which rows a STATE covers: what a barrier publishes, holds, stages, or why it is no barrier at all.
+
+Decided in the thread that reads the tap, from the order of its messages alone, before Spark has seen the rows.
+
+- A stream's rows are **published** at a barrier when a tap restarted from that STATE would not send them again.
+- They are **held** when it would (`progress_markers`, an empty bookmark): they wait for a plain bookmark or the end.
+  Holding is only right while nothing that moved in the STATE can stand for those rows: a child stream has no bookmark
+  of its own, its parent's covers it. If something that was open while the rows flowed has moved, the STATE is
+  **not a barrier**, and everything waits for a later one.
+- An overwrite is **staged** until ACTIVATE_VERSION or the clean end. If its own bookmark moves meanwhile, its staged
+  files are named in the commit, so that a tap which resumes the same `version` finds them; without a version it is
+  not a barrier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from bridge.errors import SettingsError
+from bridge.schema import TableSchema
+from bridge.state import bookmark, is_empty, is_flat, not_resumable, overlay, parse_state, resume_point, resume_points
+
+__all__ = ["Barrier", "Epochs", "Mode", "Stream"]
+
+Mode = Literal["append", "replace"]
+
+
+@dataclass(slots=True)
+class Stream:
+    """A stream of this run. Positions count messages, so that order can be compared."""
+
+    name: str
+    mode: Mode
+    reason: str
+    schema: TableSchema
+    opened: int
+    key_properties: list[str]
+    records: int = 0
+    last_row: int = -1
+    waiting: bool = False  # rows since its last publication
+    first_state: bytes | None = None  # the latest STATE before the first of them
+    versions: set[int | None] = field(default_factory=set)
+    activated: int | None = None
+    swapped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """A STATE at which to commit. `staged` maps a stream to the version that its staged rows carry."""
+
+    state: Any
+    merged: bool
+    publish: dict[str, Mode]
+    staged: dict[str, int]
+    schemas: dict[str, TableSchema]
+    end: bool
+
+
+class Epochs:
+    """Follows the run's messages. `start` is the STATE of the lake's head, `kept` are the streams that do not speak.
+
+    `staged` maps a stream to the version of its staged files that the last commit names. With `whole` nothing is
+    published before the clean end: `--full` swaps everything at one commit.
+    """
+
+    def __init__(self, start: Any, *, staged: dict[str, int], kept: Collection[str] = (), whole: bool = False) -> None:
+        self.streams: dict[str, Stream] = {}
+        self.staged = staged
+        self.committed = self._start = start
+        self._kept = set(kept)
+        self._whole = whole
+        self._clock = 0
+        self._latest: bytes | None = None
+        self._marked = -1
+
+    def open(self, stream: Stream) -> None:
+        """Note a stream's first SCHEMA. Raises `SettingsError` if a half loaded table changed its load method."""
+        stream.opened = self._tick()
+        if stream.name in self.staged:
+            if stream.mode == "append":
+                hint = f"set it back, or start the table again: --full --stream {stream.name}"
+                raise SettingsError("a half loaded table changed its load method", hint=hint, stream=stream.name)
+            stream.waiting, stream.versions = True, {self.staged[stream.name]}
+        self.streams[stream.name] = stream
+
+    def _tick(self) -> int:
+        self._clock += 1
+        return self._clock
+
+    def rows(self, stream: Stream, lines: int) -> None:
+        """Note RECORDs of a stream."""
+        stream.records += lines
+        stream.last_row = self._tick()
+        if not stream.waiting:
+            stream.waiting, stream.first_state = True, self._latest
+
+    def state(self, raw: bytes) -> None:
+        """Note a STATE: a possible barrier."""
+        self._latest, self._marked = raw, self._tick()
+
+    def activate(self, stream: Stream, version: int) -> None:
+        """Note an ACTIVATE_VERSION: the end of a full table, if it comes after rows and they are of that version."""
+        if stream.waiting and stream.versions <= {version, None}:
+            stream.activated = self._tick()
+
+    def barrier(self, *, end: bool) -> Barrier | None:
+        """Decide on the latest STATE, or with `end` on the tap's clean end; None if nothing may be committed there."""
+        if not end and (self._latest is None or self._whole):
+            return None
+        said = parse_state(self._latest) if self._latest is not None else None
+        if is_empty(said) and not (self._whole and self._latest is not None):
+            if not end and not is_empty(self.committed):
+                return None  # an empty STATE is never stored over a full one
+            said = None
+        state = self._stored(said)
+        publish, staged = self._choose(state, end)
+        if publish is None:
+            return None
+        if not end and not publish and resume_points(state) == resume_points(self.committed):
+            return None
+        barrier = Barrier(
+            state, said is not None and state != said, publish, staged, {s: self.streams[s].schema for s in self.streams}, end
+        )
+        self._passed(barrier)
+        return barrier
+
+    def _stored(self, said: Any) -> Any:
+        """Return the STATE to keep: the tap's words verbatim, except for streams that were not asked."""
+        if said is None:
+            return self.committed
+        kept = self._kept
+        if self._whole and not is_flat(said) and not is_flat(self.committed):
+            spoke = set(said["bookmarks"]) | set(self.streams)
+            kept = kept | (set(self.committed["bookmarks"]) - spoke)
+        return overlay(self.committed, said, kept)
+
+    def _choose(self, state: Any, end: bool) -> tuple[dict[str, Mode] | None, dict[str, int]]:
+        publish: dict[str, Mode] = {}
+        staged = {name: version for name, version in self.staged.items() if name not in self.streams}
+        for stream in self.streams.values():
+            if end or self._complete(stream):
+                publish[stream.name] = "append" if stream.swapped else stream.mode
+            elif stream.waiting and stream.mode == "replace" and not stream.swapped:
+                if not self._stage(stream, state, staged):
+                    return None, {}
+            elif stream.waiting and not not_resumable(state, stream.name):
+                publish[stream.name] = "append"
+            elif stream.waiting and self._covered_elsewhere(stream, state):
+                return None, {}
+        return publish, staged
+
+    def _complete(self, stream: Stream) -> bool:
+        return stream.mode == "replace" and stream.activated is not None and stream.activated < self._marked
+
+    def _stage(self, stream: Stream, state: Any, staged: dict[str, int]) -> bool:
+        """Return whether the commit may leave this overwrite staged; name its files if the STATE counts on them."""
+        moved = resume_point(self._before(stream), stream.name) != resume_point(state, stream.name)
+        if not moved and stream.name not in self.staged:
+            return True
+        said = bookmark(state, stream.name)
+        version = said.get("version") if isinstance(said, dict) else None
+        if not isinstance(version, int) or stream.versions != {version}:
+            return False
+        staged[stream.name] = version
+        return True
+
+    def _before(self, stream: Stream) -> Any:
+        """Return the STATE that the tap had said, or was given, before the stream's waiting rows."""
+        return parse_state(stream.first_state) if stream.first_state else self._start
+
+    def _covered_elsewhere(self, stream: Stream, state: Any) -> bool:
+        later = {other.name for other in self.streams.values() if other.opened > stream.last_row}
+        before = resume_points(self._before(stream), ignoring=later)
+        return bool(before != resume_points(state, ignoring=later))
+
+    def _passed(self, barrier: Barrier) -> None:
+        self.committed, self.staged = barrier.state, barrier.staged
+        for name, mode in barrier.publish.items():
+            stream = self.streams[name]
+            stream.swapped = stream.swapped or mode == "replace"
+            stream.activated = None
+            stream.waiting = stream.last_row > self._marked
+            stream.first_state = self._latest
+            stream.versions.clear()

@@ -1,0 +1,235 @@
+"""Record by record, for what the fast path refuses: values that do not fit, JSON text, fields outside the SCHEMA.
+
+Two gaits. Records whose values have their columns' types become columns at once (`columns`); the others are read again with
+every digit and go value by value (`coerce`), into the table or among the rejects. A key twice in one object: the last
+one counts, as in every JSON reader that taps are written against.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from bridge.coerce import Coercer, Path, Unfit, coercer, json_text, parsed
+from bridge.columns import Inexact, Odd, column, lossy, may_be_lossy, texts
+from bridge.typemap import source
+
+__all__ = ["Batch", "Layout", "Reject", "read"]
+
+_GROUP = 8
+"""Records sent value by value around one that is odd: halving further costs more than it saves."""
+
+
+class Layout:
+    """A table's columns, without the one for extra fields, and what is worth knowing about them before the first record."""
+
+    def __init__(self, fields: Sequence[pa.Field]) -> None:
+        self.fields = fields
+        self.names = [source(field) for field in fields]
+        self.known = frozenset(self.names)
+        self.required = [not field.nullable for field in fields]
+        self.coercers: list[Coercer] = [coercer(field) for field in fields]
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """A line that cannot be stored as its schema says."""
+
+    line: int
+    """Counted from 0 at the start of the data."""
+    reason: str
+    """Constant words, so that rejects can be counted by it."""
+    pointer: str
+    """JSON pointer of the value inside the record; empty for the line as a whole."""
+    raw: bytes
+    """The line as the tap wrote it, without its line feed."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """What some lines became; rows + rejects = lines, rows in the order of their lines."""
+
+    arrays: list[pa.Array]
+    rows: int
+    lines: int
+    extra: pa.Array | None = None
+    rejects: list[Reject] = field(default_factory=list)
+    versions: tuple[int, int] | None = None
+    unversioned: int = 0
+    outside: Counter[str] = field(default_factory=Counter)
+    """Records by the name of a field outside the SCHEMA, a path with dots where it is nested."""
+
+
+@dataclass(slots=True)
+class _Row:
+    """One accepted record that went value by value."""
+
+    values: list[Any]
+    extra: str | None
+    version: Any
+
+
+def read(lines: bytes, layout: Layout) -> Batch:
+    """Rows and rejects of complete lines."""
+    raw = lines.split(b"\n")
+    if not raw[-1]:
+        raw.pop()
+    messages, odd = _messages(raw)
+    plain = _Plain(raw, messages, odd, layout, may_be_lossy(lines))
+    batch = plain.build()
+    if plain.odd:
+        _add_odd(batch, plain, layout)
+    return batch
+
+
+def _messages(raw: list[bytes]) -> tuple[list[Any], set[int]]:
+    """Each line parsed; the numbers of those that are not plain RECORD messages."""
+    try:
+        messages = [orjson.loads(line) for line in raw]
+    except orjson.JSONDecodeError:
+        messages = [_loads(line) for line in raw]
+    odd = {
+        number
+        for number, message in enumerate(messages)
+        if type(message) is not dict or message.get("type") != "RECORD" or type(message.get("record")) is not dict
+    }
+    return messages, odd
+
+
+def _loads(line: bytes) -> Any:
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+
+
+class _Plain:
+    """The records of some lines that become columns at once; grows `odd` by those that turn out not to."""
+
+    def __init__(self, raw: list[bytes], messages: list[Any], odd: set[int], layout: Layout, suspect: bool) -> None:
+        self.raw = raw
+        self.messages = messages
+        self.odd = odd
+        self.layout = layout
+        self.trusted = not suspect
+        self.numbers: list[int] = []
+
+    def build(self) -> Batch:
+        """Columns of all records that are not odd; each failure makes some more odd, so it ends."""
+        while True:
+            self.numbers = [number for number in range(len(self.raw)) if number not in self.odd]
+            records = [self.messages[number]["record"] for number in self.numbers]
+            before = len(self.odd)
+            try:
+                arrays = [
+                    self.column(records, *each) for each in zip(self.layout.names, self.layout.fields, strict=True)
+                ]
+                extra, outside = self.extras(records)
+            except Inexact:
+                self.odd.update(number for number in self.numbers if lossy(self.raw[number]))
+                self.trusted = True
+            except Odd:
+                if len(self.odd) == before:  # no single value was to blame: all of them, so that this ends
+                    self.odd.update(self.numbers)
+            else:
+                batch = Batch(arrays, len(records), len(self.raw), extra=extra, outside=outside)
+                _count_versions(batch, [self.messages[number].get("version") for number in self.numbers])
+                return batch
+
+    def column(self, records: list[dict[str, Any]], name: str, field: pa.Field) -> pa.Array:
+        values = [record.get(name) for record in records]
+        try:
+            found = column(values, field, trusted=self.trusted)
+            if field.nullable or not found.null_count:
+                return found
+            self.odd.update(n for n, value in zip(self.numbers, values, strict=True) if value is None)
+        except Inexact:
+            raise
+        except Odd:
+            self.odd.update(self.numbers[index] for index in self.odd_ones(values, field, 0))
+        raise Odd
+
+    def odd_ones(self, values: list[Any], field: pa.Field, start: int) -> list[int]:
+        """Positions of the values to look at one by one, found by halving."""
+        try:
+            column(values, field, trusted=True)
+        except Odd:
+            if len(values) <= _GROUP:
+                return list(range(start, start + len(values)))
+            half = len(values) // 2
+            left = self.odd_ones(values[:half], field, start)
+            return left + self.odd_ones(values[half:], field, start + half)
+        return []
+
+    def extras(self, records: list[dict[str, Any]]) -> tuple[pa.Array | None, Counter[str]]:
+        """The column of fields outside the SCHEMA, if any record has one."""
+        outside: Counter[str] = Counter()
+        if all(map(self.layout.known.issuperset, records)):
+            return None, outside
+        found: list[dict[str, Any] | None] = []
+        for record in records:
+            rest = {name: value for name, value in record.items() if name not in self.layout.known}
+            outside.update(rest.keys())
+            found.append(rest or None)
+        return pa.array(texts(found, trusted=self.trusted), pa.string()), outside
+
+
+def _add_odd(batch: Batch, plain: _Plain, layout: Layout) -> None:
+    """Put the odd lines into the batch: rows where they belong, the others among the rejects."""
+    rows: list[_Row] = []
+    numbers = list(plain.numbers)
+    for number in sorted(plain.odd):
+        line = plain.raw[number]
+        try:
+            rows.append(_row(line, layout, batch.outside))
+            numbers.append(number)
+        except Unfit as unfit:
+            batch.rejects.append(Reject(number, unfit.reason, unfit.pointer, line))
+    if not rows:
+        return
+    order = pa.array(sorted(range(len(numbers)), key=numbers.__getitem__), pa.int64())
+    added = [pa.array([row.values[i] for row in rows], each.type) for i, each in enumerate(layout.fields)]
+    batch.arrays = [pa.concat_arrays(pair).take(order) for pair in zip(batch.arrays, added, strict=True)]
+    if batch.extra is not None or any(row.extra is not None for row in rows):
+        first = pa.nulls(batch.rows, pa.string()) if batch.extra is None else batch.extra
+        second = pa.array([row.extra for row in rows], pa.string())
+        batch.extra = pa.concat_arrays([first, second]).take(order)
+    batch.rows = len(numbers)
+    _count_versions(batch, [row.version for row in rows])
+
+
+def _row(line: bytes, layout: Layout, outside: Counter[str]) -> _Row:
+    """One record, value by value; raises Unfit with the reason when it cannot be stored."""
+    message = parsed(line)
+    if not isinstance(message, dict) or message.get("type") != "RECORD":
+        raise Unfit("not a RECORD message")
+    record = message.get("record")
+    if not isinstance(record, dict):
+        raise Unfit("record is not an object")
+    values: list[Any] = []
+    extra: set[Path] = {(name,) for name in record if name not in layout.known}
+    for name, convert, required in zip(layout.names, layout.coercers, layout.required, strict=True):
+        value = convert(record.get(name), (name,), extra)
+        if value is None and required:
+            raise Unfit("key is null" if name in record else "key is missing", (name,))
+        values.append(value)
+    if not extra:
+        return _Row(values, None, message.get("version"))
+    touched = {path[0] for path in extra}
+    kept = {name: value for name, value in record.items() if name in touched}
+    text = json_text(kept, ())
+    outside.update({".".join(step for step in path if isinstance(step, str)) for path in extra})
+    return _Row(values, text, message.get("version"))
+
+
+def _count_versions(batch: Batch, versions: list[Any]) -> None:
+    numbers = [version for version in versions if type(version) is int]
+    batch.unversioned += len(versions) - len(numbers)
+    if numbers:
+        known = batch.versions or (numbers[0], numbers[0])
+        batch.versions = min(known[0], *numbers), max(known[1], *numbers)

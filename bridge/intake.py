@@ -1,0 +1,208 @@
+"""From the tap's messages to sealed epochs: the one loop that sees every line.
+
+Runs in the main thread. What a message means is decided here and in `epoch`; its rows go to the spool unread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import orjson
+
+from bridge.epoch import Barrier, Epochs, Stream
+from bridge.errors import DataError
+from bridge.messages import Activate, Message, Noise, Records, Schema, State, Unsupported
+from bridge.schema import TableSchema, from_singer, merge
+from bridge.spool import Spool
+
+__all__ = ["Counts", "Intake"]
+
+_RETRY = timedelta(seconds=1)
+"""How long a STATE that was no barrier keeps us from asking the next one: taps may send one a record."""
+
+_KEPT = 1 << 20
+"""Bytes kept of one line that is not a message."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """What one stream has come to: `records` read from the tap, the rest committed."""
+
+    load_method: str
+    reason: str
+    records: int = 0
+    committed: int = 0
+    rejected: int = 0
+    files: int = 0
+    bytes: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the committed figures as the reference names them."""
+        return {
+            "records": self.committed,
+            "rejected": self.rejected,
+            "files": self.files,
+            "bytes": self.bytes,
+            "load_method": self.load_method,
+            "reason": self.reason,
+        }
+
+
+@dataclass(slots=True)
+class Intake:
+    """Feeds the spool. `opened(message)` decides on a stream's first SCHEMA and returns it with its table's columns.
+
+    `flush(barrier, all_lines)` seals the spool and hands the manifest on; with a barrier it leads to a commit.
+    `discard(stream)` drops the staged files of an earlier run.
+    """
+
+    epochs: Epochs
+    spool: Spool
+    opened: Callable[[Schema], tuple[Stream, TableSchema | None]]
+    flush: Callable[[Barrier | None, bool], None]
+    discard: Callable[[str], None]
+    commit_every: timedelta
+    commit_bytes: int
+    max_noise: int
+    deselected: set[str] = field(default_factory=set)
+    counts: dict[str, Counts] = field(default_factory=dict)
+    ignored: dict[str, int] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    noise: list[dict[str, Any]] = field(default_factory=list)
+    noise_count: int = 0
+    last_barrier: float = field(default_factory=time.monotonic)
+    uncommitted: int = 0
+    _next_try: float = 0.0
+    _seen: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    _hashes: dict[str, str] = field(default_factory=dict)
+
+    def take(self, messages: Iterable[Message]) -> None:
+        """Act on messages in order. Raises `DataError` for what cannot be loaded; what came before is safe."""
+        for message in messages:
+            if isinstance(message, Records):
+                self._records(message)
+            elif isinstance(message, State):
+                self._state(message)
+            elif isinstance(message, Schema):
+                self._schema(message)
+            elif isinstance(message, Activate):
+                self._activate(message)
+            elif isinstance(message, Noise):
+                self._noise(message)
+            else:
+                self._unsupported(message)
+
+    def _records(self, message: Records) -> None:
+        stream = self.epochs.streams.get(message.stream)
+        if stream is None:
+            if message.stream in self.deselected:
+                self.ignored[message.stream] = self.ignored.get(message.stream, 0) + message.lines
+                return
+            hint = "a SCHEMA must come before a stream's first RECORD; report it to the tap's authors"
+            raise DataError("a RECORD came before its SCHEMA", hint=hint, stream=message.stream)
+        self.epochs.rows(stream, message.lines)
+        if stream.mode == "replace":
+            self._note_version(stream, _version(message.data))
+        self.counts[stream.name].records += message.lines
+        self.spool.append(stream.name, self._hashes[stream.name], message.prefix, message.data, message.lines)
+        self.uncommitted += len(message.data)
+        if self.spool.fresh >= self.commit_bytes and not self._barrier():
+            self.flush(None, False)
+
+    def _note_version(self, stream: Stream, version: int | None) -> None:
+        adopted = self.epochs.staged.get(stream.name)
+        if adopted is not None and version != adopted and stream.versions == {adopted}:
+            self.discard(stream.name)  # the tap started this table again: what an earlier run staged is void
+            stream.versions.clear()
+        stream.versions.add(version)
+
+    def _state(self, message: State) -> None:
+        self.epochs.state(message.raw)
+        self.spool.mark()
+        now = time.monotonic()
+        due = self.uncommitted >= self.commit_bytes or now - self.last_barrier >= self.commit_every.total_seconds()
+        if due and now >= self._next_try:
+            self._next_try = 0.0 if self._barrier() else now + _RETRY.total_seconds()
+
+    def _barrier(self) -> bool:
+        barrier = self.epochs.barrier(end=False)
+        if barrier is None:
+            return False
+        self._close_epoch(barrier, all_lines=False)
+        return True
+
+    def _close_epoch(self, barrier: Barrier, *, all_lines: bool) -> None:
+        self.flush(barrier, all_lines)
+        self.last_barrier = time.monotonic()
+        self.uncommitted = self.spool.fresh
+
+    def end(self, *, clean: bool) -> None:
+        """Close the last epoch: everything after a clean end, else what the latest STATE covers."""
+        barrier = self.epochs.barrier(end=clean)
+        if barrier is not None:
+            self._close_epoch(barrier, all_lines=clean)
+
+    def _schema(self, message: Schema) -> None:
+        if message.stream in self.deselected:
+            return
+        said = (message.schema, message.key_properties)
+        if self._seen.get(message.stream) == said:
+            return
+        self._seen[message.stream] = said
+        stream, table = self._stream(message)
+        stream.schema = merge(table, from_singer(message.schema, message.key_properties or []))
+        self._hashes[stream.name] = stream.schema.hash
+        self.spool.put_schema(stream.schema.hash, stream.schema.to_json())
+
+    def _stream(self, message: Schema) -> tuple[Stream, TableSchema | None]:
+        known = self.epochs.streams.get(message.stream)
+        if known:
+            return known, known.schema
+        stream, table = self.opened(message)
+        merge(table, from_singer(message.schema, message.key_properties or []))  # an error leaves the stream unopened
+        self.epochs.open(stream)
+        method = "overwrite" if stream.mode == "replace" else "append-only"
+        self.counts[stream.name] = Counts(method, stream.reason)
+        return stream, table
+
+    def _activate(self, message: Activate) -> None:
+        stream = self.epochs.streams.get(message.stream)
+        if stream is None:
+            return  # before its SCHEMA there are no rows that it could end
+        if stream.mode == "append":
+            self._warn(f"{message.stream}: ACTIVATE_VERSION ignored, an append-only table keeps rows of older versions")
+        self.epochs.activate(stream, message.version)
+
+    def _noise(self, message: Noise) -> None:
+        self.noise_count += 1
+        raw = message.raw[:_KEPT]
+        self.noise.append({"stream": None, "reason": "not a Singer message", "line": message.line, "raw": raw})
+        if self.noise_count > self.max_noise:
+            hint = "the tap prints other things than Singer messages on stdout: its logs belong on stderr"
+            first = self.noise[0]["raw"][:80].decode("utf-8", "replace")
+            raise DataError("too many lines are not Singer messages", hint=hint, lines=self.noise_count, first=first)
+
+    def _unsupported(self, message: Unsupported) -> None:
+        if message.type == "BATCH":
+            hint = "switch the tap's `batch_config` off; it then sends RECORDs"
+            raise DataError("BATCH messages are not available yet", hint=hint, stream=message.stream)
+        self._warn(f"messages of type {message.type} were ignored")
+
+    def _warn(self, text: str) -> None:
+        if text not in self.warnings:
+            self.warnings.append(text)
+
+
+def _version(lines: bytes) -> int | None:
+    """Return the `version` of the first RECORD; the executors see every one and the commit compares."""
+    try:
+        version = orjson.loads(lines[: lines.index(b"\n")]).get("version")
+    except orjson.JSONDecodeError:
+        return None
+    return version if isinstance(version, int) else None
+
+

@@ -1,0 +1,138 @@
+"""What Spark has written and no commit has named yet, and the one check that lets a commit happen.
+
+Conservation: every segment of a manifest is reported exactly once, and its lines are its rows plus its rejects.
+Whatever went wrong on the way (a file read twice or not at all, a task that ran twice, a torn segment) breaks it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from bridge.commit import Committer
+from bridge.epoch import Barrier
+from bridge.errors import DataError, EngineError
+from bridge.log import LiveTable, meta
+from bridge.schema import TableSchema, with_extra
+from bridge.spool import Manifest
+from bridge.tables.parquet import Job, raise_failure, write_empty
+
+__all__ = ["Ledger"]
+
+
+class Ledger:
+    """Pending files by stream. All of it is used from one thread at a time, the one that handles Spark's batches."""
+
+    def __init__(
+        self,
+        committer: Committer,
+        job: Job,
+        *,
+        folders: dict[str, str],
+        adopted: dict[str, int],
+        max_rejects: int,
+        seen: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self._committer = committer
+        self._job = job
+        self._folders = folders
+        self._max_rejects = max_rejects
+        self._seen = seen
+        self._files: dict[str, list[dict[str, Any]]] = {}
+        self._versions: dict[str, set[int | None]] = {}
+        self._rejects: list[dict[str, Any]] = []
+        self._extra: set[str] = set()
+        self.rejected = 0
+        self.extra: dict[str, dict[str, int]] = {}
+        for stream, version in adopted.items():
+            self._files[stream] = list(committer.view.staged[stream]["files"])
+            self._versions[stream] = {version}
+
+    def add(self, manifest: Manifest, reports: list[dict[str, Any]]) -> None:
+        """Take in the reports of one manifest. Raises `EngineError` unless they add up."""
+        for report in reports:
+            raise_failure(report)
+        reported = [(c["file"], c["start"], c["rows"] + c["rejects"]) for report in reports for c in report["counts"]]
+        wanted = [(s.file, s.start, s.lines) for bundle in manifest.bundles for s in bundle]
+        rows = sum(file["rows"] for report in reports for file in report["files"])
+        counted = sum(count["rows"] for report in reports for count in report["counts"])
+        if sorted(reported) != sorted(wanted) or rows != counted:
+            hint = "nothing was committed; run again, and report it with the run's log if it comes back"
+            raise EngineError("Spark's work does not add up", hint=hint, manifest=manifest.seq, lines=manifest.lines)
+        for report in reports:
+            self._take(report)
+
+    def _take(self, report: dict[str, Any]) -> None:
+        for file in report["files"]:
+            self._files.setdefault(file["stream"], []).append(file)
+            if file["extra"]:
+                self._extra.add(file["stream"])
+        for stream, versions in report["versions"].items():
+            self._versions.setdefault(stream, set()).update(versions)
+        for stream, fields in report["extra"].items():
+            known = self.extra.setdefault(stream, {})
+            for name, count in fields.items():
+                known[name] = known.get(name, 0) + count
+        for rejects in report["rejects"]:
+            self.reject(rejects)
+
+    def reject(self, rejects: dict[str, Any]) -> None:
+        """Count a reject file that the next commit names. Raises `DataError` above the limit."""
+        self._rejects.append(rejects)
+        self.rejected += rejects["lines"]
+        if self.rejected > self._max_rejects:
+            hint = f"read them: they are in {rejects['file']}; mend the tap or its schema, or raise `rejects.max`"
+            raise DataError("too many rejects", hint=hint, rejected=self.rejected, max=self._max_rejects)
+
+    def discard_staged(self, stream: str) -> None:
+        """Forget an earlier run's staged files: the tap started that table again."""
+        staged = self._committer.view.staged.get(stream, {"files": []})["files"]
+        names = {file["name"] for file in staged}
+        self._files[stream] = [file for file in self._files.get(stream, []) if file["name"] not in names]
+        self._versions.pop(stream, None)
+
+    def commit(self, barrier: Barrier, through: int) -> None:
+        """Publish what the barrier publishes and keep the rest pending."""
+        tables = []
+        for stream, mode in barrier.publish.items():
+            entry = self._entry(stream, mode, barrier.schemas[stream], through, end=barrier.end)
+            if entry:
+                tables.append(entry)
+        staged = {stream: self._stage(stream, version) for stream, version in barrier.staged.items()}
+        record = self._committer.commit(
+            barrier.state, tables, merged=barrier.merged, through=through, staged=staged, rejects=self._rejects
+        )
+        for stream in barrier.publish:
+            self._files.pop(stream, None)
+            self._versions.pop(stream, None)
+        self._rejects = []
+        self._seen(record)
+
+    def _entry(self, stream: str, mode: str, schema: TableSchema, through: int, *, end: bool) -> dict[str, Any] | None:
+        files = self._files.get(stream, [])
+        table = self._table(stream)
+        if not files and (not end or (mode == "append" and table.files)):
+            return None
+        if stream in self._extra:
+            schema = with_extra(schema)
+        if not files:
+            files = [write_empty(self._job, through, stream, schema)]
+        self._committer.storage.put_if_absent(
+            meta(self._job.pipeline, "schemas", f"{schema.hash}.json"), b'{"format":1,"columns":' + schema.to_json() + b"}"
+        )
+        adds = [{key: file[key] for key in ("name", "source", "size", "rows")} for file in files]
+        removes = list(table.files) if mode == "replace" else []
+        return {"stream": stream, "folder": table.folder, "schema": schema.hash, "mode": mode} | {
+            "adds": adds,
+            "removes": removes,
+        }
+
+    def _table(self, stream: str) -> LiveTable:
+        return self._committer.view.tables.get(stream) or LiveTable(self._folders[stream], None)
+
+    def _stage(self, stream: str, version: int) -> dict[str, Any]:
+        if self._versions.get(stream, set()) - {version}:
+            hint = "the tap mixed table versions; run it again with --full"
+            raise EngineError("a full table's rows are not all of one version", hint=hint, stream=stream, version=version)
+        return {"version": version, "files": self._files.get(stream, [])}
+

@@ -1,0 +1,95 @@
+"""One run at a time: `flock` on the pipeline's lease file, which also says who holds it and how the last run ended.
+
+The lock is a courtesy that saves work; the fence is the commit number. It dies with its owner and never expires.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from bridge.errors import LakeError, PipelineHeld
+
+__all__ = ["Lease", "holder"]
+
+
+class Lease:
+    """An exclusive hold on one pipeline of one bucket. Raises `PipelineHeld` (exit 4) when another run has it.
+
+    `last` is what the previous holder left: `closed` is the number of its last commit, if it ended cleanly.
+    """
+
+    def __init__(self, path: Path, run: str) -> None:
+        self._run = run
+        self._path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise LakeError(
+                f"cannot open the lease: {error.strerror}", hint="check the rights on the bucket folder", path=path
+            ) from error
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._fd)
+            owner = _read(path)
+            raise PipelineHeld(
+                "another run holds this pipeline",
+                hint="wait for it to end; `singer-bridge runs list` shows it",
+                run=owner.get("run", "unknown"),
+                pid=owner.get("pid", "unknown"),
+                host=owner.get("host", "unknown"),
+                since=owner.get("since", "unknown"),
+            ) from error
+        self.last = _read(path)
+        self._write({"head": self.last.get("head"), "closed": None})
+
+    def _write(self, facts: dict[str, Any]) -> None:
+        # In place, as the lock belongs to the inode. A torn write reads as "not closed", which costs one fence.
+        since = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        owner = {"format": 1, "run": self._run, "pid": os.getpid(), "host": socket.gethostname(), "since": since}
+        data = orjson.dumps(owner | facts)
+        try:
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, data, 0)
+            os.fsync(self._fd)
+        except OSError as error:
+            hint = "the disk may be full; nothing that was committed is lost"
+            raise LakeError(f"cannot write the lease: {error.strerror}", hint=hint, path=self._path) from error
+
+    def close(self, *, head: int, clean: bool) -> None:
+        """Let go. `clean` promises that nothing of this run is pending or half published."""
+        try:
+            self._write({"head": head, "closed": head if clean else None})
+        finally:
+            os.close(self._fd)
+
+
+def holder(path: Path) -> dict[str, Any] | None:
+    """Return who holds the pipeline now, or None."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return _read(path)
+    finally:
+        os.close(fd)
+    return None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        value = orjson.loads(path.read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,174 @@
+"""The commit log of one pipeline: numbered records, the only truth about files and STATE.
+
+`commits/<20 digits>.json` has no gaps. Records are created by put-if-absent and never changed; every 100th carries a
+snapshot, so that reading the lake's present costs at most a hundred small reads however long the history is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from bridge.errors import CorruptLake
+from bridge.storage import Add, Change, Remove, Storage
+
+__all__ = ["LiveTable", "Log", "View", "changes_of", "inverse", "meta"]
+
+_SNAPSHOT_EVERY = 100
+FORMAT = 1
+
+
+def meta(pipeline: str, *parts: str) -> str:
+    """Return a key in the pipeline's own folder of the bucket."""
+    return "/".join((".bridge", pipeline, *parts))
+
+
+@dataclass(frozen=True, slots=True)
+class LiveTable:
+    """A table as the log says it is. `files` maps a file's name to its `size` in bytes and its `rows`."""
+
+    folder: str
+    schema: str | None
+    files: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        return sum(file["rows"] for file in self.files.values())
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The lake after commit `n`: STATE, tables, and the staged files of a full table that its tap can resume."""
+
+    n: int = 0
+    state: Any = None
+    tables: dict[str, LiveTable] = field(default_factory=dict)
+    staged: dict[str, Any] = field(default_factory=dict)
+
+    def after(self, record: dict[str, Any]) -> View:
+        """Return the view after one more record."""
+        tables = dict(self.tables)
+        for entry in record.get("tables", []):
+            old = tables.get(entry["stream"])
+            files = dict(old.files) if old else {}
+            for name in entry["removes"]:
+                files.pop(name, None)
+            files |= {add["name"]: {"size": add["size"], "rows": add["rows"]} for add in entry["adds"]}
+            tables[entry["stream"]] = LiveTable(entry["folder"], entry["schema"], files)
+        return View(record["n"], record["state"], tables, record.get("staged", {}))
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return what a record keeps of this view, apart from what it says itself."""
+        return {s: {"folder": t.folder, "schema": t.schema, "files": t.files} for s, t in self.tables.items()}
+
+
+class Log:
+    """Reads the log and creates its next record. Raises `CorruptLake` rather than guess at an unreadable record."""
+
+    def __init__(self, storage: Storage, pipeline: str) -> None:
+        self.storage = storage
+        self.pipeline = pipeline
+
+    def key(self, n: int) -> str:
+        return meta(self.pipeline, "commits", f"{n:020d}.json")
+
+    def record(self, n: int) -> dict[str, Any] | None:
+        """Return record `n`, or None if it does not exist."""
+        data = self.storage.read(self.key(n))
+        if data is None:
+            return None
+        try:
+            record = orjson.loads(data)
+            if record["format"] > FORMAT:
+                hint = "upgrade singer-bridge: a newer version wrote this bucket"
+                raise CorruptLake("the commit log has a newer format", hint=hint, file=self.key(n))
+            if record["n"] != n or "state" not in record:
+                raise KeyError("n")
+        except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+            hint = "restore this file from a backup of the bucket; nothing was read past it and nothing was changed"
+            raise CorruptLake("a commit record is unreadable", hint=hint, file=self.key(n)) from error
+        return dict(record)
+
+    def head(self, hint: int | None = None) -> int:
+        """Return the number of the last record, 0 for none. `hint`, if that record exists, saves the listing."""
+        n = hint or 0
+        if not n or self.storage.size(self.key(n)) is None:
+            names = self.storage.list(meta(self.pipeline, "commits"))
+            n = max((int(name[:20]) for name in names if name[:20].isdigit()), default=0)
+        while self.storage.size(self.key(n + 1)) is not None:
+            n += 1
+        return n
+
+    def view(self, n: int) -> View:
+        """Return the lake after commit `n`."""
+        start = n - n % _SNAPSHOT_EVERY
+        view = View()
+        if start:
+            record = self._existing(start)
+            tables = {s: LiveTable(t["folder"], t["schema"], t["files"]) for s, t in record["snapshot"].items()}
+            view = View(start, record["state"], tables, record.get("staged", {}))
+        for number in range(start + 1, n + 1):
+            view = view.after(self._existing(number))
+        return view
+
+    def _existing(self, n: int) -> dict[str, Any]:
+        record = self.record(n)
+        if record is None:
+            hint = "restore it from a backup of the bucket; without it the state cannot be known"
+            raise CorruptLake("a commit record is missing", hint=hint, file=self.key(n))
+        return record
+
+    def history(self, head: int) -> Iterator[dict[str, Any]]:
+        """Yield the records from `head` back to the first."""
+        for n in range(head, 0, -1):
+            yield self._existing(n)
+
+    def create(self, view: View, record: dict[str, Any]) -> tuple[bool, View]:
+        """Put record `view.n + 1` if it is absent; return whether it is ours and the view after it."""
+        after = view.after(record)
+        if after.n % _SNAPSHOT_EVERY == 0:
+            record = record | {"snapshot": after.snapshot()}
+        return self.storage.put_if_absent(self.key(after.n), orjson.dumps(record, option=orjson.OPT_INDENT_2)), after
+
+
+def changes_of(pipeline: str, record: dict[str, Any]) -> list[Change]:
+    """Return what publishing this record does to the table folders."""
+    changes = []
+    for entry in record.get("tables", []):
+        folder = entry["folder"]
+        trash = meta(pipeline, "trash", f"{record['n']:020d}", folder)
+        changes.append(
+            Change(
+                folder,
+                tuple(Add(add["source"], f"{folder}/{add['name']}", add["size"]) for add in entry["adds"]),
+                tuple(Remove(f"{folder}/{name}", f"{trash}/{name}.removed") for name in entry["removes"]),
+                replace=entry["mode"] == "replace",
+                trash=trash,
+            )
+        )
+    return changes
+
+
+def inverse(pipeline: str, record: dict[str, Any], before: View) -> list[dict[str, Any]]:
+    """Return the table entries that take `record` back."""
+    entries = []
+    for entry, change in zip(record["tables"], changes_of(pipeline, record), strict=True):
+        old = before.tables.get(entry["stream"]) or LiveTable(entry["folder"], None)
+        back = [
+            {"name": name, "source": remove.trash, **old.files[name]}
+            for name, remove in zip(entry["removes"], change.removes, strict=True)
+        ]
+        entries.append(
+            {
+                "stream": entry["stream"],
+                "folder": entry["folder"],
+                "schema": old.schema,
+                "mode": "append",
+                "adds": back,
+                "removes": [add["name"] for add in entry["adds"]],
+            }
+        )
+    return entries

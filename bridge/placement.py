@@ -1,0 +1,102 @@
+"""Where a stream's table is and how it is loaded: method with its reason, folder, owner, columns so far."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from bridge.catalog import replication_method
+from bridge.config import Pipeline
+from bridge.epoch import Mode, Stream
+from bridge.errors import CorruptLake, LakeError, SettingsError
+from bridge.log import View, meta
+from bridge.messages import Schema
+from bridge.names import folder_name
+from bridge.schema import TableSchema
+from bridge.storage import Storage
+
+__all__ = ["Placement", "load_method", "read_schema"]
+
+
+def load_method(setting: str, method: str | None, bookmarks: list[str] | None) -> tuple[Mode, str]:
+    """Return how to load a stream and why; `method` is the catalog's replication method. Never deletes on a guess."""
+    if setting != "auto":
+        return ("replace" if setting == "overwrite" else "append"), "as set"
+    if method:
+        return ("replace" if method == "FULL_TABLE" else "append"), f"the catalog says {method}"
+    if bookmarks:
+        return "append", f"incremental: bookmark {', '.join(bookmarks)}"
+    return "append", "no catalog, no bookmark: nothing is deleted on a guess"
+
+
+def read_schema(storage: Storage, pipeline: str, name: str) -> TableSchema:
+    """Return a table's columns by their hash. Raises `CorruptLake` if they are not there."""
+    key = meta(pipeline, "schemas", f"{name}.json")
+    data = storage.read(key)
+    try:
+        return TableSchema.from_json(orjson.dumps(orjson.loads(data or b"")["columns"]))
+    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+        raise CorruptLake("a table's schema is unreadable", hint="restore it from a backup", file=key) from error
+
+
+class Placement:
+    """Decides on each stream's first SCHEMA. `folders` maps the streams decided on to their folders."""
+
+    def __init__(
+        self, storage: Storage, pipeline: Pipeline, view: View, catalog: dict[str, Any] | None, *, full: bool, append: bool
+    ) -> None:
+        self._storage, self._pipeline, self._view, self._catalog = storage, pipeline, view, catalog
+        self._full, self._append = full, append
+        self.folders: dict[str, str] = {}
+
+    def open(self, message: Schema) -> tuple[Stream, TableSchema | None]:
+        """Return the stream and the columns its table has. Raises `LakeError` if the table is not ours to write."""
+        mode, reason = self.method(message.stream, message.bookmark_properties)
+        table = self._view.tables.get(message.stream)
+        self.folders[message.stream] = self._folder(message.stream)
+        self._claim(message.stream)
+        staged = message.stream in self._view.staged
+        columns = None
+        if table and table.schema and (mode == "append" or staged):
+            columns = read_schema(self._storage, self._pipeline.name, table.schema)
+        keys = message.key_properties or []
+        stream = Stream(message.stream, mode, reason, TableSchema(pa.schema([])), 0, keys)
+        return stream, columns
+
+    def method(self, stream: str, bookmarks: list[str] | None) -> tuple[Mode, str]:
+        """Return a stream's mode and the reason for it."""
+        method = replication_method(self._catalog, stream)
+        mode, reason = load_method(self._pipeline.destination.load_method, method, bookmarks)
+        if self._full and not (mode == "append" and self._append):
+            return "replace", "--full"
+        return mode, reason
+
+    def _folder(self, stream: str) -> str:
+        root = self._pipeline.table_root
+        table = self._view.tables.get(stream)
+        if table is None:
+            taken = [*(t.folder for t in self._view.tables.values()), *self.folders.values()]
+            return f"{root}/{folder_name(stream, [folder.rsplit('/', 1)[-1] for folder in taken])}"
+        if table.folder.rsplit("/", 1)[0] != root:
+            hint = "keep destination.path, or give the pipeline a new name to start over there"
+            raise SettingsError("the table is in another folder", hint=hint, stream=stream, folder=table.folder)
+        return table.folder
+
+    def _claim(self, stream: str) -> None:
+        """Own the table's folder, or refuse: rows of another pipeline must not be deleted or mixed with ours."""
+        folder = self.folders[stream]
+        key = f".bridge/tables/{folder}.json"
+        owner = {"format": 1, "pipeline": self._pipeline.name, "stream": stream}
+        if not self._storage.put_if_absent(key, orjson.dumps(owner)):
+            found = orjson.loads(self._storage.read(key) or b"{}")
+            if (found.get("pipeline"), found.get("stream")) != (self._pipeline.name, stream):
+                hint = "give this pipeline another destination.path"
+                raise LakeError("the table belongs to another pipeline", hint=hint, folder=folder, **found)
+        table = self._view.tables.get(stream)
+        known = table.files if table else {}
+        strange = [n for n in self._storage.list(folder) if n.endswith(".parquet") and n not in known]
+        if strange:
+            hint = "move them away or choose another destination.path; a table folder holds our own files only"
+            raise LakeError("the table's folder holds files of others", hint=hint, folder=folder, file=strange[0])

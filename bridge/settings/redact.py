@@ -1,0 +1,105 @@
+"""Secrets: learned from the settings, replaced by `***` wherever bytes leave for a log, an error or a record."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
+from typing import Any
+from urllib.parse import quote, quote_plus, unquote, unquote_plus
+
+__all__ = ["SECRET_KEY", "learn", "learn_arguments", "redactor", "worth_hiding"]
+
+SECRET_KEY = re.compile(
+    r"password|passwd|passphrase|secret|token|api[-_]?key|access[-_]?key|private|credential|auth|sqlalchemy_url|dsn|conn",
+    re.IGNORECASE,
+)
+# Drivers differ in which `@` ends a password that contains one: both readings are secrets.
+_URLS = tuple(re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@]*:" + part + "@") for part in (r"([^\s@]+)", r"([^\s/]+)"))
+_ASSIGNED = re.compile(r"(?:password|passwd|pwd|secret|token|api[-_]?key|access[-_]?key)=([^&;\s]+)", re.IGNORECASE)
+
+_SHORTEST = 4
+_LONGEST_PUBLIC_LINE = 15
+# Replacing these would break every JSON record that passes by, and they hide nothing.
+_WORDS = frozenset({"true", "false", "null", "none"})
+
+
+def learn(value: Any, *, under_secret_key: bool = False) -> Iterator[str]:
+    """Yield the secrets in a tap's settings: leaves under a telling key, passwords inside URLs and DSNs."""
+    if isinstance(value, dict):
+        for key, child in value.items():
+            yield from learn(child, under_secret_key=under_secret_key or bool(SECRET_KEY.search(str(key))))
+    elif isinstance(value, list | tuple):
+        for child in value:
+            yield from learn(child, under_secret_key=under_secret_key)
+    elif isinstance(value, str):
+        yield from _learn_text(value, under_secret_key)
+    elif under_secret_key and isinstance(value, int | float) and not isinstance(value, bool):
+        yield str(value)  # a password of digits, written without quotes
+
+
+def _learn_text(text: str, under_secret_key: bool) -> Iterator[str]:
+    if under_secret_key:
+        yield text
+        # A private key appears in logs line by line, never as a whole.
+        lines = text.splitlines() if "\n" in text else []
+        yield from (line for line in lines if len(line) > _LONGEST_PUBLIC_LINE and not line.startswith("-----"))
+    for password in (found for url in _URLS for found in url.findall(text)):
+        yield from (password, unquote(password))
+    for password in _ASSIGNED.findall(text):
+        yield from (password, unquote_plus(password))
+    if text.lstrip().startswith("{"):  # a service account as JSON text in one setting
+        yield from learn(_json_or_nothing(text))
+
+
+def _json_or_nothing(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def learn_arguments(arguments: list[str]) -> Iterator[str]:
+    """Yield the secrets on a command line: `--password=x`, `--password x`, URLs."""
+    yield from learn(arguments)
+    for flag, value in pairwise(arguments):
+        if flag.startswith("-") and "=" not in flag and SECRET_KEY.search(flag):
+            yield value
+
+
+def worth_hiding(found: Iterable[str]) -> frozenset[str]:
+    """Keep what can be hidden: texts of 4 characters and more that are no JSON words. Shorter ones occur everywhere."""
+    stripped = (text.strip() for text in found)
+    return frozenset(text for text in stripped if len(text) >= _SHORTEST and text.lower() not in _WORDS)
+
+
+def redactor(secrets: Iterable[str]) -> Callable[[bytes], bytes]:
+    """Return a function that replaces each secret by `***`, also where JSON or a URL escapes it; identity if none.
+
+    Longest first, so that no tail of a longer secret stays. Give it whole lines: a secret cut in two is not seen.
+    """
+    forms = {form for secret in secrets if secret for form in _forms(secret)}
+    if not forms:
+        return lambda data: data
+    pattern = re.compile(b"|".join(re.escape(form) for form in sorted(forms, key=lambda form: (-len(form), form))))
+    return lambda data: pattern.sub(b"***", data)
+
+
+def _forms(secret: str) -> Iterator[bytes]:
+    texts = (
+        secret,
+        json.dumps(secret)[1:-1],
+        json.dumps(secret, ensure_ascii=False)[1:-1],
+        repr(secret)[1:-1],
+        quote(secret, safe="", errors="replace"),
+        quote_plus(secret, errors="replace"),
+    )
+    yield from (_bytes(text) for text in texts)
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return text.encode("utf-8", "surrogateescape")  # bytes of the environment that are no UTF-8
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")  # a lone surrogate from JSON

@@ -1,0 +1,163 @@
+"""The values that settings are made of, each checked and brought into one form.
+
+Errors are pydantic's own kind, so that they carry the key; `bridge.settings.explain` turns them into words with file and line.
+None of them shows a value that may be secret.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from pydantic import BeforeValidator, ValidationInfo
+from pydantic_core import PydanticCustomError
+
+from bridge.errors import SettingsError
+from bridge.settings.units import parse_duration
+
+__all__ = [
+    "bucket_folder",
+    "duration_or_none",
+    "file_path",
+    "not_yet",
+    "parsed",
+    "table_path",
+    "tap_command",
+    "tap_config",
+    "unless",
+    "wrong",
+]
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+# The characters a stream's folder encodes too; `a=b` would be a phantom column to DuckDB.
+_NOT_IN_PATHS = re.compile(r'[\\%=:?*"<>|{}\x00-\x1f\x7f]')
+
+
+def wrong(text: str, hint: str = "", at: str = "") -> PydanticCustomError:
+    """Return the error for a value of the right type that is wrong; `at` is the key below, if it is not this one."""
+    return PydanticCustomError("wrong_value", "{text}", {"text": text, "hint": hint, "at": at})
+
+
+def not_yet(value: str) -> PydanticCustomError:
+    """Return the error for a value that a later version accepts."""
+    return PydanticCustomError("not_available", "not available yet", {"value": value})
+
+
+def parsed(parse: Callable[[Any], Any]) -> BeforeValidator:
+    """Parse text by a function that raises SettingsError, in the form that keeps file and line."""
+
+    def validate(value: Any) -> Any:
+        if isinstance(value, timedelta):
+            return value
+        try:
+            return parse(value)
+        except SettingsError as error:
+            raise wrong(error.message, error.hint) from None
+
+    return BeforeValidator(validate)
+
+
+def _folder(info: ValidationInfo) -> Path:
+    return Path((info.context or {}).get("folder") or Path.cwd())
+
+
+def _rooted(text: str, info: ValidationInfo) -> Path:
+    try:
+        return _folder(info) / Path(text).expanduser()
+    except RuntimeError:
+        raise wrong("no such user in ~", hint="write the whole path") from None
+
+
+def file_path(value: Any, info: ValidationInfo) -> Any:
+    if isinstance(value, Path):
+        value = str(value)
+    if value == "":
+        raise wrong("must not be empty", hint="give a path or remove the key")
+    return _rooted(value, info) if isinstance(value, str) else value
+
+
+def tap_config(value: Any, info: ValidationInfo) -> Any:
+    if not isinstance(value, str | dict | Path):
+        raise wrong(
+            "must be a mapping, or the path of a JSON file", hint="write the tap's settings below it, or a path"
+        )
+    return value if isinstance(value, dict) else file_path(value, info)
+
+
+def tap_command(value: Any, info: ValidationInfo) -> Any:
+    """Split the command; an executable given as a path is relative to the settings, like every other path."""
+    if isinstance(value, list) and not all(isinstance(part, str) for part in value):
+        raise wrong("must be text or a list of texts", hint="quote numbers")
+    try:
+        argv = value if isinstance(value, list) else shlex.split(value) if isinstance(value, str) else None
+    except ValueError:
+        raise wrong("quotes are not closed", hint="write the arguments as a list") from None
+    if argv is None:
+        raise wrong("must be text or a list of texts", hint="such as tap-postgres, or [tap-postgres, --flag]")
+    if not argv or not argv[0]:
+        raise wrong("must not be empty", hint="give the tap's command")
+    if "/" in argv[0]:
+        return [str(_rooted(argv[0], info)), *argv[1:]]
+    return value
+
+
+def bucket_folder(value: Any, info: ValidationInfo) -> Any:
+    if not isinstance(value, str | Path) or not str(value):
+        raise wrong("must be a folder", hint="such as ./lake or file:///data/lake")
+    text = str(value)
+    scheme = _SCHEME.match(text)
+    if not scheme:
+        return str(_rooted(text, info))
+    if scheme[1].lower() in ("s3", "s3a"):
+        raise not_yet(f"{scheme[1]}://")
+    if scheme[1].lower() != "file":
+        raise wrong(f"unknown kind of bucket {scheme[1]}://", hint="give a folder, such as ./lake or file:///data/lake")
+    url = urlsplit(text)
+    if url.netloc not in ("", "localhost") or not url.path.startswith("/"):
+        raise wrong("a file URI needs an absolute path", hint="three slashes: file:///data/lake")
+    return unquote(url.path)
+
+
+def table_path(value: Any) -> Any:
+    """Refuse what readers skip (`.hidden`), what leaves the bucket, and placeholders we do not know."""
+    if not isinstance(value, str):
+        return value
+    for name in _PLACEHOLDER.findall(value):
+        if name not in ("pipeline", "tap"):
+            raise wrong(f"unknown placeholder {{{name}}}", hint="there are {pipeline} and {tap}")
+    plain = _PLACEHOLDER.sub("x", value)
+    parts = plain.split("/")
+    if not all(parts):
+        raise wrong("must be a relative path without empty parts", hint='such as "{pipeline}" or raw/{tap}')
+    if any(part.startswith(".") for part in parts):
+        raise wrong("no part of the path may start with a dot", hint="readers skip such folders")
+    if _NOT_IN_PATHS.search(plain):
+        raise wrong("a character that table folders cannot have", hint='leave out \\ % = : ? * " < > | { }')
+    return value
+
+
+def unless(*values: str) -> BeforeValidator:
+    """Tell the values that a later version accepts from those that are wrong."""
+
+    def validate(value: Any) -> Any:
+        if isinstance(value, str) and value in values:
+            raise not_yet(value)
+        return value
+
+    return BeforeValidator(validate)
+
+
+def _positive(value: timedelta | None) -> timedelta | None:
+    if value is not None and value <= timedelta(0):
+        raise wrong("must be longer than nothing", hint="write null for no limit")
+    return value
+
+
+def duration_or_none(value: Any) -> Any:
+    return None if value is None else _positive(value if isinstance(value, timedelta) else parse_duration(value))

@@ -1,0 +1,98 @@
+"""`${...}` in settings: replaced from the environment, `.env` and secret files, never from a shell.
+
+| written | becomes |
+|---|---|
+| `${NAME}` | the variable; an error when it is not set |
+| `${NAME:-text}` | the variable; `text` when it is not set or empty |
+| `${file:/run/secrets/x}` | the file's content without its last line break |
+| `$${` | a literal `${` |
+
+No error shows a value.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from bridge.errors import SettingsError
+
+__all__ = ["Variables", "read_dotenv"]
+
+# `$${` first: it must win over the `${` inside it. The last branch catches what the second could not close.
+_TOKEN = re.compile(r"\$\$\{|\$\{([^{}]*)\}|\$\{")
+_NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
+_FORMS = "write ${NAME}, ${NAME:-default} or ${file:/path}; a literal ${ is $${"
+
+
+class Variables:
+    """Replaces `${...}` in one text after the other; relative secret files are beside the settings file."""
+
+    def __init__(self, environ: Mapping[str, str], folder: Path) -> None:
+        self._environ = environ
+        self._folder = folder
+
+    def expand(self, text: str) -> tuple[str, list[str]]:
+        """Return the text with every `${...}` replaced, and what came in. Raises SettingsError."""
+        found: list[str] = []
+
+        def replace(match: re.Match[str]) -> str:
+            if match[0] == "$${":
+                return "${"
+            found.append(self._lookup(match[1]))
+            return found[-1]
+
+        return _TOKEN.sub(replace, text), found
+
+    def _lookup(self, inner: str | None) -> str:
+        if inner is not None and inner.startswith("file:"):
+            return self._secret_file(inner[len("file:") :])
+        match = _NAME.fullmatch(inner) if inner is not None else None
+        if not match:
+            raise SettingsError("malformed ${...}", hint=_FORMS)
+        value = self._environ.get(match[1])
+        if match[2] is not None:
+            return value or match[2]
+        if value is None:
+            hint = f"export {match[1]}, or write it into .env beside bridge.yaml, or use ${{{match[1]}:-default}}"
+            raise SettingsError("variable is not set", hint=hint, variable=match[1])
+        return value
+
+    def _secret_file(self, name: str) -> str:
+        try:
+            path = self._folder / Path(name).expanduser()
+            return path.read_text(encoding="utf-8").rstrip("\r\n")
+        except OSError as error:
+            hint = "check the path; a relative one starts at the folder of bridge.yaml"
+            raise SettingsError("cannot read ${file:...}", hint=hint, reason=error.strerror, path=path) from None
+        except (ValueError, RuntimeError):  # not UTF-8, a NUL in the name, no such user in ~
+            hint = "the path must be whole and the file UTF-8 text"
+            raise SettingsError("cannot read ${file:...}", hint=hint, path=name) from None
+
+
+def read_dotenv(path: Path) -> dict[str, str]:
+    """Return the variables of a `.env` file, none if there is no file. A line that cannot be read is an error.
+
+    Values are taken as written: a `$` in a password must not be looked up.
+    """
+    if not path.is_file():
+        return {}
+    from dotenv.parser import parse_stream  # here: most projects have no .env, and a small verb starts in milliseconds
+
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise SettingsError("cannot read .env", hint="check its rights", reason=error.strerror, path=path) from None
+    except UnicodeDecodeError:
+        raise SettingsError(".env is not UTF-8 text", hint="save the file as UTF-8", path=path) from None
+    values: dict[str, str] = {}
+    for binding in parse_stream(io.StringIO(text)):
+        if binding.error:
+            written = binding.original.string
+            line = binding.original.line + written[: len(written) - len(written.lstrip())].count("\n")
+            raise SettingsError(f"{path.name}:{line}: not a NAME=value line", hint="quote the value: NAME='value'")
+        if binding.key is not None and binding.value is not None:
+            values[binding.key] = binding.value
+    return values

@@ -1,0 +1,238 @@
+"""A folder as a bucket. Durable by fsync of file and folder; atomic by rename, link and exchange.
+
+Guarantee to listing readers: an append shows 0..k of its k files for an instant; a replaced table is exchanged
+whole (`renameat2`), so a listing sees the old table or the new one, never a mix. Where the kernel or the filesystem
+cannot exchange, two renames do it and the folder is absent for an instant between them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from bridge.errors import LakeError
+from bridge.storage import Change, Missing
+
+__all__ = ["LocalStorage"]
+
+_RENAME_EXCHANGE = 2
+_AT_FDCWD = -100
+
+_HINTS = {
+    errno.ENOSPC: "the disk is full: free some space and run again; nothing that was committed is lost",
+    errno.EDQUOT: "the disk quota is used up: free some space and run again; nothing that was committed is lost",
+    errno.EACCES: "the user that runs singer-bridge needs read and write rights on the bucket folder",
+    errno.EPERM: "the user that runs singer-bridge needs read and write rights on the bucket folder",
+    errno.EROFS: "the filesystem is mounted read-only; choose another bucket folder",
+    errno.ENOTDIR: "a part of the bucket's path is a file; choose another bucket folder",
+    errno.EEXIST: "a part of the bucket's path is a file; choose another bucket folder",
+}
+
+
+@contextmanager
+def _explained(action: str, path: Path) -> Iterator[None]:
+    """Turn an OSError into a LakeError that names the action and the path."""
+    try:
+        yield
+    except OSError as error:
+        hint = _HINTS.get(error.errno or 0, "see the system's message; `ls -ld` the folder shows its owner and rights")
+        raise LakeError(f"cannot {action}: {error.strerror}", hint=hint, path=path) from error
+
+
+def _fsync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _make_folder(folder: Path) -> None:
+    """Create a folder and its parents so that they survive a power cut."""
+    if folder.is_dir():
+        return
+    _make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    _fsync_folder(folder.parent)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Swap two folders atomically; False where the kernel or the filesystem cannot."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "renameat2"):
+        return False
+    result = libc.renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), ctypes.c_uint(_RENAME_EXCHANGE))
+    if result == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
+        return False
+    raise OSError(code, os.strerror(code), str(one))
+
+
+class _PendingFile:
+    """A file whose `close` makes it durable."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = path.open("xb")
+
+    def write(self, data: bytes) -> int:
+        with _explained("write a pending file", self._path):
+            return self._file.write(data)
+
+    def close(self) -> None:
+        if self._file.closed:
+            return
+        with _explained("write a pending file", self._path):
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+            _fsync_folder(self._path.parent)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._file, name)
+
+
+class LocalStorage:
+    """One folder of a local (or mounted POSIX) filesystem."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.expanduser().absolute()
+        self.uri = str(self.root)
+
+    def _path(self, key: str) -> Path:
+        return self.root / key
+
+    def read(self, key: str) -> bytes | None:
+        with _explained("read", self._path(key)):
+            try:
+                return self._path(key).read_bytes()
+            except FileNotFoundError:
+                return None
+
+    def size(self, key: str) -> int | None:
+        with _explained("read", self._path(key)):
+            try:
+                return self._path(key).stat().st_size
+            except FileNotFoundError:
+                return None
+
+    def list(self, prefix: str) -> Iterator[str]:
+        with _explained("list", self._path(prefix)):
+            try:
+                names = os.listdir(self._path(prefix))
+            except FileNotFoundError:
+                return
+        yield from (name for name in names if not name.startswith("."))
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        path = self._path(key)
+        with _explained("create", path):
+            # Never O_EXCL and then write: a crash between the two leaves a torn commit under its final name.
+            whole = self._durable_temporary(path, data)
+            try:
+                os.link(whole, path)
+            except FileExistsError:
+                return False
+            finally:
+                os.unlink(whole)
+            _fsync_folder(path.parent)
+        return True
+
+    def write(self, key: str, data: bytes) -> None:
+        path = self._path(key)
+        with _explained("write", path):
+            os.replace(self._durable_temporary(path, data), path)
+            _fsync_folder(path.parent)
+
+    def _durable_temporary(self, path: Path, data: bytes) -> Path:
+        """Write `data` beside its final place under a dotted name that every listing ignores."""
+        _make_folder(path.parent)
+        temporary = path.parent / f".{uuid.uuid4().hex}.tmp"
+        try:
+            with temporary.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
+        return temporary
+
+    def delete(self, key: str) -> None:
+        with _explained("delete", self._path(key)):
+            self._path(key).unlink(missing_ok=True)
+
+    def open_pending(self, key: str) -> BinaryIO:
+        with _explained("create a pending file", self._path(key)):
+            _make_folder(self._path(key).parent)
+            return _PendingFile(self._path(key))  # type: ignore[return-value]
+
+    def publish(self, changes: Sequence[Change]) -> None:
+        missing = [key for change in changes for key in self._missing(change)]
+        if missing:
+            raise Missing(missing)
+        for change in changes:
+            with _explained("publish", self._path(change.folder)):
+                if change.replace and change.removes:
+                    self._swap(change)
+                else:
+                    self._append(change)
+
+    def _missing(self, change: Change) -> list[str]:
+        places = [self._path(change.folder), _aside(self._path(change.trash))]
+        return [
+            add.key
+            for add in change.adds
+            if not self._path(add.source).exists() and not any((place / Path(add.key).name).exists() for place in places)
+        ]
+
+    def _append(self, change: Change) -> None:
+        folder = self._path(change.folder)
+        _make_folder(folder)
+        for add in change.adds:
+            _move(self._path(add.source), self._path(add.key))
+        for remove in change.removes:
+            _move(self._path(remove.key), self._path(remove.trash))
+        _fsync_folder(folder)
+
+    def _swap(self, change: Change) -> None:
+        """Build the new folder aside, exchange, keep the old one in the trash; goes on where a crash left it."""
+        folder, trash = self._path(change.folder), self._path(change.trash)
+        aside = _aside(trash)
+        _make_folder(folder)
+        # An exchange is its own inverse: only the names tell whether it was done already.
+        if not all((folder / Path(add.key).name).exists() for add in change.adds):
+            _make_folder(aside)
+            for add in change.adds:
+                _move(self._path(add.source), aside / Path(add.key).name)
+            _fsync_folder(aside)
+            if not _exchange(aside, folder):
+                if not trash.exists():
+                    os.rename(folder, trash)
+                os.rename(aside, folder)
+            _fsync_folder(folder.parent)
+        if aside.exists():
+            os.rename(aside, trash)
+        # The old names lose Parquet's suffix only now, when no new listing can reach their folder any more.
+        for remove in change.removes:
+            _move(trash / Path(remove.key).name, self._path(remove.trash))
+        _fsync_folder(trash.parent)
+
+
+def _aside(trash: Path) -> Path:
+    return trash.with_name(trash.name + ".new")
+
+
+def _move(source: Path, target: Path) -> None:
+    """Rename if the source is still there; gone means that a run before the crash did it."""
+    if source.exists():
+        _make_folder(target.parent)
+        os.rename(source, target)

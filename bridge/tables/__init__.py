@@ -1,0 +1,1 @@
+"""How files make a table, one file a format."""

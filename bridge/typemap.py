@@ -1,0 +1,307 @@
+"""JSON Schema in, Arrow fields out: nothing a value carries is lost by the type chosen for it.
+
+| JSON Schema | Arrow |
+|---|---|
+| `integer` | int64; decimal128(38, 0) where its bounds leave int64 |
+| `number` | float64 (the nearest double); decimal where `multipleOf`, `precision` / `scale` or `format: singer.decimal` says so |
+| `string` | string; `date-time` timestamp[us, UTC], `date` date32, `time` string, `singer.decimal` decimal |
+| `boolean`, `array`, `object` with properties | bool, list, struct |
+| everything that is not one type | JSON text: a string field with `kind: json`, real JSON, compact |
+
+Not one type: several non-null types, untyped, boolean schemas, recursive `$ref`, objects without properties, arrays whose
+items are untyped (the whole array), `allOf` that contradicts itself. `null` may stand anywhere and never counts. Unions of
+string formats are a string, `integer | number` is a number. A decimal has the precision and scale it declares, 38 and 9 where
+it declares none; a number that needs more than 38 digits is kept as text, digit by digit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from bridge.errors import DataError
+
+__all__ = ["EXTRA", "Shape", "is_json", "is_null_only", "record_fields", "source", "unique"]
+
+EXTRA = "_sdc_extra"
+"""The column for fields outside the SCHEMA; a property of that name gets a suffix."""
+
+TIMESTAMP = pa.timestamp("us", "UTC")
+MAX_DIGITS = 38
+DEFAULT_SCALE = 9
+INT64 = range(-(2**63), 2**63)
+INT64_DIGITS = 19
+
+Shape = tuple[pa.DataType, dict[bytes, bytes] | None]
+"""What a schema becomes: the type and the field metadata that says what the type does not."""
+
+JSON_TEXT: Shape = (pa.string(), {b"kind": b"json"})
+NULL_ONLY: Shape = (pa.string(), {b"kind": b"null"})
+STRING: Shape = (pa.string(), None)
+DECIMAL_FORMATS = frozenset({"singer.decimal", "x-singer.decimal"})
+STRING_FORMATS = {"date-time": TIMESTAMP, "date": pa.date32()}
+STRING_LIKE = (pa.string(), TIMESTAMP, pa.date32())
+SAYS_TYPE = frozenset({"type", "anyOf", "oneOf", "allOf", "$ref", "properties"})
+TOLERATED = frozenset({"exclusiveMaximum", "exclusiveMinimum", "required"})
+"""Keywords with another meaning in drafts 3 and 4, which taps still write; no type depends on their form."""
+
+_HINT = "nothing was stored; correct this stream's schema in the tap's catalog, or leave the stream out"
+
+
+def record_fields(schema: Mapping[str, Any], keys: Sequence[str]) -> list[pa.Field]:
+    """The columns of one SCHEMA message in its order; only declared keys are not nullable.
+
+    Raises DataError for an invalid JSON Schema, a `$ref` that leads nowhere, and a key that is not a property.
+    """
+    root = _checked(schema)
+    reader = _Reader(root)
+    top = reader.resolve(root, "", ())
+    properties = (top[0].get("properties") if top else None) or {}
+    for key in keys:
+        if key not in properties:
+            hint = "key_properties names a property that the schema does not have; correct the tap's catalog"
+            raise DataError("key property is not in the schema", hint=hint, key=key)
+    return reader.fields(properties, "/properties", top[1] if top else (), keys=frozenset(keys), taken={EXTRA})
+
+
+def source(field: pa.Field) -> str:
+    """The property's name in the tap's records, which differs from the column's when it has a twin."""
+    name = (field.metadata or {}).get(b"singer")
+    return name.decode() if name is not None else str(field.name)
+
+
+def is_json(field: pa.Field) -> bool:
+    """True for a string field that holds JSON text."""
+    return (field.metadata or {}).get(b"kind") in (b"json", b"null")
+
+
+def is_null_only(field: pa.Field) -> bool:
+    """True for JSON text whose schema allows nothing but null, as inferring taps say before they see a value."""
+    return (field.metadata or {}).get(b"kind") == b"null"
+
+
+def unique(name: str, taken: Iterable[str]) -> str:
+    """`name`, or `name_2`, `name_3`, ... : Spark refuses a table whose columns differ in case only."""
+    folded = {other.casefold() for other in taken}
+    candidate, number = name, 1
+    while candidate.casefold() in folded:
+        number += 1
+        candidate = f"{name}_{number}"
+    return candidate
+
+
+def _checked(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema as a dict with its sloppy top forgiven: with properties it is an object, whatever its type says."""
+    from jsonschema import Draft7Validator  # slow to import, and not needed to read tables
+
+    root = dict(schema)
+    if isinstance(root.get("properties"), dict):
+        root["type"] = "object"
+    for error in Draft7Validator(Draft7Validator.META_SCHEMA).iter_errors(root):
+        path = list(error.absolute_path)
+        if path and path[-1] in TOLERATED and path[-2:-1] != ["properties"]:
+            continue
+        pointer = "".join(f"/{step}" for step in path) or "/"
+        raise DataError(
+            "stream schema is not valid JSON Schema", hint=_HINT, pointer=pointer, found=repr(error.instance)[:80]
+        )
+    return root
+
+
+class _Reader:
+    """Reads one schema document; holds the root that local references start from."""
+
+    def __init__(self, root: dict[str, Any]) -> None:
+        self.root = root
+
+    def fields(
+        self,
+        properties: Mapping[str, Any],
+        at: str,
+        seen: tuple[str, ...],
+        *,
+        keys: frozenset[str] = frozenset(),
+        taken: Iterable[str] = (),
+    ) -> list[pa.Field]:
+        """One field a property, case twins renamed, the original name kept in the metadata."""
+        used = {name.casefold() for name in taken}
+        result = []
+        for name, node in properties.items():
+            type_, metadata = self.shape(node, f"{at}/{name}", seen)
+            column = unique(name, used)
+            used.add(column.casefold())
+            if column != name:
+                metadata = {**(metadata or {}), b"singer": name.encode()}
+            result.append(pa.field(column, type_, nullable=name not in keys, metadata=metadata))
+        return result
+
+    def shape(self, node: Any, at: str, seen: tuple[str, ...]) -> Shape:
+        """The type of one schema; JSON text when it is not one type."""
+        resolved = self.resolve(node, at, seen)
+        if resolved is None:
+            return JSON_TEXT
+        node, seen = resolved
+        for word in ("anyOf", "oneOf"):
+            if word in node:
+                return self.union(node, word, at, seen)
+        names = _type_names(node)
+        if names == {"null"}:
+            return NULL_ONLY
+        names -= {"null"}
+        if node.get("format") in DECIMAL_FORMATS and names and names <= {"string", "number", "integer"}:
+            return _declared_decimal(node)
+        if names == {"integer", "number"}:
+            names = {"number"}
+        if len(names) != 1:
+            return JSON_TEXT
+        return self.single(names.pop(), node, at, seen)
+
+    def single(self, name: str, node: Mapping[str, Any], at: str, seen: tuple[str, ...]) -> Shape:
+        """The type of a schema that allows one type besides null."""
+        if name == "object":
+            properties = node.get("properties")
+            return (pa.struct(self.fields(properties, f"{at}/properties", seen)), None) if properties else JSON_TEXT
+        if name == "array":
+            return self.array(node.get("items"), at, seen)
+        if name == "string":
+            return STRING_FORMATS.get(node.get("format", ""), pa.string()), None
+        if name == "boolean":
+            return pa.bool_(), None
+        return _integer(node) if name == "integer" else _number(node)
+
+    def array(self, items: Any, at: str, seen: tuple[str, ...]) -> Shape:
+        """A list of what its items are; JSON text as a whole where the schema does not say what they are."""
+        if not isinstance(items, dict) or not SAYS_TYPE.intersection(items):
+            return JSON_TEXT
+        type_, metadata = self.shape(items, f"{at}/items", seen)
+        return pa.list_(pa.field("item", type_, metadata=metadata)), None
+
+    def union(self, node: Mapping[str, Any], word: str, at: str, seen: tuple[str, ...]) -> Shape:
+        """The one type of all branches that are not null."""
+        base = {key: value for key, value in node.items() if key != word}
+        shapes: list[Shape] = []
+        for index, branch in enumerate(node[word]):
+            if not isinstance(branch, dict):
+                return JSON_TEXT
+            found = self.shape({**base, **branch}, f"{at}/{word}/{index}", seen)
+            if found[1] != NULL_ONLY[1] and not any(_same(found, other) for other in shapes):
+                shapes.append(found)
+        return _common(shapes)
+
+    def resolve(self, node: Any, at: str, seen: tuple[str, ...]) -> tuple[dict[str, Any], tuple[str, ...]] | None:
+        """The schema behind `$ref` and `allOf`, and the references followed; None where only JSON text can hold it."""
+        while isinstance(node, dict) and "$ref" in node:
+            reference = node["$ref"]
+            if reference in seen:
+                return None
+            seen = (*seen, reference)
+            node = self.target(reference, at)
+        if not isinstance(node, dict):
+            return None
+        if "allOf" not in node:
+            return node, seen
+        merged = {key: value for key, value in node.items() if key != "allOf"}
+        for index, part in enumerate(node["allOf"]):
+            resolved = self.resolve(part, f"{at}/allOf/{index}", seen)
+            if resolved is None or not _add(merged, resolved[0]):
+                return None
+            seen = resolved[1]
+        return merged, seen
+
+    def target(self, reference: str, at: str) -> Any:
+        """What a local reference points at."""
+        node: Any = self.root
+        for step in reference.removeprefix("#").split("/")[1:]:
+            step = step.replace("~1", "/").replace("~0", "~")
+            node = node.get(step) if isinstance(node, dict) else None
+        if node is None or not reference.startswith("#"):
+            raise DataError("schema reference leads nowhere", hint=_HINT, ref=reference, pointer=at or "/")
+        return node
+
+
+def _type_names(node: Mapping[str, Any]) -> set[str]:
+    """The types a schema names; an object where it only lists properties; nothing where it is untyped."""
+    names = node.get("type", "object" if node.get("properties") else ())
+    if not names and (node.get("const", 0) is None or node.get("enum") == [None]):
+        return {"null"}
+    return {names} if isinstance(names, str) else set(names)
+
+
+def _add(merged: dict[str, Any], part: Mapping[str, Any]) -> bool:
+    """Fold one `allOf` part in; False where two parts say different things about the type."""
+    for key, value in part.items():
+        known = merged.get(key, value)
+        if key == "properties" and known != value:
+            if any(known.get(name, node) != node for name, node in value.items()):
+                return False
+            merged[key] = {**known, **value}
+        elif known != value and key in SAYS_TYPE | {"format", "items", "multipleOf", "minimum", "maximum"}:
+            return False
+        else:
+            merged[key] = known
+    return True
+
+
+def _same(left: Shape, right: Shape) -> bool:
+    return left[1] == right[1] and bool(left[0].equals(right[0], check_metadata=True))
+
+
+def _common(shapes: list[Shape]) -> Shape:
+    """The type that holds every branch of a union without loss, or JSON text."""
+    if len(shapes) <= 1:
+        return shapes[0] if shapes else NULL_ONLY
+    types = [type_ for type_, metadata in shapes if metadata is None]
+    if len(types) == len(shapes) and all(type_ in STRING_LIKE for type_ in types):
+        return STRING
+    if len(types) == len(shapes) and set(types) == {pa.int64(), pa.float64()}:
+        return pa.float64(), None
+    return JSON_TEXT
+
+
+def _declared_decimal(node: Mapping[str, Any]) -> Shape:
+    """The decimal that `precision` and `scale` declare."""
+    precision, scale = node.get("precision"), node.get("scale")
+    if not isinstance(precision, int) or precision < 1:
+        precision = MAX_DIGITS
+    if not isinstance(scale, int) or scale < 0:
+        scale = min(DEFAULT_SCALE, precision) if "precision" not in node else 0
+    if precision > MAX_DIGITS or scale > precision:
+        return STRING
+    return pa.decimal128(precision, scale), None
+
+
+def _integer(node: Mapping[str, Any]) -> Shape:
+    digits = _bound_digits(node)
+    if digits == 0:
+        return pa.int64(), None
+    return (pa.decimal128(MAX_DIGITS, 0), None) if digits <= MAX_DIGITS else STRING
+
+
+def _number(node: Mapping[str, Any]) -> Shape:
+    """A double, unless the schema says how many decimal digits matter."""
+    if isinstance(node.get("precision"), int) and isinstance(node.get("scale"), int):
+        return _declared_decimal(node)
+    if "multipleOf" not in node:
+        return pa.float64(), None
+    exponent = Decimal(str(node["multipleOf"])).normalize().as_tuple().exponent
+    scale = max(0, -exponent) if isinstance(exponent, int) else 0
+    whole = _bound_digits(node) or INT64_DIGITS
+    return (pa.decimal128(MAX_DIGITS, scale), None) if whole + scale <= MAX_DIGITS else STRING
+
+
+def _bound_digits(node: Mapping[str, Any]) -> int:
+    """Digits before the point that the bounds allow beyond int64; 0 where int64 holds them all."""
+    digits = 0
+    for word in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"):
+        bound = node.get(word)
+        if bound is None or isinstance(bound, bool):
+            continue
+        inside = int(bound)
+        if word.startswith("exclusive") or node.get(f"exclusive{word.capitalize()}") is True:
+            inside -= 1 if inside > 0 else -1
+        if inside not in INT64:
+            digits = max(digits, len(str(abs(inside))))
+    return digits

@@ -1,0 +1,39 @@
+"""The limit: pyarrow on its own, as it would be typed in two lines; see one_shot.py for what it leaves out."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from .system import Job, Launch, Rows, System, count_ids
+
+_PROGRAM = Path(__file__).with_name("one_shot.py")
+
+
+class Limit(System):
+    """Stores the columns of `record`, like all the others: the 1.0 of every ratio."""
+
+    name = "limit"
+    label = "limit: pyarrow read_json + write_table"
+    records = (1_000_000, 4_000_000)
+    _what = "record"
+
+    def launch(self, job: Job) -> Launch:
+        """X."""
+        return Launch([sys.executable, _PROGRAM, self._what, job.out, *job.input.pieces])
+
+    def rows(self, job: Job) -> Rows:
+        """From the written files."""
+        return count_ids(sorted(job.out.glob("*.parquet")))
+
+
+class LimitOfLines(Limit):
+    """The same, storing each message whole."""
+
+    name = "limit-lines"
+    label = "the same, whole RECORD messages"
+    _what = "lines"
+
+    def rows(self, job: Job) -> Rows:
+        """Ids are inside the `record` column here."""
+        return count_ids(sorted(job.out.glob("*.parquet")), path=("record", "id"))

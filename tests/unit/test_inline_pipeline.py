@@ -1,0 +1,85 @@
+"""A pipeline from the command line's flags, without any file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.config import Pipeline, inline_pipeline
+from bridge.errors import NotAvailable, SettingsError
+
+PASSWORD = "hunter2-longer"
+
+
+def refused(act: Callable[[], object], kind: type[SettingsError] = SettingsError) -> SettingsError:
+    """Return the error, after checking what holds for each: exit code 2, a hint, no secret."""
+    with pytest.raises(SettingsError) as caught:
+        act()
+    error = caught.value
+    assert type(error) is kind
+    assert error.exit_code == 2
+    assert error.hint
+    assert PASSWORD not in error.message + error.hint
+    return error
+
+
+def inline(**flags: Any) -> Pipeline:
+    """Return a pipeline from the command line's values, defaults for what is not given."""
+    values: dict[str, Any] = {"name": "smoke", "bucket": "./lake", "tap": "tap-x --flag", "tap_config": None}
+    return inline_pipeline(**({"catalog": None, "load_method": None, "environ": {}} | values | flags))
+
+
+def test_inline_pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipeline needs no file: flags give it, inline JSON its config, `${VAR}` hides a password."""
+    monkeypatch.chdir(tmp_path)
+    config = '{"port": 5, "password": "${PW}", "list": ["$${x"]}'
+    pipeline = inline(tap_config=config, catalog="c.json", load_method="overwrite", environ={"PW": PASSWORD})
+    assert pipeline.source.config == {"port": 5, "password": PASSWORD, "list": ["${x"]}
+    assert (pipeline.source.argv, pipeline.source.catalog) == (["tap-x", "--flag"], tmp_path / "c.json")
+    assert (pipeline.destination.bucket, pipeline.destination.load_method) == (str(tmp_path / "lake"), "overwrite")
+    assert pipeline.table_root == "smoke"
+    assert pipeline.secrets == {PASSWORD}
+    (tmp_path / "tap.json").write_text(json.dumps({"token": PASSWORD}))
+    pipeline = inline(tap_config="tap.json")
+    assert pipeline.source.config == tmp_path / "tap.json"
+    assert pipeline.secrets == {PASSWORD}
+
+
+def test_inline_pipeline_without_a_tap() -> None:
+    """A bucket can be looked at without a tap; asking for the tap's command then says what is missing."""
+    pipeline = inline(tap=None)
+    assert (pipeline.table_root, pipeline.source.config) == ("smoke", {})
+    assert "smoke" in repr(pipeline)
+    assert "--tap" in refused(lambda: pipeline.source.argv).hint
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"name": "../x"}, "--name: not a name for a pipeline"),
+        ({"tap": "tap 'x"}, "--tap: quotes are not closed"),
+        ({"tap": ""}, "--tap: must not be empty"),
+        ({"tap": None, "tap_config": "{}"}, "--tap-config and --catalog need a tap"),
+        ({"tap_config": "{" + PASSWORD}, "--tap-config: not valid JSON"),
+        ({"tap_config": '{"a": "${NOPE}"}'}, "--tap-config: variable is not set variable=NOPE"),
+        ({"tap_config": "/nowhere/x.json"}, "--tap-config: cannot read the tap's settings reason=No such file"),
+        ({"tap_config": ""}, "--tap-config: must not be empty"),
+        ({"load_method": "apend-only"}, "--load-method: must be auto, append-only or overwrite"),
+        ({"bucket": ""}, "--to: must be a folder"),
+    ],
+)
+def test_inline_mistakes_name_their_flag(flags: dict[str, Any], message: str) -> None:
+    """A mistake on the command line is told by its flag."""
+    assert refused(lambda: inline(**flags)).message.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("flags", "flag"), [({"bucket": "s3://x"}, "--to"), ({"load_method": "upsert"}, "--load-method")]
+)
+def test_inline_values_of_later_versions(flags: dict[str, Any], flag: str) -> None:
+    """What is not built is refused on the command line too."""
+    assert refused(lambda: inline(**flags), NotAvailable).message.startswith(f"{flag}: not available yet")

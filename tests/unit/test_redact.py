@@ -1,0 +1,126 @@
+"""Secrets: what is learned from the settings, and that nothing shows them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from bridge.config import Settings, load, redactor
+from bridge.errors import SettingsError
+
+PASSWORD = "hunter2-longer"
+Load = Callable[..., Settings]
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Load:
+    """Write a bridge.yaml and load it."""
+
+    def write_and_load(text: str, environ: Mapping[str, str] | None = None) -> Settings:
+        (tmp_path / "bridge.yaml").write_text(text, encoding="utf-8")
+        return load(tmp_path / "bridge.yaml", environ or {})
+
+    return write_and_load
+
+
+def file_text(source: str, more: str = "") -> str:
+    """Return a bridge.yaml with lines added to the source, from line 5, and to the pipeline."""
+    head = "pipelines:\n  flights:\n    source:\n      tap: tap-postgres\n"
+    lines = "".join(f"      {line}\n" for line in source.splitlines())
+    return f"{head}{lines}    destination:\n      bucket: ./lake\n    {more}\n"
+
+
+SECRETS = """\
+config:
+  user: someone
+  host: "${HOST}"
+  nested: {api_key: key-1234, list: [{Client_Secret: secret-5}]}
+  url: postgresql://u:p%40ss-word@h/db
+  dsn: host=h password=dsn-pass
+  retries: ${RETRIES}
+  pin_token: 98765432
+  flag_auth: true
+env:
+  PLAIN: visible
+  MY_PASSWD: env-pass
+pip_url: git+https://${GIT}@example.org/tap
+"""
+
+
+def test_secrets_are_learned(settings: Load) -> None:
+    """Expanded text, leaves under telling keys and passwords in URLs are secrets; plain settings are not."""
+    environ = {"HOST": "db.internal", "RETRIES": "10000", "GIT": "git-token-1", "ARG": "arg-secret"}
+    text = file_text(source=SECRETS).replace("tap-postgres", "tap-x --api-key=arg-1234 --password arg-5678 ${ARG}")
+    pipeline = settings(text, environ).pipeline(None)
+    assert pipeline.secrets == {
+        "db.internal",
+        "key-1234",
+        "secret-5",
+        "p%40ss-word",
+        "p@ss-word",
+        "host=h password=dsn-pass",
+        "dsn-pass",
+        "98765432",
+        "env-pass",
+        "git-token-1",
+        "arg-1234",
+        "arg-5678",
+        "arg-secret",
+    }
+
+
+def test_secrets_of_a_config_file(settings: Load, tmp_path: Path) -> None:
+    """A config file is passed untouched, and read to learn what to hide."""
+    (tmp_path / "tap.json").write_text(
+        json.dumps({"password": PASSWORD, "key": {"private_key": "-----B\nabcdefghijklmnopq"}})
+    )
+    pipeline = settings(file_text(source="config: tap.json")).pipeline(None)
+    assert pipeline.secrets == {PASSWORD, "-----B\nabcdefghijklmnopq", "abcdefghijklmnopq"}
+
+
+def test_no_repr_shows_a_secret(settings: Load) -> None:
+    """Settings can be printed: neither config nor environment, arguments or Spark's settings show."""
+    text = file_text(
+        source=f"config: {{password: {PASSWORD}}}\nenv: {{A: {PASSWORD}}}\npip_url: git+https://u:{PASSWORD}@h",
+        more=f"spark: {{conf: {{a.secret: {PASSWORD}}}}}",
+    ).replace("tap-postgres", f"tap-postgres --password {PASSWORD}")
+    loaded = settings(text)
+    pipeline = loaded.pipeline(None)
+    for shown in (loaded, pipeline, pipeline.source, pipeline.spark):
+        assert PASSWORD not in repr(shown) + str(shown)
+    assert pipeline.secrets == {PASSWORD}
+    assert "tap-postgres" in repr(pipeline)
+
+
+@pytest.mark.parametrize("key", ["config", "env", "catalog", "select", "idle_timeout", "pip_url", "tap"])
+@pytest.mark.parametrize("value", [f"[[{PASSWORD}]]", PASSWORD, f"{{a: [{PASSWORD}]}}", f"[{{a: {PASSWORD}}}]"])
+def test_no_error_shows_a_value(settings: Load, key: str, value: str) -> None:
+    """Whatever is wrong with a source, its error tells the place and not the value."""
+    text = file_text(source=f"{key}: {value}") if key != "tap" else file_text("").replace("tap-postgres", value)
+    accepted = {("catalog", PASSWORD), ("pip_url", PASSWORD), ("tap", PASSWORD), ("config", f"{{a: [{PASSWORD}]}}")}
+    if (key, value) in accepted:
+        assert settings(text).pipeline(None)
+        return
+    with pytest.raises(SettingsError) as caught:
+        settings(text)
+    # The path of a file is no secret; here the password stands where a path belongs.
+    assert PASSWORD not in caught.value.message.split(" path=")[0] + caught.value.hint
+    assert "bridge.yaml:" in caught.value.message
+
+
+def test_redactor() -> None:
+    """Every secret is replaced, longest first, also where JSON or a URL escapes it."""
+    redact = redactor(["abcd", "abcd-efgh", 'quo"te\n', "müller", "p@ss/word"])
+    assert redact(b"x abcd-efgh abcd y") == b"x *** *** y"
+    assert redact(json.dumps({"a": 'quo"te\n', "b": "müller"}).encode()) == b'{"a": "***", "b": "***"}'
+    assert redact("müller p%40ss%2Fword".encode()) == b"*** ***"
+    assert redact(b"nothing here") == b"nothing here"
+
+
+def test_redactor_without_secrets_is_the_identity() -> None:
+    """Nothing to hide costs nothing."""
+    data = b"anything"
+    assert redactor([])(data) is data
