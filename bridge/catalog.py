@@ -1,4 +1,4 @@
-"""A Singer catalog: discovered, cached, narrowed to what the user selected. Both styles of metadata are kept as found."""
+"""A Singer catalog: discovered, cached, narrowed to what the user selected. Both styles of metadata are kept."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def parse_catalog(text: bytes) -> Catalog | None:
         if not all(isinstance(stream, dict) for stream in catalog["streams"]):
             raise TypeError
     except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-        hint = "the tap's --discover, or the file given as `catalog`, must hold {\"streams\": [...]}"
+        hint = 'the tap\'s --discover, or the file given as `catalog`, must hold {"streams": [...]}'
         raise TapError("this is not a catalog", hint=hint) from error
     return dict(catalog)
 
@@ -45,12 +45,13 @@ def stream_ids(catalog: Catalog) -> list[str]:
 
 def _root(stream: dict[str, Any]) -> dict[str, Any]:
     """Return the stream's own metadata, wherever this catalog keeps it; a new entry if it keeps none."""
-    for entry in stream.setdefault("metadata", []):
-        if not entry.get("breadcrumb"):
-            return dict.setdefault(entry, "metadata", {})  # type: ignore[no-any-return]
-    entry = {"breadcrumb": [], "metadata": {}}
-    stream["metadata"].append(entry)
-    return entry["metadata"]  # type: ignore[return-value]
+    entries: list[dict[str, Any]] = stream.setdefault("metadata", [])
+    entry = next((entry for entry in entries if not entry.get("breadcrumb")), None)
+    if entry is None:
+        entry = {"breadcrumb": []}
+        entries.append(entry)
+    root: dict[str, Any] = entry.setdefault("metadata", {})
+    return root
 
 
 def replication_method(catalog: Catalog | None, stream: str) -> str | None:
@@ -59,7 +60,9 @@ def replication_method(catalog: Catalog | None, stream: str) -> str | None:
         if stream in (_id(entry), entry.get("stream")):
             root = _root(copy.deepcopy(entry))
             method = (
-                root.get("replication-method") or entry.get("replication_method") or root.get("forced-replication-method")
+                root.get("replication-method")
+                or entry.get("replication_method")
+                or root.get("forced-replication-method")
             )
             return str(method).upper() if method else None
     return None
@@ -133,7 +136,8 @@ def _select_columns(stream: dict[str, Any], patterns: Sequence[str]) -> None:
     if not dotted:
         return
     listed = any(
-        not p.startswith("!") and fnmatch.fnmatchcase(name, p.rsplit(".", 1)[0]) and not p.endswith(".*") for p in dotted
+        not p.startswith("!") and fnmatch.fnmatchcase(name, p.rsplit(".", 1)[0]) and not p.endswith(".*")
+        for p in dotted
     )
     for column in stream.get("schema", {}).get("properties", {}):
         wanted = not listed

@@ -1,7 +1,7 @@
 """One record at a time: a value into its column's type where nothing is lost, or the reason why not.
 
-Numbers arrive as int or Decimal, digit by digit as the tap wrote them. A number in text is a number, 1.0 is an integer, 0 and
-1 are booleans, anything in a string column is kept as its JSON text. 1.5 is not an integer, true is not a number.
+Numbers arrive as int or Decimal, digit by digit as the tap wrote them. A number in text is a number, 1.0 is an integer,
+0 and 1 are booleans, anything in a string column is kept as its JSON text. 1.5 is not an integer, true is not a number.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import simplejson
 from bridge.instants import date_of, timestamp_of
 from bridge.typemap import INT64, TIMESTAMP, is_json, source
 
-__all__ = ["Coercer", "Path", "Unfit", "coercer", "json_text", "parsed"]
+__all__ = ["Coercer", "Path", "UnfitError", "coercer", "json_text", "parsed"]
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -36,7 +36,7 @@ Coercer = Callable[[Any, Path, set[Path]], Any]
 """Takes a value, where it stands, and the paths found outside the schema so far."""
 
 
-class Unfit(Exception):
+class UnfitError(Exception):
     """A value that its column cannot hold without loss."""
 
     def __init__(self, reason: str, path: Path = ()) -> None:
@@ -51,15 +51,15 @@ class Unfit(Exception):
 
 
 def parsed(line: bytes) -> Any:
-    """The message with every digit kept and bare NaN read; raises Unfit when the line is not JSON."""
+    """The message with every digit kept and bare NaN read; raises UnfitError when the line is not JSON."""
     try:
         return simplejson.loads(line.decode(), use_decimal=True, allow_nan=True)
     except UnicodeDecodeError:
-        raise Unfit("not UTF-8") from None
+        raise UnfitError("not UTF-8") from None
     except RecursionError:
-        raise Unfit("nested too deep") from None
+        raise UnfitError("nested too deep") from None
     except (ValueError, DecimalException):
-        raise Unfit("not a JSON line") from None
+        raise UnfitError("not a JSON line") from None
 
 
 def json_text(value: Any, at: Path) -> str:
@@ -69,29 +69,29 @@ def json_text(value: Any, at: Path) -> str:
         if not _storable(text):
             text = simplejson.dumps(value, use_decimal=True, allow_nan=False, separators=(",", ":"))
     except RecursionError:
-        raise Unfit("nested too deep", at) from None
+        raise UnfitError("nested too deep", at) from None
     except ValueError:
-        raise Unfit("NaN and Infinity are not JSON", at) from None
+        raise UnfitError("NaN and Infinity are not JSON", at) from None
     return str(text)
 
 
 def coercer(field: pa.Field) -> Coercer:
-    """The function that turns values of one field into what `pa.array` takes for its type, or raises Unfit.
+    """The function that turns values of one field into what `pa.array` takes for its type, or raises UnfitError.
 
-    Made once a table: asking Arrow about types for each value took most of the time. Names of fields that a struct's schema
-    does not have go into the set of paths it is given.
+    Made once a table: asking Arrow about types for each value took most of the time. Names of fields that a struct's
+    schema does not have go into the set of paths it is given.
     """
     type_ = field.type
     if is_json(field):
-        return lambda value, at, extra: None if value is None else json_text(value, at)
+        return lambda value, at, _: None if value is None else json_text(value, at)
     if pa.types.is_struct(type_):
         return _struct(type_)
     if pa.types.is_list(type_):
         return _list(type_)
     if pa.types.is_decimal(type_):
-        return lambda value, at, extra: None if value is None else _decimal(value, type_, at)
+        return lambda value, at, _: None if value is None else _decimal(value, type_, at)
     convert = _BY_TYPE[type_]
-    return lambda value, at, extra: None if value is None else convert(value, at)
+    return lambda value, at, _: None if value is None else convert(value, at)
 
 
 def _struct(type_: pa.StructType) -> Coercer:
@@ -101,7 +101,7 @@ def _struct(type_: pa.StructType) -> Coercer:
         if value is None:
             return None
         if not isinstance(value, dict):
-            raise Unfit("not an object", at)
+            raise UnfitError("not an object", at)
         result = {}
         for name, entry in value.items():
             path = (*at, name)
@@ -122,7 +122,7 @@ def _list(type_: pa.ListType) -> Coercer:
         if value is None:
             return None
         if not isinstance(value, list):
-            raise Unfit("not an array", at)
+            raise UnfitError("not an array", at)
         return [inner(entry, (*at, index), extra) for index, entry in enumerate(value)]
 
     return convert
@@ -131,7 +131,7 @@ def _list(type_: pa.ListType) -> Coercer:
 def _string(value: Any, at: Path) -> str:
     text = value if isinstance(value, str) else json_text(value, at)
     if not _storable(text):
-        raise Unfit("lone surrogate, which no UTF-8 text can hold", at)
+        raise UnfitError("lone surrogate, which no UTF-8 text can hold", at)
     return text
 
 
@@ -141,25 +141,25 @@ def _integer(value: Any, at: Path) -> int:
     if isinstance(value, Decimal) and abs(value.adjusted()) <= 20 and value == value.to_integral_value():
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise Unfit("not an integer", at)
+        raise UnfitError("not an integer", at)
     if value not in INT64:
-        raise Unfit("integer beyond 64 bits", at)
+        raise UnfitError("integer beyond 64 bits", at)
     return value
 
 
 def _float(value: Any, at: Path) -> float:
     if isinstance(value, str) and not (_NUMBER.fullmatch(value) or value in _NOT_FINITE):
-        raise Unfit("not a number", at)
+        raise UnfitError("not a number", at)
     if isinstance(value, float):
         return value
     if not isinstance(value, int | Decimal | str) or isinstance(value, bool):
-        raise Unfit("not a number", at)
+        raise UnfitError("not a number", at)
     try:
         result = float(value)
     except OverflowError:
         result = float("inf")
     if isinf(result) and value not in _NOT_FINITE:
-        raise Unfit("number beyond a double", at)
+        raise UnfitError("number beyond a double", at)
     return result
 
 
@@ -167,13 +167,13 @@ def _decimal(value: Any, type_: pa.Decimal128Type, at: Path) -> Decimal:
     if isinstance(value, str) and _NUMBER.fullmatch(value) and len(value) < _LONGEST:
         value = Decimal(value)
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
-        raise Unfit("not a number", at)
+        raise UnfitError("not a number", at)
     try:
         exact = Decimal(value).quantize(Decimal(1).scaleb(-type_.scale), context=_EXACT)
     except DecimalException:
-        raise Unfit(f"number has more digits than decimal({type_.precision},{type_.scale})", at) from None
+        raise UnfitError(f"number has more digits than decimal({type_.precision},{type_.scale})", at) from None
     if exact.adjusted() >= type_.precision - type_.scale and exact != 0:
-        raise Unfit(f"number has more digits than decimal({type_.precision},{type_.scale})", at)
+        raise UnfitError(f"number has more digits than decimal({type_.precision},{type_.scale})", at)
     return exact
 
 
@@ -184,25 +184,25 @@ def _boolean(value: Any, at: Path) -> bool:
         return _BOOLEANS[value]
     if isinstance(value, int) and value in (0, 1):
         return value == 1
-    raise Unfit("not a boolean", at)
+    raise UnfitError("not a boolean", at)
 
 
 def _timestamp(value: Any, at: Path) -> int:
     if not isinstance(value, str):
-        raise Unfit("not a date-time", at)
+        raise UnfitError("not a date-time", at)
     try:
         return timestamp_of(value)
     except ValueError:
-        raise Unfit("not a date-time", at) from None
+        raise UnfitError("not a date-time", at) from None
 
 
 def _date(value: Any, at: Path) -> int:
     if not isinstance(value, str):
-        raise Unfit("not a date", at)
+        raise UnfitError("not a date", at)
     try:
         return date_of(value)
     except ValueError:
-        raise Unfit("not a date", at) from None
+        raise UnfitError("not a date", at) from None
 
 
 def _storable(text: str) -> bool:

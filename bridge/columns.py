@@ -1,7 +1,7 @@
 """Python values as `orjson` reads them into one Arrow column, or a refusal: never a guess.
 
 Only values that already have their column's type pass here, which `set(map(type, values))` tells at the speed of C. All
-else raises `Odd`, and those records go value by value through `coerce`.
+else raises `OddError`, and those records go value by value through `coerce`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow as pa
 from bridge.instants import dates, timestamps
 from bridge.typemap import TIMESTAMP, is_json, source
 
-__all__ = ["Inexact", "Odd", "column", "lossy", "may_be_lossy", "texts"]
+__all__ = ["InexactError", "OddError", "column", "lossy", "may_be_lossy", "texts"]
 
 _NULL = type(None)
 _AS_ZERO = bytes.maketrans(b"0123456789.E", b"00000000000e")
@@ -36,16 +36,16 @@ _PLAIN = {
 _DECIMAL = frozenset({int, float, str, _NULL})
 
 
-class Odd(Exception):
+class OddError(Exception):
     """Some value does not have its column's type, or is one that only `coerce` reads."""
 
 
-class Inexact(Odd):
+class InexactError(OddError):
     """Some number passed through a double; whether digits were lost, only its line tells."""
 
 
 def may_be_lossy(lines: bytes) -> bool:
-    """False when no number in these lines can have lost a digit as a double: 15 digits and three-digit exponents are safe."""
+    """False when no number in these lines can lose a digit as a double: 15 digits and two of exponent never do."""
     zeros = lines.translate(_AS_ZERO)
     return any(suspect in zeros for suspect in _SUSPECTS)
 
@@ -65,18 +65,18 @@ def _changes(token: str) -> bool:
 
 
 def texts(values: Iterable[Any], *, trusted: bool) -> list[str | None]:
-    """JSON text of each value; raises Inexact where a double is in it, unless the doubles are known to be exact."""
+    """JSON text of each value; raises InexactError where a double is in it, unless doubles are known to be exact."""
     try:
         found = [None if value is None else orjson.dumps(value).decode() for value in values]
     except TypeError as error:
-        raise Odd from error  # nested deeper than orjson writes
+        raise OddError from error  # nested deeper than orjson writes
     if not trusted and any(text is not None and _FLOAT.search(text) for text in found):
-        raise Inexact
+        raise InexactError
     return found
 
 
 def column(values: list[Any], field: pa.Field, *, trusted: bool) -> pa.Array:
-    """The values as one array of the field's type; raises Odd when any of them has another one."""
+    """The values as one array of the field's type; raises OddError when any of them has another one."""
     type_ = field.type
     if is_json(field):
         return pa.array(texts(values, trusted=trusted), pa.string())
@@ -86,11 +86,11 @@ def column(values: list[Any], field: pa.Field, *, trusted: bool) -> pa.Array:
     if pa.types.is_list(type_):
         return _list(values, kinds, type_, trusted)
     if not kinds <= _PLAIN.get(type_, _DECIMAL):
-        raise Odd
+        raise OddError
     try:
         return _scalars(values, kinds, type_, trusted)
     except (pa.ArrowInvalid, OverflowError, UnicodeEncodeError) as error:
-        raise Odd from error
+        raise OddError from error
 
 
 def _scalars(values: list[Any], kinds: set[type], type_: pa.DataType, trusted: bool) -> pa.Array:
@@ -102,19 +102,21 @@ def _scalars(values: list[Any], kinds: set[type], type_: pa.DataType, trusted: b
         values = [None if value is None else float(value) for value in values]
     if pa.types.is_decimal(type_):
         if float in kinds and not trusted:
-            raise Inexact
+            raise InexactError
         written = [None if value is None else str(value) for value in values]
-        return pa.array(written, pa.string()).cast(type_)
+        found = pa.array(written, pa.string()).cast(type_)
+        found.validate(full=True)
+        return found
     return pa.array(values, type_)
 
 
 def _struct(values: list[Any], kinds: set[type], type_: pa.StructType, trusted: bool) -> pa.Array:
     if not kinds <= {dict, _NULL}:
-        raise Odd
+        raise OddError
     names = [source(field) for field in type_]
     known = set(names)
     if not all(value is None or known.issuperset(value) for value in values):
-        raise Odd
+        raise OddError
     filled = [{} if value is None else value for value in values]
     children = [
         column([value.get(name) for value in filled], field, trusted=trusted)
@@ -126,7 +128,7 @@ def _struct(values: list[Any], kinds: set[type], type_: pa.StructType, trusted: 
 
 def _list(values: list[Any], kinds: set[type], type_: pa.ListType, trusted: bool) -> pa.Array:
     if not kinds <= {list, _NULL}:
-        raise Odd
+        raise OddError
     items = column(list(chain.from_iterable(value or () for value in values)), type_.value_field, trusted=trusted)
     offsets = pa.array(accumulate((len(value or ()) for value in values), initial=0), pa.int32())
     mask = pa.array([value is None for value in values]) if _NULL in kinds else None

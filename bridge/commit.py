@@ -87,7 +87,7 @@ class Committer:
             error = CommitUnknown("it is not known whether the commit landed", hint=_UNKNOWN, commit=record["n"])
         if there is None:
             raise error
-        return there.get("nonce") == record["nonce"]
+        return bool(there.get("nonce") == record["nonce"])
 
     # step 1
 
@@ -96,7 +96,9 @@ class Committer:
         if last:
             self._roll_forward(last)
         head = self.view.state
-        self._check_state_file(lag=next((r["state"] for r in self.log.history(self.view.n) if r["state"] != head), None))
+        self._check_state_file(
+            lag=next((r["state"] for r in self.log.history(self.view.n) if r["state"] != head), None)
+        )
 
     def _roll_forward(self, record: dict[str, Any]) -> None:
         try:
@@ -116,7 +118,9 @@ class Committer:
         if before.staged:  # their files went into the lost commit: those streams start again
             state = state | {"bookmarks": {s: b for s, b in state["bookmarks"].items() if s not in before.staged}}
         entries = inverse(self.log.pipeline, record, before)
-        self.notes.append(f"commit {record['n']} had lost {len(missing.keys)} file(s) before it was visible: taken back")
+        self.notes.append(
+            f"commit {record['n']} had lost {len(missing.keys)} file(s) before it was visible: taken back"
+        )
         self._publish(self._create("void", state, tables=entries, voids=record["n"], staged={}))
 
     def _check_state_file(self, *, lag: Any) -> None:

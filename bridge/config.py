@@ -16,8 +16,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from bridge.settings import yamlfile
 from bridge.errors import NotAvailable, SettingsError
+from bridge.settings import yamlfile
 from bridge.settings.explain import CommandLine, InFile, Place, did_you_mean, explained
 from bridge.settings.options import CommitEvery, Destination, Incremental, Keys, Pipeline, Rejects, Source, Spark, Spool
 from bridge.settings.redact import learn, learn_arguments, redactor, worth_hiding

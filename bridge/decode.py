@@ -1,8 +1,12 @@
 """Segment bytes into an Arrow table by the stream's schema: one row or one reject a line, in the order of the lines.
 
-Two paths, one meaning. The fast one is Arrow's own JSON reader with the schema given, which refuses rather than guesses; what it
-takes silently and we do not (integers as dates, bytes that are not UTF-8, two records on a line, the year 0) is checked
-here. The exact one (`exact`) reads record by record. Pure: the same bytes and schema give the same result, on any machine.
+Two paths, one meaning. The fast one is Arrow's own JSON reader with the schema given, which refuses rather than
+guesses; what it takes silently and we do not (integers as dates, bytes that are not UTF-8, two records on a line, the
+year 0, a digit too many) is checked here. The exact one (`exact`) reads record by record. Pure: the same bytes and
+schema give the same result, on any machine.
+
+Measured on one core, 32 MiB of 475-byte messages with 11 columns: 550,000 records/s, where Arrow alone reads the bare
+records at 830,000 and the same messages at 650,000; the exact path 250,000, or 50,000 when every record is odd.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from bridge.typemap import TIMESTAMP, is_json, is_null_only, source
 __all__ = ["Decoded", "Reject", "decode"]
 
 _WHOLE_BYTES = 2 << 20
-"""Bytes read at once while all goes well: larger ones leave the processor's cache (measured: 0.5 to 8 MiB within 8 %)."""
+"""Bytes read at once while all goes well; 0.5 to 8 MiB were within 8 % of each other."""
 _SMALL_BYTES = 64 << 10
 """A refused piece is not divided below this; its records are read one by one."""
 _SHORT_PREFIX = b'{"record":'
@@ -60,7 +64,7 @@ def decode(data: bytes | memoryview, schema: TableSchema, prefix: bytes | None) 
 
 
 def _batches(data: memoryview, fast: _FastPath, layout: Layout) -> Iterator[Batch]:
-    """Piece by piece: halved towards what the fast path refuses, grown again after it; ugly data soon costs no attempt."""
+    """Piece by piece, smaller towards what the fast path refuses, larger after it; ugly data costs few attempts."""
     start, size, patience = 0, _WHOLE_BYTES, 1
     while start < len(data):
         if not fast.possible:
@@ -153,8 +157,8 @@ class _FastPath:
     def counted(self, piece: bytes) -> tuple[bytes, int | None]:
         """The text to parse and its lines; None where rows = lines would not prove that each line is one row.
 
-        A line that starts as an object is at least one row, unless the next line completes it. That cannot be when its last
-        byte is `}` and the next line an object; nor when the next line starts with a field that no struct of the schema has.
+        A line that starts as an object is at least one row, unless the next line completes it. That cannot be when its
+        last byte is `}` and the next line an object, nor when the next line starts with a field that no struct has.
         """
         if not piece.startswith(self.prefix or b"{"):  # a bare null in the first row crashes Arrow 26
             return piece, None
@@ -249,7 +253,7 @@ def _children(type_: pa.DataType) -> list[pa.Field]:
 
 
 def _written(field: pa.Field, as_text: bool) -> pa.Field:
-    """The field as it stands in the tap's records: its own name, and dates as text, which Arrow would read as numbers."""
+    """The field as it stands in the tap's records: its own name, and dates as text; Arrow takes numbers for them."""
     type_ = field.type
     if pa.types.is_struct(type_):
         type_ = pa.struct([_written(child, as_text) for child in type_])
@@ -273,6 +277,8 @@ def _conformed(array: pa.Array, field: pa.Field) -> pa.Array:
         return pa.ListArray.from_arrays(array.offsets, items, type=type_, mask=_nulls(array))
     if is_null_only(field):
         return array.cast(type_)
+    if pa.types.is_decimal(type_):
+        array.validate(full=True)  # Arrow 26 reads 1e36 into decimal(38,2), one digit too many
     if type_ == pa.date32():
         return dates(array)
     if type_ == TIMESTAMP:

@@ -87,7 +87,9 @@ def open_session(master: str, conf: dict[str, str], folder: Path, log: Path) -> 
         os.environ["PYSPARK_PYTHON"] = sys.executable  # pyspark would take whatever `python3` is on PATH
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "log4j2.properties").write_text(_LOG4J)
-    settings = SparkConf(loadDefaults=False).setMaster(_retrying(master)).setAll(list(session_conf(conf, folder).items()))
+    settings = (
+        SparkConf(loadDefaults=False).setMaster(_retrying(master)).setAll(list(session_conf(conf, folder).items()))
+    )
     try:
         with log.open("ab") as output:
             gateway = launch_gateway(settings, {"stdout": output, "stderr": output})
@@ -149,10 +151,6 @@ class Engine:
         self._stopping = False
         self.tasks = _cores(master)
 
-    @property
-    def started(self) -> bool:
-        return self._thread is not None
-
     def start(self) -> None:
         """Start the JVM and the query in the background, once."""
         if not self._thread:
@@ -212,7 +210,7 @@ class Engine:
                 return
             self._session.sparkContext.setLogLevel("WARN")
             self._query = self._start_query(self._session)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - whatever it was, the main thread raises it
             self._fail(error)
 
     def _start_query(self, session: SparkSession) -> Any:
@@ -278,5 +276,7 @@ _REPORT_IT = "nothing was committed; run again, and report it with the run's log
 
 def _cores(master: str) -> int:
     """Return how many tasks a master runs at once, as far as its name tells."""
-    inside = master[6:-1].split(",")[0] if master.startswith("local[") else ""
-    return int(inside) if inside.isdigit() else (os.cpu_count() or 2) if inside == "*" else 1 if master == "local" else 8
+    inside = master[6:-1].split(",", maxsplit=1)[0] if master.startswith("local[") else ""
+    return (
+        int(inside) if inside.isdigit() else (os.cpu_count() or 2) if inside == "*" else 1 if master == "local" else 8
+    )

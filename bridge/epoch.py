@@ -121,7 +121,12 @@ class Epochs:
         if not end and not publish and resume_points(state) == resume_points(self.committed):
             return None
         barrier = Barrier(
-            state, said is not None and state != said, publish, staged, {s: self.streams[s].schema for s in self.streams}, end
+            state,
+            said is not None and state != said,
+            publish,
+            staged,
+            {s: self.streams[s].schema for s in self.streams},
+            end,
         )
         self._passed(barrier)
         return barrier

@@ -1,8 +1,8 @@
 """Record by record, for what the fast path refuses: values that do not fit, JSON text, fields outside the SCHEMA.
 
-Two gaits. Records whose values have their columns' types become columns at once (`columns`); the others are read again with
-every digit and go value by value (`coerce`), into the table or among the rejects. A key twice in one object: the last
-one counts, as in every JSON reader that taps are written against.
+Two gaits. Records whose values have their columns' types become columns at once (`columns`); the others are read again
+with every digit and go value by value (`coerce`), into the table or among the rejects. A key twice in one object: the
+last one counts, as in every JSON reader that taps are written against.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from bridge.coerce import Coercer, Path, Unfit, coercer, json_text, parsed
-from bridge.columns import Inexact, Odd, column, lossy, may_be_lossy, texts
+from bridge.coerce import Coercer, Path, UnfitError, coercer, json_text, parsed
+from bridge.columns import InexactError, OddError, column, lossy, may_be_lossy, texts
 from bridge.typemap import source
 
 __all__ = ["Batch", "Layout", "Reject", "read"]
@@ -26,7 +26,7 @@ _GROUP = 8
 
 
 class Layout:
-    """A table's columns, without the one for extra fields, and what is worth knowing about them before the first record."""
+    """A table's columns without the one for extra fields, and what is worth knowing before the first record."""
 
     def __init__(self, fields: Sequence[pa.Field]) -> None:
         self.fields = fields
@@ -130,10 +130,10 @@ class _Plain:
                     self.column(records, *each) for each in zip(self.layout.names, self.layout.fields, strict=True)
                 ]
                 extra, outside = self.extras(records)
-            except Inexact:
+            except InexactError:
                 self.odd.update(number for number in self.numbers if lossy(self.raw[number]))
                 self.trusted = True
-            except Odd:
+            except OddError:
                 if len(self.odd) == before:  # no single value was to blame: all of them, so that this ends
                     self.odd.update(self.numbers)
             else:
@@ -148,17 +148,17 @@ class _Plain:
             if field.nullable or not found.null_count:
                 return found
             self.odd.update(n for n, value in zip(self.numbers, values, strict=True) if value is None)
-        except Inexact:
+        except InexactError:
             raise
-        except Odd:
+        except OddError:
             self.odd.update(self.numbers[index] for index in self.odd_ones(values, field, 0))
-        raise Odd
+        raise OddError
 
     def odd_ones(self, values: list[Any], field: pa.Field, start: int) -> list[int]:
         """Positions of the values to look at one by one, found by halving."""
         try:
             column(values, field, trusted=True)
-        except Odd:
+        except OddError:
             if len(values) <= _GROUP:
                 return list(range(start, start + len(values)))
             half = len(values) // 2
@@ -188,7 +188,7 @@ def _add_odd(batch: Batch, plain: _Plain, layout: Layout) -> None:
         try:
             rows.append(_row(line, layout, batch.outside))
             numbers.append(number)
-        except Unfit as unfit:
+        except UnfitError as unfit:
             batch.rejects.append(Reject(number, unfit.reason, unfit.pointer, line))
     if not rows:
         return
@@ -204,19 +204,19 @@ def _add_odd(batch: Batch, plain: _Plain, layout: Layout) -> None:
 
 
 def _row(line: bytes, layout: Layout, outside: Counter[str]) -> _Row:
-    """One record, value by value; raises Unfit with the reason when it cannot be stored."""
+    """One record, value by value; raises UnfitError with the reason when it cannot be stored."""
     message = parsed(line)
     if not isinstance(message, dict) or message.get("type") != "RECORD":
-        raise Unfit("not a RECORD message")
+        raise UnfitError("not a RECORD message")
     record = message.get("record")
     if not isinstance(record, dict):
-        raise Unfit("record is not an object")
+        raise UnfitError("record is not an object")
     values: list[Any] = []
     extra: set[Path] = {(name,) for name in record if name not in layout.known}
     for name, convert, required in zip(layout.names, layout.coercers, layout.required, strict=True):
         value = convert(record.get(name), (name,), extra)
         if value is None and required:
-            raise Unfit("key is null" if name in record else "key is missing", (name,))
+            raise UnfitError("key is null" if name in record else "key is missing", (name,))
         values.append(value)
     if not extra:
         return _Row(values, None, message.get("version"))

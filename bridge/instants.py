@@ -1,8 +1,8 @@
 """Dates and times as taps write them, read alike one by one and a column at a time.
 
-A date-time without an offset is UTC, a bare date is its midnight. Digits beyond microseconds are cut off, towards the past.
-A date may be written as a date-time at midnight; it is the day as written, whatever the offset. Years are 1 to 9999 in
-UTC, what every engine reads. A leap second and 24:00 are refused: no neighbour of theirs is the same instant.
+A date-time without an offset is UTC, a bare date is its midnight. Digits beyond microseconds are cut off, towards the
+past. A date may be written as a date-time at midnight; it is the day as written, whatever the offset. Years are 1 to
+9999 in UTC, what every engine reads. A leap second and 24:00 are refused: no neighbour of theirs is the same instant.
 """
 
 from __future__ import annotations
@@ -97,6 +97,6 @@ def dates(texts: pa.StringArray) -> pa.Array:
 
 
 def in_range(found: pa.Array) -> bool:
-    """True when every instant is one that every engine can show; Arrow itself parses the year 0 and makes the year 10000."""
+    """True when every engine can show every instant; Arrow itself parses the year 0 and makes the year 10000."""
     edges = pc.min_max(found.cast(pa.int64())).as_py()
     return edges["min"] is None or bool(_FIRST <= edges["min"] <= edges["max"] <= _LAST)

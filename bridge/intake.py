@@ -204,5 +204,3 @@ def _version(lines: bytes) -> int | None:
     except orjson.JSONDecodeError:
         return None
     return version if isinstance(version, int) else None
-
-

@@ -118,7 +118,8 @@ class Ledger:
         if not files:
             files = [write_empty(self._job, through, stream, schema)]
         self._committer.storage.put_if_absent(
-            meta(self._job.pipeline, "schemas", f"{schema.hash}.json"), b'{"format":1,"columns":' + schema.to_json() + b"}"
+            meta(self._job.pipeline, "schemas", f"{schema.hash}.json"),
+            b'{"format":1,"columns":' + schema.to_json() + b"}",
         )
         adds = [{key: file[key] for key in ("name", "source", "size", "rows")} for file in files]
         removes = list(table.files) if mode == "replace" else []
@@ -133,6 +134,7 @@ class Ledger:
     def _stage(self, stream: str, version: int) -> dict[str, Any]:
         if self._versions.get(stream, set()) - {version}:
             hint = "the tap mixed table versions; run it again with --full"
-            raise EngineError("a full table's rows are not all of one version", hint=hint, stream=stream, version=version)
+            raise EngineError(
+                "a full table's rows are not all of one version", hint=hint, stream=stream, version=version
+            )
         return {"version": version, "files": self._files.get(stream, [])}
-

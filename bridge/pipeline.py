@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import IO, Any
 
 from bridge.commit import Committer
 from bridge.config import Pipeline
@@ -96,6 +96,8 @@ class Run:
         self.pipeline, self.request, self.home = pipeline, request, home
         self.result = Result(new_run_id(), pipeline.name)
         self.stage = "starting"
+        self.echo: IO[bytes] | None = None
+        """Where the tap's stderr goes beside its log."""
         self._full = request.full or not pipeline.incremental.enabled
         self._signal = 0
         self._barriers: dict[int, Barrier] = {}
@@ -228,7 +230,7 @@ class Run:
             self.result.streams,
         )
         try:
-            with folders.tap_log.open("ab") as log, source.start(catalog, state, log) as tap:
+            with folders.tap_log.open("ab") as log, source.start(catalog, state, _Tee(log, self.echo)) as tap:
                 self._read(tap)
         finally:
             self.stage = "stopping Spark"
@@ -336,7 +338,9 @@ class Run:
         intake, warnings = self._intake, self.result.warnings
         warnings += intake.warnings
         if intake.noise_count:
-            warnings.append(f"{intake.noise_count} line(s) of the tap's stdout were no Singer messages: kept as rejects")
+            warnings.append(
+                f"{intake.noise_count} line(s) of the tap's stdout were no Singer messages: kept as rejects"
+            )
         for stream, fields in self._ledger.extra.items():
             if fields:
                 names = ", ".join(sorted(fields)[:5])
@@ -346,6 +350,24 @@ class Run:
                 warnings.append(f"{stream}: {counts.rejected} record(s) do not fit their SCHEMA: kept as rejects")
         for stream, lines in intake.ignored.items():
             warnings.append(f"{stream}: {lines} record(s) ignored, the stream is not selected")
+
+
+@dataclass(frozen=True, slots=True)
+class _Tee:
+    """The run's log, and a terminal if somebody wants to watch."""
+
+    log: IO[bytes]
+    echo: IO[bytes] | None
+
+    def write(self, data: bytes) -> None:
+        self.log.write(data)
+        if self.echo:
+            self.echo.write(data)
+
+    def flush(self) -> None:
+        self.log.flush()
+        if self.echo:
+            self.echo.flush()
 
 
 @contextmanager
@@ -396,4 +418,3 @@ class _Folders:
         """Delete this run's scratch."""
         for folder in (self.spool.parent, self.scratch.parent):
             shutil.rmtree(folder, ignore_errors=True)
-

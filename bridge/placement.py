@@ -45,7 +45,14 @@ class Placement:
     """Decides on each stream's first SCHEMA. `folders` maps the streams decided on to their folders."""
 
     def __init__(
-        self, storage: Storage, pipeline: Pipeline, view: View, catalog: dict[str, Any] | None, *, full: bool, append: bool
+        self,
+        storage: Storage,
+        pipeline: Pipeline,
+        view: View,
+        catalog: dict[str, Any] | None,
+        *,
+        full: bool,
+        append: bool,
     ) -> None:
         self._storage, self._pipeline, self._view, self._catalog = storage, pipeline, view, catalog
         self._full, self._append = full, append

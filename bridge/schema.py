@@ -1,7 +1,8 @@
 """A table's columns: from a SCHEMA message, from the commit log, and from both together.
 
-A schema only ever grows: `merge` adds columns and struct fields, keeps what left, and keeps the wider of two types where
-the table already has it. A change of type that would need older files rewritten is an error before anything is stored.
+A schema only ever grows: `merge` adds columns and struct fields, keeps what left, and keeps the wider of two types
+where the table already has it. A change of type that would need older files rewritten is an error before anything is
+stored.
 """
 
 from __future__ import annotations

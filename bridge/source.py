@@ -22,7 +22,7 @@ _DISCOVER_LIMIT = timedelta(minutes=5)
 
 
 def home_folder(settings_file: Path | None) -> Path:
-    """Return the project's `.singer-bridge`: beside bridge.yaml, else in the current folder; or as the variable says."""
+    """Return the project's `.singer-bridge`: beside bridge.yaml, else here; or as the variable says."""
     if given := os.environ.get("SINGER_BRIDGE_HOME"):
         return Path(given).expanduser().absolute()
     return (settings_file.parent if settings_file else Path.cwd()).absolute() / ".singer-bridge"

@@ -11,9 +11,10 @@ import os
 import shutil
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -85,7 +86,8 @@ class Spool:
         self._seq = 0
         self._lock = threading.Lock()  # `held` shrinks in the thread that handles Spark's batches
         shutil.rmtree(folder, ignore_errors=True)
-        self._explain(lambda: [(folder / name).mkdir(parents=True) for name in ("manifests", "segments", "schemas")])
+        for name in ("manifests", "segments", "schemas"):
+            self._explain((folder / name).mkdir, parents=True)
 
     def put_schema(self, name: str, data: bytes) -> None:
         """Keep a schema where executors find it, once."""
@@ -126,7 +128,8 @@ class Spool:
         """
         self._flush()
         keep_tail = self.marked and not all_lines
-        files, segments = [], []
+        files: list[str] = []
+        segments: list[Segment] = []
         for key, segment in list(self._open.items()):
             size, lines = segment.mark if keep_tail else (segment.size, segment.lines)
             del self._open[key]
@@ -172,7 +175,7 @@ class Spool:
         segment.buffer.clear()
 
     def _carry(self, segment: _Open, size: int, lines: int) -> _Open:
-        """Move the lines after `size` into a new segment; each byte moves at most once, as its epoch then has no mark."""
+        """Move the lines after `size` into a new segment. Its epoch has no mark yet, so a byte moves at most once."""
         rest = self._new()
         rest.size, rest.lines = segment.size - size, segment.lines - lines
         source, target = (self.folder / "segments" / name for name in (segment.file, rest.file))
@@ -202,7 +205,9 @@ class Spool:
                 yield Segment(stream, schema, name, start, end, found, zlib.crc32(data), prefix.decode())
                 start = end
         if counted != lines:
-            raise EngineError("the spool lost lines", hint="check the spool's disk", file=name, want=lines, have=counted)
+            raise EngineError(
+                "the spool lost lines", hint="check the spool's disk", file=name, want=lines, have=counted
+            )
 
     def _manifest(self, segments: list[Segment], files: list[str], tasks: int) -> Manifest:
         self._seq += 1
@@ -230,9 +235,9 @@ class Spool:
     def _hidden(self, manifest: Manifest) -> Path:
         return self.folder / "manifests" / f".{_manifest_name(manifest.seq)}"
 
-    def _explain(self, action: object) -> None:
+    def _explain(self, action: Callable[..., object], **arguments: Any) -> None:
         try:
-            action()  # type: ignore[operator]
+            action(**arguments)
         except OSError as error:
             hint = "free some space there or set `spool.dir` to another disk; nothing that was committed is lost"
             raise LakeError(f"cannot write to the spool: {error.strerror}", hint=hint, folder=self.folder) from error

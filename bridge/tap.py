@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 import orjson
 
@@ -36,7 +36,9 @@ _GATHER = timedelta(milliseconds=2)
 _F_SETPIPE_SZ = 1031
 
 # Reads the tap's process group, then waits: a line means that the tap has ended, end-of-file that we have.
-_GUARD = 'read -r group && read -r ended && exit; kill -s TERM -- "-$group"; rm -rf "$1"; sleep 1; kill -s KILL -- "-$group"'
+_GUARD = (
+    'read -r group && read -r ended && exit; kill -s TERM -- "-$group"; rm -rf "$1"; sleep 1; kill -s KILL -- "-$group"'
+)
 # The tap registers itself with the guard before it becomes the tap: there is no instant at which it is unguarded.
 # The guard's pipe comes in as stdin, the one number that every shell can redirect, and is gone after the exec.
 _START = 'echo $$ >&0; exec "$@" </dev/null'
@@ -52,6 +54,16 @@ def find_executable(argv: Sequence[str], folder: Path | None, environ: dict[str,
     return [found, *argv[1:]]
 
 
+class Log(Protocol):
+    """Takes the tap's stderr, secrets masked."""
+
+    def write(self, data: bytes, /) -> object:
+        """Take whole lines."""
+
+    def flush(self) -> object:
+        """Let others see them."""
+
+
 class Tap:
     """A running tap. Use it as a context manager: leaving it stops the tap's whole group and deletes its files."""
 
@@ -63,7 +75,7 @@ class Tap:
         catalog: dict[str, Any] | Path | None = None,
         state: object = None,
         environ: dict[str, str],
-        log: IO[bytes],
+        log: Log,
         redact: Callable[[bytes], bytes],
         catalog_flag: str = "--catalog",
     ) -> None:

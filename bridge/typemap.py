@@ -3,15 +3,15 @@
 | JSON Schema | Arrow |
 |---|---|
 | `integer` | int64; decimal128(38, 0) where its bounds leave int64 |
-| `number` | float64 (the nearest double); decimal where `multipleOf`, `precision` / `scale` or `format: singer.decimal` says so |
+| `number` | float64 (the nearest double); decimal where `multipleOf`, `precision` / `scale`, `singer.decimal` say so |
 | `string` | string; `date-time` timestamp[us, UTC], `date` date32, `time` string, `singer.decimal` decimal |
 | `boolean`, `array`, `object` with properties | bool, list, struct |
 | everything that is not one type | JSON text: a string field with `kind: json`, real JSON, compact |
 
-Not one type: several non-null types, untyped, boolean schemas, recursive `$ref`, objects without properties, arrays whose
-items are untyped (the whole array), `allOf` that contradicts itself. `null` may stand anywhere and never counts. Unions of
-string formats are a string, `integer | number` is a number. A decimal has the precision and scale it declares, 38 and 9 where
-it declares none; a number that needs more than 38 digits is kept as text, digit by digit.
+Not one type: several non-null types, untyped, boolean schemas, recursive `$ref`, objects without properties, arrays
+whose items are untyped (the whole array), `allOf` that contradicts itself. `null` may stand anywhere and never counts.
+Unions of string formats are a string, `integer | number` is a number. A decimal has the precision and scale it
+declares, 38 and 9 where it declares none; a number that needs more than 38 digits is kept as text, digit by digit.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def is_json(field: pa.Field) -> bool:
 
 
 def is_null_only(field: pa.Field) -> bool:
-    """True for JSON text whose schema allows nothing but null, as inferring taps say before they see a value."""
+    """True for JSON text that may only be null, as inferring taps say before they see a value."""
     return (field.metadata or {}).get(b"kind") == b"null"
 
 
@@ -187,7 +187,7 @@ class _Reader:
             if not isinstance(branch, dict):
                 return JSON_TEXT
             found = self.shape({**base, **branch}, f"{at}/{word}/{index}", seen)
-            if found[1] != NULL_ONLY[1] and not any(_same(found, other) for other in shapes):
+            if found[1] != NULL_ONLY[1]:
                 shapes.append(found)
         return _common(shapes)
 
@@ -215,8 +215,7 @@ class _Reader:
         """What a local reference points at."""
         node: Any = self.root
         for step in reference.removeprefix("#").split("/")[1:]:
-            step = step.replace("~1", "/").replace("~0", "~")
-            node = node.get(step) if isinstance(node, dict) else None
+            node = node.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(node, dict) else None
         if node is None or not reference.startswith("#"):
             raise DataError("schema reference leads nowhere", hint=_HINT, ref=reference, pointer=at or "/")
         return node
@@ -233,26 +232,23 @@ def _type_names(node: Mapping[str, Any]) -> set[str]:
 def _add(merged: dict[str, Any], part: Mapping[str, Any]) -> bool:
     """Fold one `allOf` part in; False where two parts say different things about the type."""
     for key, value in part.items():
-        known = merged.get(key, value)
+        known = merged.setdefault(key, value)
         if key == "properties" and known != value:
             if any(known.get(name, node) != node for name, node in value.items()):
                 return False
             merged[key] = {**known, **value}
         elif known != value and key in SAYS_TYPE | {"format", "items", "multipleOf", "minimum", "maximum"}:
             return False
-        else:
-            merged[key] = known
     return True
-
-
-def _same(left: Shape, right: Shape) -> bool:
-    return left[1] == right[1] and bool(left[0].equals(right[0], check_metadata=True))
 
 
 def _common(shapes: list[Shape]) -> Shape:
     """The type that holds every branch of a union without loss, or JSON text."""
-    if len(shapes) <= 1:
-        return shapes[0] if shapes else NULL_ONLY
+    if not shapes:
+        return NULL_ONLY
+    first = shapes[0]
+    if all(first[1] == other[1] and first[0].equals(other[0], check_metadata=True) for other in shapes):
+        return first
     types = [type_ for type_, metadata in shapes if metadata is None]
     if len(types) == len(shapes) and all(type_ in STRING_LIKE for type_ in types):
         return STRING

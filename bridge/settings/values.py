@@ -1,6 +1,6 @@
 """The values that settings are made of, each checked and brought into one form.
 
-Errors are pydantic's own kind, so that they carry the key; `bridge.settings.explain` turns them into words with file and line.
+Errors are pydantic's own kind, so that they carry the key; `bridge.settings.explain` adds file and line.
 None of them shows a value that may be secret.
 """
 
@@ -75,6 +75,7 @@ def _rooted(text: str, info: ValidationInfo) -> Path:
 
 
 def file_path(value: Any, info: ValidationInfo) -> Any:
+    """Return the path, relative to the settings file's folder."""
     if isinstance(value, Path):
         value = str(value)
     if value == "":
@@ -83,6 +84,7 @@ def file_path(value: Any, info: ValidationInfo) -> Any:
 
 
 def tap_config(value: Any, info: ValidationInfo) -> Any:
+    """Return the tap's settings, or the path of their file."""
     if not isinstance(value, str | dict | Path):
         raise wrong(
             "must be a mapping, or the path of a JSON file", hint="write the tap's settings below it, or a path"
@@ -108,6 +110,7 @@ def tap_command(value: Any, info: ValidationInfo) -> Any:
 
 
 def bucket_folder(value: Any, info: ValidationInfo) -> Any:
+    """Return the bucket's folder as an absolute path."""
     if not isinstance(value, str | Path) or not str(value):
         raise wrong("must be a folder", hint="such as ./lake or file:///data/lake")
     text = str(value)
@@ -160,4 +163,5 @@ def _positive(value: timedelta | None) -> timedelta | None:
 
 
 def duration_or_none(value: Any) -> Any:
+    """Return a positive duration, or None for no limit."""
     return None if value is None else _positive(value if isinstance(value, timedelta) else parse_duration(value))

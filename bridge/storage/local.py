@@ -186,12 +186,13 @@ class LocalStorage:
                 else:
                     self._append(change)
 
-    def _missing(self, change: Change) -> list[str]:
+    def _missing(self, change: Change) -> Sequence[str]:
         places = [self._path(change.folder), _aside(self._path(change.trash))]
         return [
             add.key
             for add in change.adds
-            if not self._path(add.source).exists() and not any((place / Path(add.key).name).exists() for place in places)
+            if not self._path(add.source).exists()
+            and not any((place / Path(add.key).name).exists() for place in places)
         ]
 
     def _append(self, change: Change) -> None:

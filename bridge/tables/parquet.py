@@ -133,7 +133,7 @@ def _reject(reject: Reject, segment: Segment) -> dict[str, Any]:
 
 
 def write_rejects(storage: Storage, job: Job, stream: str | None, items: list[dict[str, Any]]) -> dict[str, Any]:
-    """Keep rejects, a JSON line each, in a file that only a commit makes count. No stream: lines that were no message."""
+    """Keep rejects, a JSON line each, in a file that only a commit makes count. No stream: no Singer message."""
     folder = folder_name(stream, ()) if stream is not None else "_tap"
     name = f"{job.generation:010d}-{uuid.uuid4().hex}.jsonl"
     key = meta(job.pipeline, "rejects", folder, name)

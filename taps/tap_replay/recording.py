@@ -116,8 +116,10 @@ def _entry(message: dict[str, Any]) -> dict[str, Any]:
         root["replication-key"] = bookmark[0]
     schema = message.get("schema") or {}
     metadata: list[dict[str, Any]] = [{"breadcrumb": [], "metadata": root}]
-    for name in schema.get("properties") or {}:
-        metadata.append({"breadcrumb": ["properties", name], "metadata": {"inclusion": "automatic"}})
+    metadata += [
+        {"breadcrumb": ["properties", name], "metadata": {"inclusion": "automatic"}}
+        for name in schema.get("properties") or {}
+    ]
     names = {"tap_stream_id": message["stream"], "stream": message["stream"]}
     return {**names, "key_properties": keys, "schema": schema, "metadata": metadata}
 

@@ -1,0 +1,35 @@
+# The same verbs locally and in CI. Each makes .venv and installs what it needs.
+PYTHON ?= python3
+PY := .venv/bin/python
+export UV_PYTHON_DOWNLOADS := never
+
+.PHONY: demo test lint crash bench machine clean
+.DEFAULT_GOAL := test
+
+demo: .venv/ready
+	@$(PY) -m bridge demo
+
+test: .venv/ready
+	$(PY) -m pytest -m "not slow" $(ARGS)
+
+lint: .venv/ready
+	.venv/bin/ruff format --check .
+	.venv/bin/ruff check .
+	.venv/bin/mypy
+
+crash: .venv/ready
+	$(PY) -m pytest tests/crash -m "slow or not slow" -s $(ARGS)
+
+bench: .venv/ready
+	$(PY) -m tests.benchmarks $(ARGS)
+
+clean:
+	rm -rf .venv .bench .singer-bridge .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
+
+# pyproject.toml and the lock decide; nothing is installed twice.
+.venv/ready: pyproject.toml uv.lock
+	@sh .ci/machine "$(PYTHON)"
+	@test -x $(PY) || "$(PYTHON)" -m venv .venv
+	@$(PY) -m pip install --quiet --disable-pip-version-check "uv>=0.5"
+	@.venv/bin/uv sync --quiet --frozen --inexact --all-extras
+	@touch $@

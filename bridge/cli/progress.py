@@ -1,0 +1,81 @@
+"""What a run shows while it works: a live table on a terminal, a line every 10 seconds elsewhere. Always on stderr."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import TracebackType
+
+from rich.console import Group
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from bridge.cli.show import console, count, size
+from bridge.pipeline import Run
+
+__all__ = ["Progress"]
+
+_SHOWN = 15
+_LINE_EVERY = 10.0
+
+
+class Progress:
+    """Follows a run from another thread; a context manager around `run.execute()`."""
+
+    def __init__(self, run: Run, *, enabled: bool) -> None:
+        self._run = run
+        self._console = console(err=True)
+        self._began = time.monotonic()
+        self._done = threading.Event()
+        self._live: Live | None = None
+        self._thread: threading.Thread | None = None
+        self._spinner = Spinner("dots")
+        if enabled and self._console.is_terminal:
+            self._live = Live(get_renderable=self._table, console=self._console, refresh_per_second=4, transient=True)
+        elif enabled:
+            self._thread = threading.Thread(target=self._lines, name="progress", daemon=True)
+
+    def __enter__(self) -> Progress:
+        if self._live:
+            self._live.start()
+        if self._thread:
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._done.set()
+        if self._live:
+            self._live.stop()
+
+    def _table(self) -> Group:
+        run, seconds = self._run, time.monotonic() - self._began
+        streams = dict(run.result.streams)
+        grid = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 3, 0, 0))
+        grid.add_column("stream", overflow="ellipsis", no_wrap=True)
+        for column in ("read", "committed", "written"):
+            grid.add_column(column, justify="right")
+        latest = sorted(streams.items(), key=lambda item: item[1].committed == item[1].records)
+        for name, counts in latest[:_SHOWN]:
+            done = counts.committed and counts.committed == counts.records
+            style = "green" if done else ""
+            grid.add_row(name, count(counts.records), Text(count(counts.committed), style), size(counts.bytes))
+        total = sum(counts.records for counts in streams.values())
+        rate = f"{count(round(total / seconds))} records/s" if total else ""
+        more = f"   {len(streams) - _SHOWN} more streams" if len(streams) > _SHOWN else ""
+        self._spinner.update(text=Text(f"{run.pipeline.name}: {run.stage}   {seconds:.0f} s   {rate}{more}"))
+        return Group(self._spinner, grid) if streams else Group(self._spinner)
+
+    def _lines(self) -> None:
+        while not self._done.wait(_LINE_EVERY):
+            streams = list(self._run.result.streams.values())
+            read, committed = sum(s.records for s in streams), sum(s.committed for s in streams)
+            seconds = time.monotonic() - self._began
+            self._console.print(
+                f"{self._run.pipeline.name}: {self._run.stage}, {seconds:.0f} s, {count(len(streams))} stream(s), "
+                f"{count(read)} records read, {count(committed)} committed",
+                soft_wrap=True,
+            )
