@@ -17,17 +17,21 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Collection
 from contextlib import suppress
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
-
-import orjson
 
 from bridge.errors import CommitLost, CommitUnknown, CorruptLake, EngineError, LakeError
 from bridge.log import FORMAT, Log, View, changes_of, inverse, meta
+from bridge.state import is_flat
 from bridge.storage import Missing, Storage
+from bridge.verbatim import NotJson, dumps, loads
 
 __all__ = ["Committer", "read_state_file"]
+
+TRASH_RETENTION = timedelta(days=7)
+"""How long removed files are kept."""
 
 _FILES_CHANGED = ("data", "void")
 
@@ -43,16 +47,20 @@ class Committer:
         self.storage = storage
         self.run = run
         self.notes: list[str] = []
-        head = self.log.head(last.get("head"))
-        clean = head == (last.get("closed") or 0)
+        # A run that died may have left more than its lease says: only the list of records shows a gap among them.
+        head = self.log.head(last.get("closed"))
+        clean = head == last.get("closed", 0)
         self.view = self.log.view(head)
-        self.generation = head + 1
+        # Lower than the number of any later fence, also when this run ends without a commit of its own.
+        self.generation = head if clean else head + 1
         if clean:
-            self._check_state_file(lag=None)
+            self._check_state_file(recovering=False)
         else:
             self._create("fence", self.view.state)
             self._recover()
+        self._check_staged()
         self._abort_older()
+        self._sweep_trash()
 
     # step 0 and 3
 
@@ -92,13 +100,10 @@ class Committer:
     # step 1
 
     def _recover(self) -> None:
-        last = next((r for r in self.log.history(self.view.n) if r["kind"] in _FILES_CHANGED), None)
-        if last:
+        last = next((r for r in self.log.history(self.view.n) if r["kind"] != "fence"), None)
+        if last and last["kind"] in _FILES_CHANGED:
             self._roll_forward(last)
-        head = self.view.state
-        self._check_state_file(
-            lag=next((r["state"] for r in self.log.history(self.view.n) if r["state"] != head), None)
-        )
+        self._check_state_file(recovering=True)
 
     def _roll_forward(self, record: dict[str, Any]) -> None:
         try:
@@ -114,24 +119,22 @@ class Committer:
         if seen is not None and seen == record["state"] != before.state:
             hint = "files of the lake were deleted by somebody else; restore them, or run with --full"
             raise CorruptLake("a committed file is gone", hint=hint, file=missing.keys[0], commit=record["n"])
-        state = before.state
-        if before.staged:  # their files went into the lost commit: those streams start again
-            state = state | {"bookmarks": {s: b for s, b in state["bookmarks"].items() if s not in before.staged}}
+        state = _forget(before.state, before.staged)  # their files went into the lost commit: they start again
         entries = inverse(self.log.pipeline, record, before)
         self.notes.append(
             f"commit {record['n']} had lost {len(missing.keys)} file(s) before it was visible: taken back"
         )
-        self._publish(self._create("void", state, tables=entries, voids=record["n"], staged={}))
+        self._roll_forward(self._create("void", state, tables=entries, voids=record["n"], staged={}))
 
-    def _check_state_file(self, *, lag: Any) -> None:
-        """Compare `state.json` with the head. `lag` is the STATE that an unfinished step 5 may have left there."""
+    def _check_state_file(self, *, recovering: bool) -> None:
+        """Compare `state.json` with the head, behind which an unfinished step 5 may have left it."""
         there, state = read_state_file(self.storage, self.log.pipeline), self.view.state
         if there is None:
             if state is not None:
                 self._write_state()
         elif there == state:
             pass
-        elif lag is not None and there == lag:
+        elif recovering and there == self._state_before():
             self._write_state()
         elif any(record["state"] == there for record in self.log.history(self.view.n)):
             hint = "an older STATE would load rows twice: delete state.json to go on from the last commit"
@@ -139,6 +142,28 @@ class Committer:
         else:
             self._create("state", there)
             self.notes.append("state.json was edited by hand: this run starts from it")
+
+    def _state_before(self) -> Any:
+        """Return the last STATE that differs from the head's and was not taken back."""
+        below = self.view.n + 1
+        for record in self.log.history(self.view.n):
+            if record["n"] < below and record["state"] != self.view.state:
+                return record["state"]
+            below = min(below, record.get("voids", below))
+        return None
+
+    def _check_staged(self) -> None:
+        """Have a half loaded table start again if a file of it is gone: the tap would not send those rows twice."""
+        staged = self.view.staged
+        lost = {stream for stream, stage in staged.items() if not all(map(self._is_whole, stage["files"]))}
+        if lost:
+            kept = {stream: stage for stream, stage in staged.items() if stream not in lost}
+            self._create("state", _forget(self.view.state, lost), staged=kept, reason="staged files are gone")
+            self._write_state()
+            self.notes.append(f"files of half loaded tables were gone, these start again: {', '.join(sorted(lost))}")
+
+    def _is_whole(self, file: dict[str, Any]) -> bool:
+        return bool(self.storage.size(file["source"]) == file["size"])
 
     def _abort_older(self) -> None:
         """Delete pending files of lower generations: nobody can commit them any more. Best effort."""
@@ -149,6 +174,18 @@ class Committer:
                 generation = name.split("-")[1] if name.startswith("part-") else ""
                 if generation.isdigit() and int(generation) < self.generation and f"{folder}/{name}" not in kept:
                     self.storage.delete(f"{folder}/{name}")
+
+    def _sweep_trash(self) -> None:
+        """Delete what was removed from the tables longer ago than the retention. Best effort."""
+        limit = datetime.now(timezone.utc) - TRASH_RETENTION
+        with suppress(LakeError, ValueError):
+            for name in sorted(self.storage.list(meta(self.log.pipeline, "trash"))):
+                record = self.log.record(int(name))
+                if record is None or datetime.fromisoformat(record["at"]) > limit:
+                    return
+                for change in changes_of(self.log.pipeline, record):
+                    for remove in change.removes:
+                        self.storage.delete(remove.trash)
 
     # steps 2 to 6
 
@@ -164,7 +201,11 @@ class Committer:
             for file in stage["files"]:
                 self._verify(file)
         record = self._create("data", state, tables=tables, **facts)
-        self._publish(record)
+        try:
+            self._publish(record)
+        except Missing as missing:
+            hint = "something deletes pending files; run again: the next run takes this commit back"
+            raise LakeError("a pending file is gone", hint=hint, file=missing.keys[0], commit=record["n"]) from missing
         self._write_state()
         return record
 
@@ -188,13 +229,19 @@ class Committer:
 
     def _write_state(self) -> None:
         if self.storage.size(self.log.key(self.view.n + 1)) is None:
-            self.storage.write(
-                _state_key(self.log.pipeline), orjson.dumps(self.view.state, option=orjson.OPT_INDENT_2) + b"\n"
-            )
+            self.storage.write(_state_key(self.log.pipeline), dumps(self.view.state, indent=2))
 
 
 _LOST = "two runs of this pipeline were alive; this one ended before it changed anything, the other goes on"
 _UNKNOWN = "check the bucket and run again: the next run finds out what happened; nothing was aborted"
+
+
+def _forget(state: Any, streams: Collection[str]) -> Any:
+    """Return the STATE without the bookmarks of these streams, which are there if they were staged."""
+    if not streams:
+        return state
+    kept = {s: b for s, b in (state if is_flat(state) else state["bookmarks"]).items() if s not in streams}
+    return kept if is_flat(state) else state | {"bookmarks": kept}
 
 
 def _state_key(pipeline: str) -> str:
@@ -207,7 +254,7 @@ def read_state_file(storage: Storage, pipeline: str) -> Any:
     if data is None:
         return None
     try:
-        return orjson.loads(data)
-    except orjson.JSONDecodeError as error:
+        return loads(data)
+    except NotJson as error:
         hint = "repair it, or delete it: the commit log knows the last STATE"
         raise CorruptLake("state.json is not JSON", hint=hint, file=_state_key(pipeline)) from error

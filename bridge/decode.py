@@ -179,8 +179,8 @@ class _FastPath:
             around["type"] = pa.string()
         try:
             first = orjson.loads(text[: text.find(b"\n") + 1] or text)
-        except orjson.JSONDecodeError:
-            first = {}
+        except orjson.JSONDecodeError:  # a bare NaN, say, which Arrow reads
+            first = {"type": "", "stream": ""}
         known = {str: pa.string(), int: pa.int64(), bool: pa.bool_()}
         for name, value in first.items():
             if type(value) in known:

@@ -8,6 +8,7 @@ The JVM's own output goes to a log file, never to our stdout or stderr.
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
 from collections import defaultdict
@@ -46,8 +47,8 @@ appender.err.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
 """
 
 
-def session_conf(conf: dict[str, str], folder: Path) -> dict[str, str]:
-    """Return the settings of our own session: small, quiet, and all of its scratch under `folder`; `conf` wins."""
+def session_conf(master: str, conf: dict[str, str], folder: Path) -> dict[str, str]:
+    """Return the settings of our own session: small, quiet, its scratch under `folder`; `conf` wins."""
     java = [
         # Most runs are short: the JVM's start is most of their time.
         "-XX:+UseSerialGC",
@@ -56,12 +57,9 @@ def session_conf(conf: dict[str, str], folder: Path) -> dict[str, str]:
         f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}",
         f"-Djava.io.tmpdir={folder}",
     ]
-    return {
+    ours = {
         "spark.app.name": "singer-bridge",
         "spark.driver.extraJavaOptions": " ".join(java),
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.local.dir": str(folder),
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.session.timeZone": "UTC",
@@ -70,13 +68,19 @@ def session_conf(conf: dict[str, str], folder: Path) -> dict[str, str]:
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-    } | conf
+    }
+    if master.startswith("local"):
+        ours |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.local.dir": str(folder),
+        }
+    return ours | conf
 
 
 def open_session(master: str, conf: dict[str, str], folder: Path, log: Path) -> SparkSession:
     """Start a JVM whose output goes to `log`. Raises `EngineError` when it does not come up."""
     from pyspark import SparkConf, SparkContext
-    from pyspark.errors import PySparkException
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
@@ -88,13 +92,15 @@ def open_session(master: str, conf: dict[str, str], folder: Path, log: Path) -> 
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "log4j2.properties").write_text(_LOG4J)
     settings = (
-        SparkConf(loadDefaults=False).setMaster(_retrying(master)).setAll(list(session_conf(conf, folder).items()))
+        SparkConf(loadDefaults=False)
+        .setMaster(_retrying(master))
+        .setAll(list(session_conf(master, conf, folder).items()))
     )
     try:
         with log.open("ab") as output:
             gateway = launch_gateway(settings, {"stdout": output, "stderr": output})
         return SparkSession(SparkContext(conf=settings, gateway=gateway))
-    except (PySparkException, OSError, RuntimeError) as error:
+    except Exception as error:  # pyspark, py4j and the system each have their own
         raise EngineError("Spark did not start", hint=_tail(log), cause=type(error).__name__) from error
 
 
@@ -148,6 +154,7 @@ class Engine:
         self._session: SparkSession | None = None
         self._query: Any = None
         self._changed = threading.Condition()
+        self._handling = threading.Lock()
         self._stopping = False
         self.tasks = _cores(master)
 
@@ -166,8 +173,14 @@ class Engine:
         """Raise what went wrong in the background, if anything did."""
         if self._failure:
             raise self._failure
-        if self._query is not None and not self._stopping and self._query.exception():
-            raise self._explained(self._query.exception())
+        if self._query is None or self._stopping:
+            return
+        try:
+            ended = self._query.exception()
+        except Exception as error:  # noqa: BLE001 - py4j has a dozen ways to say that the JVM is gone
+            ended = error
+        if ended:
+            raise self._explained(ended)
 
     def drain(self, tick: Callable[[], None]) -> None:
         """Wait until every sealed manifest was handled; `tick` runs twice a second and may raise."""
@@ -185,8 +198,9 @@ class Engine:
             self._changed.wait(0.5)
 
     def stop(self) -> None:
-        """End query and JVM. A batch that is being handled is waited for, at most for a while."""
-        self._stopping = True
+        """End query and JVM. A batch that is being handled is waited for; after that none is handled any more."""
+        with self._handling:  # a dead JVM does not wait for its callback; the lease must not go before the commit
+            self._stopping = True
         if self._thread:
             self._thread.join(timeout=60)
         if self._session is None:
@@ -200,8 +214,7 @@ class Engine:
         with suppress(Exception):
             gateway.shutdown()
         if process:
-            process.stdin.close()
-            process.wait(timeout=10)
+            _end(process)
 
     def _run(self) -> None:
         try:
@@ -211,7 +224,7 @@ class Engine:
             self._session.sparkContext.setLogLevel("WARN")
             self._query = self._start_query(self._session)
         except BaseException as error:  # noqa: BLE001 - whatever it was, the main thread raises it
-            self._fail(error)
+            self._fail(error if isinstance(error, BridgeError) else self._explained(error))
 
     def _start_query(self, session: SparkSession) -> Any:
         source = (
@@ -249,12 +262,13 @@ class Engine:
                 raise EngineError("Spark delivered a bundle twice", hint=_REPORT_IT, manifest=row.seq)
             reports[row.seq][row.bundle] = orjson.loads(row.report)
         for seq in sorted(reports):
-            if self._stopping:
-                raise EngineError("the run ended before this batch", hint="nothing was committed for it")
             manifest = self._sealed.get(seq)
             if seq != self._handled + 1 or manifest is None:
                 raise EngineError("Spark skipped a manifest", hint=_REPORT_IT, want=self._handled + 1, have=seq)
-            self._handle(manifest, list(reports[seq].values()))
+            with self._handling:
+                if self._stopping:
+                    raise EngineError("the run ended before this batch", hint="nothing was committed for it")
+                self._handle(manifest, list(reports[seq].values()))
             self._spool.retire(manifest)
             with self._changed:
                 self._handled = seq
@@ -267,11 +281,37 @@ class Engine:
             self._changed.notify_all()
 
     def _explained(self, error: BaseException | None) -> BridgeError:
+        code = _ended(self._session)
+        if code is not None:
+            hint = "the system may have been short of memory; what was committed stays, run again\n" + _tail(self._log)
+            return EngineError("Spark's JVM is gone", hint=hint, exit_code=code)
         text = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         return EngineError("Spark failed", hint=_tail(self._log), cause=text[:300])
 
 
 _REPORT_IT = "nothing was committed; run again, and report it with the run's log if it comes back"
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Have the JVM go: it leaves when its stdin ends, and is killed when it does not."""
+    with suppress(OSError):
+        process.stdin.close()  # type: ignore[union-attr]
+    try:
+        process.wait(timeout=10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _ended(session: SparkSession | None) -> int | None:
+    """Return the exit code of our own JVM, None while it lives. Its socket breaks an instant before it ends."""
+    process = session and getattr(session.sparkContext._gateway, "proc", None)
+    if not process:
+        return None
+    try:
+        return int(process.wait(timeout=0.5))
+    except subprocess.TimeoutExpired:
+        return None
 
 
 def _cores(master: str) -> int:

@@ -2,14 +2,16 @@
 
 Decided in the thread that reads the tap, from the order of its messages alone, before Spark has seen the rows.
 
-- A stream's rows are **published** at a barrier when a tap restarted from that STATE would not send them again.
-- They are **held** when it would (`progress_markers`, an empty bookmark): they wait for a plain bookmark or the end.
-  Holding is only right while nothing that moved in the STATE can stand for those rows: a child stream has no bookmark
-  of its own, its parent's covers it. If something that was open while the rows flowed has moved, the STATE is
-  **not a barrier**, and everything waits for a later one.
+- A stream's rows are **published** at a barrier when a tap restarted from that STATE would not send them again: when
+  its own bookmark has moved since before the first of them.
+- They are **held** when it would (`progress_markers`, an empty bookmark, one that stands still): they wait until it
+  has moved, or for the end. Holding is only right while nothing that moved in the STATE can stand for those rows: a
+  child stream has no bookmark of its own, its parent's covers it. If something that was open while the rows flowed has
+  moved, the STATE is **not a barrier**, and everything waits for a later one.
 - An overwrite is **staged** until ACTIVATE_VERSION or the clean end. If its own bookmark moves meanwhile, its staged
-  files are named in the commit, so that a tap which resumes the same `version` finds them; without a version it is
-  not a barrier.
+  files are named in the commit, so that a tap which resumes the same `version` finds them; without a version, or if
+  `currently_syncing` has moved on, it is not a barrier.
+- A STATE is decided upon once. Later rows are in the spool by then, and they are not its own.
 """
 
 from __future__ import annotations
@@ -20,7 +22,17 @@ from typing import Any, Literal
 
 from bridge.errors import SettingsError
 from bridge.schema import TableSchema
-from bridge.state import bookmark, is_empty, is_flat, not_resumable, overlay, parse_state, resume_point, resume_points
+from bridge.state import (
+    bookmark,
+    covers,
+    is_empty,
+    is_flat,
+    moved_on,
+    overlay,
+    parse_state,
+    resume_point,
+    resume_points,
+)
 
 __all__ = ["Barrier", "Epochs", "Mode", "Stream"]
 
@@ -73,7 +85,7 @@ class Epochs:
         self._whole = whole
         self._clock = 0
         self._latest: bytes | None = None
-        self._marked = -1
+        self._marked = self._decided = -1
 
     def open(self, stream: Stream) -> None:
         """Note a stream's first SCHEMA. Raises `SettingsError` if a half loaded table changed its load method."""
@@ -101,14 +113,18 @@ class Epochs:
         self._latest, self._marked = raw, self._tick()
 
     def activate(self, stream: Stream, version: int) -> None:
-        """Note an ACTIVATE_VERSION: the end of a full table, if it comes after rows and they are of that version."""
-        if stream.waiting and stream.versions <= {version, None}:
+        """Note an ACTIVATE_VERSION: the end of a full table, if it comes after rows and they are of that version.
+
+        Rows of this run: taps that continue a table repeat at its start the message of the first attempt.
+        """
+        if stream.waiting and stream.records and stream.versions <= {version, None}:
             stream.activated = self._tick()
 
     def barrier(self, *, end: bool) -> Barrier | None:
         """Decide on the latest STATE, or with `end` on the tap's clean end; None if nothing may be committed there."""
-        if not end and (self._latest is None or self._whole):
+        if not end and (self._latest is None or self._whole or self._decided == self._marked):
             return None
+        self._decided = self._marked
         said = parse_state(self._latest) if self._latest is not None else None
         if is_empty(said) and not (self._whole and self._latest is not None):
             if not end and not is_empty(self.committed):
@@ -145,12 +161,14 @@ class Epochs:
         publish: dict[str, Mode] = {}
         staged = {name: version for name, version in self.staged.items() if name not in self.streams}
         for stream in self.streams.values():
+            if end and self._passed_over(stream):
+                continue
             if end or self._complete(stream):
                 publish[stream.name] = "append" if stream.swapped else stream.mode
             elif stream.waiting and stream.mode == "replace" and not stream.swapped:
                 if not self._stage(stream, state, staged):
                     return None, {}
-            elif stream.waiting and not not_resumable(state, stream.name):
+            elif stream.waiting and self._covers(stream, state):
                 publish[stream.name] = "append"
             elif stream.waiting and self._covered_elsewhere(stream, state):
                 return None, {}
@@ -159,9 +177,17 @@ class Epochs:
     def _complete(self, stream: Stream) -> bool:
         return stream.mode == "replace" and stream.activated is not None and stream.activated < self._marked
 
+    def _passed_over(self, stream: Stream) -> bool:
+        """Return whether a tap that resumed at another stream sent this one's SCHEMA only: that empties no table."""
+        replaces = stream.mode == "replace" and not stream.records and not stream.waiting
+        return replaces and moved_on(None, self._start, stream.name)
+
     def _stage(self, stream: Stream, state: Any, staged: dict[str, int]) -> bool:
         """Return whether the commit may leave this overwrite staged; name its files if the STATE counts on them."""
-        moved = resume_point(self._before(stream), stream.name) != resume_point(state, stream.name)
+        before = self._before(stream)
+        if moved_on(before, state, stream.name):
+            return False
+        moved = resume_point(before, stream.name) != resume_point(state, stream.name)
         if not moved and stream.name not in self.staged:
             return True
         said = bookmark(state, stream.name)
@@ -175,10 +201,22 @@ class Epochs:
         """Return the STATE that the tap had said, or was given, before the stream's waiting rows."""
         return parse_state(stream.first_state) if stream.first_state else self._start
 
+    def _covers(self, stream: Stream, state: Any) -> bool:
+        before = self._before(stream)
+        if (
+            is_flat(state)
+            and not is_empty(state)
+            and not any(bookmark(state, name) is not None for name in self.streams)
+        ):
+            return bool(resume_points(before) != resume_points(state))  # one position of the whole tap
+        return covers(before, state, stream.name)
+
     def _covered_elsewhere(self, stream: Stream, state: Any) -> bool:
-        later = {other.name for other in self.streams.values() if other.opened > stream.last_row}
-        before = resume_points(self._before(stream), ignoring=later)
-        return bool(before != resume_points(state, ignoring=later))
+        before = self._before(stream)
+        if moved_on(before, state, stream.name):
+            return True
+        silent = self._kept | {other.name for other in self.streams.values() if other.opened > stream.last_row}
+        return bool(resume_points(before, ignoring=silent) != resume_points(state, ignoring=silent))
 
     def _passed(self, barrier: Barrier) -> None:
         self.committed, self.staged = barrier.state, barrier.staged

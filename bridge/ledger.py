@@ -43,6 +43,7 @@ class Ledger:
         self._rejects: list[dict[str, Any]] = []
         self._extra: set[str] = set()
         self.rejected = 0
+        self.warnings: list[str] = []
         self.extra: dict[str, dict[str, int]] = {}
         for stream, version in adopted.items():
             self._files[stream] = list(committer.view.staged[stream]["files"])
@@ -92,13 +93,16 @@ class Ledger:
         self._versions.pop(stream, None)
 
     def commit(self, barrier: Barrier, through: int) -> None:
-        """Publish what the barrier publishes and keep the rest pending."""
+        """Publish what the barrier publishes and keep the rest pending; no commit where nothing is new."""
         tables = []
         for stream, mode in barrier.publish.items():
             entry = self._entry(stream, mode, barrier.schemas[stream], through, end=barrier.end)
             if entry:
                 tables.append(entry)
         staged = {stream: self._stage(stream, version) for stream, version in barrier.staged.items()}
+        view = self._committer.view
+        if not tables and not self._rejects and (barrier.state, staged) == (view.state, view.staged):
+            return  # nothing new
         record = self._committer.commit(
             barrier.state, tables, merged=barrier.merged, through=through, staged=staged, rejects=self._rejects
         )
@@ -117,16 +121,21 @@ class Ledger:
             schema = with_extra(schema)
         if not files:
             files = [write_empty(self._job, through, stream, schema)]
-        self._committer.storage.put_if_absent(
-            meta(self._job.pipeline, "schemas", f"{schema.hash}.json"),
-            b'{"format":1,"columns":' + schema.to_json() + b"}",
-        )
+        self._keep_schema(schema)
         adds = [{key: file[key] for key in ("name", "source", "size", "rows")} for file in files]
         removes = list(table.files) if mode == "replace" else []
+        rows = sum(file["rows"] for file in files)
+        if removes and rows * 2 < table.rows:
+            self.warnings.append(f"{stream}: the table was overwritten with {rows:,} rows, it had {table.rows:,}")
         return {"stream": stream, "folder": table.folder, "schema": schema.hash, "mode": mode} | {
             "adds": adds,
             "removes": removes,
         }
+
+    def _keep_schema(self, schema: TableSchema) -> None:
+        key = meta(self._job.pipeline, "schemas", f"{schema.hash}.json")
+        if self._committer.storage.size(key) is None:
+            self._committer.storage.put_if_absent(key, b'{"format":1,"columns":' + schema.to_json() + b"}")
 
     def _table(self, stream: str) -> LiveTable:
         return self._committer.view.tables.get(stream) or LiveTable(self._folders[stream], None)

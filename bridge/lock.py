@@ -8,7 +8,8 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
-from datetime import datetime, timezone
+import time
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,9 @@ import orjson
 from bridge.errors import LakeError, PipelineHeld
 
 __all__ = ["Lease", "holder"]
+
+_PATIENCE = timedelta(milliseconds=200)
+"""How long a lock may be refused before somebody holds it: `holder` takes it for an instant, to look."""
 
 
 class Lease:
@@ -36,8 +40,8 @@ class Lease:
                 f"cannot open the lease: {error.strerror}", hint="check the rights on the bucket folder", path=path
             ) from error
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+            _lock(self._fd)
+        except BlockingIOError as error:
             os.close(self._fd)
             owner = _read(path)
             raise PipelineHeld(
@@ -48,6 +52,10 @@ class Lease:
                 host=owner.get("host", "unknown"),
                 since=owner.get("since", "unknown"),
             ) from error
+        except OSError as error:
+            os.close(self._fd)
+            hint = "the bucket's filesystem has no file locks; use a local disk, or NFS 4"
+            raise LakeError(f"cannot lock the lease: {error.strerror}", hint=hint, path=path) from error
         self.last = _read(path)
         self._write({"head": self.last.get("head"), "closed": None})
 
@@ -70,6 +78,19 @@ class Lease:
             self._write({"head": head, "closed": head if clean else None})
         finally:
             os.close(self._fd)
+
+
+def _lock(fd: int) -> None:
+    """Lock for good. Raises `BlockingIOError` when somebody else holds the lock."""
+    end = time.monotonic() + _PATIENCE.total_seconds()
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                raise
+        time.sleep(0.01)
 
 
 def holder(path: Path) -> dict[str, Any] | None:

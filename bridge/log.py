@@ -6,18 +6,19 @@ snapshot, so that reading the lake's present costs at most a hundred small reads
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-
 from bridge.errors import CorruptLake
 from bridge.storage import Add, Change, Remove, Storage
+from bridge.verbatim import NotJson, dumps, loads
 
 __all__ = ["LiveTable", "Log", "View", "changes_of", "inverse", "meta"]
 
 _SNAPSHOT_EVERY = 100
+_RECORD = re.compile(r"[0-9]{20}\.json")
 FORMAT = 1
 
 
@@ -81,13 +82,13 @@ class Log:
         if data is None:
             return None
         try:
-            record = orjson.loads(data)
+            record = loads(data)
             if record["format"] > FORMAT:
                 hint = "upgrade singer-bridge: a newer version wrote this bucket"
                 raise CorruptLake("the commit log has a newer format", hint=hint, file=self.key(n))
             if record["n"] != n or "state" not in record:
                 raise KeyError("n")
-        except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+        except (NotJson, KeyError, TypeError) as error:
             hint = "restore this file from a backup of the bucket; nothing was read past it and nothing was changed"
             raise CorruptLake("a commit record is unreadable", hint=hint, file=self.key(n)) from error
         return dict(record)
@@ -97,7 +98,7 @@ class Log:
         n = hint or 0
         if not n or self.storage.size(self.key(n)) is None:
             names = self.storage.list(meta(self.pipeline, "commits"))
-            n = max((int(name[:20]) for name in names if name[:20].isdigit()), default=0)
+            n = max((int(name[:20]) for name in names if _RECORD.fullmatch(name)), default=0)
         while self.storage.size(self.key(n + 1)) is not None:
             n += 1
         return n
@@ -131,7 +132,7 @@ class Log:
         after = view.after(record)
         if after.n % _SNAPSHOT_EVERY == 0:
             record = record | {"snapshot": after.snapshot()}
-        return self.storage.put_if_absent(self.key(after.n), orjson.dumps(record, option=orjson.OPT_INDENT_2)), after
+        return self.storage.put_if_absent(self.key(after.n), dumps(record, indent=1)), after
 
 
 def changes_of(pipeline: str, record: dict[str, Any]) -> list[Change]:

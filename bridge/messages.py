@@ -107,6 +107,8 @@ class Reader:
     def finish(self) -> Iterator[Message]:
         """Yield the message of a last line without line end, if it is whole. `rest()` tells when it is not."""
         rest = self.rest().strip()
+        if not self.lines:
+            rest = rest.removeprefix(_BOM)
         if rest and _parse(rest) is not None:
             self._parts = []
             yield from self._messages(rest + b"\n")

@@ -9,8 +9,9 @@ from collections.abc import Collection
 
 __all__ = ["folder_name"]
 
-# Separators, Hive's `=`, globs, and whatever Windows or a URI would read otherwise; `~` because it is our escape.
-_UNSAFE = re.compile(r'[/\\%=:?*"<>|~\x00-\x1f\x7f]|^[._]|[. ]$')
+# Separators, Hive's `=`, globs, whatever Windows or a URI would read otherwise, and what no file name can hold; `~`
+# because it is our escape.
+_UNSAFE = re.compile(r'[/\\%=:?*"<>|~\x00-\x1f\x7f\ud800-\udfff]|^[._]|[. ]$')
 _RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?$")
 _LIMIT = 180
 
@@ -18,13 +19,15 @@ _LIMIT = 180
 def folder_name(stream: str, taken: Collection[str]) -> str:
     """Return the folder for a new stream; `taken` are the folders of others, from which it differs in any case."""
     name = unicodedata.normalize("NFC", stream)
-    name = _UNSAFE.sub(lambda match: "".join(f"~{byte:02X}" for byte in match.group().encode("utf-8", "replace")), name)
+    name = _UNSAFE.sub(
+        lambda match: "".join(f"~{byte:02X}" for byte in match.group().encode("utf-8", "surrogatepass")), name
+    )
     if _RESERVED.match(name):
         name = f"~{ord(name[0]):02X}{name[1:]}"
     if not name:
         name = "~"
     if len(name.encode()) > _LIMIT:
-        digest = hashlib.sha256(stream.encode("utf-8", "replace")).hexdigest()[:12]
+        digest = hashlib.sha256(stream.encode("utf-8", "surrogatepass")).hexdigest()[:12]
         name = name.encode()[:_LIMIT].decode("utf-8", "ignore") + "~" + digest
     lowered, number, unique = {other.casefold() for other in taken}, 2, name
     while unique.casefold() in lowered:

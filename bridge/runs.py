@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import secrets
 import string
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
-import orjson
-
 from bridge.errors import CorruptLake
-from bridge.log import meta
+from bridge.log import View, meta
+from bridge.names import folder_name
 from bridge.storage import Storage
+from bridge.verbatim import NotJson, dumps, loads
 
-__all__ = ["RunRecord", "new_run_id", "read_log", "read_run", "read_runs"]
+__all__ = ["RunRecord", "log_key", "new_run_id", "read_log", "read_run", "read_runs", "write_streams"]
 
 
 def new_run_id() -> str:
@@ -38,7 +38,7 @@ class RunRecord:
         self._write()
 
     def _write(self) -> None:
-        self._storage.write(self._key, orjson.dumps(self._facts, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS))
+        self._storage.write(self._key, dumps(self._facts, indent=2))
 
 
 def _now() -> str:
@@ -51,8 +51,8 @@ def read_run(storage: Storage, pipeline: str, run: str) -> dict[str, Any] | None
     if data is None:
         return None
     try:
-        return dict(orjson.loads(data))
-    except (orjson.JSONDecodeError, TypeError, ValueError) as error:
+        return dict(loads(data))
+    except (NotJson, TypeError, ValueError) as error:
         raise CorruptLake("a run record is unreadable", hint="delete it; nothing depends on it", run=run) from error
 
 
@@ -63,6 +63,24 @@ def read_runs(storage: Storage, pipeline: str, limit: int) -> Iterator[dict[str,
         record = read_run(storage, pipeline, name.removesuffix(".json"))
         if record:
             yield record
+
+
+def write_streams(storage: Storage, pipeline: str, view: View, streams: Sequence[str]) -> None:
+    """Write what a person or another tool wants to know of each stream, beside its name. Derived, never read."""
+    bookmarks = view.state.get("bookmarks", view.state) if isinstance(view.state, dict) else {}
+    for stream in streams:
+        table = view.tables.get(stream)
+        facts = {
+            "format": 1,
+            "stream": stream,
+            "bookmark": bookmarks.get(stream) if isinstance(bookmarks, dict) else None,
+            "rows": table.rows if table else 0,
+            "files": len(table.files) if table else 0,
+            "schema": table.schema if table else None,
+            "commit": view.n,
+        }
+        folder = table.folder.rsplit("/", 1)[-1] if table else folder_name(stream, ())
+        storage.write(meta(pipeline, "streams", f"{folder}.json"), dumps(facts, indent=2))
 
 
 def log_key(pipeline: str, run: str) -> str:

@@ -106,8 +106,6 @@ def _wider(ours: pa.Field, theirs: pa.Field, column: str) -> pa.DataType:
     old, new = ours.type, theirs.type
     if old == pa.string() or is_null_only(theirs):
         return old
-    if is_json(theirs):
-        raise _type_change(column, ours, theirs)
     if pa.types.is_struct(old) and pa.types.is_struct(new):
         return pa.struct(_merge_fields(list(old), list(new), f"{column}."))
     if pa.types.is_list(old) and pa.types.is_list(new):

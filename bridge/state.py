@@ -9,17 +9,18 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-import orjson
-
 from bridge.errors import DataError, SettingsError
+from bridge.verbatim import NotJson, loads
 
 __all__ = [
     "bookmark",
+    "covers",
     "is_empty",
     "is_flat",
-    "not_resumable",
+    "moved_on",
     "overlay",
     "parse_state",
+    "resumable_versions",
     "resume_point",
     "resume_points",
     "without",
@@ -31,8 +32,8 @@ _IN_FLIGHT = {"progress_markers", "replication_key_signpost", "starting_replicat
 def parse_state(raw: bytes) -> Any:
     """Return the value of a STATE line. Raises `DataError` when the line is broken."""
     try:
-        return orjson.loads(raw)["value"]
-    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+        return loads(raw)["value"]
+    except (NotJson, KeyError, TypeError) as error:
         raise DataError(
             "the tap wrote a broken STATE", hint="nothing after the last commit was kept; run again", line=raw[:200]
         ) from error
@@ -56,12 +57,18 @@ def bookmark(state: Any, stream: str) -> Any:
 
 
 def _resume_point(value: Any) -> Any:
-    """Return the part of a bookmark that a restarted tap uses; None for a start from the beginning."""
+    """Return the part of a bookmark that a restarted tap uses; None for a start from the beginning.
+
+    A `version` alone is none: taps restart a table that they cannot continue under the version they noted.
+    """
     if not isinstance(value, dict):
         return value
     plain = {key: item for key, item in value.items() if key not in _IN_FLIGHT and key != "partitions"}
+    plain = {key: item for key, item in plain.items() if item is not None and item is not False}
     if "replication_key" in plain and "replication_key_value" not in plain:
         del plain["replication_key"]
+    if set(plain) == {"version"}:
+        del plain["version"]
     partitions = [_resume_point(part) for part in value.get("partitions") or []]
     started = [part for part in partitions if part and set(part) - {"context"}]
     return plain | ({"partitions": started} if started else {}) or None
@@ -73,30 +80,46 @@ def _has_markers(value: Any) -> bool:
     )
 
 
-def not_resumable(state: Any, stream: str) -> bool:
-    """Return True when a tap restarted from this STATE would send the stream's rows again.
+def covers(before: Any, after: Any, stream: str) -> bool:
+    """Return True when a tap restarted from `after` would not send the rows that it sent since `before`.
 
-    singer-sdk taps say so by `progress_markers`; an empty bookmark says it too, except in a flat STATE, which may
-    mean the stream by another name. `currently_syncing` on another stream says that this one is done.
+    The stream's own bookmark has to have moved: one that stands where it stood says nothing of the rows since. An
+    empty one never covers, nor one with singer-sdk's `progress_markers`. `currently_syncing` covers a stream too, when
+    it was this one and is another now.
     """
-    value = bookmark(state, stream)
+    value = bookmark(after, stream)
     if _has_markers(value):
-        return True
-    if is_flat(state) and not is_empty(state):
         return False
-    moved_on = isinstance(state, dict) and state.get("currently_syncing", stream) not in (stream, None)
-    return _resume_point(value) is None and not moved_on
+    if _syncing(before) == stream and moved_on(before, after, stream):
+        return True
+    point = _resume_point(value)
+    return point is not None and point != resume_point(before, stream)
+
+
+def moved_on(before: Any, after: Any, stream: str) -> bool:
+    """Return True when `currently_syncing` came to name another stream: a restarted tap may skip this one."""
+    return _syncing(after) not in (None, stream, _syncing(before))
+
+
+def _syncing(state: Any) -> Any:
+    return state.get("currently_syncing") if isinstance(state, dict) else None
 
 
 def resume_points(state: Any, *, ignoring: Collection[str] = ()) -> Any:
-    """Return where a tap would resume, without the notes it keeps in flight and without the streams in `ignoring`."""
+    """Return where a tap would resume, without the notes it keeps in flight and without the streams in `ignoring`.
+
+    None when it would resume nowhere: no STATE at all and one of empty bookmarks are the same.
+    """
     if not isinstance(state, dict):
-        return state
+        return state or None
     if is_flat(state):
-        return {key: value for key, value in state.items() if key != "currently_syncing" and key not in ignoring}
+        return {
+            key: value for key, value in state.items() if key != "currently_syncing" and key not in ignoring
+        } or None
     rest = {key: value for key, value in state.items() if key not in ("bookmarks", "currently_syncing")}
     points = {s: _resume_point(v) for s, v in state["bookmarks"].items() if s not in ignoring}
-    return {**rest, "bookmarks": {s: point for s, point in points.items() if point is not None}}
+    points = {s: point for s, point in points.items() if point is not None}
+    return {**rest, "bookmarks": points} if rest or points else None
 
 
 def resume_point(state: Any, stream: str) -> Any:
@@ -122,3 +145,14 @@ def overlay(old: Any, new: Any, kept: Collection[str]) -> Any:
 def without(state: Any, streams: Collection[str]) -> Any:
     """Return the STATE for a tap that shall start `streams` from the beginning. Raises `SettingsError` if flat."""
     return overlay({}, state, streams)
+
+
+def resumable_versions(state: Any) -> Any:
+    """Return the STATE for a tap whose tables are overwritten: only a table of a known `version` goes on, others start.
+
+    An overwrite replaces the whole table; the rows since a bookmark alone would empty it.
+    """
+    if is_flat(state):
+        return None
+    bookmarks = {s: b for s, b in state["bookmarks"].items() if isinstance(b, dict) and b.get("version") is not None}
+    return {**state, "bookmarks": bookmarks} if bookmarks else None

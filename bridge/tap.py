@@ -23,9 +23,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-import orjson
-
 from bridge.errors import TapError
+from bridge.verbatim import dumps
 
 __all__ = ["Tap", "find_executable"]
 
@@ -147,7 +146,7 @@ class Tap:
             return str(content)
         path = Path(self._files.name) / name
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(orjson.dumps(content))
+            file.write(dumps(content))
         return str(path)
 
     def _drain(self) -> None:
@@ -157,8 +156,9 @@ class Tap:
             while line := lines.readline(1 << 16):
                 line = self._redact(line)
                 self._last_lines.append(line)
-                self._log.write(line)
-                self._log.flush()
+                with suppress(OSError, ValueError):  # a full disk, a closed log: the tap must never wait for us here
+                    self._log.write(line)
+                    self._log.flush()
 
     def chunks(self, *, idle: timedelta | None, tick: Callable[[], None]) -> Iterator[bytes]:
         """Yield stdout until its end. `tick` runs at least twice a second and may raise to end the run.

@@ -147,14 +147,13 @@ class _Reader:
         for word in ("anyOf", "oneOf"):
             if word in node:
                 return self.union(node, word, at, seen)
-        names = _type_names(node)
-        if names == {"null"}:
+        if (names := _type_names(node)) == {"null"}:
             return NULL_ONLY
         names -= {"null"}
         if node.get("format") in DECIMAL_FORMATS and names and names <= {"string", "number", "integer"}:
             return _declared_decimal(node)
-        if names == {"integer", "number"}:
-            names = {"number"}
+        if "number" in names:
+            names -= {"integer"}
         if len(names) != 1:
             return JSON_TEXT
         return self.single(names.pop(), node, at, seen)
@@ -271,9 +270,9 @@ def _declared_decimal(node: Mapping[str, Any]) -> Shape:
 
 def _integer(node: Mapping[str, Any]) -> Shape:
     digits = _bound_digits(node)
-    if digits == 0:
-        return pa.int64(), None
-    return (pa.decimal128(MAX_DIGITS, 0), None) if digits <= MAX_DIGITS else STRING
+    if digits > MAX_DIGITS:
+        return STRING
+    return pa.decimal128(MAX_DIGITS, 0) if digits else pa.int64(), None
 
 
 def _number(node: Mapping[str, Any]) -> Shape:

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-import orjson
 
 from bridge.cli import report
 from bridge.cli.choose import choose, options
 from bridge.cli.show import as_json, console, count, note, size, table
 from bridge.errors import BridgeError, NotAvailable, SettingsError
+from bridge.verbatim import NotJson, loads
 
 __all__ = ["run"]
 
@@ -108,10 +108,10 @@ def _request(asked: dict[str, Any]) -> Any:
 
 def _read_state(path: Path) -> Any:
     try:
-        return orjson.loads(path.read_bytes())
+        return loads(path.read_bytes())
     except OSError as error:
         raise SettingsError(f"cannot read the STATE: {error.strerror}", hint="check --state", file=path) from error
-    except orjson.JSONDecodeError as error:
+    except NotJson as error:
         raise SettingsError(
             "the STATE is not JSON", hint="--state takes the bare value of a STATE", file=path
         ) from error

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import orjson
 
 from bridge.cli.choose import choose, options
 from bridge.cli.show import as_json, console, count, note, print_table, size
@@ -16,6 +15,7 @@ from bridge.lock import holder
 from bridge.log import meta
 from bridge.runs import read_log, read_run, read_runs
 from bridge.storage import open_storage
+from bridge.verbatim import dumps
 
 __all__ = ["runs"]
 
@@ -109,7 +109,7 @@ def _print(record: dict[str, Any]) -> None:
         out.print(f"{fact:>12}  {record.get(fact, '')}")
     for fact in ("state_before", "state"):
         out.print(f"{fact.replace('_', ' '):>12}  ", end="")
-        out.print(orjson.dumps(record.get(fact)).decode(), markup=False, soft_wrap=True)
+        out.print(dumps(record.get(fact)).decode(), markup=False, soft_wrap=True)
     rows = [
         [
             s,

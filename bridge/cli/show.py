@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
-import orjson
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from bridge.verbatim import dumps
 
 __all__ = ["as_json", "console", "count", "note", "print_table", "size", "table"]
 
@@ -21,7 +22,7 @@ def console(*, err: bool = False) -> Console:
 
 def as_json(value: Any) -> None:
     """Print one JSON document."""
-    click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS).decode())
+    click.echo(dumps(value, indent=2).decode(), nl=False)
 
 
 def size(number: float) -> str:

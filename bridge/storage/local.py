@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from bridge.errors import LakeError
-from bridge.storage import Change, Missing
+from bridge.storage import Add, Change, Missing
 
 __all__ = ["LocalStorage"]
 
@@ -167,8 +167,11 @@ class LocalStorage:
         return temporary
 
     def delete(self, key: str) -> None:
-        with _explained("delete", self._path(key)):
-            self._path(key).unlink(missing_ok=True)
+        path = self._path(key)
+        with _explained("delete", path):
+            path.unlink(missing_ok=True)
+            if "/trash/" in key:  # other folders may be about to be written to
+                _remove_empty(path.parent)
 
     def open_pending(self, key: str) -> BinaryIO:
         with _explained("create a pending file", self._path(key)):
@@ -181,7 +184,7 @@ class LocalStorage:
             raise Missing(missing)
         for change in changes:
             with _explained("publish", self._path(change.folder)):
-                if change.replace and change.removes:
+                if change.replace and change.removes and change.adds:
                     self._swap(change)
                 else:
                     self._append(change)
@@ -191,17 +194,27 @@ class LocalStorage:
         return [
             add.key
             for add in change.adds
-            if not self._path(add.source).exists()
-            and not any((place / Path(add.key).name).exists() for place in places)
+            if not self._source(add).exists() and not any((place / Path(add.key).name).exists() for place in places)
         ]
+
+    def _source(self, add: Add) -> Path:
+        """Return where a file to publish is: its source, or for one in the trash where an unfinished swap left it."""
+        source, name = self._path(add.source), Path(add.key).name
+        places = (source, source.parent / name, _aside(source.parent) / name)
+        return next((place for place in places if place.exists()), source)
 
     def _append(self, change: Change) -> None:
         folder = self._path(change.folder)
         _make_folder(folder)
+        unfinished = {_aside(self._path(add.source).parent) for add in change.adds}
         for add in change.adds:
-            _move(self._path(add.source), self._path(add.key))
+            _move(self._source(add), self._path(add.key))
         for remove in change.removes:
-            _move(self._path(remove.key), self._path(remove.trash))
+            for place in (folder, *unfinished):
+                _move(place / Path(remove.key).name, self._path(remove.trash))
+        for place in unfinished:
+            if place.exists():  # a swap that was taken back; both of its sides are where they belong now
+                os.rmdir(place)
         _fsync_folder(folder)
 
     def _swap(self, change: Change) -> None:
@@ -226,6 +239,16 @@ class LocalStorage:
         for remove in change.removes:
             _move(trash / Path(remove.key).name, self._path(remove.trash))
         _fsync_folder(trash.parent)
+
+
+def _remove_empty(folder: Path) -> None:
+    """Remove a trash folder and its parents, as far as nothing is left in them."""
+    while folder.name != "trash":
+        try:
+            folder.rmdir()
+        except OSError:
+            return
+        folder = folder.parent
 
 
 def _aside(trash: Path) -> Path:

@@ -209,6 +209,30 @@ def test_bad_line(raw: bytes, reason: str) -> None:
         assert checked(raw + b"\n", table, prefix).rejects[0].reason == reason
 
 
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"type":"RECORD","stream":"s","record":null}',
+        b'{"type":"STATE","stream":"s","record":{"id":1}}',
+        b'{"stream":"s","record":{"id":1}}',
+    ],
+)
+def test_not_a_record(raw: bytes) -> None:
+    """A message that only looks like a RECORD is a reject, even where the table would take a row of nulls."""
+    good = line('{"id":1}')
+    for prefix in (PREFIX, None) if raw.startswith(PREFIX) else (None,):
+        found = checked(good + raw + b"\n" + good, schema(id={"type": "integer"}), prefix)
+        assert [reject.line for reject in found.rejects] == [1]
+
+
+def test_digits_beside_json_text() -> None:
+    """A decimal keeps every digit also where the table's JSON text rules out the fast path."""
+    table = schema(c={"type": "number", "multipleOf": 1e-18}, j={})
+    found = checked(line('{"c":1234567890.123456789012345678,"j":1}') + line('{"c":0.5,"j":[1]}'), table)
+    assert found.table.column("c").to_pylist() == [Decimal("1234567890.123456789012345678"), Decimal("0.5")]
+    assert found.table.column("j").to_pylist() == ["1", "[1]"]
+
+
 def test_half_messages_never_make_a_whole_one() -> None:
     """A line completed by the next one and a line with two messages do not cancel out."""
     table = schema(a={"type": "object", "properties": {"record": {"type": "integer"}, "type": {"type": "string"}}})
@@ -217,7 +241,7 @@ def test_half_messages_never_make_a_whole_one() -> None:
     found = checked(halves + double, table, None)
     assert [reject.line for reject in found.rejects] == [0, 1, 2]
     prefix = b'{"record":'
-    halves = b'{"record":{"a":\n{"record":5}},"type":"RECORD"}\n'
+    halves = b'{"record":{"a":\n{"record":5}}}\n'
     assert len(checked(halves + b'{"record":{}}{"record":{}}\n', table, prefix).rejects) == 3
 
 

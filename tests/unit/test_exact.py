@@ -41,7 +41,10 @@ def _instant(pair: tuple[datetime, str]) -> tuple[str, datetime]:
 
 SCALARS: list[tuple[Any, st.SearchStrategy[tuple[str, Any]]]] = [
     ({"type": "integer"}, _INTS.map(lambda number: (str(number), number))),
-    ({"type": "number"}, st.floats(allow_nan=False).map(lambda number: (json.dumps(number), number))),
+    (
+        {"type": "number"},
+        st.floats(allow_nan=False).map(lambda number: (json.dumps(number), number)),
+    ),
     (CENTS, _CENTS.map(lambda number: (str(number), number))),
     ({"type": "boolean"}, st.booleans().map(lambda flag: (json.dumps(flag), flag))),
     (

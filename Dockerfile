@@ -1,0 +1,71 @@
+# One image for the bridge and for the Spark cluster it may use: Python, Java and Spark are the same everywhere.
+#
+#   docker build -t singer-bridge .
+#   docker build -t singer-bridge --build-arg TAPS="meltanolabs-tap-postgres[msgspec] tap-github" .
+#   docker run --rm --init -v "$PWD:/project" --user "$(id -u):$(id -g)" singer-bridge run flights
+#
+# --init, because an orphan that a tap leaves behind is reaped by process 1 or by nobody.
+
+FROM python:3.12-slim-bookworm AS base
+
+
+FROM base AS build
+
+ENV UV_COMPILE_BYTECODE=1 \
+    UV_LINK_MODE=copy \
+    UV_PYTHON=/usr/local/bin/python3 \
+    UV_PYTHON_DOWNLOADS=never \
+    UV_PROJECT_ENVIRONMENT=/opt/bridge \
+    UV_TOOL_DIR=/opt/taps \
+    UV_TOOL_BIN_DIR=/opt/bin
+
+# The series of uv that wrote uv.lock.
+RUN pip install --no-cache-dir --disable-pip-version-check "uv==0.13.*"
+
+# Each tap gets an environment of its own: two taps seldom agree on their libraries.
+ARG TAPS=""
+RUN --mount=type=cache,target=/root/.cache/uv \
+    set -f; mkdir -p /opt/taps /opt/bin; for tap in $TAPS; do uv tool install "$tap" || exit 1; done
+
+# The dependencies are most of the size and change least: a layer of their own, exactly as the lock says.
+WORKDIR /src
+COPY pyproject.toml uv.lock ./
+RUN --mount=type=cache,target=/root/.cache/uv \
+    uv sync --frozen --no-dev --extra demo --no-install-project
+
+COPY LICENSE README.md ./
+COPY bridge bridge
+COPY taps taps
+RUN --mount=type=cache,target=/root/.cache/uv \
+    uv sync --frozen --no-dev --extra demo --no-editable
+
+
+FROM base
+
+# Java's package writes manual pages into a folder that slim images lack. /opt/java is the same on every architecture.
+RUN mkdir -p /usr/share/man/man1 \
+    && apt-get update \
+    && apt-get install --yes --no-install-recommends openjdk-17-jre-headless \
+    && rm -rf /var/lib/apt/lists/* \
+    && ln -s /usr/lib/jvm/java-17-openjdk-* /opt/java
+
+# A new volume takes over the owner of the folder it is mounted on.
+RUN useradd --create-home --uid 10001 bridge \
+    && mkdir /project /lake /spool \
+    && chown bridge:bridge /project /lake /spool
+
+COPY --from=build /opt/bridge /opt/bridge
+COPY --from=build /opt/taps /opt/taps
+COPY --from=build /opt/bin /opt/bin
+
+# PYSPARK_PYTHON: the driver tells the workers which Python to start, by this path.
+ENV JAVA_HOME=/opt/java \
+    PATH=/opt/bridge/bin:/opt/bin:$PATH \
+    PYSPARK_PYTHON=/opt/bridge/bin/python \
+    PYTHONUNBUFFERED=1
+
+# By number: a platform that allows no root has to see that this is none.
+USER 10001
+WORKDIR /project
+ENTRYPOINT ["singer-bridge"]
+CMD ["--help"]

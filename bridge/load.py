@@ -1,0 +1,211 @@
+"""One load: the tap's messages through the spool and Spark to commits. The parts are wired together here, only here.
+
+After a failure of the tap, or when somebody stops us, everything up to the tap's last STATE is still committed. After
+a failure of ours (Spark, the bucket, the accounting) nothing more is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from bridge.commit import Committer
+from bridge.config import Pipeline
+from bridge.engine import Engine
+from bridge.epoch import Barrier, Epochs
+from bridge.errors import BridgeError, DataError, Interrupted, TapError
+from bridge.intake import Counts, Intake
+from bridge.ledger import Ledger
+from bridge.messages import Reader
+from bridge.placement import Placement
+from bridge.scratch import Scratch
+from bridge.spool import Manifest, Spool
+from bridge.tables.parquet import Job, write_rejects
+from bridge.tap import Tap
+
+__all__ = ["Follow", "Load"]
+
+_SIGNAL_GRACE = 0.05
+"""Seconds after the tap's end in which a signal to us still counts: `systemctl stop` reaches both, the tap first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """How a load is watched and stopped: `tick` raises when it shall end, `stage` hears what it does."""
+
+    tick: Callable[[], None]
+    stage: Callable[[str], None]
+
+
+class Load:
+    """What reads one tap. `counts` and `commits` may be read by another thread meanwhile."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        committer: Committer,
+        placement: Placement,
+        scratch: Scratch,
+        follow: Follow,
+        *,
+        full: bool,
+        kept: set[str],
+        restarted: set[str],
+    ) -> None:
+        """`kept` are the streams that do not speak, `restarted` those that a `--full` starts again."""
+        self.commits = 0
+        self.counts: dict[str, Counts] = {}
+        self._pipeline, self._committer, self._follow = pipeline, committer, follow
+        self._barriers: dict[int, tuple[Barrier, list[dict[str, Any]]]] = {}
+        self._last_seq = 0
+        staged = committer.view.staged
+        adopted = {s: stage["version"] for s, stage in staged.items() if not full or s not in restarted}
+        rejects = pipeline.rejects
+        limit = rejects.max if rejects.on_reject == "quarantine" else 0
+        self._job = Job(
+            bucket=committer.storage.uri,
+            pipeline=pipeline.name,
+            run=committer.run,
+            generation=committer.generation,
+            spool=str(scratch.spool),
+            compression=pipeline.destination.compression,
+        )
+        self._ledger = Ledger(
+            committer,
+            self._job,
+            folders=placement.folders,
+            adopted=adopted,
+            max_rejects=limit,
+            seen=self._committed,
+        )
+        self._spool = Spool(scratch.spool)
+        self._engine = Engine(
+            master=pipeline.spark.master,
+            conf=pipeline.spark.conf,
+            spool=self._spool,
+            scratch=scratch.spark,
+            log=scratch.spark_log,
+            job=self._job,
+            handle=self._handle,
+        )
+        self._intake = Intake(
+            epochs=Epochs(committer.view.state, staged=adopted, kept=kept, whole=full),
+            spool=self._spool,
+            opened=placement.open,
+            flush=self._flush,
+            discard=self._ledger.discard_staged,
+            commit_every=pipeline.commit.every,
+            commit_bytes=pipeline.commit.bytes,
+            max_noise=limit,
+            deselected=kept,
+            counts=self.counts,
+        )
+
+    def read(self, tap: Tap) -> None:
+        """Read the tap to its end and commit. Raises what failed, after keeping what can be kept."""
+        reader, idle = Reader(), self._pipeline.source.idle_timeout
+        try:
+            self._follow.stage("waiting for the tap")
+            for chunk in tap.chunks(idle=idle, tick=self._check):
+                self._follow.stage("extracting")
+                self._intake.take(reader.feed(chunk))
+                self._hold_back()
+            self._intake.take(reader.finish())
+            tap.wait(idle=idle, tick=self._check)
+            if reader.rest().strip():
+                raise tap.failure("the tap stopped in the middle of a line")
+            time.sleep(_SIGNAL_GRACE)
+            self._check()
+        except (TapError, DataError, Interrupted) as error:
+            self._salvage(tap, error)
+            raise
+        self._follow.stage("committing")
+        self._intake.end(clean=True)
+        self._engine.drain(lambda: None)
+
+    def _check(self) -> None:
+        self._follow.tick()
+        self._engine.check()
+
+    def _salvage(self, tap: Tap, error: BridgeError) -> None:
+        """Commit up to the tap's last STATE, if it is the tap that failed and not we."""
+        self._follow.stage("stopping the tap")
+        tap.terminate()
+        self._engine.check()
+        self._follow.stage("committing up to the last STATE")
+        try:
+            self._intake.end(clean=False)
+            self._engine.drain(lambda: None)
+        except BridgeError as second:
+            self._intake.warnings.append(f"what was read since the last commit was dropped: {second.message}")
+            if not isinstance(second, (TapError, DataError)):
+                raise second from error
+
+    def _hold_back(self) -> None:
+        """Leave the tap waiting while the spool is full: bounded disk and memory, whatever it sends."""
+        if self._spool.held:
+            self._engine.start()  # at the first RECORD: a run that finds nothing starts no JVM
+        while self._spool.held >= self._pipeline.spool.max_bytes:
+            self._check()
+            self._engine.wait()
+
+    def _flush(self, barrier: Barrier | None, all_lines: bool) -> None:
+        """Seal the spool; with a barrier, a commit follows when Spark is done with what was sealed."""
+        noise: list[dict[str, Any]] = []
+        if barrier is not None:
+            noise, self._intake.noise = self._intake.noise, noise
+        manifest = self._spool.seal(tasks=self._engine.tasks, all_lines=all_lines)
+        if manifest is not None:
+            self._last_seq = manifest.seq
+            if barrier is not None:
+                self._barriers[manifest.seq] = (barrier, noise)
+            self._engine.start()
+            self._engine.seal(manifest)
+            self._spool.release(manifest)
+        elif barrier is not None:
+            self._engine.drain(self._engine.check)
+            self._commit(barrier, noise)
+
+    def _handle(self, manifest: Manifest, reports: list[dict[str, Any]]) -> None:
+        """Take in one manifest's reports and commit if it ends at a barrier; in Spark's callback thread."""
+        self._ledger.add(manifest, reports)
+        if manifest.seq in self._barriers:
+            self._commit(*self._barriers.pop(manifest.seq))
+
+    def _commit(self, barrier: Barrier, noise: list[dict[str, Any]]) -> None:
+        if noise:
+            self._ledger.reject(write_rejects(self._committer.storage, self._job, None, noise))
+        self._ledger.commit(barrier, self._last_seq)
+
+    def _committed(self, record: dict[str, Any]) -> None:
+        self.commits += 1
+        for entry in record["tables"]:
+            counts = self.counts[entry["stream"]]
+            counts.committed += sum(add["rows"] for add in entry["adds"])
+            counts.files += len(entry["adds"])
+            counts.bytes += sum(add["size"] for add in entry["adds"])
+        for reject in record["rejects"]:
+            if reject["stream"] is not None:
+                self.counts[reject["stream"]].rejected += reject["lines"]
+
+    def close(self) -> list[str]:
+        """Stop Spark, delete the spool, and return what the operator should know."""
+        self._follow.stage("stopping Spark")
+        self._engine.stop()
+        self._spool.close()
+        warnings = [*self._intake.warnings, *self._ledger.warnings]
+        if self._intake.noise_count:
+            lines = self._intake.noise_count
+            warnings.append(f"{lines} line(s) of the tap's stdout were no Singer messages: kept as rejects")
+        for stream, fields in self._ledger.extra.items():
+            if fields:
+                names = ", ".join(sorted(fields)[:5])
+                warnings.append(f"{stream}: fields outside its SCHEMA are kept in the column _sdc_extra: {names}")
+        for stream, counts in self.counts.items():
+            if counts.rejected:
+                warnings.append(f"{stream}: {counts.rejected} record(s) do not fit their SCHEMA: kept as rejects")
+        for stream, lines in self._intake.ignored.items():
+            warnings.append(f"{stream}: {lines} record(s) ignored, the stream is not selected")
+        return warnings

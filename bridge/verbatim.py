@@ -1,0 +1,28 @@
+"""JSON that comes out as it went in: integers of any size, every digit of a fraction, lone surrogates, NaN.
+
+For STATE and whatever holds one: a bookmark that lost its last digits would resume in the wrong place.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import simplejson
+
+__all__ = ["NotJson", "dumps", "loads"]
+
+NotJson = simplejson.JSONDecodeError
+
+
+def loads(text: bytes | str) -> Any:
+    """Parse JSON; fractions become `Decimal`. Raises `NotJson`."""
+    try:
+        return simplejson.loads(text, use_decimal=True, allow_nan=True)
+    except UnicodeDecodeError as error:
+        raise NotJson("not UTF-8", "", 0) from error
+
+
+def dumps(value: Any, *, indent: int | None = None) -> bytes:
+    """Return JSON in ASCII, a line end after an indented document."""
+    text = simplejson.dumps(value, use_decimal=True, allow_nan=True, indent=indent)
+    return (text + "\n" if indent else text).encode()

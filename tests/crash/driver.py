@@ -1,0 +1,137 @@
+"""One run without Spark and without a tap process: the real intake, spool, decoding, ledger and commit protocol.
+
+Wired as `bridge.pipeline` wires them. Only the engine is missing: a bundle is written where it is sealed, in the same
+order in which Spark would deliver it, `lag` manifests late.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from bridge.commit import Committer
+from bridge.config import Pipeline, inline_pipeline
+from bridge.epoch import Barrier, Epochs
+from bridge.errors import TapError
+from bridge.intake import Intake
+from bridge.ledger import Ledger
+from bridge.lock import Lease
+from bridge.log import meta
+from bridge.messages import Reader
+from bridge.placement import Placement
+from bridge.spool import Manifest, Spool
+from bridge.storage import Storage, open_storage
+from bridge.tables.parquet import Job, write_bundle, write_rejects
+
+__all__ = ["PIPELINE", "Line", "Run", "Tap"]
+
+PIPELINE = "p"
+
+Line = str | TapError
+Tap = Callable[[Any], Iterable[Line]]
+"""A tap as a function of the STATE it is given: its lines, and as data the error in which it ends."""
+
+
+@dataclass
+class Run:
+    """One invocation over the lake. A barrier is taken at each STATE that can be one."""
+
+    tap: Tap
+    load_method: str = "auto"
+    catalog: dict[str, Any] | None = None
+    full: bool = False
+    max_rejects: int = 1000
+    lag: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    def execute(self, lake: Path, scratch: Path) -> None:
+        """Run to the end. A `TapError` of the tap is the run's, after everything up to its last STATE was committed."""
+        storage = open_storage(str(lake))
+        lease = Lease(lake / meta(PIPELINE, "lease.json"), "run")
+        committer, clean = None, False
+        try:
+            committer = Committer(storage, PIPELINE, "run", last=lease.last)
+            self.notes = committer.notes
+            self._load(storage, committer, scratch)
+            clean = True
+        finally:
+            lease.close(head=committer.view.n if committer else 0, clean=clean)
+
+    def _load(self, storage: Storage, committer: Committer, scratch: Path) -> None:
+        shutil.rmtree(scratch, ignore_errors=True)
+        adopted = {} if self.full else {s: stage["version"] for s, stage in committer.view.staged.items()}
+        placement = Placement(storage, self._settings(storage), committer.view, self.catalog, full=self.full, append=False)
+        job = Job(storage.uri, PIPELINE, "run", committer.generation, str(scratch), "zstd")
+        self._storage, self._job, self._spool = storage, job, Spool(scratch)
+        self._ledger = Ledger(
+            committer,
+            job,
+            folders=placement.folders,
+            adopted=adopted,
+            max_rejects=self.max_rejects,
+            seen=lambda record: None,
+        )
+        self._waiting: list[tuple[Manifest, Barrier | None]] = []
+        self._last_seq = 0
+        self._intake = Intake(
+            Epochs(committer.view.state, staged=adopted, whole=self.full),
+            self._spool,
+            placement.open,
+            self._flush,
+            self._ledger.discard_staged,
+            timedelta(0),
+            1 << 30,
+            self.max_rejects,
+        )
+        self._read(None if self.full else committer.view.state)
+
+    def _settings(self, storage: Storage) -> Pipeline:
+        return inline_pipeline(
+            name=PIPELINE,
+            bucket=storage.uri,
+            tap="tap",
+            tap_config=None,
+            catalog=None,
+            load_method=self.load_method,
+            environ={},
+        )
+
+    def _read(self, state: Any) -> None:
+        reader = Reader()
+        for line in self.tap(state):
+            if isinstance(line, TapError):
+                self._intake.end(clean=False)
+                self._drain(0)
+                raise line
+            self._intake.take(reader.feed(line.encode() + b"\n"))
+        self._intake.end(clean=True)
+        self._drain(0)
+
+    def _flush(self, barrier: Barrier | None, all_lines: bool) -> None:
+        manifest = self._spool.seal(tasks=2, all_lines=all_lines)
+        if manifest is None:
+            if barrier is not None:
+                self._drain(0)
+                self._commit(barrier)
+            return
+        self._waiting.append((manifest, barrier))
+        self._last_seq = manifest.seq
+        self._drain(self.lag)
+
+    def _drain(self, lag: int) -> None:
+        while len(self._waiting) > lag:
+            manifest, barrier = self._waiting.pop(0)
+            self._ledger.add(manifest, [write_bundle(self._job, manifest.seq, bundle) for bundle in manifest.bundles])
+            if barrier is not None:
+                self._commit(barrier)
+            self._spool.retire(manifest)
+
+    def _commit(self, barrier: Barrier) -> None:
+        noise, self._intake.noise = self._intake.noise, []
+        if noise:
+            self._ledger.reject(write_rejects(self._storage, self._job, None, noise))
+        self._ledger.commit(barrier, self._last_seq)

@@ -1,0 +1,50 @@
+"""What must hold after a kill, and after the clean run that follows: each a function that asserts."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from .project import Project
+
+
+def check_bookmarks(project: Project) -> None:
+    """Hold every committed bookmark against the rows that its commits name: neither leads the other."""
+    history = project.history
+    history.head()
+    assert {record["kind"] for record in history.records} <= {"data", "fence"}, "a kill alone loses no file"
+    for stream, kind in project.shape.streams.items():
+        mark, rows = project.bookmark(stream), sum(history.live(stream).values())
+        if kind["replication_method"] == "INCREMENTAL":
+            assert mark.get("replication_key_value", 0) == rows, f"{stream}: {mark} over {rows} rows"
+        elif "last_pk_fetched" in mark:
+            staged = history.staged.get(stream, {"files": [], "version": None})
+            assert sum(file["rows"] for file in staged["files"]) == mark["last_pk_fetched"], stream
+            assert staged["version"] == mark["version"], stream
+
+
+def check_clean(project: Project, expected_state: Any) -> None:
+    """Hold the whole project against the source, after a run that succeeded."""
+    check_bookmarks(project)
+    assert project.history.state == expected_state
+    assert json.loads((project.meta / "state.json").read_bytes()) == expected_state
+    source = project.source_rows()
+    for stream, folder in project.tables:
+        assert project.lake_rows(stream) == sorted(source[stream].items()), f"{stream} is not the source"
+        listed = {path.name for path in folder.iterdir()}
+        assert listed == set(project.history.live(stream)), f"{stream} has other files than the log says"
+        manifest = (project.bucket / ".bridge" / "tables" / "crash" / f"{stream}.manifest").read_text().splitlines()
+        assert manifest == sorted(str(folder / name) for name in listed), f"{stream} has a stale manifest"
+    _check_leftovers(project)
+
+
+def _check_leftovers(project: Project) -> None:
+    """Find nothing of dead runs: no pending file, no spool, no secrets, no Parquet that a reader could mistake."""
+    assert list((project.bucket / ".bridge").rglob("*.parquet")) == []
+    assert list((project.meta / "pending").iterdir()) == []
+    local = project.folder / ".singer-bridge"
+    scratch = [path for name in ("spool", "checkpoint") for path in (local / name).glob("*/*")]
+    assert scratch == []
+    assert list((project.folder / "tmp").glob("singer-bridge-*")) == [], "the tap's settings outlived it"
+    lease = json.loads((project.meta / "lease.json").read_bytes())
+    assert lease["closed"] == project.history.head(), "a clean run closes its lease"

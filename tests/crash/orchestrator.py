@@ -1,0 +1,158 @@
+"""One run of the command line as a child process, and every process that belongs to it.
+
+A mark in the environment, which all of its descendants inherit, tells a run's processes from all others, whoever
+their parent is by then.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+_MARK = "CRASH_TEST_RUN"
+_POLL_SECONDS = 0.02
+
+TARGETS = ("bridge", "jvm", "worker", "tap")
+"""The orchestrator, Spark's JVM, a Python worker of Spark, the tap."""
+
+
+class Missed(Exception):
+    """The run ended before the moment that was waited for."""
+
+
+class Orchestrator:
+    """A running `singer-bridge run`. Use it as a context manager: leaving it kills what is still there."""
+
+    def __init__(self, project: Path, *, flags: tuple[str, ...] = ()) -> None:
+        self._mark = uuid.uuid4().hex
+        self._project = project
+        self._known_runs = set(self._run_folders())
+        self._out, self._err = (project / f"run-{self._mark[:8]}.{name}" for name in ("out", "err"))
+        environment = os.environ | {_MARK: self._mark, "TMPDIR": str(project / "tmp")}
+        command = [sys.executable, "-m", "bridge", "run", "crash", "--json", *flags]
+        with self._out.open("wb") as out, self._err.open("wb") as err:
+            self.process = subprocess.Popen(
+                command,
+                cwd=project,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> Orchestrator:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.family():
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        self.process.wait()
+
+    # what it is doing
+
+    def _run_folders(self) -> Iterator[Path]:
+        return (self._project / ".singer-bridge" / "spool").glob("*/*")
+
+    def wait_for_records(self) -> None:
+        """Return once the tap has written its first records. Raises `Missed`."""
+        self._wait(self._has_records)
+
+    def _has_records(self) -> bool:
+        logs = [folder / "tap.log" for folder in self._run_folders() if folder not in self._known_runs]
+        return any(log.exists() and b" records\n" in log.read_bytes() for log in logs)
+
+    def wait_for(self, target: str) -> psutil.Process:
+        """Return the target's process once there is one. Raises `Missed`."""
+        return self._wait(lambda: self.find(target))
+
+    def wait_for_commits(self, commits: Path, count: int) -> None:
+        """Return at the very moment at which so many more commits are on record. Raises `Missed`."""
+        goal = len(_names(commits)) + count
+        self._wait(lambda: len(_names(commits)) >= goal, seconds=0.0005)
+
+    def _wait(self, condition: Any, seconds: float = _POLL_SECONDS) -> Any:
+        while not (found := condition()):
+            if self.process.poll() is not None:
+                raise Missed
+            time.sleep(seconds)
+        return found
+
+    # its processes
+
+    def find(self, target: str) -> psutil.Process | None:
+        """Return a process of that kind, None while there is none."""
+        with suppress(psutil.NoSuchProcess):
+            root = psutil.Process(self.process.pid)
+            if target == "bridge":
+                return root
+            for process in root.children(recursive=True):
+                with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+                    if _kind(process) == target:
+                        return process
+        return None
+
+    def family(self) -> list[psutil.Process]:
+        """Return every living process of this run, orphans too."""
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                if process.environ().get(_MARK) == self._mark and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        return found
+
+    def survivors(self, within: float) -> list[str]:
+        """Return the command lines of what is still alive so many seconds from now; [] as soon as all are gone."""
+        limit = time.monotonic() + within
+        while (alive := self.family()) and time.monotonic() < limit:
+            time.sleep(0.1)
+        lines = []
+        for process in alive:
+            with suppress(psutil.Error):
+                lines.append(f"{process.pid} {process.status()} {' '.join(process.cmdline())[:200]}")
+        return lines
+
+    # how it ended
+
+    def wait(self, within: float) -> int:
+        """Return the exit code, negative after a signal. Raises `subprocess.TimeoutExpired`: it hangs."""
+        return self.process.wait(within)
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """The JSON object on stdout. Raises ValueError if there is anything else."""
+        value: dict[str, Any] = json.loads(self._out.read_bytes())
+        return value
+
+    @property
+    def stderr(self) -> str:
+        return self._err.read_text(errors="replace")
+
+
+def _names(folder: Path) -> list[str]:
+    return [name for name in os.listdir(folder) if name.endswith(".json")] if folder.exists() else []
+
+
+def _kind(process: psutil.Process) -> str:
+    words = process.cmdline()
+    if not words:
+        return ""
+    if Path(words[0]).name == "java":
+        # spark-submit asks a short-lived JVM for the command line of the real one
+        return "jvm" if "org.apache.spark.deploy.SparkSubmit" in words else ""
+    if "pyspark.daemon" in words:
+        parent = process.parent()
+        return "worker" if parent and "pyspark.daemon" in parent.cmdline() else ""
+    is_tap = any(Path(word).name == "tap-smoke" for word in words) and "--config" in words
+    return "tap" if is_tap and Path(words[0]).name != "sh" else ""

@@ -1,0 +1,76 @@
+"""A project folder and the real command in it, as a user has them; rows are read back with DuckDB."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+TAP = str(Path(sys.executable).with_name("tap-smoke"))
+
+
+@dataclass
+class Done:
+    """One finished command."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@dataclass
+class Project:
+    """A folder with a lake; `run` is `singer-bridge run --tap tap-smoke` into it."""
+
+    folder: Path
+    environ: dict[str, str] = field(default_factory=lambda: dict(os.environ))
+
+    @property
+    def lake(self) -> Path:
+        return self.folder / "lake"
+
+    def command(self, *arguments: str, timeout: float = 120) -> Done:
+        argv = [sys.executable, "-m", "bridge", *arguments]
+        done = subprocess.run(
+            argv, cwd=self.folder, env=self.environ, capture_output=True, text=True, timeout=timeout, check=False
+        )
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    def run(self, config: dict[str, Any], *arguments: str, tap: str = TAP) -> Done:
+        (self.folder / "config.json").write_text(json.dumps(config))
+        return self.command(
+            "run", "--tap", tap, "--tap-config", "config.json", "--to", "lake", "--name", "smoke", "--json", *arguments
+        )
+
+    def rows(self, stream: str, columns: str = "*", order: str = "id") -> list[tuple[Any, ...]]:
+        folder = self.lake / "smoke" / stream
+        if not folder.exists():
+            return []
+        query = f"select {columns} from read_parquet('{folder}/*.parquet', union_by_name=true) order by {order}"
+        return duckdb.sql(query).fetchall()
+
+    def ids(self, stream: str) -> list[int]:
+        return [row[0] for row in self.rows(stream, "id")]
+
+    def state(self) -> Any:
+        return json.loads((self.lake / ".bridge/smoke/state.json").read_bytes())
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+def stream(name: str = "users", records: int = 100, **settings: Any) -> dict[str, Any]:
+    return {"name": name, "records": records, **settings}

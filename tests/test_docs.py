@@ -1,0 +1,272 @@
+"""The documentation is true: what it tells people to type is typed here, and every name in it exists."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from pydantic_core import PydanticUndefined
+
+from bridge.cli import _LATER, cli
+from bridge.config import _LATER as _LATER_AT_TOP
+from bridge.config import load, parse_duration, parse_size
+from bridge.errors import NotAvailable
+from bridge.intake import Counts
+from bridge.pipeline import Result
+from bridge.settings.options import Keys, Section
+
+ROOT = Path(__file__).parent.parent
+DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+REFERENCE = (ROOT / "docs" / "reference.md").read_text()
+
+_FENCE = re.compile(r"^```(?P<language>\w+)(?P<marks>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+_MARK = re.compile(r'(\w+)="([^"]*)"')
+# What differs from run to run: ids, figures with a fraction, and the rate made of them.
+_DRIFT = ((r"\d{8}T\d{6}Z-\w{4}", "RUN"), (r"[\d,]+ records/s", "N records/s"), (r"\d+\.\d+", "N.N"), (r"\s+", " "))
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block. `marks`: `file` names the file it is, `skip` says why it is not run here."""
+
+    language: str
+    marks: dict[str, str]
+    text: str
+
+    def commands(self) -> Iterator[tuple[str, list[str]]]:
+        """Yield what follows each `$ `, and the output shown below it."""
+        for part in re.split(r"^\$ ", self.text, flags=re.MULTILINE)[1:]:
+            command, *shown = part.rstrip().splitlines()
+            yield command, shown
+
+
+def blocks(path: Path) -> list[Block]:
+    """The document's fenced blocks, in order."""
+    found = _FENCE.finditer(path.read_text())
+    return [Block(match["language"], dict(_MARK.findall(match["marks"])), match["text"]) for match in found]
+
+
+def section(heading: str) -> str:
+    """The reference's text below a heading, up to the next one of that depth or above."""
+    depth = heading.index(" ")
+    text = REFERENCE.split(f"\n{heading}\n", 1)[1]
+    return re.split(rf"^#{{1,{depth}}} ", text, maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def first_cells(text: str) -> list[str]:
+    """The first cell of each table row, as far as it is code."""
+    return re.findall(r"^\| (`[^|]*`) \|", text, re.MULTILINE)
+
+
+def names(text: str) -> set[str]:
+    """What stands in the first cells, code by code."""
+    return {code for cell in first_cells(text) for code in re.findall(r"`([^`]+)`", cell)}
+
+
+def plain(line: str) -> str:
+    """The line without what differs from run to run."""
+    for pattern, replacement in _DRIFT:
+        line = re.sub(pattern, replacement, line)
+    return line.strip()
+
+
+def type_in(folder: Path, words: str | list[str]) -> str:
+    """Type a command, or run a program, in the folder; fail unless it exits 0; return what it printed."""
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("SINGER_BRIDGE_")}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        words,
+        shell=isinstance(words, str),
+        cwd=folder,
+        env=clean | {"PATH": path},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, f"$ {words}\n{done.stdout}"
+    return done.stdout
+
+
+def check_output(command: str, shown: list[str], printed: str) -> None:
+    """Every line shown was printed, in this order; a line `...` stands for any lines."""
+    lines = iter([plain(line) for line in printed.splitlines()])
+    for wanted in filter(None, map(plain, shown)):
+        assert wanted == "..." or wanted in lines, f"$ {command}\nthe document shows: {wanted}\n{printed}"
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
+def test_what_a_document_tells_to_type_works(path: Path, tmp_path: Path) -> None:
+    """A reader who types a document's commands in an empty folder, from top to bottom, sees what it shows."""
+    for block in blocks(path):
+        if reason := block.marks.get("skip"):
+            print(f"not run ({reason}): {block.text.splitlines()[0]}")
+        elif name := block.marks.get("file"):
+            (tmp_path / name).write_text(block.text)
+        elif block.language == "console":
+            for command, shown in block.commands():
+                check_output(command, shown, type_in(tmp_path, command))
+        elif block.language == "python":
+            type_in(tmp_path, [sys.executable, "-c", block.text])
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
+def test_example_settings_are_accepted(path: Path, tmp_path: Path) -> None:
+    """Every pipeline that a document shows is one that the settings accept."""
+    for block in blocks(path):
+        if block.language == "yaml":
+            (tmp_path / "bridge.yaml").write_text(block.text)
+            assert load(tmp_path / "bridge.yaml", {"PGPASSWORD": "secret"}).pipelines
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
+def test_links_lead_somewhere(path: Path) -> None:
+    """A link inside the repository names a file, and a heading, that exist."""
+    for target in re.findall(r"\]\((?!https?://)([^)]+)\)", path.read_text()):
+        name, _, anchor = target.partition("#")
+        file = path.parent / name if name else path
+        headings = re.findall(r"^#+ (.+)$", file.read_text(), re.MULTILINE)
+        anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+        assert not anchor or anchor in anchors, target
+
+
+def settings(kind: type[Section], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every key with its default, dotted."""
+    for key, field in kind.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, Section):
+            yield from settings(inner, f"{prefix}{key}.")
+        else:
+            yield prefix + key, field.get_default(call_default_factory=True)
+
+
+def later(kind: type[Section], prefix: str = "") -> Iterator[str]:
+    """Every key that is refused as not available yet, dotted."""
+    yield from (prefix + key for key in kind.later)
+    for key, field in kind.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
+            yield from later(field.annotation, f"{prefix}{key}.")
+
+
+def written(default: Any) -> str:
+    """A default as the reference writes it."""
+    if default is PydanticUndefined:
+        return "required"
+    if default is None:
+        return "none"
+    return f"`{str(default).lower() if isinstance(default, bool) else default}`"
+
+
+def test_every_setting_is_documented_with_its_default() -> None:
+    """The reference has exactly the keys that the settings accept, each with its real default."""
+    rows = re.findall(r"^\| `(\w+\.\w+)` \| [^|]+ \| ([^|]+) \|", section("## bridge.yaml"), re.MULTILINE)
+    documented = dict(rows)
+    accepted = dict(settings(Keys))
+    assert documented.keys() == accepted.keys()
+    for key, default in accepted.items():
+        shown: Any = documented[key]
+        if isinstance(default, timedelta):
+            assert parse_duration(shown.strip("`")) == default, key
+        elif "iB" in shown:
+            assert parse_size(shown.strip("`")) == default, key
+        else:
+            assert shown == written(default), key
+
+
+def test_settings_that_are_not_available_yet_are_listed(tmp_path: Path) -> None:
+    """The list at the reference's end has exactly the keys that are refused as not available, and only such values."""
+    keys, values = tables(section("## Not available yet"))[:2]
+    assert names(keys) == {*_LATER_AT_TOP, *later(Keys)}
+    file = tmp_path / "bridge.yaml"
+    for value in names(values):
+        head, _, key = value.rpartition(".")
+        bucket = "" if "bucket" in key else "bucket: lake, "
+        file.write_text(f"pipelines: {{x: {{source: {{tap: x}}, {head}: {{{bucket}{key}}}}}}}")
+        with pytest.raises(NotAvailable):
+            load(file, {})
+
+
+def test_verbs_and_flags_that_are_not_available_yet_are_listed() -> None:
+    """The list at the reference's end has exactly the verbs and flags that the command line refuses as such."""
+    text = section("## Not available yet")
+    hidden = {opt for parameter in commands()["run"].params if is_hidden(parameter) for opt in parameter.opts}
+    assert names(tables(text)[2]) == hidden
+    assert set(re.findall(r"`([a-z]+)`", text.split("Verbs:")[1])) == _LATER
+
+
+def tables(text: str) -> list[str]:
+    """The tables of a text."""
+    return re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
+
+
+def is_hidden(parameter: click.Parameter) -> bool:
+    """Whether an option is kept out of the help, as it is not available yet."""
+    return isinstance(parameter, click.Option) and parameter.hidden
+
+
+def commands() -> dict[str, click.Command]:
+    """Every verb, by the words that are typed."""
+    found: dict[str, click.Command] = {}
+    for verb in cli.list_commands(click.Context(cli)):
+        command = cli.get_command(click.Context(cli), verb)
+        assert command
+        inner = command.commands.items() if isinstance(command, click.Group) else {"": command}.items()
+        found |= {f"{verb} {word}".strip(): each for word, each in inner}
+    return found
+
+
+def flags(command: click.Command) -> set[str]:
+    """The flags that `--help` shows, and `[NAME]`."""
+    shown = [parameter for parameter in command.params if not is_hidden(parameter)]
+    found = {opt for parameter in shown if isinstance(parameter, click.Option) for opt in parameter.opts}
+    return found | {"[NAME]" for parameter in shown if isinstance(parameter, click.Argument)}
+
+
+def test_every_verb_and_flag_is_documented() -> None:
+    """The reference has exactly the verbs, arguments and flags that the command line has."""
+    text = section("## Commands")
+    headings = {heading.removeprefix("singer-bridge ") for heading in re.findall(r"^### (.+)$", text, re.MULTILINE)}
+    assert headings == commands().keys()
+    choosing = {name.split()[0] for name in names(text.split("\n### ")[0])}
+    for words, command in commands().items():
+        documented = {name.split()[0] for name in names(section(f"### singer-bridge {words}"))}
+        assert documented == flags(command) - (choosing if "[NAME]" in flags(command) else set()), words
+        assert "[NAME]" not in flags(command) or choosing <= flags(command), words
+
+
+def test_the_json_object_is_documented() -> None:
+    """The reference has exactly the keys that `run --json` prints."""
+    run, stream = tables(section("## The JSON object"))
+    assert names(run) == Result("id", "name").to_json().keys()
+    assert names(stream) == Counts("append-only", "as set").to_json().keys()
+
+
+def layout() -> set[str]:
+    """The paths that README's layout lists."""
+    text = (ROOT / "README.md").read_text().split("\n## Layout\n")[1]
+    found, above = set(), ""
+    for indent, name in re.findall(r"^( *)([\w.]+/?)(?: |$)", _FENCE.findall(text)[0][2], re.MULTILINE):
+        above = above if indent else name
+        found.add(above + name if indent else name)
+    return found
+
+
+def test_the_layout_is_the_repository() -> None:
+    """README's layout lists every folder of code, and nothing that does not exist."""
+    tops = [ROOT / top for top in ("bridge", "taps", "tests")]
+    folders = [*tops, *(folder for top in tops for folder in top.iterdir())]
+    of_code = {f"{folder.relative_to(ROOT)}/" for folder in folders if any(folder.rglob("*.py"))}
+    assert of_code - layout() == set()
+    assert [path for path in layout() if not (ROOT / path).exists()] == []

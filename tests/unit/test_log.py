@@ -1,0 +1,192 @@
+"""The commit log: what its records say together, and what is done about records that say nothing."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.errors import CorruptLake
+from bridge.log import LiveTable, Log, View, changes_of, inverse
+from bridge.storage.local import LocalStorage
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    return Log(LocalStorage(tmp_path), "p")
+
+
+def entry(name: str, *removes: str, stream: str = "s", mode: str = "append") -> dict[str, Any]:
+    """What a commit does to one table: adds the file `name`, five rows."""
+    adds = [{"name": name, "source": f".bridge/p/pending/{name}.pending", "size": 9, "rows": 5}]
+    return {"stream": stream, "folder": f"p/{stream}", "schema": "c0", "mode": mode, "adds": adds, "removes": list(removes)}
+
+
+def record(n: int, *entries: dict[str, Any], kind: str = "data", **facts: Any) -> dict[str, Any]:
+    return {"format": 1, "n": n, "kind": kind, "nonce": str(n), "state": {"n": n}, "tables": list(entries)} | facts
+
+
+def fill(log: Log, last: int, tables: Callable[[int], list[dict[str, Any]]] = lambda n: [entry(f"f{n}")]) -> View:
+    """Write records 1 to `last` as a run would and return the view after them."""
+    view = View()
+    for n in range(1, last + 1):
+        created, view = log.create(view, record(n, *tables(n)))
+        assert created
+    return view
+
+
+def damage(log: Log, n: int, data: bytes | None) -> None:
+    """Replace a record's bytes, or delete it."""
+    path = Path(log.storage.uri) / log.key(n)
+    path.unlink()
+    if data is not None:
+        path.write_bytes(data)
+
+
+def test_an_empty_log_has_no_head(log: Log) -> None:
+    """A bucket without a log is a lake without tables and without STATE."""
+    assert log.head() == 0
+    assert log.head(7) == 0
+    assert log.view(0) == View()
+    assert log.record(1) is None
+    assert list(log.history(0)) == []
+
+
+@pytest.mark.parametrize("hint", [None, 0, 1, 4, 5, 6, 400])
+def test_head(log: Log, hint: int | None) -> None:
+    """The head is the last record whatever hint is given: right, too old, too new or none."""
+    fill(log, 5)
+    assert log.head(hint) == 5
+
+
+def test_head_ignores_what_is_no_record(log: Log) -> None:
+    """A backup copy that somebody left beside the records, or a file half written, is not a record."""
+    fill(log, 3)
+    folder = Path(log.storage.uri) / ".bridge/p/commits"
+    for name in ("00000000000000000009.json.bak", ".0af.tmp", "readme.txt", "7.json"):
+        (folder / name).write_bytes(b"x")
+    assert log.head() == 3
+
+
+def test_a_gap_is_never_read_over(log: Log) -> None:
+    """With a record missing the STATE cannot be known: the listing still shows the last one, the view refuses."""
+    fill(log, 6)
+    damage(log, 4, None)
+    assert log.head() == 6
+    with pytest.raises(CorruptLake, match=r"a commit record is missing file=.*0004\.json") as caught:
+        log.view(6)
+    assert caught.value.hint
+    with pytest.raises(CorruptLake):
+        list(log.history(6))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b'{"format": 1, "n": 2, "sta',
+        b"[]",
+        b"null",
+        b'"text"',
+        b"{}",
+        b'{"format": 1, "n": 2}',
+        b'{"format": 1, "n": 3, "state": null}',
+        b'{"format": "one", "n": 2, "state": null}',
+        b"\xff\xfe",
+    ],
+)
+def test_a_corrupt_record_stops_everything(log: Log, data: bytes) -> None:
+    """Nothing is guessed from a record that is torn, empty, of another number or without STATE."""
+    fill(log, 3)
+    damage(log, 2, data)
+    with pytest.raises(CorruptLake, match="unreadable") as caught:
+        log.view(3)
+    assert "backup" in caught.value.hint
+
+
+def test_a_newer_format_is_refused(log: Log) -> None:
+    """A bucket that a newer version wrote is not touched; the operator is told to upgrade."""
+    fill(log, 2)
+    damage(log, 2, json.dumps(record(2, format=2)).encode())
+    with pytest.raises(CorruptLake, match="newer format") as caught:
+        log.view(2)
+    assert "upgrade" in caught.value.hint
+
+
+def test_create_never_replaces(log: Log) -> None:
+    """Of two that create the same number one is told that it lost, and the winner's record stands."""
+    view = fill(log, 1)
+    assert log.create(view, record(2, nonce="winner"))[0] is True
+    assert log.create(view, record(2, nonce="loser"))[0] is False
+    assert (log.record(2) or {})["nonce"] == "winner"
+
+
+def test_view_follows_adds_and_removes(log: Log) -> None:
+    """A table is what its commits added and did not remove; tables that a commit does not name stay."""
+    steps = {
+        1: [entry("a1"), entry("b1", stream="b")],
+        2: [entry("a2")],
+        3: [entry("a3", "a1", "a2", mode="replace")],
+        4: [],
+    }
+    assert fill(log, 4, lambda n: steps[n]) == log.view(4)
+    assert {s: list(t.files) for s, t in log.view(2).tables.items()} == {"s": ["a1", "a2"], "b": ["b1"]}
+    assert {s: list(t.files) for s, t in log.view(4).tables.items()} == {"s": ["a3"], "b": ["b1"]}
+    assert (log.view(2).tables["s"].rows, log.view(4).state) == (10, {"n": 4})
+
+
+def test_staged_files_are_the_last_records(log: Log) -> None:
+    """Staged files live exactly as long as each record names them again."""
+    stage = {"t": {"version": 3, "files": [{"name": "x", "source": "x.pending", "size": 1, "rows": 1}]}}
+    view = log.create(View(), record(1, staged=stage))[1]
+    assert log.view(1).staged == view.staged == stage
+    log.create(view, record(2, staged={}))
+    assert log.view(2).staged == {}
+
+
+def test_snapshot_equals_the_fold(log: Log) -> None:
+    """However far back the history goes, the view read from a snapshot is the view folded from the first record."""
+    fill(log, 205, lambda n: [entry(f"f{n}", *([f"f{n - 3}"] if n > 3 else [])), entry(f"g{n}", stream=f"s{n % 7}")])
+    folded = View()
+    for n in range(1, 206):
+        folded = folded.after(log.record(n) or {})
+        if n in (99, 100, 101, 199, 200, 205):
+            assert log.view(n) == folded
+    assert ["snapshot" in (log.record(n) or {}) for n in (99, 100, 101, 200)] == [False, True, False, True]
+
+
+def test_a_long_log_opens_quickly(log: Log) -> None:
+    """Opening a log of 1,000 records reads less than a hundred of them, and none that is older than the snapshot."""
+    fill(log, 1000)
+    damage(log, 500, b"nobody reads this")
+    began = time.monotonic()
+    assert len(log.view(log.head()).tables["s"].files) == 1000
+    assert len(log.view(log.head(1000)).tables["s"].files) == 1000
+    assert time.monotonic() - began < 2
+
+
+def test_changes_name_every_file_by_its_place(log: Log) -> None:
+    """A commit's changes say where each file comes from and where a removed one is kept, apart for each commit."""
+    (change,) = changes_of("p", record(7, entry("new", "old", mode="replace")))
+    assert (change.folder, change.replace) == ("p/s", True)
+    assert [(add.source, add.key, add.size) for add in change.adds] == [(".bridge/p/pending/new.pending", "p/s/new", 9)]
+    assert [(remove.key, remove.trash) for remove in change.removes] == [
+        ("p/s/old", ".bridge/p/trash/00000000000000000007/p/s/old.removed")
+    ]
+    assert changes_of("p", {"n": 8, "kind": "fence"}) == []
+
+
+def test_inverse_takes_a_record_back(log: Log) -> None:
+    """Followed by its inverse a commit changes nothing: the tables have the files and the schema they had before."""
+    before = fill(log, 2)
+    third = record(3, entry("f3", "f1", "f2", mode="replace"), entry("t1", stream="t"))
+    after = before.after(third)
+    back = after.after(record(4, *inverse("p", third, before), kind="void"))
+    assert back.tables["s"] == before.tables["s"]
+    assert back.tables["t"] == LiveTable("p/t", None, {})
+    sources = [add["source"] for add in inverse("p", third, before)[0]["adds"]]
+    assert sources == [remove.trash for remove in changes_of("p", third)[0].removes]
