@@ -1,10 +1,10 @@
 # One image for the bridge and for the Spark cluster it may use: Python, Java and Spark are the same everywhere.
 #
-#   docker build -t singer-bridge .
-#   docker build -t singer-bridge --build-arg TAPS="meltanolabs-tap-postgres[msgspec] tap-github" .
-#   docker run --rm --init -v "$PWD:/project" --user "$(id -u):$(id -g)" singer-bridge run flights
+#   docker build --tag singer-bridge --build-arg UID="$(id -u)" --build-arg TAPS="tap-one tap-two==1.2" .
+#   docker run --rm --init --volume "$PWD:/project" singer-bridge run flights
 #
-# --init, because an orphan that a tap leaves behind is reaped by process 1 or by nobody.
+# TAPS are optional: `singer-bridge install` brings a tap into the project as well. UID is the user inside, who has to
+# be allowed to write to what is mounted. --init, because what a tap leaves behind is reaped by process 1 or by nobody.
 
 FROM python:3.12-slim-bookworm AS base
 
@@ -50,7 +50,8 @@ RUN mkdir -p /usr/share/man/man1 \
     && ln -s /usr/lib/jvm/java-17-openjdk-* /opt/java
 
 # A new volume takes over the owner of the folder it is mounted on.
-RUN useradd --create-home --uid 10001 bridge \
+ARG UID=10001
+RUN useradd --create-home --uid "$UID" bridge \
     && mkdir /project /lake /spool \
     && chown bridge:bridge /project /lake /spool
 
@@ -65,7 +66,7 @@ ENV JAVA_HOME=/opt/java \
     PYTHONUNBUFFERED=1
 
 # By number: a platform that allows no root has to see that this is none.
-USER 10001
+USER $UID
 WORKDIR /project
 ENTRYPOINT ["singer-bridge"]
 CMD ["--help"]

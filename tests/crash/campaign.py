@@ -62,7 +62,7 @@ class Campaign:
 
     def clean_run(self, *, measure: bool = False) -> None:
         """Run to the end and hold the lake against the source."""
-        self.project.grow()
+        self.project.grow(pause_ms=120 if measure else 0)
         state = self.project.next_state()
         with Orchestrator(self.project.folder) as run:
             if measure:

@@ -83,14 +83,15 @@ class Project:
         """Each stream with its table's folder."""
         return [(stream, self.bucket / "crash" / stream) for stream in self.shape.streams]
 
-    def grow(self) -> None:
-        """Give the source as many new records as the next run shall load, seen from the committed STATE."""
-        self.history.head()
-        self._write_config(batch_delay_ms=120, stderr_every=50)
+    def grow(self, *, pause_ms: int = 120) -> None:
+        """Give the source as many new records as the next run shall load, seen from the committed STATE.
 
-    def _write_config(self, **pace: int) -> None:
+        The tap pauses after each STATE, so that a run lasts past Spark's start and makes several commits.
+        """
+        self.history.head()
         streams = [{"name": name, "records": self._records(name)} | kind for name, kind in self.shape.streams.items()]
-        config = {"streams": streams, "interleave": self.shape.interleave, "state": {"every": 50}, **pace}
+        config = {"streams": streams, "interleave": self.shape.interleave, "state": {"every": 50}}
+        config |= {"batch_delay_ms": pause_ms, "stderr_every": 50}
         self._config.write_text(json.dumps(config))
 
     def _records(self, stream: str) -> int:

@@ -98,11 +98,12 @@ class Watch:
     def _run(self, name: str, look: Look) -> None:
         for stream, folder in itertools.cycle(self._tables):
             began = time.monotonic()
-            self._once(name, look, stream, folder)
+            self.look_once(name, look, stream, folder)
             if self._over.wait(max(0.0, began + 1 / LOOKS_A_SECOND - time.monotonic())):
                 return
 
-    def _once(self, name: str, look: Look, stream: str, folder: Path) -> None:
+    def look_once(self, name: str, look: Look, stream: str, folder: Path) -> None:
+        """Look, judge, and count."""
         before = self._history.head()
         try:
             seen = look(folder)

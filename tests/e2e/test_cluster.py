@@ -56,8 +56,7 @@ class Daemon:
     def __init__(self, folder: Path, *words: str) -> None:
         binaries = Path(sys.executable).parent
         environ = os.environ | {
-            "PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}",
-            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_PYTHON": sys.executable,  # finds Spark's folder; what executors start is the driver's to say
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_LOCAL_DIRS": str(folder),
             "SPARK_LOCAL_IP": "127.0.0.1",

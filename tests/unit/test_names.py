@@ -9,7 +9,7 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bridge.names import folder_name
@@ -44,6 +44,7 @@ def test_names(stream: str, folder: str) -> None:
     assert folder_name(stream, []) == folder
 
 
+@settings(max_examples=100, deadline=None)
 @given(st.text(max_size=300), st.lists(st.text(max_size=30), max_size=5))
 def test_any_name_makes_a_folder(stream: str, others: list[str]) -> None:
     """Any stream at all gets a folder that can be made, that engines read, and that differs from the others'."""
@@ -59,6 +60,7 @@ def test_any_name_makes_a_folder(stream: str, others: list[str]) -> None:
         assert os.listdir(root) == [folder]
 
 
+@settings(max_examples=100, deadline=None)
 @given(st.text(max_size=40), st.text(max_size=40))
 def test_two_streams_never_share_a_folder_by_encoding(one: str, two: str) -> None:
     """Different streams have different folders even before suffixes, but for the two spellings of one letter."""
@@ -66,6 +68,7 @@ def test_two_streams_never_share_a_folder_by_encoding(one: str, two: str) -> Non
         assert folder_name(one, []) != folder_name(two, [])
 
 
+@settings(max_examples=100, deadline=None)
 @given(st.text(min_size=1, max_size=40))
 def test_the_name_can_be_read_back(stream: str) -> None:
     """A folder's name, decoded, is the stream's."""

@@ -65,7 +65,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(steps=STEPS, slice_bytes=st.sampled_from([8 << 20, 90, 25]), buffer=st.sampled_from([8 << 20, 100, 0]))
 def test_each_line_comes_out_once(steps: list[tuple], slice_bytes: int, buffer: int) -> None:
     """Over any sequence of appends, STATEs and seals: all lines, once, in order, and none beyond the latest STATE.
