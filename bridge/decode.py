@@ -21,11 +21,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from bridge import exact
-from bridge.exact import Batch, Layout, Reject
-from bridge.instants import dates, in_range, timestamps
 from bridge.schema import EXTRA, TableSchema, with_extra
-from bridge.typemap import TIMESTAMP, is_json, is_null_only, source
+from bridge.types import exact
+from bridge.types.exact import Batch, Layout, Reject
+from bridge.types.instants import dates, in_range, timestamps
+from bridge.types.typemap import TIMESTAMP, is_json, is_null_only, source
 
 __all__ = ["Decoded", "Reject", "decode"]
 

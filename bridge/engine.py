@@ -89,6 +89,7 @@ def open_session(master: str, conf: dict[str, str], folder: Path, log: Path) -> 
         raise EngineError("Spark Connect sessions cannot be used", hint=hint)
     if master.startswith("local"):
         os.environ["PYSPARK_PYTHON"] = sys.executable  # pyspark would take whatever `python3` is on PATH
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the driver's word decides for executors, too
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "log4j2.properties").write_text(_LOG4J)
     settings = (

@@ -71,8 +71,9 @@ class Barrier:
 
 
 class Epochs:
-    """Follows the run's messages. `start` is the STATE of the lake's head, `kept` are the streams that do not speak.
+    """Follows the run's messages. `start` is the STATE of the lake's head, `kept` are the streams that were not asked.
 
+    A stream in `kept` keeps its bookmark where the tap forgets it; one in `muted`, whose RECORDs were ignored, always.
     `staged` maps a stream to the version of its staged files that the last commit names. With `whole` nothing is
     published before the clean end: `--full` swaps everything at one commit.
     """
@@ -82,6 +83,7 @@ class Epochs:
         self.staged = staged
         self.committed = self._start = start
         self._kept = set(kept)
+        self.muted: set[str] = set()
         self._whole = whole
         self._clock = 0
         self._latest: bytes | None = None
@@ -155,7 +157,7 @@ class Epochs:
         if self._whole and not is_flat(said) and not is_flat(self.committed):
             spoke = set(said["bookmarks"]) | set(self.streams)
             kept = kept | (set(self.committed["bookmarks"]) - spoke)
-        return overlay(self.committed, said, kept)
+        return overlay(self.committed, said, kept, self.muted)
 
     def _choose(self, state: Any, end: bool) -> tuple[dict[str, Mode] | None, dict[str, int]]:
         publish: dict[str, Mode] = {}
@@ -199,7 +201,7 @@ class Epochs:
 
     def _before(self, stream: Stream) -> Any:
         """Return the STATE that the tap had said, or was given, before the stream's waiting rows."""
-        return parse_state(stream.first_state) if stream.first_state else self._start
+        return self._stored(parse_state(stream.first_state)) if stream.first_state else self._start
 
     def _covers(self, stream: Stream, state: Any) -> bool:
         before = self._before(stream)
@@ -215,8 +217,8 @@ class Epochs:
         before = self._before(stream)
         if moved_on(before, state, stream.name):
             return True
-        silent = self._kept | {other.name for other in self.streams.values() if other.opened > stream.last_row}
-        return bool(resume_points(before, ignoring=silent) != resume_points(state, ignoring=silent))
+        later = {other.name for other in self.streams.values() if other.opened > stream.last_row}
+        return bool(resume_points(before, ignoring=later) != resume_points(state, ignoring=later))
 
     def _passed(self, barrier: Barrier) -> None:
         self.committed, self.staged = barrier.state, barrier.staged

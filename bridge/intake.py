@@ -100,6 +100,7 @@ class Intake:
         stream = self.epochs.streams.get(message.stream)
         if stream is None:
             if message.stream in self.deselected:
+                self.epochs.muted.add(message.stream)
                 self.ignored[message.stream] = self.ignored.get(message.stream, 0) + message.lines
                 return
             hint = "a SCHEMA must come before a stream's first RECORD; report it to the tap's authors"

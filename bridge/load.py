@@ -51,10 +51,11 @@ class Load:
         follow: Follow,
         *,
         full: bool,
+        deselected: set[str],
         kept: set[str],
         restarted: set[str],
     ) -> None:
-        """`kept` are the streams that do not speak, `restarted` those that a `--full` starts again."""
+        """RECORDs of `deselected` are ignored, `kept` keep their bookmarks, `restarted` start again with `--full`."""
         self.commits = 0
         self.counts: dict[str, Counts] = {}
         self._pipeline, self._committer, self._follow = pipeline, committer, follow
@@ -64,14 +65,7 @@ class Load:
         adopted = {s: stage["version"] for s, stage in staged.items() if not full or s not in restarted}
         rejects = pipeline.rejects
         limit = rejects.max if rejects.on_reject == "quarantine" else 0
-        self._job = Job(
-            bucket=committer.storage.uri,
-            pipeline=pipeline.name,
-            run=committer.run,
-            generation=committer.generation,
-            spool=str(scratch.spool),
-            compression=pipeline.destination.compression,
-        )
+        self._job = self._new_job(scratch)
         self._ledger = Ledger(
             committer,
             self._job,
@@ -81,15 +75,7 @@ class Load:
             seen=self._committed,
         )
         self._spool = Spool(scratch.spool)
-        self._engine = Engine(
-            master=pipeline.spark.master,
-            conf=pipeline.spark.conf,
-            spool=self._spool,
-            scratch=scratch.spark,
-            log=scratch.spark_log,
-            job=self._job,
-            handle=self._handle,
-        )
+        self._engine = self._new_engine(scratch)
         self._intake = Intake(
             epochs=Epochs(committer.view.state, staged=adopted, kept=kept, whole=full),
             spool=self._spool,
@@ -99,8 +85,29 @@ class Load:
             commit_every=pipeline.commit.every,
             commit_bytes=pipeline.commit.bytes,
             max_noise=limit,
-            deselected=kept,
+            deselected=deselected,
             counts=self.counts,
+        )
+
+    def _new_job(self, scratch: Scratch) -> Job:
+        return Job(
+            bucket=self._committer.storage.uri,
+            pipeline=self._pipeline.name,
+            run=self._committer.run,
+            generation=self._committer.generation,
+            spool=str(scratch.spool),
+            compression=self._pipeline.destination.compression,
+        )
+
+    def _new_engine(self, scratch: Scratch) -> Engine:
+        return Engine(
+            master=self._pipeline.spark.master,
+            conf=self._pipeline.spark.conf,
+            spool=self._spool,
+            scratch=scratch.spark,
+            log=scratch.spark_log,
+            job=self._job,
+            handle=self._handle,
         )
 
     def read(self, tap: Tap) -> None:

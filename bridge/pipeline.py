@@ -25,7 +25,7 @@ from bridge.placement import Placement
 from bridge.runs import RunRecord, new_run_id, write_streams
 from bridge.scratch import Scratch, Tee
 from bridge.source import Source
-from bridge.state import is_empty, resumable_versions, without
+from bridge.state import is_empty, is_flat, resumable_versions, without
 from bridge.storage import Storage, open_storage
 from bridge.verbatim import dumps
 
@@ -200,7 +200,8 @@ class Run:
             scratch,
             Follow(self._tick, self._set_stage),
             full=self._full,
-            kept=deselected,
+            deselected=deselected,
+            kept=deselected | self._others(committer),
             restarted=set(self.request.streams or committer.view.staged),
         )
         self.result.streams = load.counts
@@ -210,6 +211,15 @@ class Run:
         finally:
             self.result.warnings += load.close()
             self.result.commits = load.commits
+
+    def _others(self, committer: Committer) -> set[str]:
+        """Return the streams with a bookmark that `--stream` leaves out."""
+        state = committer.view.state
+        return (
+            set(state["bookmarks"]) - set(self.request.streams)
+            if self.request.streams and not is_flat(state)
+            else set()
+        )
 
     def _start_state(self, committer: Committer) -> Any:
         """Return the STATE for the tap, None to start from the beginning."""

@@ -41,6 +41,16 @@ def read_schema(storage: Storage, pipeline: str, name: str) -> TableSchema:
         raise CorruptLake("a table's schema is unreadable", hint="restore it from a backup", file=key) from error
 
 
+def _owner(storage: Storage, key: str) -> tuple[str, str]:
+    """Return the pipeline and the stream that own a table."""
+    try:
+        owner = orjson.loads(storage.read(key) or b"")
+        return str(owner["pipeline"]), str(owner["stream"])
+    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+        hint = "it says whose the table is: restore it from a backup, or delete it if the table is this pipeline's"
+        raise CorruptLake("a table's owner is unreadable", hint=hint, file=key) from error
+
+
 class Placement:
     """Decides on each stream's first SCHEMA. `folders` maps the streams decided on to their folders."""
 
@@ -97,10 +107,11 @@ class Placement:
         key = f".bridge/tables/{folder}.json"
         owner = {"format": 1, "pipeline": self._pipeline.name, "stream": stream}
         if not self._storage.put_if_absent(key, orjson.dumps(owner)):
-            found = orjson.loads(self._storage.read(key) or b"{}")
-            if (found.get("pipeline"), found.get("stream")) != (self._pipeline.name, stream):
+            pipeline, name = _owner(self._storage, key)
+            if (pipeline, name) != (self._pipeline.name, stream):
                 hint = "give this pipeline another destination.path"
-                raise LakeError("the table belongs to another pipeline", hint=hint, folder=folder, **found)
+                facts = {"folder": folder, "pipeline": pipeline, "stream": name}
+                raise LakeError("the table belongs to another pipeline", hint=hint, **facts)
         table = self._view.tables.get(stream)
         known = table.files if table else {}
         strange = [n for n in self._storage.list(folder) if n.endswith(".parquet") and n not in known]

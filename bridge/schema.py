@@ -16,7 +16,7 @@ import orjson
 import pyarrow as pa
 
 from bridge.errors import CorruptLake, DataError
-from bridge.typemap import EXTRA, INT64_DIGITS, TIMESTAMP, is_json, is_null_only, record_fields, source, unique
+from bridge.types.typemap import EXTRA, INT64_DIGITS, TIMESTAMP, is_json, is_null_only, record_fields, source, unique
 
 __all__ = ["EXTRA", "TableSchema", "from_singer", "merge", "with_extra"]
 
@@ -129,7 +129,7 @@ def _narrower(new: pa.DataType, old: pa.DataType) -> bool:
 
 def _type_change(column: str, ours: pa.Field, theirs: pa.Field) -> DataError:
     hint = (
-        "changing the type of a column that has data is not available yet; nothing of the table was changed. "
+        "changing the type of a column that has data is not available yet; rows up to the tap's last STATE are kept. "
         "Keep the old type in the tap's settings or catalog, load the stream with --full, or use a new path"
     )
     return DataError(

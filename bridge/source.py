@@ -59,8 +59,11 @@ class Source:
         Discovers when `select` or `--stream` needs it, or when asked to; keeps what it found for the next run.
         """
         source, kept = self.pipeline.source, catalog_file(self.home, self.pipeline.name)
+        if refresh and source.catalog:
+            hint = "write it anew with `singer-bridge discover --json`, or remove source.catalog"
+            raise SettingsError("--refresh-catalog would not change your catalog file", hint=hint, file=source.catalog)
         catalog: dict[str, Any] | None = None
-        if source.catalog and not refresh:
+        if source.catalog:
             catalog = _read(source.catalog)
         elif kept.exists() and not refresh:
             catalog = _read(kept)

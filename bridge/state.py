@@ -127,24 +127,33 @@ def resume_point(state: Any, stream: str) -> Any:
     return _resume_point(bookmark(state, stream))
 
 
-def overlay(old: Any, new: Any, kept: Collection[str]) -> Any:
-    """Return `new` in which the streams in `kept` have their old bookmark, or none, as they did not speak.
+def overlay(old: Any, new: Any, kept: Collection[str], muted: Collection[str] = ()) -> Any:
+    """Return `new` in which a stream in `kept` that it forgot has its old bookmark, and one in `muted` has no other.
 
     Raises `SettingsError` on a flat STATE, where nothing tells whose words are whose.
     """
-    if not kept or (is_empty(old) and is_empty(new)):
+    forgotten = {s for s in kept if bookmark(new, s) is None and bookmark(old, s) is not None}
+    replaced = {s for s in muted if bookmark(new, s) != bookmark(old, s)}
+    if not forgotten and not replaced:
         return new
     if (is_flat(old) and not is_empty(old)) or (is_flat(new) and not is_empty(new)):
-        hint = "run the whole pipeline, without --stream; its STATE has no `bookmarks` to keep apart"
-        raise SettingsError("this tap's STATE cannot be kept per stream", hint=hint)
+        raise _flat()
     before, spoken = (old or {}).get("bookmarks", {}), (new or {}).get("bookmarks", {})
-    bookmarks = {s: b for s, b in spoken.items() if s not in kept} | {s: before[s] for s in kept if s in before}
+    bookmarks = {s: b for s, b in spoken.items() if s not in replaced}
+    bookmarks |= {s: before[s] for s in forgotten | replaced if s in before}
     return {**(new or {}), "bookmarks": bookmarks}
+
+
+def _flat() -> SettingsError:
+    hint = "run the whole pipeline, without --stream; its STATE has no `bookmarks` to keep apart"
+    return SettingsError("this tap's STATE cannot be kept per stream", hint=hint)
 
 
 def without(state: Any, streams: Collection[str]) -> Any:
     """Return the STATE for a tap that shall start `streams` from the beginning. Raises `SettingsError` if flat."""
-    return overlay({}, state, streams)
+    if is_flat(state) and not is_empty(state):
+        raise _flat()
+    return overlay({}, state, (), muted=streams)
 
 
 def resumable_versions(state: Any) -> Any:

@@ -22,7 +22,8 @@ LADDER = [
     ["intake", "ledger", "placement"],
     ["load"],
     ["pipeline"],
-    ["cli", "demo"],
+    ["demo"],
+    ["cli"],
 ]
 LEVEL = {room: level for level, rooms in enumerate(LADDER) for room in rooms}
 FILES = sorted((ROOT / "bridge").rglob("*.py"))

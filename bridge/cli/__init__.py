@@ -50,7 +50,7 @@ class _Verbs(click.Group):
 
 @click.command(
     cls=_Verbs,
-    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "SINGER_BRIDGE"},
+    context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
 )
 @click.version_option(__version__, "--version", prog_name="singer-bridge", message="%(prog)s %(version)s")

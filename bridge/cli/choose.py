@@ -10,12 +10,14 @@ from typing import Any, TypeVar
 
 import click
 
+from bridge.cli.later import later_options
 from bridge.config import FILE_NAME, Pipeline, find_file, inline_pipeline, load
 from bridge.errors import SettingsError
+from bridge.log import Log, View
 from bridge.source import home_folder
-from bridge.storage import open_storage
+from bridge.storage import Storage, open_storage
 
-__all__ = ["Chosen", "choose", "options"]
+__all__ = ["Chosen", "choose", "committed", "options"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -31,6 +33,7 @@ class Chosen:
 def options(function: _F) -> _F:
     """Add the options that choose a pipeline."""
     for option in (
+        later_options("--env", "--log-format", switches=("--yes",)),
         click.option("--name", "pipeline_name", metavar="N", help="Name of the pipeline with --to."),
         click.option("--to", metavar="URI", help="Bucket, instead of a bridge.yaml."),
         click.option(
@@ -63,6 +66,17 @@ def choose(
         hint = "write a bridge.yaml, or name a bucket: --to ./lake --name N"
         raise SettingsError(f"no {FILE_NAME} here or above", hint=hint, folder=Path.cwd())
     return Chosen(load(path, os.environ).pipeline(name or pipeline_name), home_folder(path))
+
+
+def committed(pipeline: Pipeline) -> tuple[Storage, View]:
+    """Return the lake after the pipeline's last commit. Raises `SettingsError` when there is none."""
+    storage = open_storage(pipeline.destination.bucket)
+    log = Log(storage, pipeline.name)
+    head = log.head()
+    if not head:
+        hint = "run it first; --to and --name, or bridge.yaml, say where it is looked for"
+        raise SettingsError("this pipeline has no commit yet", hint=hint, pipeline=pipeline.name, bucket=storage.uri)
+    return storage, log.view(head)
 
 
 def _default_name(bucket: str, tap: str | None) -> str:

@@ -8,7 +8,7 @@ import click
 
 from bridge.catalog import replication_method, selected_streams, stream_ids
 from bridge.cli.choose import choose, options
-from bridge.cli.show import as_json, console, print_table
+from bridge.cli.show import as_json, console, note, print_table
 from bridge.source import Source, catalog_file
 
 __all__ = ["discover"]
@@ -48,5 +48,8 @@ def discover(
         for stream in stream_ids(catalog)
     ]
     print_table(["stream", "selected", "replication method"], rows)
-    console().print(f"[dim]kept in {catalog_file(chosen.home, chosen.pipeline.name)}[/]", soft_wrap=True)
+    if chosen.pipeline.source.catalog:
+        note("note", "yellow", f"runs use source.catalog, not this one: {chosen.pipeline.source.catalog}")
+    else:
+        console().print(f"[dim]kept in {catalog_file(chosen.home, chosen.pipeline.name)}[/]", soft_wrap=True)
     return 0

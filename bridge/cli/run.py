@@ -10,27 +10,20 @@ import click
 
 from bridge.cli import report
 from bridge.cli.choose import choose, options
+from bridge.cli.later import later_options
 from bridge.cli.show import as_json, console, count, note, size, table
-from bridge.errors import BridgeError, NotAvailable, SettingsError
+from bridge.errors import BridgeError, SettingsError
 from bridge.verbatim import NotJson, loads
 
 __all__ = ["run"]
 
 
-def _later(ctx: click.Context, option: click.Parameter, value: Any) -> Any:
-    if value and ctx.get_parameter_source(option.name or "") is not click.core.ParameterSource.DEFAULT:
-        raise NotAvailable(
-            "this option is not available yet", hint="see `singer-bridge run --help`", option=option.opts[0]
-        )
-    return value
-
-
 @click.command(short_help="Load one pipeline.")
 @options
 @click.option("--tap", metavar="COMMAND", help="Tap to run, with its flags; needs --to.")
-@click.option("--tap-config", metavar="FILE|JSON", help="The tap's settings: a file, or JSON.")
-@click.option("--catalog", metavar="FILE", help="Catalog to pass to the tap.")
-@click.option("--load-method", metavar="M", help="auto, append-only or overwrite.")
+@click.option("--tap-config", metavar="FILE|JSON", help="The tap's settings: a file, or JSON; needs --to.")
+@click.option("--catalog", metavar="FILE", help="Catalog to pass to the tap; needs --to.")
+@click.option("--load-method", metavar="M", help="auto, append-only or overwrite; needs --to.")
 @click.option("-s", "--stream", "streams", multiple=True, metavar="STREAM", help="Only this stream; may be repeated.")
 @click.option(
     "--full", "--full-refresh", is_flag=True, help="Start from the beginning and replace the tables at the end."
@@ -43,11 +36,7 @@ def _later(ctx: click.Context, option: click.Parameter, value: Any) -> Any:
 @click.option("--no-progress", is_flag=True, help="No progress while it runs.")
 @click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the tap's log and full tracebacks.")
-@click.option("--all", "all_pipelines", is_flag=True, hidden=True, callback=_later, expose_value=False)
-@click.option("--keep-going", is_flag=True, hidden=True, callback=_later, expose_value=False)
-@click.option("--timeout", hidden=True, callback=_later, expose_value=False)
-@click.option("--max-records", hidden=True, callback=_later, expose_value=False)
-@click.option("--wait", hidden=True, callback=_later, expose_value=False)
+@later_options("--timeout", "--max-records", "--wait", switches=("--all", "--keep-going"))
 def run(
     name: str | None,
     file: Path | None,
@@ -161,7 +150,8 @@ def _summary(result: Any) -> None:
     nothing = ", nothing new" if result.status == "success" and not total else ""
     out.print(
         f"[{colour}]{mark} {result.status}[/]  {count(total)} records in {seconds:.1f} s{rate}, "
-        f"{result.commits} commit(s){nothing}   [dim]run {result.run_id}[/]",
+        f"{result.commits} commit(s){nothing}"
+        + (f"   [dim]run {result.run_id}[/]" if "load" in result.seconds else ""),
         soft_wrap=True,
     )
     for warning in result.warnings:

@@ -20,7 +20,7 @@ from bridge.verbatim import dumps
 __all__ = ["runs"]
 
 
-@click.group(short_help="What ran, and how it ended.", context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(short_help="What ran, and how it ended.")
 def runs() -> None:
     """Look at a pipeline's runs."""
 
@@ -33,7 +33,7 @@ def _status(record: dict[str, Any], live: dict[str, Any] | None) -> str:
 
 @runs.command("list")
 @options
-@click.option("-n", "--limit", default=20, show_default=True, help="How many, newest first.")
+@click.option("-n", "--limit", type=click.IntRange(1), default=20, show_default=True, help="How many, newest first.")
 @click.option("--json", "json_output", is_flag=True, help="Print JSON.")
 def list_(
     name: str | None, file: Path | None, to: str | None, pipeline_name: str | None, limit: int, json_output: bool

@@ -6,18 +6,18 @@ from pathlib import Path
 
 import click
 
-from bridge.cli.choose import choose, options
+from bridge.cli.choose import choose, committed, options
+from bridge.cli.later import Verbs
 from bridge.cli.show import as_json
-from bridge.errors import SettingsError
-from bridge.log import Log
 from bridge.state import bookmark
-from bridge.storage import open_storage
 
 __all__ = ["state"]
 
 
 @click.group(
-    short_help="The bookmarks, as the tap said them.", context_settings={"help_option_names": ["-h", "--help"]}
+    cls=Verbs,
+    later=("list", "show", "set", "edit", "clear", "copy", "merge", "history", "export", "import"),
+    short_help="The bookmarks, as the tap said them.",
 )
 def state() -> None:
     """Look at a pipeline's STATE."""
@@ -34,9 +34,5 @@ def get(name: str | None, file: Path | None, to: str | None, pipeline_name: str 
     singer-bridge state get --to ./lake --name x -s users
     """
     pipeline = choose(name, file, to, pipeline_name).pipeline
-    log = Log(open_storage(pipeline.destination.bucket), pipeline.name)
-    head = log.head()
-    if not head:
-        raise SettingsError("this pipeline has no commit yet", hint="run it first", pipeline=pipeline.name)
-    value = log.view(head).state
+    value = committed(pipeline)[1].state
     as_json(value if stream is None else bookmark(value, stream))

@@ -7,25 +7,19 @@ from typing import Any
 
 import click
 
-from bridge.cli.choose import choose, options
+from bridge.cli.choose import choose, committed, options
+from bridge.cli.later import Verbs
 from bridge.cli.show import as_json, console, count, print_table, size
 from bridge.errors import CorruptLake, SettingsError
-from bridge.log import LiveTable, Log, View
-from bridge.storage import Storage, open_storage
+from bridge.log import LiveTable, View
+from bridge.storage import Storage
 
 __all__ = ["tables"]
 
 
-@click.group(short_help="What is in the lake.", context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Verbs, later=("ddl", "history"), short_help="What is in the lake.")
 def tables() -> None:
     """Look at a pipeline's tables."""
-
-
-def _view(name: str | None, file: Path | None, to: str | None, pipeline_name: str | None) -> tuple[Storage, str, View]:
-    pipeline = choose(name, file, to, pipeline_name).pipeline
-    storage = open_storage(pipeline.destination.bucket)
-    log = Log(storage, pipeline.name)
-    return storage, pipeline.name, log.view(log.head())
 
 
 def _live(view: View, stream: str) -> LiveTable:
@@ -45,7 +39,7 @@ def list_(name: str | None, file: Path | None, to: str | None, pipeline_name: st
     singer-bridge tables list flights
     singer-bridge tables list --to ./lake --name x --json
     """
-    _, _, view = _view(name, file, to, pipeline_name)
+    _, view = committed(choose(name, file, to, pipeline_name).pipeline)
     facts: list[dict[str, Any]] = [
         {
             "stream": stream,
@@ -85,9 +79,10 @@ def show(
     """
     from bridge.placement import read_schema
 
-    storage, pipeline, view = _view(name, file, to, pipeline_name)
+    pipeline = choose(name, file, to, pipeline_name).pipeline
+    storage, view = committed(pipeline)
     live = _live(view, stream)
-    fields = read_schema(storage, pipeline, live.schema).arrow if live.schema else []
+    fields = read_schema(storage, pipeline.name, live.schema).arrow if live.schema else []
     columns = [{"column": f.name, "type": str(f.type), "nullable": f.nullable} for f in fields]
     if json_output:
         as_json({"stream": stream, "folder": live.folder, "columns": columns, "files": live.files})
@@ -103,7 +98,7 @@ def show(
 @tables.command("head")
 @options
 @_stream_option
-@click.option("-n", "--limit", default=10, show_default=True, help="How many rows.")
+@click.option("-n", "--limit", type=click.IntRange(1), default=10, show_default=True, help="How many rows.")
 @click.option("--json", "json_output", is_flag=True, help="Print one JSON object a row.")
 def head(
     name: str | None,
@@ -120,7 +115,7 @@ def head(
     singer-bridge tables head flights -s public-flights
     singer-bridge tables head --to ./lake --name x -s users -n 3 --json
     """
-    storage, _, view = _view(name, file, to, pipeline_name)
+    storage, view = committed(choose(name, file, to, pipeline_name).pipeline)
     rows = _rows(storage, _live(view, stream), limit)
     if json_output:
         import json

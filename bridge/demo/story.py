@@ -213,7 +213,7 @@ def _farewell(stage: Stage, *, agreed: bool) -> None:
         "[bold green]Every number agrees with PostgreSQL.[/] The server is stopped, lake and project stay.\n\n"
         f"    cd {_near(stage.folder)}\n"
         f"    singer-bridge runs list {PIPELINE}        [dim]# what happened, run by run[/]\n"
-        f"    singer-bridge tables head {PIPELINE}      [dim]# look into a table[/]\n"
+        f"    singer-bridge tables head {PIPELINE} -s public-flights   [dim]# look into a table[/]\n"
         "\n    Your own pipeline in five steps: README.md\n"
     )
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from bridge.errors import LakeError
-from bridge.storage import Add, Change, Missing
+from bridge.storage.protocol import Add, Change, Missing
 
 __all__ = ["LocalStorage"]
 

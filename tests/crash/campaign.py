@@ -41,7 +41,7 @@ class Kill:
         return f"{self.target} at " + (f"commit {self.commits}" if self.commits else f"{self.moment:.2f} of its life")
 
 
-def plan(seed: int, count: int) -> list[Kill]:
+def plan(seed: str, count: int) -> list[Kill]:
     """Return so many kills, every target equally often, in random order. A third is at a commit's very instant."""
     rng = random.Random(seed)
     targets = [TARGETS[number % len(TARGETS)] for number in range(count)]

@@ -64,7 +64,9 @@ class Run:
     def _load(self, storage: Storage, committer: Committer, scratch: Path) -> None:
         shutil.rmtree(scratch, ignore_errors=True)
         adopted = {} if self.full else {s: stage["version"] for s, stage in committer.view.staged.items()}
-        placement = Placement(storage, self._settings(storage), committer.view, self.catalog, full=self.full, append=False)
+        placement = Placement(
+            storage, self._settings(storage), committer.view, self.catalog, full=self.full, append=False
+        )
         job = Job(storage.uri, PIPELINE, "run", committer.generation, str(scratch), "zstd")
         self._storage, self._job, self._spool = storage, job, Spool(scratch)
         self._ledger = Ledger(

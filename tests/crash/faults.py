@@ -47,9 +47,7 @@ class Faults:
         if not inside:
             return
         self._step(f"{event} {inside[-1]}")
-        if event == "os.truncate":
-            self._step(f"torn {inside[0]}", partial(_tear, inside[0]))
-        elif event == "open" and not os.path.exists(inside[0]):
+        if event == "os.truncate" or (event == "open" and not os.path.exists(inside[0])):
             self._step(f"torn {inside[0]}", partial(_tear, inside[0]))
 
     def _step(self, name: str, damage: Callable[[], None] | None = None) -> None:
@@ -83,18 +81,17 @@ def _tear(path: str) -> None:
     os.close(fd)
 
 
-_armed: Faults | None = None
+_armed: list[Faults] = []
 
 
 def _hook(event: str, args: tuple[Any, ...]) -> None:
-    global _armed
-    if _armed is None or event not in _CHANGES:
+    if not _armed or event not in _CHANGES:
         return
-    faults, _armed = _armed, None  # what the hook does itself is not the process's doing
+    faults = _armed.pop()  # what the hook does itself is not the process's doing
     try:
         faults.see(event, args)
     finally:
-        _armed = faults
+        _armed.append(faults)
 
 
 @cache
@@ -104,16 +101,16 @@ def _install() -> None:
 
 @contextmanager
 def crashing(folder: Path, at: int | None = None) -> Iterator[Faults]:
-    """Run the block as a process that dies at step `at` of changing `folder`; its death ends the block, not the test."""
-    global _armed
+    """Run the block as a process that dies at step `at` of changing `folder`; its death ends only the block."""
     _install()
-    faults = _armed = Faults(folder.absolute(), at)
+    faults = Faults(folder.absolute(), at)
+    _armed.append(faults)
     try:
         yield faults
     except Crash:
         assert faults.crashed
     finally:
-        _armed = None
+        _armed.clear()
         if faults.crashed:
             _let_go(faults.folder)
 

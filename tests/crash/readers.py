@@ -108,10 +108,11 @@ class Watch:
         try:
             seen = look(folder)
         except Exception as error:  # every engine has its own, and all of them are loud
-            if gone := _GONE.search(str(error)):
+            text = f"{type(error).__name__}: {error}"
+            if gone := _GONE.search(text):
                 self.errors[stream, f"{name}: {gone.group()}"] += 1
             else:
-                self.wrong.append(f"{name} failed on {stream}: {str(error)[:2000]}")
+                self.wrong.append(f"{name} failed on {stream}: {text[:2000]}")
             return
         self.looks[name] += 1
         after = self._history.head()

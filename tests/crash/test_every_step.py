@@ -129,7 +129,7 @@ def test_death_of_the_recovery_everywhere(bucket: Bucket) -> None:
 
 @pytest.mark.parametrize("bucket", [name for name in CASES if name != "staged, the tap fails"], indirect=True)
 def test_death_and_a_lost_file(bucket: Bucket) -> None:
-    """If a committed file is gone before anyone saw its STATE, the commit is taken back whole and its rows come again."""
+    """If a committed file is gone before its STATE was seen, the commit is taken back and its rows come again."""
     voided = 0
     for step in steps(bucket):
         bucket.die(bucket.case.run, step)

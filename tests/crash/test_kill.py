@@ -45,7 +45,7 @@ def _besiege(folder: Path, shape: Shape, session: Any, seed: int, kills: int) ->
     campaign.clean_run(measure=True)
     readers = {"duckdb": duckdb_look(), "pyarrow": pyarrow_look(), "spark": spark_look(session)}
     with Watch(project.history, project.tables, readers) as watch:
-        for kill in plan(seed, kills):
+        for kill in plan(f"{seed} {shape.name}", kills):
             campaign.kill(kill)
             print(campaign.notes[-1], flush=True)
             assert watch.wrong == []
@@ -69,5 +69,5 @@ def test_every_record_is_there_once_whoever_is_killed(shape: Shape, tmp_path: Pa
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
 def test_a_long_siege_changes_nothing(shape: Shape, tmp_path: Path, reader_session: Any) -> None:
-    """The same with a third of `KILLS` kills on each lake, one after the other, and other moments."""
-    _besiege(tmp_path, shape, reader_session, SEED + 1, -(-KILLS // len(SHAPES)))
+    """The same with a third of `KILLS` kills on each lake, one after the other."""
+    _besiege(tmp_path, shape, reader_session, SEED, -(-KILLS // len(SHAPES)))

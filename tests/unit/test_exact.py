@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bridge.decode import _FastPath, decode
-from bridge.exact import Layout, read
+from bridge.types.exact import Layout, read
 from bridge.schema import from_singer, with_extra
 
 PREFIX = b'{"type":"RECORD","stream":"s","record":'

@@ -24,7 +24,14 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Log:
 def entry(name: str, *removes: str, stream: str = "s", mode: str = "append") -> dict[str, Any]:
     """What a commit does to one table: adds the file `name`, five rows."""
     adds = [{"name": name, "source": f".bridge/p/pending/{name}.pending", "size": 9, "rows": 5}]
-    return {"stream": stream, "folder": f"p/{stream}", "schema": "c0", "mode": mode, "adds": adds, "removes": list(removes)}
+    return {
+        "stream": stream,
+        "folder": f"p/{stream}",
+        "schema": "c0",
+        "mode": mode,
+        "adds": adds,
+        "removes": list(removes),
+    }
 
 
 def record(n: int, *entries: dict[str, Any], kind: str = "data", **facts: Any) -> dict[str, Any]:

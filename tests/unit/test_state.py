@@ -164,22 +164,23 @@ def test_no_resume_point_at_all(state: Any) -> None:
 
 
 def test_overlay_keeps_what_did_not_speak() -> None:
-    """Streams in `kept` have their old bookmark or none; everything else is the tap's words, and nothing is mutated."""
+    """What the tap forgot of `kept` comes back, `muted` streams have no new words, and nothing is mutated."""
     old = {"bookmarks": {"a": 1, "b": 2}, "currently_syncing": "a"}
     new = {"bookmarks": {"b": 9, "c": 3}, "cursor": 4}
     before = deepcopy((old, new))
-    assert overlay(old, new, {"a", "c"}) == {"bookmarks": {"b": 9, "a": 1}, "cursor": 4}
+    assert overlay(old, new, {"a", "c"}) == {"bookmarks": {"b": 9, "c": 3, "a": 1}, "cursor": 4}
+    assert overlay(old, new, (), {"b", "c"}) == {"bookmarks": {"b": 2}, "cursor": 4}
     assert overlay(old, new, ()) is new
-    assert overlay(None, new, {"c"}) == {"bookmarks": {"b": 9}, "cursor": 4}
+    assert overlay(None, new, {"c"}) is new
     assert overlay(old, {}, {"a"}) == {"bookmarks": {"a": 1}}
     assert (old, new) == before
 
 
-@pytest.mark.parametrize(("old", "new"), [({"users": 1}, of(1)), (of(1), {"users": 1}), (None, "text")])
+@pytest.mark.parametrize(("old", "new"), [({"users": 1}, of(1)), (of(1), {"users": 1}), ({"users": 1}, "text")])
 def test_a_flat_state_is_not_taken_apart(old: Any, new: Any) -> None:
     """Where nothing tells whose words are whose, keeping a stream apart is refused with the reason."""
     with pytest.raises(SettingsError, match="cannot be kept per stream") as caught:
-        overlay(old, new, {"s"})
+        overlay(old, new, {"s", "users"})
     assert "--stream" in caught.value.hint
     assert overlay(old, new, ()) == new
 

@@ -15,8 +15,8 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from bridge.instants import dates, timestamps
-from bridge.typemap import TIMESTAMP, is_json, source
+from bridge.types.instants import dates, timestamps
+from bridge.types.typemap import TIMESTAMP, is_json, source
 
 __all__ = ["InexactError", "OddError", "column", "lossy", "may_be_lossy", "texts"]
 

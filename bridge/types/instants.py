@@ -13,7 +13,7 @@ from datetime import date, datetime, timedelta
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.typemap import TIMESTAMP
+from bridge.types.typemap import TIMESTAMP
 
 __all__ = ["date_of", "dates", "in_range", "timestamp_of", "timestamps"]
 

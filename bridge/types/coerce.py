@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 import simplejson
 
-from bridge.instants import date_of, timestamp_of
-from bridge.typemap import INT64, TIMESTAMP, is_json, source
+from bridge.types.instants import date_of, timestamp_of
+from bridge.types.typemap import INT64, TIMESTAMP, is_json, source
 
 __all__ = ["Coercer", "Path", "UnfitError", "coercer", "json_text", "parsed"]
 

@@ -15,9 +15,9 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from bridge.coerce import Coercer, Path, UnfitError, coercer, json_text, parsed
-from bridge.columns import InexactError, OddError, column, lossy, may_be_lossy, texts
-from bridge.typemap import source
+from bridge.types.coerce import Coercer, Path, UnfitError, coercer, json_text, parsed
+from bridge.types.columns import InexactError, OddError, column, lossy, may_be_lossy, texts
+from bridge.types.typemap import source
 
 __all__ = ["Batch", "Layout", "Reject", "read"]
 

@@ -1,0 +1,170 @@
+"""Whose a table is, where it is and how it is loaded: decided once a stream, and never to the harm of others' rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from bridge.config import Pipeline, inline_pipeline
+from bridge.errors import CorruptLake, LakeError, SettingsError
+from bridge.log import LiveTable, View
+from bridge.messages import Schema
+from bridge.placement import Placement, load_method, read_schema
+from bridge.schema import from_singer
+from bridge.storage.local import LocalStorage
+
+COLUMNS = from_singer({"properties": {"id": {"type": "integer"}, "gone": {"type": "string"}}}, [])
+
+
+def pipeline(root: Path, name: str = "p", path: str = "{pipeline}", load_method: str = "auto") -> Pipeline:
+    made = inline_pipeline(
+        name=name,
+        bucket=str(root),
+        tap="tap",
+        tap_config=None,
+        catalog=None,
+        load_method=load_method,
+        environ={},
+    )
+    return made.model_copy(update={"destination": made.destination.model_copy(update={"path": path})})
+
+
+def catalog(method: str) -> dict[str, Any]:
+    metadata = [{"breadcrumb": [], "metadata": {"replication-method": method}}]
+    return {"streams": [{"tap_stream_id": "s", "metadata": metadata}]}
+
+
+def schema(stream: str, bookmarks: list[str] | None = None) -> Schema:
+    return Schema(stream, {"properties": {"id": {"type": "integer"}}}, ["id"], bookmarks)
+
+
+def table(folder: str, *files: str, columns: str | None = None) -> LiveTable:
+    return LiveTable(folder, columns, {name: {"size": 1, "rows": 1} for name in files})
+
+
+def placed(
+    root: Path,
+    settings: Pipeline | None = None,
+    view: View | None = None,
+    found: dict[str, Any] | None = None,
+    **flags: bool,
+) -> Placement:
+    asked = {"full": False, "append": False} | flags
+    return Placement(LocalStorage(root), settings or pipeline(root), view or View(), found, **asked)
+
+
+@pytest.mark.parametrize(
+    ("setting", "method", "bookmarks", "expected", "reason"),
+    [
+        ("append-only", "FULL_TABLE", ["id"], "append", "as set"),
+        ("overwrite", "INCREMENTAL", ["id"], "replace", "as set"),
+        ("auto", "FULL_TABLE", ["id"], "replace", "the catalog says FULL_TABLE"),
+        ("auto", "INCREMENTAL", None, "append", "the catalog says INCREMENTAL"),
+        ("auto", "LOG_BASED", None, "append", "the catalog says LOG_BASED"),
+        ("auto", None, ["updated", "id"], "append", "incremental: bookmark updated, id"),
+        ("auto", None, [], "append", "no catalog, no bookmark: nothing is deleted on a guess"),
+        ("auto", None, None, "append", "no catalog, no bookmark: nothing is deleted on a guess"),
+    ],
+)
+def test_load_method(setting: str, method: str | None, bookmarks: list[str] | None, expected: str, reason: str) -> None:
+    """A setting decides, then the catalog, then the bookmark; nothing is deleted on a guess, and it says why."""
+    assert load_method(setting, method, bookmarks) == (expected, reason)
+
+
+@pytest.mark.parametrize(
+    ("method", "full", "append", "expected"),
+    [
+        ("INCREMENTAL", False, False, "append"),
+        ("INCREMENTAL", True, False, "replace"),
+        ("INCREMENTAL", True, True, "append"),
+        ("FULL_TABLE", True, True, "replace"),
+        ("FULL_TABLE", False, False, "replace"),
+    ],
+)
+def test_full(tmp_path: Path, method: str, full: bool, append: bool, expected: str) -> None:
+    """`--full` replaces every table; with `--append` only those that are replaced anyway."""
+    stream, _ = placed(tmp_path, found=catalog(method), full=full, append=append).open(schema("s"))
+    assert stream.mode == expected
+
+
+def test_folders(tmp_path: Path) -> None:
+    """A new stream's folder is its name below the pipeline's path, made safe, and apart from its twins."""
+    placement = placed(tmp_path, pipeline(tmp_path, path="team/{pipeline}"))
+    for name in ("Orders", "orders", "a/b"):
+        placement.open(schema(name))
+    assert placement.folders == {"Orders": "team/p/Orders", "orders": "team/p/orders_2", "a/b": "team/p/a~2Fb"}
+
+
+def test_known_table_stays_where_it_is(tmp_path: Path) -> None:
+    """A table keeps the folder that the log names, in whatever order its streams speak today."""
+    view = View(1, None, {"orders": table("p/orders"), "Orders": table("p/Orders_2")})
+    placement = placed(tmp_path, view=view)
+    for name in ("Orders", "orders"):
+        placement.open(schema(name))
+    assert placement.folders == {"orders": "p/orders", "Orders": "p/Orders_2"}
+
+
+def test_a_new_path_is_refused(tmp_path: Path) -> None:
+    """A table does not move because `destination.path` changed: its rows would be in two places."""
+    placement = placed(tmp_path, pipeline(tmp_path, path="elsewhere"), View(1, None, {"s": table("p/s")}))
+    with pytest.raises(SettingsError, match="the table is in another folder stream=s folder=p/s") as caught:
+        placement.open(schema("s"))
+    assert "keep destination.path" in caught.value.hint
+    assert not (tmp_path / ".bridge").exists()
+
+
+def test_columns_of_the_table(tmp_path: Path) -> None:
+    """An append gets the columns that the table has, a replacement starts from the SCHEMA alone."""
+    storage = LocalStorage(tmp_path)
+    storage.write(f".bridge/p/schemas/{COLUMNS.hash}.json", b'{"format":1,"columns":' + COLUMNS.to_json() + b"}")
+    view = View(1, None, {"s": table("p/s", columns=COLUMNS.hash)})
+    assert placed(tmp_path, view=view).open(schema("s"))[1] == COLUMNS
+    assert placed(tmp_path, pipeline(tmp_path, load_method="overwrite"), view).open(schema("s"))[1] is None
+    assert placed(tmp_path).open(schema("new"))[1] is None
+
+
+@pytest.mark.parametrize("data", [None, b"{", b"{}", b"[1]", b'{"format": 1, "columns": [{"name": "a"}]}'])
+def test_lost_columns(tmp_path: Path, data: bytes | None) -> None:
+    """Without a table's columns nothing is appended to it."""
+    if data is not None:
+        LocalStorage(tmp_path).write(".bridge/p/schemas/c0.json", data)
+    with pytest.raises(CorruptLake) as caught:
+        read_schema(LocalStorage(tmp_path), "p", "c0")
+    assert caught.value.hint
+
+
+def test_owner(tmp_path: Path) -> None:
+    """The first pipeline that writes a table owns it, run after run; a second one is refused and told whose it is."""
+    for _ in range(2):
+        placed(tmp_path, pipeline(tmp_path, "p", "shared")).open(schema("s"))
+    with pytest.raises(LakeError, match="belongs to another pipeline folder=shared/s pipeline=p stream=s") as caught:
+        placed(tmp_path, pipeline(tmp_path, "q", "shared")).open(schema("s"))
+    assert "another destination.path" in caught.value.hint
+    placed(tmp_path, pipeline(tmp_path, "q", "other")).open(schema("s"))
+    assert orjson.loads((tmp_path / ".bridge/tables/shared/s.json").read_bytes())["pipeline"] == "p"
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"{}"])
+def test_unreadable_owner(tmp_path: Path, data: bytes) -> None:
+    """A damaged owner's file never makes a table free to take."""
+    LocalStorage(tmp_path).write(".bridge/tables/p/s.json", data)
+    with pytest.raises(CorruptLake, match="owner is unreadable") as caught:
+        placed(tmp_path).open(schema("s"))
+    assert "backup" in caught.value.hint
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_files_of_others(tmp_path: Path, known: bool) -> None:
+    """A table's folder that holds Parquet the log does not know is refused by the file's name, new table or not."""
+    (tmp_path / "p/s").mkdir(parents=True)
+    for name in ("ours.parquet", "theirs.parquet", "notes.txt"):
+        (tmp_path / "p/s" / name).write_bytes(b"")
+    files = ("ours.parquet", "theirs.parquet")
+    placed(tmp_path, view=View(1, None, {"s": table("p/s", *files)})).open(schema("s"))
+    view = View(1, None, {"s": table("p/s", "ours.parquet")}) if known else View()
+    with pytest.raises(LakeError, match=r"files of others folder=p/s file=\w+\.parquet") as caught:
+        placed(tmp_path, view=view).open(schema("s"))
+    assert "move them away" in caught.value.hint
