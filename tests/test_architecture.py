@@ -35,14 +35,18 @@ def module_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+MODULES = {module_of(path) for path in FILES}
+
+
 def imports_of(path: Path) -> Iterator[str]:
     """Every module a file imports anywhere, functions included."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            for alias in node.names:  # `from package import module` is about the module, not about the package
+                whole = f"{node.module}.{alias.name}"
+                yield whole if whole in MODULES else node.module
 
 
 def room_of(module: str) -> str:

@@ -1,6 +1,6 @@
 """One run without Spark and without a tap process: the real intake, spool, decoding, ledger and commit protocol.
 
-Wired as `bridge.pipeline` wires them. Only the engine is missing: a bundle is written where it is sealed, in the same
+Wired as `bridge.load` wires them. Only the engine is missing: a bundle is written where it is sealed, in the same
 order in which Spark would deliver it, `lag` manifests late.
 """
 
@@ -77,7 +77,7 @@ class Run:
             max_rejects=self.max_rejects,
             seen=lambda record: None,
         )
-        self._waiting: list[tuple[Manifest, Barrier | None]] = []
+        self._waiting: list[tuple[Manifest, Barrier | None, list[dict[str, Any]]]] = []
         self._last_seq = 0
         self._intake = Intake(
             Epochs(committer.view.state, staged=adopted, whole=self.full),
@@ -114,26 +114,27 @@ class Run:
         self._drain(0)
 
     def _flush(self, barrier: Barrier | None, all_lines: bool) -> None:
+        noise: list[dict[str, Any]] = []
+        if barrier is not None:
+            noise, self._intake.noise = self._intake.noise, noise
         manifest = self._spool.seal(tasks=2, all_lines=all_lines)
-        if manifest is None:
-            if barrier is not None:
-                self._drain(0)
-                self._commit(barrier)
-            return
-        self._waiting.append((manifest, barrier))
-        self._last_seq = manifest.seq
-        self._drain(self.lag)
+        if manifest is not None:
+            self._last_seq = manifest.seq
+            self._waiting.append((manifest, barrier, noise))
+            self._drain(self.lag)
+        elif barrier is not None:
+            self._drain(0)
+            self._commit(barrier, noise)
 
     def _drain(self, lag: int) -> None:
         while len(self._waiting) > lag:
-            manifest, barrier = self._waiting.pop(0)
+            manifest, barrier, noise = self._waiting.pop(0)
             self._ledger.add(manifest, [write_bundle(self._job, manifest.seq, bundle) for bundle in manifest.bundles])
             if barrier is not None:
-                self._commit(barrier)
+                self._commit(barrier, noise)
             self._spool.retire(manifest)
 
-    def _commit(self, barrier: Barrier) -> None:
-        noise, self._intake.noise = self._intake.noise, []
+    def _commit(self, barrier: Barrier, noise: list[dict[str, Any]]) -> None:
         if noise:
             self._ledger.reject(write_rejects(self._storage, self._job, None, noise))
         self._ledger.commit(barrier, self._last_seq)
