@@ -18,7 +18,7 @@ lint: .venv/ready
 	.venv/bin/mypy
 
 crash: .venv/ready
-	$(PY) -m pytest tests/crash -m "slow or not slow" -s $(ARGS)
+	$(PY) -m pytest tests/crash tests/e2e/test_cluster.py tests/test_packaging.py -m "slow or not slow" -s $(ARGS)
 
 bench: .venv/ready
 	$(PY) -m tests.benchmarks $(ARGS)

@@ -1,7 +1,7 @@
 """The commit protocol. Every step can be repeated; a crash between any two is repaired by the next run's step 1.
 
-0. Hold the lease (a courtesy). Read the head. Unless the last run closed cleanly, create an empty *fence* commit; its
-   number is this run's generation and part of every file name. Whoever was slow now loses any number it tries.
+0. Hold the lease (a courtesy). Read the head. Unless the last run closed cleanly, create an empty *fence* commit.
+   Whoever was slow now loses any number it tries. The head is then this run's generation and part of every file name.
 1. Roll the last data commit forward; if one of its files is neither pending nor visible, take it back by a *void*
    commit, legal because nobody has seen its STATE yet. Then compare `state.json`, abort pending files of lower
    generations, and only then let the tap start, from the head's STATE.

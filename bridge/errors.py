@@ -18,6 +18,7 @@ BridgeError                 the root; `exit_code` 1
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 __all__ = [
@@ -101,4 +102,5 @@ class Interrupted(BridgeError):
 
     def __init__(self, signal_number: int) -> None:
         self.exit_code = 128 + signal_number
-        super().__init__("stopped by a signal", signal=signal_number)
+        name = signal.Signals(signal_number).name
+        super().__init__(f"stopped by {name}", hint="what was committed stays; run again to go on from there")

@@ -105,6 +105,13 @@ class Log:
 
     def view(self, n: int) -> View:
         """Return the lake after commit `n`."""
+        try:
+            return self._folded(n)
+        except (AttributeError, KeyError, TypeError) as error:
+            hint = "restore the bucket's commits from a backup; nothing was changed"
+            raise CorruptLake("a commit record is incomplete", hint=hint, last=self.key(n)) from error
+
+    def _folded(self, n: int) -> View:
         start = n - n % _SNAPSHOT_EVERY
         view = View()
         if start:

@@ -96,7 +96,7 @@ class Run:
         try:
             with _signals(self._signalled):
                 self._check_request()
-                source = Source(self.pipeline, self.home)
+                source = Source(self.pipeline, self.home, self._tick)
                 self.stage = "reading the catalog"
                 catalog, deselected = source.catalog(self.request.streams, refresh=self.request.refresh_catalog)
                 self._tick()

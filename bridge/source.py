@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -44,10 +44,11 @@ def environment(pipeline: Pipeline) -> dict[str, str]:
 
 
 class Source:
-    """The tap of one pipeline. Nothing runs before `discover` or `start`."""
+    """The tap of one pipeline. Nothing runs before `discover` or `start`; `tick` may raise to end a discovery."""
 
-    def __init__(self, pipeline: Pipeline, home: Path) -> None:
+    def __init__(self, pipeline: Pipeline, home: Path, tick: Callable[[], None] = lambda: None) -> None:
         self.pipeline = pipeline
+        self._tick = tick
         self.home = home
         self.redact = redactor(pipeline.secrets)
         self.environ = environment(pipeline)
@@ -85,11 +86,11 @@ class Source:
         try:
             with log.open("wb") as stderr, self._tap([*self.argv, "--discover"], stderr) as tap:
                 text = bytearray()
-                for chunk in tap.chunks(idle=_DISCOVER_LIMIT, tick=lambda: None):
+                for chunk in tap.chunks(idle=_DISCOVER_LIMIT, tick=self._tick):
                     text += chunk
                     if b"\n" in chunk and _is_message(bytes(text.split(b"\n", 1)[0])):
                         return None
-                tap.wait(idle=_DISCOVER_LIMIT, tick=lambda: None)
+                tap.wait(idle=_DISCOVER_LIMIT, tick=self._tick)
                 if not text.strip():
                     raise tap.failure("the tap's --discover printed nothing")
         finally:

@@ -11,16 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
-MASTER = "local[*,4]"
-JVM_FLAGS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto"
-SESSION = {
-    "spark.driver.extraJavaOptions": JVM_FLAGS,
-    "spark.sql.catalogImplementation": "in-memory",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.ui.enabled": "false",
-}
+from bridge.engine import open_session
 
 
 def main(folder: Path) -> None:
@@ -28,10 +21,7 @@ def main(folder: Path) -> None:
     source = folder / "in"
     source.mkdir(parents=True)
     (source / "0.json").write_text('{"number": 1}\n', encoding="utf-8")
-    builder = SparkSession.builder.master(MASTER).appName("bare")
-    for key, value in SESSION.items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    spark = open_session("local[*]", {}, folder / "scratch", folder / "spark.log")
     frame = spark.readStream.schema("number long").json(str(source))
     writer = frame.writeStream.foreachBatch(_batch).option("checkpointLocation", str(folder / "checkpoint"))
     writer.trigger(availableNow=True).start().awaitTermination()

@@ -75,7 +75,7 @@ class TargetCsv(Peer):
 
     def rows(self, job: Job) -> Rows:
         """One file a stream."""
-        return count_ids(sorted(job.out.glob("*.csv")), format="csv")
+        return count_ids(sorted(job.out.glob("*.csv")), file_format="csv")
 
 
 class Dlt(Peer):

@@ -72,12 +72,12 @@ def count_ids(
     files: Sequence[Path] | Sequence[str],
     *,
     path: tuple[str, ...] = ("id",),
-    format: str = "parquet",
+    file_format: str = "parquet",
     filesystem: Any = None,
 ) -> Rows:
     """Rows and different ids in the files, the id being at `path`; no file is no row."""
     if not files:
         return Rows(0, 0)
-    dataset = ds.dataset([str(file) for file in files], format=format, filesystem=filesystem, partitioning=None)
+    dataset = ds.dataset([str(file) for file in files], format=file_format, filesystem=filesystem, partitioning=None)
     ids = dataset.to_table(columns={"id": ds.field(*path)}).column("id")
     return Rows(len(ids), pc.count_distinct(ids.cast(pa.int64())).as_py())

@@ -23,6 +23,9 @@ BACKENDS: dict[str, Callable[[Path], Storage]] = {"local": LocalStorage}
 PENDING, TRASH = ".bridge/p/pending", ".bridge/p/trash"
 
 
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="renameat2 and /proc are Linux's")
+
+
 @pytest.fixture(params=BACKENDS)
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     return BACKENDS[request.param](tmp_path / "bucket")
@@ -237,6 +240,7 @@ def _record(n: int, adds: list[str], removes: list[str]) -> dict[str, object]:
     return {"n": n, "state": None, "tables": [entry]}
 
 
+@LINUX
 def test_swap_never_shows_a_mix(tmp_path: Path) -> None:
     """Readers that list a table while it is replaced again and again see one generation or the next, whole."""
     storage = LocalStorage(tmp_path)
@@ -264,6 +268,7 @@ def test_swap_never_shows_a_mix(tmp_path: Path) -> None:
     assert min(looks) > 20
 
 
+@LINUX
 @pytest.mark.parametrize(
     ("act", "order"),
     [

@@ -24,7 +24,7 @@ from .history import Files, History
 LOOKS_A_SECOND = 20
 
 _GONE = re.compile(
-    r"(?i)no such file|file ?not ?found|(does )?not_?exist|no files found|infer.schema|no match for fieldref"
+    r"(?i)no ?such ?file|file ?not ?found|file_not_exist|no files found|infer.schema|no match for fieldref"
 )
 """How the engines say that a file, or every file of a table, went away between listing and reading."""
 

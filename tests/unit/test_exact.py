@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bridge.decode import _FastPath, decode
-from bridge.types.exact import Layout, read
 from bridge.schema import from_singer, with_extra
+from bridge.types.exact import Layout, read
 
 PREFIX = b'{"type":"RECORD","stream":"s","record":'
 UTC = timezone.utc

@@ -116,6 +116,16 @@ def test_a_corrupt_record_stops_everything(log: Log, data: bytes) -> None:
     assert "backup" in caught.value.hint
 
 
+@pytest.mark.parametrize("tables", [[{}], {"s": 1}, [{"stream": "s"}], "s"])
+def test_an_incomplete_record_stops_everything(log: Log, tables: object) -> None:
+    """A record that does not say what became of its tables is damage, not a traceback."""
+    fill(log, 3)
+    damage(log, 2, json.dumps(record(2) | {"tables": tables}).encode())
+    with pytest.raises(CorruptLake, match="incomplete") as caught:
+        log.view(3)
+    assert "backup" in caught.value.hint
+
+
 def test_a_newer_format_is_refused(log: Log) -> None:
     """A bucket that a newer version wrote is not touched; the operator is told to upgrade."""
     fill(log, 2)
