@@ -6,7 +6,7 @@ Whatever went wrong on the way (a file read twice or not at all, a task that ran
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from bridge.commit import Committer
@@ -99,7 +99,7 @@ class Ledger:
             entry = self._entry(stream, mode, barrier.schemas[stream], through, end=barrier.end)
             if entry:
                 tables.append(entry)
-        staged = {stream: self._stage(stream, version) for stream, version in barrier.staged.items()}
+        staged = {stream: self._stage(stream, version, barrier) for stream, version in barrier.staged.items()}
         view = self._committer.view
         if not tables and not self._rejects and (barrier.state, staged) == (view.state, view.staged):
             return  # nothing new
@@ -117,11 +117,11 @@ class Ledger:
         table = self._table(stream)
         if not files and (not end or (mode == "append" and table.files)):
             return None
-        if stream in self._extra:
-            schema = with_extra(schema)
+        if mode == "replace":
+            self._one_version(stream, self._versions.get(stream, set()) - {None})
+        schema = self._kept_schema(stream, schema)
         if not files:
             files = [write_empty(self._job, through, stream, schema)]
-        self._keep_schema(schema)
         adds = [{key: file[key] for key in ("name", "source", "size", "rows")} for file in files]
         removes = list(table.files) if mode == "replace" else []
         rows = sum(file["rows"] for file in files)
@@ -132,18 +132,28 @@ class Ledger:
             "removes": removes,
         }
 
-    def _keep_schema(self, schema: TableSchema) -> None:
+    def _kept_schema(self, stream: str, schema: TableSchema) -> TableSchema:
+        """Return the columns that the stream's files have, after keeping them in the bucket under their hash."""
+        if stream in self._extra:
+            schema = with_extra(schema)
         key = meta(self._job.pipeline, "schemas", f"{schema.hash}.json")
         if self._committer.storage.size(key) is None:
             self._committer.storage.put_if_absent(key, b'{"format":1,"columns":' + schema.to_json() + b"}")
+        return schema
 
     def _table(self, stream: str) -> LiveTable:
         return self._committer.view.tables.get(stream) or LiveTable(self._folders[stream], None)
 
-    def _stage(self, stream: str, version: int) -> dict[str, Any]:
-        if self._versions.get(stream, set()) - {version}:
-            hint = "the tap mixed table versions; run it again with --full"
-            raise EngineError(
-                "a full table's rows are not all of one version", hint=hint, stream=stream, version=version
-            )
-        return {"version": version, "files": self._files.get(stream, [])}
+    def _stage(self, stream: str, version: int, barrier: Barrier) -> dict[str, Any]:
+        if stream not in barrier.schemas:  # the tap has not come to it in this run
+            stage: dict[str, Any] = self._committer.view.staged[stream]
+            return stage
+        self._one_version(stream, self._versions.get(stream, set()) | {version})
+        schema = self._kept_schema(stream, barrier.schemas[stream])
+        return {"version": version, "schema": schema.hash, "files": self._files.get(stream, [])}
+
+    @staticmethod
+    def _one_version(stream: str, versions: Collection[int | None]) -> None:
+        if len(versions) > 1:
+            hint = "the tap began the table anew within one run; run again, or with --full to start over"
+            raise DataError("a full table's rows are of several versions", hint=hint, stream=stream, versions=versions)

@@ -74,10 +74,11 @@ class Placement:
         table = self._view.tables.get(message.stream)
         self.folders[message.stream] = self._folder(message.stream)
         self._claim(message.stream)
-        staged = message.stream in self._view.staged
-        columns = None
-        if table and table.schema and (mode == "append" or staged):
-            columns = read_schema(self._storage, self._pipeline.name, table.schema)
+        if mode == "append":
+            known = table.schema if table else None
+        else:  # the old table goes; only what an earlier run staged of the new one has columns to keep
+            known = None if self._full else self._view.staged.get(message.stream, {}).get("schema")
+        columns = read_schema(self._storage, self._pipeline.name, known) if known else None
         keys = message.key_properties or []
         stream = Stream(message.stream, mode, reason, TableSchema(pa.schema([])), 0, keys)
         return stream, columns

@@ -242,7 +242,7 @@ def test_discarded_staged_files_are_not_published(tmp_path: Path) -> None:
 def test_mixed_versions_are_not_staged(desk: Desk, versions: tuple[int | None, ...]) -> None:
     """Rows of another version, or of none, among staged ones cannot be resumed: no commit counts on them."""
     desk.load({"t": 3}, versions=versions)
-    with pytest.raises(EngineError, match="not all of one version stream=t version=7") as caught:
+    with pytest.raises(DataError, match="of several versions stream=t") as caught:
         desk.ledger.commit(barrier({"n": 1}, staged={"t": 7}), through=1)
     assert ("--full" in caught.value.hint, desk.head) == (True, 0)
 
