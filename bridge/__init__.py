@@ -1,3 +1,23 @@
-"""singer-bridge."""
+"""singer-bridge: run any Singer tap into a lakehouse, exactly once, on Spark.
+
+**The promise.** A bookmark never leads its data, and no row that a committed STATE covers is in the lake twice. Kill
+any process at any instant and run again: each record is there once, each bookmark is one that the tap itself said.
+
+**The flow**, one room a station:
+
+```
+tap ──▶ messages ──▶ intake ──▶ spool ──▶ engine ──▶ decode ──▶ tables ──▶ ledger ──▶ commit
+stdout  what is it?  epochs     segments  Spark      Arrow      pending    adds up?   visible, with its STATE
+```
+
+`source` gives the tap its catalog and STATE, `placement` says how a stream is loaded and where, `load` wires the parts,
+`pipeline` is one run from the lease to the run record, `log` is the truth it leaves in the bucket.
+
+**The words.** *Segment*: consecutive RECORD lines of one stream under one schema. *Barrier*: a STATE at which we choose
+to commit, or the tap's clean end. *Epoch*: what lies between two barriers. *Pending*: durable, not visible yet.
+*Held*, *staged*: pending past a barrier, as the stream cannot resume there, or as an overwrite is not complete.
+*Commit*: the numbered record that makes files visible together with a STATE. *Generation*: the number that opened a
+run and is part of every file name. *Reject*: what cannot be stored as its schema says, kept with its reason.
+"""
 
 __version__ = "0.1.0"
