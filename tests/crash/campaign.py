@@ -42,10 +42,9 @@ class Kill:
 
 
 def plan(seed: str, count: int) -> list[Kill]:
-    """Return so many kills, every target equally often, in random order. A third is at a commit's very instant."""
+    """Return so many kills, every target once before any comes again. A third is at a commit's very instant."""
     rng = random.Random(seed)
-    targets = [TARGETS[number % len(TARGETS)] for number in range(count)]
-    rng.shuffle(targets)
+    targets = [target for _ in range(-(-count // len(TARGETS))) for target in rng.sample(TARGETS, len(TARGETS))][:count]
     kills = [Kill(target, rng.random(), rng.choice([0, 0, 1])) for target in targets]
     return [kill if kill.target != "worker" else Kill("worker", kill.moment) for kill in kills]
 

@@ -34,6 +34,9 @@ class Shape:
     streams: dict[str, dict[str, Any]]
     interleave: bool = False
 
+    def __str__(self) -> str:
+        return self.name
+
 
 APPEND = Shape("append", "append-only", {"orders": _INCREMENTAL, "events": _INCREMENTAL}, interleave=True)
 """Two bookmarks that move together: a commit every second."""
