@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from bridge.errors import BridgeError, EngineError
 from bridge.spool import Manifest, Segment, Spool
-from bridge.tables.parquet import Job, failure, write_bundle
+from bridge.tables.parquet import Job, write_bundles
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -117,15 +117,11 @@ def _tail(log: Path) -> str:
 
 def _load(job: Job, batches: Iterator[Any]) -> Iterator[Any]:
     """Turn bundles into reports, on an executor."""
-    for batch in batches:
-        for row in batch.to_pylist():
-            try:
-                report = write_bundle(job, row["seq"], [Segment(**segment) for segment in row["segments"]])
-            except BridgeError as error:
-                report = failure(error)
-            line = orjson.dumps(report).decode()
-            columns = {"seq": [row["seq"]], "bundle": [row["bundle"]], "report": [line]}
-            yield pa.RecordBatch.from_pydict(columns, _REPORTS)
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    bundles = ((row["seq"], [Segment(**segment) for segment in row["segments"]]) for row in rows)
+    for row, report in zip(rows, write_bundles(job, bundles), strict=True):
+        columns = {"seq": [row["seq"]], "bundle": [row["bundle"]], "report": [orjson.dumps(report).decode()]}
+        yield pa.RecordBatch.from_pydict(columns, _REPORTS)
 
 
 class Engine:

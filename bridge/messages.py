@@ -94,7 +94,7 @@ class Reader:
         if not cut:
             self._parts.append(chunk)
             return
-        data = b"".join((*self._parts, chunk[:cut])) if self._parts else chunk[:cut]
+        data = b"".join((*self._parts, memoryview(chunk)[:cut])) if self._parts else chunk[:cut]
         self._parts = [chunk[cut:]] if cut < len(chunk) else []
         if not self.lines:
             data = data.removeprefix(_BOM)

@@ -22,10 +22,10 @@ from bridge.errors import EngineError, LakeError
 
 __all__ = ["Manifest", "Segment", "Spool", "read_segment"]
 
-_SLICE = 8 << 20
+_SLICE = 4 << 20
 """Bytes decoded at once by an executor; slices end at a line end, so one long line makes a long slice."""
 
-_BUFFER = 8 << 20
+_BUFFER = 4 << 20
 """Bytes of small writes gathered over all streams before they go to their files."""
 
 
@@ -198,11 +198,11 @@ class Spool:
         with open(self.folder / "segments" / name, "rb", buffering=0) as file:
             start = 0
             while start < size:
-                data = _whole_lines(file, min(_SLICE, size - start))
-                found = data.count(b"\n")
+                data, length = _whole_lines(file, min(_SLICE, size - start))
+                found = data.count(b"\n", 0, length)
                 counted += found
-                end = start + len(data)
-                yield Segment(stream, schema, name, start, end, found, zlib.crc32(data), prefix.decode())
+                end, crc = start + length, zlib.crc32(memoryview(data)[:length])
+                yield Segment(stream, schema, name, start, end, found, crc, prefix.decode())
                 start = end
         if counted != lines:
             raise EngineError(
@@ -261,8 +261,8 @@ def _read(file: object, size: int) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _whole_lines(file: object, size: int) -> bytes:
-    """Read about `size` bytes up to a line end, more when the line is longer."""
+def _whole_lines(file: object, size: int) -> tuple[bytes, int]:
+    """Read about `size` bytes, more when a line is longer; return them and how many of them are whole lines."""
     data = _read(file, size)
     cut = data.rfind(b"\n") + 1
     while not cut:
@@ -270,7 +270,7 @@ def _whole_lines(file: object, size: int) -> bytes:
         cut = (more.find(b"\n") + 1 or -len(data)) + len(data)
         data += more
     file.seek(cut - len(data), os.SEEK_CUR)  # type: ignore[attr-defined]
-    return data[:cut]
+    return data, cut
 
 
 def _bundles(segments: list[Segment], size: int, tasks: int) -> list[list[Segment]]:

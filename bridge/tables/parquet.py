@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import base64
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from bridge.schema import EXTRA, TableSchema
 from bridge.spool import Segment, read_segment
 from bridge.storage import Storage, open_storage
 
-__all__ = ["Job", "failure", "raise_failure", "write_bundle", "write_empty", "write_rejects"]
+__all__ = ["Job", "failure", "raise_failure", "write_bundle", "write_bundles", "write_empty", "write_rejects"]
 
 _ROW_GROUP = 64 << 20
 """Arrow bytes gathered for one row group: large enough for readers, small enough for a worker's memory."""
@@ -66,38 +67,78 @@ class _File:
             self._gathered.clear()
             self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
 
-    def close(self) -> dict[str, Any]:
+    def finish(self) -> dict[str, Any]:
+        """Write what is left; the file is whole then, and durable after `close`."""
         self.flush()
         self._writer.close()
-        size = self._file.tell()
-        self._file.close()
         return {
             "stream": self.stream,
             "name": self._name,
             "source": self._source,
-            "size": size,
+            "size": self._file.tell(),
             "rows": self.rows,
             "extra": EXTRA in self.schema.names,
         }
 
+    def close(self) -> None:
+        self._file.close()
+
+
+def write_bundles(job: Job, bundles: Iterable[tuple[int, Sequence[Segment]]]) -> Iterator[dict[str, Any]]:
+    """Decode bundles into pending files and yield the report of each, which the driver checks.
+
+    A thread makes files durable while the next bundle is decoded; a report comes after its files are. `files`: what
+    was written; `counts`: a row per segment with its `rows` and `rejects`; `rejects`: reject files; `extra`: fields
+    outside the SCHEMA by stream; `versions`: the `version`s of a stream's RECORDs; or `failed`: what went wrong.
+    """
+    with ThreadPoolExecutor(1, thread_name_prefix="durable") as disk:
+        before: tuple[dict[str, Any], list[Future[None]]] | None = None
+        for seq, segments in bundles:
+            try:
+                now = _write(job, seq, segments, disk)
+            except BridgeError as error:
+                now = failure(error), []
+            if before:
+                yield _durable(*before)
+            before = now
+        if before:
+            yield _durable(*before)
+
 
 def write_bundle(job: Job, seq: int, segments: Sequence[Segment]) -> dict[str, Any]:
-    """Decode a bundle's segments into pending files and return the report that the driver checks.
+    """Return the report of one bundle."""
+    return next(write_bundles(job, [(seq, segments)]))
 
-    `files`: what was written; `counts`: a row per segment with its `lines`, `rows` and `rejects`; `rejects`: reject
-    files; `extra`: fields outside the SCHEMA by stream; `versions`: the `version`s of a stream's RECORDs.
-    """
+
+def _durable(report: dict[str, Any], closing: list[Future[None]]) -> dict[str, Any]:
+    try:
+        for future in closing:
+            future.result()
+    except BridgeError as error:
+        return failure(error)
+    return report
+
+
+def _write(
+    job: Job, seq: int, segments: Sequence[Segment], disk: ThreadPoolExecutor
+) -> tuple[dict[str, Any], list[Future[None]]]:
     storage, spool = open_storage(job.bucket), Path(job.spool)
     report: dict[str, Any] = {"files": [], "counts": [], "rejects": [], "extra": {}, "versions": {}}
     schemas: dict[str, TableSchema] = {}
+    closing: list[Future[None]] = []
     current: _File | None = None
     rejects: dict[str, list[dict[str, Any]]] = {}
+
+    def finish(file: _File) -> None:
+        report["files"].append(file.finish())
+        closing.append(disk.submit(file.close))
+
     for segment in segments:
         schema = schemas.get(segment.schema) or _schema(spool, segment.schema)
         schemas[segment.schema] = schema
         decoded = decode(read_segment(spool, segment), schema, segment.prefix.encode() or None)
         if current and (current.stream != segment.stream or current.schema != decoded.table.schema):
-            report["files"].append(current.close())
+            finish(current)
             current = None
         if decoded.table.num_rows:
             current = current or _File(storage, job, seq, segment.stream, decoded.table.schema)
@@ -105,11 +146,11 @@ def write_bundle(job: Job, seq: int, segments: Sequence[Segment]) -> dict[str, A
         rejects.setdefault(segment.stream, []).extend(_reject(item, segment) for item in decoded.rejects)
         _count(report, segment, decoded)
     if current:
-        report["files"].append(current.close())
+        finish(current)
     for stream, items in rejects.items():
         if items:
             report["rejects"].append(write_rejects(storage, job, stream, items))
-    return report
+    return report, closing
 
 
 def _schema(spool: Path, name: str) -> TableSchema:
@@ -151,7 +192,10 @@ def _raw(raw: bytes) -> dict[str, Any]:
 
 def write_empty(job: Job, seq: int, stream: str, schema: TableSchema) -> dict[str, Any]:
     """Write a file without rows: a stream that has a SCHEMA has a table that every engine can open."""
-    return _File(open_storage(job.bucket), job, seq, stream, schema.arrow).close()
+    file = _File(open_storage(job.bucket), job, seq, stream, schema.arrow)
+    facts = file.finish()
+    file.close()
+    return facts
 
 
 _KINDS: dict[str, type[BridgeError]] = {kind.__name__: kind for kind in (DataError, EngineError, LakeError)}
