@@ -37,6 +37,7 @@ pipelines:
       catalog: catalog.json   # what to extract, and how
     destination:
       bucket: {bucket}
+    commit: {{every: 5s}}   # so that there is something to see; the default is 5m
 """
 
 
