@@ -17,6 +17,7 @@ import pytest
 from pydantic_core import PydanticUndefined
 
 from bridge.cli import _LATER, cli
+from bridge.cli.later import Verbs
 from bridge.config import _LATER as _LATER_AT_TOP
 from bridge.config import load, parse_duration, parse_size
 from bridge.errors import NotAvailable
@@ -203,7 +204,10 @@ def test_verbs_and_flags_that_are_not_available_yet_are_listed() -> None:
     text = section("## Not available yet")
     hidden = {opt for parameter in commands()["run"].params if is_hidden(parameter) for opt in parameter.opts}
     assert names(tables(text)[2]) == hidden
-    assert set(re.findall(r"`([a-z]+)`", text.split("Verbs:")[1])) == _LATER
+    parts = re.split(r"(?:Verbs|Of `state`|Of `tables`):", text)[1:]
+    groups = [cli.get_command(click.Context(cli), group) for group in ("state", "tables")]
+    later = [_LATER, *(set(group.later) for group in groups if isinstance(group, Verbs))]
+    assert [set(re.findall(r"`([a-z]+)`", part)) for part in parts] == later
 
 
 def tables(text: str) -> list[str]:
