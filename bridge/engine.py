@@ -22,6 +22,7 @@ import orjson
 import pyarrow as pa
 
 from bridge.errors import BridgeError, EngineError
+from bridge.java import check_version
 from bridge.spool import Manifest, Segment, Spool
 from bridge.tables.parquet import Job, write_bundles
 
@@ -90,6 +91,7 @@ def open_session(master: str, conf: dict[str, str], folder: Path, log: Path) -> 
     if master.startswith("local"):
         os.environ["PYSPARK_PYTHON"] = sys.executable  # pyspark would take whatever `python3` is on PATH
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the driver's word decides for executors, too
+    check_version()
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "log4j2.properties").write_text(_LOG4J)
     settings = (

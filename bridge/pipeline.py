@@ -18,6 +18,7 @@ from bridge.commit import Committer
 from bridge.config import Pipeline, redactor
 from bridge.errors import BridgeError, Interrupted, SettingsError
 from bridge.intake import Counts
+from bridge.java import find_java
 from bridge.load import Follow, Load
 from bridge.lock import Lease
 from bridge.log import meta
@@ -114,6 +115,7 @@ class Run:
         self.result.status = "interrupted" if isinstance(error, Interrupted) else "failed"
 
     def _check_request(self) -> None:
+        find_java()
         if self._full and self.pipeline.destination.load_method == "append-only" and not self.request.append:
             hint = "add --append to load every row once more, or set load_method to auto or overwrite"
             raise SettingsError("--full would double the rows of append-only tables", hint=hint)

@@ -13,7 +13,7 @@ LADDER = [
     ["errors", "verbatim"],
     ["settings"],
     ["config", "messages"],
-    ["catalog", "names", "storage", "types"],
+    ["catalog", "java", "names", "storage", "types"],
     ["schema"],
     ["log", "spool", "tap", "decode"],
     ["state"],

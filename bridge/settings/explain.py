@@ -98,7 +98,7 @@ def explained(error: ValidationError, place: Place, at: Key = ()) -> SettingsErr
     if kind == "extra_forbidden":
         return _unknown(key, place)
     if kind == "not_available":
-        return place.error(key, "not available yet", "remove it", NotAvailable, value=facts["value"])
+        return place.error(key, "not available yet", facts["hint"], NotAvailable, value=facts["value"])
     if kind == "wrong_value":
         below = facts["at"].split(".") if facts["at"] else ()
         return place.error((*key, *below), facts["text"], facts["hint"])

@@ -44,9 +44,9 @@ def wrong(text: str, hint: str = "", at: str = "") -> PydanticCustomError:
     return PydanticCustomError("wrong_value", "{text}", {"text": text, "hint": hint, "at": at})
 
 
-def not_yet(value: str) -> PydanticCustomError:
+def not_yet(value: str, hint: str) -> PydanticCustomError:
     """Return the error for a value that a later version accepts."""
-    return PydanticCustomError("not_available", "not available yet", {"value": value})
+    return PydanticCustomError("not_available", "not available yet", {"value": value, "hint": hint})
 
 
 def parsed(parse: Callable[[Any], Any]) -> BeforeValidator:
@@ -118,7 +118,7 @@ def bucket_folder(value: Any, info: ValidationInfo) -> Any:
     if not scheme:
         return str(_rooted(text, info))
     if scheme[1].lower() in ("s3", "s3a"):
-        raise not_yet(f"{scheme[1]}://")
+        raise not_yet(f"{scheme[1]}://", "give a folder, such as ./lake or file:///data/lake")
     if scheme[1].lower() != "file":
         raise wrong(f"unknown kind of bucket {scheme[1]}://", hint="give a folder, such as ./lake or file:///data/lake")
     url = urlsplit(text)
@@ -150,7 +150,7 @@ def unless(*values: str) -> BeforeValidator:
 
     def validate(value: Any) -> Any:
         if isinstance(value, str) and value in values:
-            raise not_yet(value)
+            raise not_yet(value, "leave it out for the default")
         return value
 
     return BeforeValidator(validate)

@@ -1,0 +1,33 @@
+"""The one thing that pip cannot install: Java, told in one line when it is missing or too old."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+
+from bridge.errors import SettingsError
+
+__all__ = ["check_version", "find_java"]
+
+_OLDEST = 17
+_HINT = "install Java 17 or newer (Debian: apt-get install openjdk-17-jre-headless; macOS: brew install openjdk@17)"
+
+
+def find_java() -> str:
+    """Return the Java that Spark will use, as it looks for it. Raises `SettingsError` when there is none."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which(f"{home}/bin/java" if home else "java")
+    if not java:
+        hint = f"{_HINT}, or correct JAVA_HOME" if home else f"{_HINT}, or set JAVA_HOME"
+        raise SettingsError("Java was not found", hint=hint, **({"JAVA_HOME": home} if home else {}))
+    return java
+
+
+def check_version() -> None:
+    """Raise `SettingsError` when Java is too old for Spark; one whose version cannot be read is left to Spark."""
+    said = subprocess.run([find_java(), "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    if found and int(found[1]) < _OLDEST:
+        raise SettingsError("Java is too old", hint=_HINT, found=found[1], needed=_OLDEST)
