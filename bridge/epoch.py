@@ -186,9 +186,12 @@ class Epochs:
         return stream.mode == "replace" and stream.activated is not None and stream.activated < self._marked
 
     def _passed_over(self, stream: Stream) -> bool:
-        """Return whether a tap that resumed at another stream sent this one's SCHEMA only: that empties no table."""
-        replaces = stream.mode == "replace" and not stream.records and not stream.waiting
-        return replaces and moved_on(None, self._start, stream.name)
+        """Return whether no rows mean no news: a tap that resumed elsewhere, or at the end of this very table."""
+        if stream.mode != "replace" or stream.records or stream.waiting or self._whole:
+            return False
+        said = bookmark(self._start, stream.name)
+        inside = isinstance(said, dict) and "version" in said and resume_point(self._start, stream.name) is not None
+        return inside or moved_on(None, self._start, stream.name)
 
     def _stage(self, stream: Stream, state: Any, staged: dict[str, int]) -> bool:
         """Return whether the commit may leave this overwrite staged; name its files if the STATE counts on them."""
