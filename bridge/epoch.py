@@ -56,7 +56,6 @@ class Stream:
     versions: set[int | None] = field(default_factory=set)
     activated: int | None = None
     swapped: bool = False
-    continued: int | None = None  # the version whose rows up to the bookmark are in the table already
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +97,6 @@ class Epochs:
                 hint = f"set it back, or start the table again: --full --stream {stream.name}"
                 raise SettingsError("a half loaded table changed its load method", hint=hint, stream=stream.name)
             stream.waiting, stream.versions = True, {self.staged[stream.name]}
-        elif stream.mode == "replace" and not self._whole and resume_point(self._start, stream.name) is not None:
-            # Swapped by an earlier run, whose STATE still stood inside the table: what comes now belongs to it.
-            said = bookmark(self._start, stream.name)
-            stream.continued = said.get("version") if isinstance(said, dict) else None
-            stream.swapped = stream.continued is not None
         self.streams[stream.name] = stream
 
     def _tick(self) -> int:

@@ -115,8 +115,6 @@ class Intake:
             self.flush(None, False)
 
     def _note_version(self, stream: Stream, version: int | None) -> None:
-        if stream.continued is not None and version != stream.continued:
-            stream.continued, stream.swapped = None, False  # the tap began the table anew
         adopted = self.epochs.staged.get(stream.name)
         if adopted is not None and version != adopted and stream.versions == {adopted}:
             self.discard(stream.name)  # the tap started this table again: what an earlier run staged is void
