@@ -154,21 +154,16 @@ class Intake:
         if self._seen.get(message.stream) == said:
             return
         self._seen[message.stream] = said
-        stream, table = self._stream(message)
-        stream.schema = merge(table, from_singer(message.schema, message.key_properties or []))
-        self._hashes[stream.name] = stream.schema.hash
-        self.spool.put_schema(stream.schema.hash, stream.schema.to_json())
-
-    def _stream(self, message: Schema) -> tuple[Stream, TableSchema | None]:
         known = self.epochs.streams.get(message.stream)
-        if known:
-            return known, known.schema
-        stream, table = self.opened(message)
-        merge(table, from_singer(message.schema, message.key_properties or []))  # an error leaves the stream unopened
-        self.epochs.open(stream)
-        method = "overwrite" if stream.mode == "replace" else "append-only"
-        self.counts[stream.name] = Counts(method, stream.reason)
-        return stream, table
+        stream, table = (known, known.schema) if known else self.opened(message)
+        schema = merge(table, from_singer(message.schema, message.key_properties or []))
+        if not known:  # only now: an error above leaves the stream unopened
+            self.epochs.open(stream)
+            method = "overwrite" if stream.mode == "replace" else "append-only"
+            self.counts[stream.name] = Counts(method, stream.reason)
+        stream.schema = schema
+        self._hashes[stream.name] = schema.hash
+        self.spool.put_schema(schema.hash, schema.to_json())
 
     def _activate(self, message: Activate) -> None:
         stream = self.epochs.streams.get(message.stream)
