@@ -34,9 +34,11 @@ from bridge.state import (
     resume_points,
 )
 
-__all__ = ["Barrier", "Epochs", "Mode", "Stream"]
+__all__ = ["Barrier", "Epochs", "Mode", "Publication", "Stream"]
 
 Mode = Literal["append", "replace"]
+Publication = Literal["append", "replace", "extend"]
+"""What a barrier does with a stream's rows; `extend` adds to a table that an overwrite has already swapped in."""
 
 
 @dataclass(slots=True)
@@ -55,7 +57,8 @@ class Stream:
     first_state: bytes | None = None  # the latest STATE before the first of them
     versions: set[int | None] = field(default_factory=set)
     activated: int | None = None
-    swapped: bool = False
+    swapped: bool = False  # the table is this overwrite's already: rows of its `version` are added to it
+    version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ class Barrier:
 
     state: Any
     merged: bool
-    publish: dict[str, Mode]
+    publish: dict[str, Publication]
     staged: dict[str, int]
     schemas: dict[str, TableSchema]
     end: bool
@@ -159,19 +162,19 @@ class Epochs:
             kept = kept | (set(self.committed["bookmarks"]) - spoke)
         return overlay(self.committed, said, kept, self.muted)
 
-    def _choose(self, state: Any, end: bool) -> tuple[dict[str, Mode] | None, dict[str, int]]:
-        publish: dict[str, Mode] = {}
+    def _choose(self, state: Any, end: bool) -> tuple[dict[str, Publication] | None, dict[str, int]]:
+        publish: dict[str, Publication] = {}
         staged = {name: version for name, version in self.staged.items() if name not in self.streams}
         for stream in self.streams.values():
             if end and self._passed_over(stream):
                 continue
             if end or self._complete(stream):
-                publish[stream.name] = "append" if stream.swapped else stream.mode
+                publish[stream.name] = "extend" if stream.swapped else stream.mode
             elif stream.waiting and stream.mode == "replace" and not stream.swapped:
                 if not self._stage(stream, state, staged):
                     return None, {}
             elif stream.waiting and self._covers(stream, state):
-                publish[stream.name] = "append"
+                publish[stream.name] = "extend" if stream.swapped else "append"
             elif stream.waiting and self._covered_elsewhere(stream, state):
                 return None, {}
         return publish, staged
@@ -227,7 +230,10 @@ class Epochs:
         self.committed, self.staged = barrier.state, barrier.staged
         for name, mode in barrier.publish.items():
             stream = self.streams[name]
-            stream.swapped = stream.swapped or mode == "replace"
+            if mode == "replace":
+                stream.swapped = True
+                versions = stream.versions - {None}
+                stream.version = versions.pop() if len(versions) == 1 else None
             stream.activated = None
             stream.waiting = stream.last_row > self._marked
             stream.first_state = self._latest

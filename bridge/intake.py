@@ -11,11 +11,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-import orjson
-
 from bridge.epoch import Barrier, Epochs, Stream
 from bridge.errors import DataError
-from bridge.messages import Activate, Message, Noise, Records, Schema, State, Unsupported
+from bridge.messages import Activate, Message, Noise, Records, Schema, State, Unsupported, parse
 from bridge.schema import TableSchema, from_singer, merge
 from bridge.spool import Spool
 
@@ -119,6 +117,8 @@ class Intake:
         if adopted is not None and version != adopted and stream.versions == {adopted}:
             self.discard(stream.name)  # the tap started this table again: what an earlier run staged is void
             stream.versions.clear()
+        if version not in (None, stream.version):
+            stream.swapped = False  # a new table: it replaces the one that these rows would have been added to
         stream.versions.add(version)
 
     def _state(self, message: State) -> None:
@@ -195,8 +195,5 @@ class Intake:
 
 def _version(lines: bytes) -> int | None:
     """Return the `version` of the first RECORD; the executors see every one and the commit compares."""
-    try:
-        version = orjson.loads(lines[: lines.index(b"\n")]).get("version")
-    except orjson.JSONDecodeError:
-        return None
+    version = (parse(lines[: lines.index(b"\n")]) or {}).get("version")
     return version if isinstance(version, int) else None

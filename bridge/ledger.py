@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from bridge.commit import Committer
-from bridge.epoch import Barrier
+from bridge.epoch import Barrier, Publication
 from bridge.errors import DataError, EngineError
 from bridge.log import LiveTable, meta
 from bridge.schema import TableSchema, with_extra
@@ -96,7 +96,7 @@ class Ledger:
         """Publish what the barrier publishes and keep the rest pending; no commit where nothing is new."""
         tables = []
         for stream, mode in barrier.publish.items():
-            entry = self._entry(stream, mode, barrier.schemas[stream], through, end=barrier.end)
+            entry = self._entry(stream, mode, barrier, through)
             if entry:
                 tables.append(entry)
         staged = {stream: self._stage(stream, version, barrier) for stream, version in barrier.staged.items()}
@@ -112,14 +112,16 @@ class Ledger:
         self._rejects = []
         self._seen(record)
 
-    def _entry(self, stream: str, mode: str, schema: TableSchema, through: int, *, end: bool) -> dict[str, Any] | None:
+    def _entry(self, stream: str, mode: Publication, barrier: Barrier, through: int) -> dict[str, Any] | None:
         files = self._files.get(stream, [])
         table = self._table(stream)
-        if not files and (not end or (mode == "append" and table.files)):
+        if not files and (not barrier.end or (mode != "replace" and table.files)):
             return None
-        if mode == "replace":
-            self._one_version(stream, self._versions.get(stream, set()) - {None})
-        schema = self._kept_schema(stream, schema)
+        version = table.version
+        if mode != "append":
+            versions = self._versions.get(stream, set())
+            version = self._one_version(stream, versions | {version} if mode == "extend" else versions - {None})
+        schema = self._kept_schema(stream, barrier.schemas[stream])
         if not files:
             files = [write_empty(self._job, through, stream, schema)]
         adds = [{key: file[key] for key in ("name", "source", "size", "rows")} for file in files]
@@ -127,7 +129,12 @@ class Ledger:
         rows = sum(file["rows"] for file in files)
         if removes and rows * 2 < table.rows:
             self.warnings.append(f"{stream}: the table was overwritten with {rows:,} rows, it had {table.rows:,}")
-        return {"stream": stream, "folder": table.folder, "schema": schema.hash, "mode": mode} | {
+        return {
+            "stream": stream,
+            "folder": table.folder,
+            "schema": schema.hash,
+            "version": version,
+            "mode": "replace" if mode == "replace" else "append",
             "adds": adds,
             "removes": removes,
         }
@@ -153,7 +160,8 @@ class Ledger:
         return {"version": version, "schema": schema.hash, "files": self._files.get(stream, [])}
 
     @staticmethod
-    def _one_version(stream: str, versions: Collection[int | None]) -> None:
+    def _one_version(stream: str, versions: Collection[int | None]) -> int | None:
         if len(versions) > 1:
             hint = "the tap began the table anew within one run; run again, or with --full to start over"
             raise DataError("a full table's rows are of several versions", hint=hint, stream=stream, versions=versions)
+        return next(iter(versions), None)

@@ -29,11 +29,15 @@ def meta(pipeline: str, *parts: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LiveTable:
-    """A table as the log says it is. `files` maps a file's name to its `size` in bytes and its `rows`."""
+    """A table as the log says it is. `files` maps a file's name to its `size` in bytes and its `rows`.
+
+    `version` is the one that the RECORDs of an overwrite carried.
+    """
 
     folder: str
     schema: str | None
     files: dict[str, dict[str, int]] = field(default_factory=dict)
+    version: int | None = None
 
     @property
     def rows(self) -> int:
@@ -58,12 +62,15 @@ class View:
             for name in entry["removes"]:
                 files.pop(name, None)
             files |= {add["name"]: {"size": add["size"], "rows": add["rows"]} for add in entry["adds"]}
-            tables[entry["stream"]] = LiveTable(entry["folder"], entry["schema"], files)
+            tables[entry["stream"]] = LiveTable(entry["folder"], entry["schema"], files, entry.get("version"))
         return View(record["n"], record["state"], tables, record.get("staged", {}))
 
     def snapshot(self) -> dict[str, Any]:
         """Return what a record keeps of this view, apart from what it says itself."""
-        return {s: {"folder": t.folder, "schema": t.schema, "files": t.files} for s, t in self.tables.items()}
+        return {
+            s: {"folder": t.folder, "schema": t.schema, "files": t.files, "version": t.version}
+            for s, t in self.tables.items()
+        }
 
 
 class Log:
@@ -116,7 +123,10 @@ class Log:
         view = View()
         if start:
             record = self._existing(start)
-            tables = {s: LiveTable(t["folder"], t["schema"], t["files"]) for s, t in record["snapshot"].items()}
+            tables = {
+                s: LiveTable(t["folder"], t["schema"], t["files"], t.get("version"))
+                for s, t in record["snapshot"].items()
+            }
             view = View(start, record["state"], tables, record.get("staged", {}))
         for number in range(start + 1, n + 1):
             view = view.after(self._existing(number))
@@ -174,6 +184,7 @@ def inverse(pipeline: str, record: dict[str, Any], before: View) -> list[dict[st
                 "stream": entry["stream"],
                 "folder": entry["folder"],
                 "schema": old.schema,
+                "version": old.version,
                 "mode": "append",
                 "adds": back,
                 "removes": [add["name"] for add in entry["adds"]],

@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-__all__ = ["Activate", "Message", "Noise", "Reader", "Records", "Schema", "State", "Unsupported"]
+__all__ = ["Activate", "Message", "Noise", "Reader", "Records", "Schema", "State", "Unsupported", "parse"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class Reader:
         rest = self.rest().strip()
         if not self.lines:
             rest = rest.removeprefix(_BOM)
-        if rest and _parse(rest) is not None:
+        if rest and parse(rest) is not None:
             self._parts = []
             yield from self._messages(rest + b"\n")
 
@@ -162,7 +162,7 @@ class Reader:
             return State(line)
         if not line.strip():
             return None
-        message = _parse(line)
+        message = parse(line)
         if message is None:
             return Noise(line, self.lines)
         return self._message(message, line)
@@ -200,8 +200,8 @@ def _names(value: object) -> list[str] | None:
     return [str(item) for item in value] if isinstance(value, list) else None
 
 
-def _parse(line: bytes) -> dict[str, Any] | None:
-    """Parse one line as a message, or return None when it is none."""
+def parse(line: bytes) -> dict[str, Any] | None:
+    """Return one line as a message, or None when it is none."""
     try:
         message = orjson.loads(line)
     except orjson.JSONDecodeError:

@@ -11,10 +11,11 @@ from bridge.catalog import replication_method
 from bridge.config import Pipeline
 from bridge.epoch import Mode, Stream
 from bridge.errors import CorruptLake, LakeError, SettingsError
-from bridge.log import View, meta
+from bridge.log import LiveTable, View, meta
 from bridge.messages import Schema
 from bridge.names import folder_name
 from bridge.schema import TableSchema
+from bridge.state import continues
 from bridge.storage import Storage
 
 __all__ = ["Placement", "load_method", "read_schema"]
@@ -74,14 +75,21 @@ class Placement:
         table = self._view.tables.get(message.stream)
         self.folders[message.stream] = self._folder(message.stream)
         self._claim(message.stream)
-        if mode == "append":
-            known = table.schema if table else None
-        else:  # the old table goes; only what an earlier run staged of the new one has columns to keep
-            known = None if self._full else self._view.staged.get(message.stream, {}).get("schema")
+        staged = {} if self._full else self._view.staged.get(message.stream, {})
+        extends = mode == "replace" and not self._full and not staged and self._continues(message.stream, table)
+        # Else the old table goes; only what an earlier run staged of the new one has columns to keep.
+        stays = mode == "append" or extends
+        known = (table.schema if table else None) if stays else staged.get("schema")
         columns = read_schema(self._storage, self._pipeline.name, known) if known else None
         keys = message.key_properties or []
         stream = Stream(message.stream, mode, reason, TableSchema(pa.schema([])), 0, keys)
+        if extends and table:
+            stream.swapped, stream.version = True, table.version
         return stream, columns
+
+    def _continues(self, stream: str, table: LiveTable | None) -> bool:
+        """Return whether the tap may still be inside a table that was swapped in at a STATE before its end."""
+        return table is not None and table.version is not None and continues(self._view.state, stream, table.version)
 
     def method(self, stream: str, bookmarks: list[str] | None) -> tuple[Mode, str]:
         """Return a stream's mode and the reason for it."""

@@ -14,6 +14,7 @@ from bridge.verbatim import NotJson, loads
 
 __all__ = [
     "bookmark",
+    "continues",
     "covers",
     "is_empty",
     "is_flat",
@@ -154,6 +155,12 @@ def without(state: Any, streams: Collection[str]) -> Any:
     if is_flat(state) and not is_empty(state):
         raise _flat()
     return overlay({}, state, (), muted=streams)
+
+
+def continues(state: Any, stream: str, version: int | None) -> bool:
+    """Return True when a tap started from `state` goes on inside the full table of this `version`."""
+    value = bookmark(state, stream)
+    return isinstance(value, dict) and value.get("version") == version and resume_point(state, stream) is not None
 
 
 def resumable_versions(state: Any) -> Any:

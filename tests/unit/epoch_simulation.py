@@ -23,6 +23,7 @@ from bridge.intake import Intake
 from bridge.messages import Activate, Message, Records, Schema, State
 from bridge.schema import TableSchema, from_singer
 from bridge.spool import Spool, read_segment
+from bridge.state import continues
 
 SCHEMA = {"properties": {"id": {"type": "integer"}}}
 TABLE = from_singer(SCHEMA, [])
@@ -172,6 +173,24 @@ class Tap:
         self.bookmarks[source.name] = {"initial_full_table_complete": True}
         yield from self.maybe()
 
+    def _early(self, source: Source) -> Iterator[Message]:
+        """As `_resumable`, but ACTIVATE_VERSION may come anywhere inside the table, and STATEs after it."""
+        mark = self.bookmarks.setdefault(source.name, {})
+        if "last_pk" not in mark or self.dice.random() < 0.2:
+            mark |= {"version": self.new_version, "last_pk": 0}
+        version = mark["version"]
+        for number in range(mark["last_pk"] + 1, source.records + 1):
+            mark["last_pk"] = number
+            yield self.row(source.name, number, version)
+            yield from self.maybe()
+            if self.dice.random() < 0.4:
+                yield Activate(source.name, version)
+                yield from self.maybe()
+        yield Activate(source.name, version)
+        yield from self.maybe()
+        self.bookmarks[source.name] = {"initial_full_table_complete": True}
+        yield from self.maybe()
+
     def _versioned(self, source: Source) -> Iterator[Message]:
         """A full table that restarts, under the version that its bookmark keeps (tables without a usable key)."""
         mark = self.bookmarks.setdefault(source.name, {})
@@ -193,6 +212,7 @@ class Lake:
 
     state: Any = None
     tables: dict[str, list[int]] = field(default_factory=dict)
+    versions: dict[str, int | None] = field(default_factory=dict)
     staged: dict[str, tuple[int, list[int]]] = field(default_factory=dict)
     commits: list[Barrier] = field(default_factory=list)
     check: Callable[[Lake], None] = lambda lake: None
@@ -205,24 +225,33 @@ class Bridge:
         self.lake, self.modes = lake, modes
         self.spool = Spool(folder)
         self.pending = {name: list(rows) for name, (_, rows) in lake.staged.items()}
+        self.seen = {name: {version} for name, (version, _) in lake.staged.items()}
         epochs = Epochs(lake.state, staged={name: version for name, (version, _) in lake.staged.items()})
         self.intake = Intake(
             epochs, self.spool, self._opened, self._flush, self._discard, commit_every, commit_bytes, max_noise=0
         )
 
     def _opened(self, message: Schema) -> tuple[Stream, TableSchema | None]:
-        return Stream(message.stream, self.modes.get(message.stream, "append"), "", TABLE, 0, []), None
+        stream = Stream(message.stream, self.modes.get(message.stream, "append"), "", TABLE, 0, [])
+        version = self.lake.versions.get(message.stream)
+        if message.stream not in self.lake.staged and version is not None:
+            stream.swapped = continues(self.lake.state, message.stream, version)
+            stream.version = version if stream.swapped else None
+        return stream, None
 
     def _discard(self, name: str) -> None:
         void = self.lake.staged.get(name, (0, []))[1]
         self.pending[name] = [row for row in self.pending.get(name, []) if row not in void]
+        self.seen.pop(name, None)
 
     def _flush(self, barrier: Barrier | None, all_lines: bool) -> None:
         manifest = self.spool.seal(tasks=2, all_lines=all_lines)
         if manifest:
             for segment in (segment for bundle in manifest.bundles for segment in bundle):
                 for line in read_segment(self.spool.folder, segment).splitlines():
-                    self.pending.setdefault(segment.stream, []).append(json.loads(line)["record"]["id"])
+                    message = json.loads(line)
+                    self.pending.setdefault(segment.stream, []).append(message["record"]["id"])
+                    self.seen.setdefault(segment.stream, set()).add(message.get("version"))
             self.spool.release(manifest)
             self.spool.retire(manifest)
         if barrier:
@@ -231,7 +260,12 @@ class Bridge:
     def _commit(self, barrier: Barrier) -> None:
         lake = self.lake
         for name, mode in barrier.publish.items():
-            rows = self.pending.pop(name, [])
+            rows, versions = self.pending.pop(name, []), self.seen.pop(name, set())
+            if mode == "extend":
+                assert versions <= {lake.versions[name]}
+            if mode == "replace" and (rows or barrier.end):
+                assert len(versions) <= 1
+                lake.versions[name] = next(iter(versions), None)
             if rows or barrier.end:
                 lake.tables[name] = rows if mode == "replace" else lake.tables.get(name, []) + rows
         lake.state = barrier.state

@@ -224,8 +224,8 @@ def test_activate_version_swaps_at_the_next_state() -> None:
     """Rows, ACTIVATE_VERSION, STATE: swapped there; what comes later is added to the new table."""
     run = Run(replace="a")
     assert run.published("rows a 3", "activate a 3", marks(b={"id": 1})) == {"a": "replace"}
-    assert run.published("rows a 3", marks(a={"id": 1}, b={"id": 1})) == {"a": "append"}
-    assert run.published(end=True) == {"a": "append"}
+    assert run.published("rows a 3", marks(a={"id": 1}, b={"id": 1})) == {"a": "extend"}
+    assert run.published(end=True) == {"a": "extend"}
 
 
 def test_activate_version_after_the_last_state_waits() -> None:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bridge.commit import Committer
-from bridge.epoch import Barrier, Mode
+from bridge.epoch import Barrier, Mode, Publication
 from bridge.errors import DataError, EngineError, LakeError
 from bridge.ledger import Ledger
 from bridge.log import Log, meta
@@ -88,7 +88,7 @@ class Desk:
 
 
 def barrier(
-    state: Any, publish: dict[str, Mode] | None = None, staged: dict[str, int] | None = None, **facts: Any
+    state: Any, publish: dict[str, Publication] | None = None, staged: dict[str, int] | None = None, **facts: Any
 ) -> Barrier:
     schemas: dict[str, TableSchema] = facts.get("schemas") or dict.fromkeys("stu", SCHEMA)
     return Barrier(state, False, publish or {}, staged or {}, schemas, facts.get("end", False))
@@ -223,6 +223,21 @@ def test_staged_files_are_named_and_adopted(tmp_path: Path) -> None:
     second.load({"t": 2}, versions=(7,))
     second.ledger.commit(barrier({"n": 2}, {"t": "replace"}), through=1)
     assert (second.committer.view.tables["t"].rows, second.committer.view.staged) == (5, {})
+
+
+def test_a_swapped_table_is_extended(tmp_path: Path) -> None:
+    """The log says which version a table is of; a later run adds to it, and rows of another version are refused."""
+    first = Desk(tmp_path)
+    first.load({"s": 3, "t": 3}, versions=(7,))
+    first.ledger.commit(barrier({"n": 1}, {"s": "replace", "t": "append"}), through=1)
+    second = Desk(tmp_path, last={"closed": 1})
+    assert {s: table.version for s, table in second.committer.view.tables.items()} == {"s": 7, "t": None}
+    second.load({"s": 2}, versions=(7,))
+    second.ledger.commit(barrier({"n": 2}, {"s": "extend"}), through=1)
+    assert (second.committer.view.tables["s"].rows, second.committer.view.tables["s"].version) == (5, 7)
+    second.load({"s": 1}, versions=(8,))
+    with pytest.raises(DataError, match="of several versions"):
+        second.ledger.commit(barrier({"n": 3}, {"s": "extend"}), through=2)
 
 
 def test_discarded_staged_files_are_not_published(tmp_path: Path) -> None:

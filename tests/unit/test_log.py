@@ -206,5 +206,8 @@ def test_inverse_takes_a_record_back(log: Log) -> None:
     back = after.after(record(4, *inverse("p", third, before), kind="void"))
     assert back.tables["s"] == before.tables["s"]
     assert back.tables["t"] == LiveTable("p/t", None, {})
+    versioned = after.after(record(4, entry("v", mode="replace") | {"version": 7}))
+    taken_back = inverse("p", record(5, entry("w", mode="replace") | {"version": 8}), versioned)
+    assert versioned.after(record(6, *taken_back, kind="void")).tables["s"].version == 7
     sources = [add["source"] for add in inverse("p", third, before)[0]["adds"]]
     assert sources == [remove.trash for remove in changes_of("p", third)[0].removes]

@@ -126,6 +126,29 @@ def test_columns_of_the_table(tmp_path: Path) -> None:
     assert placed(tmp_path).open(schema("new"))[1] is None
 
 
+@pytest.mark.parametrize(
+    ("bookmark", "flags", "extended"),
+    [
+        ({"version": 7, "last_pk": 3}, {}, True),
+        ({"version": 7}, {}, False),
+        ({"version": 8, "last_pk": 3}, {}, False),
+        ({"version": 7, "last_pk": 3}, {"full": True}, False),
+        (None, {}, False),
+    ],
+)
+def test_a_table_that_was_swapped_before_its_end(
+    tmp_path: Path, bookmark: Any, flags: dict[str, bool], extended: bool
+) -> None:
+    """A tap that goes on inside the version which the table is of adds to it; any other start replaces it."""
+    storage = LocalStorage(tmp_path)
+    storage.write(f".bridge/p/schemas/{COLUMNS.hash}.json", b'{"format":1,"columns":' + COLUMNS.to_json() + b"}")
+    live = LiveTable("p/s", COLUMNS.hash, {}, version=7)
+    view = View(1, {"bookmarks": {"s": bookmark}}, {"s": live})
+    stream, columns = placed(tmp_path, pipeline(tmp_path, load_method="overwrite"), view, **flags).open(schema("s"))
+    assert (stream.mode, stream.swapped, stream.version) == ("replace", extended, 7 if extended else None)
+    assert columns == (COLUMNS if extended else None)
+
+
 @pytest.mark.parametrize("data", [None, b"{", b"{}", b"[1]", b'{"format": 1, "columns": [{"name": "a"}]}'])
 def test_lost_columns(tmp_path: Path, data: bytes | None) -> None:
     """Without a table's columns nothing is appended to it."""
