@@ -55,6 +55,7 @@ def session_conf(master: str, conf: dict[str, str], folder: Path) -> dict[str, s
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",
         "-Xshare:auto",
+        "-XX:-UsePerfData",  # a file in /tmp for each JVM
         f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}",
         f"-Djava.io.tmpdir={folder}",
     ]
@@ -105,6 +106,40 @@ def open_session(master: str, conf: dict[str, str], folder: Path, log: Path) -> 
         return SparkSession(SparkContext(conf=settings, gateway=gateway))
     except Exception as error:  # pyspark, py4j and the system each have their own
         raise EngineError("Spark did not start", hint=_tail(log), cause=type(error).__name__) from error
+
+
+def close_session(session: SparkSession, *, now: bool) -> None:
+    """End a session and its JVM; with `now` without its second of leave-taking, which only a cluster needs."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    gateway = session.sparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    if now and process:
+        updates = session.sparkContext._accumulatorServer
+        updates.handle_error = lambda *_: None  # it would print that its JVM is gone
+        process.kill()
+        updates.shutdown()
+    else:
+        with suppress(Exception):
+            session.stop()
+    with suppress(Exception):
+        gateway.shutdown()
+    if process:
+        _end(process)
+    # pyspark would give what is gone to the next session of this process.
+    SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
+
+
+def _warm_up(session: SparkSession, tasks: int) -> None:
+    """Have the Python workers start and import what they need, while the JVM is busy with the query's first plan."""
+    with suppress(Exception):  # whatever is wrong, the query says it
+        session.range(0, tasks, 1, tasks).mapInArrow(_same, "id bigint").collect()
+
+
+def _same(batches: Iterator[Any]) -> Iterator[Any]:
+    yield from batches
 
 
 def _retrying(master: str) -> str:
@@ -202,25 +237,19 @@ class Engine:
             self._stopping = True
         if self._thread:
             self._thread.join(timeout=60)
-        if self._session is None:
-            return
-        gateway = self._session.sparkContext._gateway
-        with suppress(Exception):  # the JVM may be dead already; it dies with us in any case
-            self._query.stop()
-        with suppress(Exception):
-            self._session.stop()
-        process = getattr(gateway, "proc", None)
-        with suppress(Exception):
-            gateway.shutdown()
-        if process:
-            _end(process)
+        if self._session is not None:
+            with suppress(Exception):  # the JVM may be dead already; it dies with us in any case
+                if not self._master.startswith("local"):
+                    self._query.stop()
+            close_session(self._session, now=self._master.startswith("local"))
 
     def _run(self) -> None:
         try:
             self._session = open_session(self._master, self._conf, self._scratch, self._log)
             if self._stopping:
                 return
-            self._session.sparkContext.setLogLevel("WARN")
+            warming = threading.Thread(target=_warm_up, args=(self._session, self.tasks), daemon=True)
+            warming.start()
             self._query = self._start_query(self._session)
         except BaseException as error:  # noqa: BLE001 - whatever it was, the main thread raises it
             self._fail(error if isinstance(error, BridgeError) else self._explained(error))

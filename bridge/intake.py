@@ -105,7 +105,7 @@ class Intake:
             raise DataError("a RECORD came before its SCHEMA", hint=hint, stream=message.stream)
         self.epochs.rows(stream, message.lines)
         if stream.mode == "replace":
-            self._note_version(stream, _version(message.data))
+            self._note_version(stream, _version(message))
         self.counts[stream.name].records += message.lines
         self.spool.append(stream.name, self._hashes[stream.name], message.prefix, message.data, message.lines)
         self.uncommitted += len(message.data)
@@ -193,7 +193,7 @@ class Intake:
             self.warnings.append(text)
 
 
-def _version(lines: bytes) -> int | None:
+def _version(records: Records) -> int | None:
     """Return the `version` of the first RECORD; the executors see every one and the commit compares."""
-    version = (parse(lines[: lines.index(b"\n")]) or {}).get("version")
+    version = (parse(records.first()) or {}).get("version")
     return version if isinstance(version, int) else None

@@ -23,9 +23,16 @@ class Records:
     """Consecutive RECORD lines of one stream, each with its line end; `prefix` begins every one of them."""
 
     stream: str
-    data: bytes
+    data: bytes | memoryview
     lines: int
     prefix: bytes | None
+
+    def first(self) -> bytes:
+        """Return the first line."""
+        size = 4096
+        while (cut := (head := bytes(self.data[:size])).find(b"\n")) < 0:
+            size *= 4
+        return head[:cut]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +101,20 @@ class Reader:
         if not cut:
             self._parts.append(chunk)
             return
-        data = b"".join((*self._parts, memoryview(chunk)[:cut])) if self._parts else chunk[:cut]
-        self._parts = [chunk[cut:]] if cut < len(chunk) else []
-        if not self.lines:
-            data = data.removeprefix(_BOM)
-        yield from self._messages(data)
+        # A chunk is never copied, but for the line that began in the one before: copies would be half of our work.
+        begun, self._parts = self._parts, [chunk[cut:]] if cut < len(chunk) else []
+        start = 0
+        if begun:
+            start = chunk.find(b"\n") + 1
+            line = b"".join((*begun, chunk[:start]))
+            yield from self._messages(line, self._after_bom(line), len(line))
+        else:
+            start = self._after_bom(chunk)
+        if start < cut:
+            yield from self._messages(chunk, start, cut)
+
+    def _after_bom(self, data: bytes) -> int:
+        return len(_BOM) if not self.lines and data.startswith(_BOM) else 0
 
     def rest(self) -> bytes:
         """Return what follows the last line end: empty, or a line that the tap did not finish."""
@@ -107,22 +123,21 @@ class Reader:
     def finish(self) -> Iterator[Message]:
         """Yield the message of a last line without line end, if it is whole. `rest()` tells when it is not."""
         rest = self.rest().strip()
-        if not self.lines:
-            rest = rest.removeprefix(_BOM)
+        rest = rest[self._after_bom(rest) :]
         if rest and parse(rest) is not None:
             self._parts = []
-            yield from self._messages(rest + b"\n")
+            yield from self._line_by_line(rest + b"\n")
 
-    def _messages(self, data: bytes) -> Iterator[Message]:
+    def _messages(self, data: bytes, start: int, end: int) -> Iterator[Message]:
         prefix = self._prefix
         # A raw line end cannot occur inside JSON, so counting `\n` + prefix counts the lines that begin with it.
-        if prefix and data.startswith(prefix):
-            lines = data.count(b"\n")
-            if data.count(b"\n" + prefix) == lines - 1:
+        if prefix and data.startswith(prefix, start):
+            lines = data.count(b"\n", start, end)
+            if data.count(b"\n" + prefix, start, end) == lines - 1:
                 self.lines += lines
-                yield Records(self._streams[prefix], data, lines, prefix)
+                yield Records(self._streams[prefix], memoryview(data)[start:end], lines, prefix)
                 return
-        yield from self._line_by_line(data)
+        yield from self._line_by_line(data[start:end])
 
     def _line_by_line(self, data: bytes) -> Iterator[Message]:
         prefix, run_start, run_lines, position = self._prefix, 0, 0, 0

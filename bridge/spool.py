@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import orjson
 
@@ -23,10 +23,13 @@ from bridge.errors import EngineError, LakeError
 __all__ = ["Manifest", "Segment", "Spool", "read_segment"]
 
 _SLICE = 4 << 20
-"""Bytes decoded at once by an executor; slices end at a line end, so one long line makes a long slice."""
+"""Bytes decoded at once by an executor, and a chunk more; slices end at a line end, so a long line makes a long one."""
 
 _BUFFER = 4 << 20
 """Bytes of small writes gathered over all streams before they go to their files."""
+
+_LARGE = 128 << 10
+"""Bytes that are written as they come: to gather them would cost a copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +60,32 @@ class Manifest:
     lines: int
 
 
+_Slice = tuple[int, int, int, int]
+"""Start, end, lines and checksum of whole lines in a file."""
+
+
 @dataclass(slots=True)
 class _Open:
-    """A segment that still grows. The mark is its (bytes, lines) at the latest STATE."""
+    """A file that still grows, slice by slice. The mark is its (slices, last slice) at the latest STATE."""
 
     file: str
     size: int = 0
-    lines: int = 0
-    mark: tuple[int, int] = (0, 0)
-    buffer: list[bytes] = field(default_factory=list)
+    slices: list[_Slice] = field(default_factory=list)
+    mark: tuple[int, _Slice] | None = None
+    buffer: list[bytes | memoryview] = field(default_factory=list)
+
+    def add(self, data: bytes | memoryview, lines: int) -> None:
+        """Note lines at the end of the file."""
+        start, _, counted, crc = self.slices.pop() if self._grows() else (self.size, 0, 0, 0)
+        self.size += len(data)
+        self.slices.append((start, self.size, counted + lines, zlib.crc32(data, crc)))
+
+    def _grows(self) -> bool:
+        return bool(self.slices) and self.size - self.slices[-1][0] < _SLICE
+
+    def marked(self) -> list[_Slice]:
+        """Return the slices up to the mark."""
+        return [*self.slices[: self.mark[0] - 1], self.mark[1]] if self.mark else []
 
 
 _Key = tuple[str, str, bytes]
@@ -95,28 +115,30 @@ class Spool:
         if not path.exists():
             self._explain(lambda: path.write_bytes(data))
 
-    def append(self, stream: str, schema: str, prefix: bytes | None, data: bytes, lines: int) -> None:
-        """Add whole lines to the stream's open segment."""
+    def append(self, stream: str, schema: str, prefix: bytes | None, data: bytes | memoryview, lines: int) -> None:
+        """Add whole lines to the stream's open file."""
         key = (stream, schema, prefix or b"")
         segment = self._open.get(key)
         if segment is None:
             segment = self._open[key] = self._new()
         segment.buffer.append(data)
-        segment.size += len(data)
-        segment.lines += lines
+        segment.add(data, lines)
         self._touched.add(key)
         with self._lock:
             self.held += len(data)
         self.fresh += len(data)
         self._buffered += len(data)
-        if self._buffered > _BUFFER:
+        if len(data) >= _LARGE:
+            self._buffered -= sum(len(part) for part in segment.buffer)
+            self._explain(lambda: self._write(segment))
+        elif self._buffered > _BUFFER:
             self._flush()
 
     def mark(self) -> None:
         """Note that a STATE covers all that was appended so far."""
         for key in self._touched:
             segment = self._open[key]
-            segment.mark = (segment.size, segment.lines)
+            segment.mark = (len(segment.slices), segment.slices[-1])
         self._touched.clear()
         self.marked = True
 
@@ -131,12 +153,13 @@ class Spool:
         files: list[str] = []
         segments: list[Segment] = []
         for key, segment in list(self._open.items()):
-            size, lines = segment.mark if keep_tail else (segment.size, segment.lines)
+            slices = segment.marked() if keep_tail else segment.slices
             del self._open[key]
+            size = slices[-1][1] if slices else 0
             if size < segment.size:
-                self._open[key] = self._carry(segment, size, lines)
+                self._open[key] = self._carry(segment, size)
             if size:
-                segments += self._slices(key, segment.file, size, lines)
+                segments += self._segments(key, segment.file, slices)
                 files.append(segment.file)
         self._touched = set(self._open)
         self.fresh = sum(segment.size for segment in self._open.values())
@@ -174,40 +197,33 @@ class Spool:
                     view = view[file.write(view) :]
         segment.buffer.clear()
 
-    def _carry(self, segment: _Open, size: int, lines: int) -> _Open:
-        """Move the lines after `size` into a new segment. Its epoch has no mark yet, so a byte moves at most once."""
+    def _carry(self, segment: _Open, size: int) -> _Open:
+        """Move the lines after `size` into a new file. Its epoch has no mark yet, so a byte moves at most once."""
         rest = self._new()
-        rest.size, rest.lines = segment.size - size, segment.lines - lines
         source, target = (self.folder / "segments" / name for name in (segment.file, rest.file))
 
         def move() -> None:
             if not size:
                 os.rename(source, target)
+                rest.size, rest.slices = segment.size, segment.slices
                 return
             with source.open("r+b") as old, target.open("wb") as new:
                 old.seek(size)
-                shutil.copyfileobj(old, new, 1 << 20)
+                for data in _whole_lines(old):
+                    new.write(data)
+                    rest.add(data, data.count(b"\n"))
                 old.truncate(size)
 
         self._explain(move)
+        if size + rest.size != segment.size:
+            raise EngineError("the spool lost lines", hint="check the spool's disk", file=segment.file)
         return rest
 
-    def _slices(self, key: _Key, name: str, size: int, lines: int) -> Iterator[Segment]:
+    @staticmethod
+    def _segments(key: _Key, name: str, slices: list[_Slice]) -> Iterator[Segment]:
         stream, schema, prefix = key
-        counted = 0
-        with open(self.folder / "segments" / name, "rb", buffering=0) as file:
-            start = 0
-            while start < size:
-                data, length = _whole_lines(file, min(_SLICE, size - start))
-                found = data.count(b"\n", 0, length)
-                counted += found
-                end, crc = start + length, zlib.crc32(memoryview(data)[:length])
-                yield Segment(stream, schema, name, start, end, found, crc, prefix.decode())
-                start = end
-        if counted != lines:
-            raise EngineError(
-                "the spool lost lines", hint="check the spool's disk", file=name, want=lines, have=counted
-            )
+        for start, end, lines, crc in slices:
+            yield Segment(stream, schema, name, start, end, lines, crc, prefix.decode())
 
     def _manifest(self, segments: list[Segment], files: list[str], tasks: int) -> Manifest:
         self._seq += 1
@@ -261,16 +277,10 @@ def _read(file: object, size: int) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _whole_lines(file: object, size: int) -> tuple[bytes, int]:
-    """Read about `size` bytes, more when a line is longer; return them and how many of them are whole lines."""
-    data = _read(file, size)
-    cut = data.rfind(b"\n") + 1
-    while not cut:
-        more = _read(file, _SLICE)
-        cut = (more.find(b"\n") + 1 or -len(data)) + len(data)
-        data += more
-    file.seek(cut - len(data), os.SEEK_CUR)  # type: ignore[attr-defined]
-    return data, cut
+def _whole_lines(file: IO[bytes]) -> Iterator[bytes]:
+    """Yield the rest of a file in pieces that end at a line end."""
+    while data := file.read(_SLICE):
+        yield data + (b"" if data.endswith(b"\n") else file.readline())
 
 
 def _bundles(segments: list[Segment], size: int, tasks: int) -> list[list[Segment]]:

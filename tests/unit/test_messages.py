@@ -34,8 +34,10 @@ def flat(messages: Iterable[Message]) -> list[Any]:
     result: list[Any] = []
     for message in messages:
         if isinstance(message, Records):
-            lines = message.data.splitlines(keepends=True)
-            assert len(lines) == message.lines == message.data.count(b"\n")
+            data = bytes(message.data)
+            lines = data.splitlines(keepends=True)
+            assert len(lines) == message.lines == data.count(b"\n")
+            assert message.first() == lines[0].rstrip(b"\n")
             assert all(line.startswith(message.prefix or b"") for line in lines)
             result += [(message.stream, line) for line in lines]
         else:

@@ -57,6 +57,7 @@ def slice_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 STEPS = st.lists(
     st.one_of(
+        st.tuples(st.just("large"), st.sampled_from([0, 30, 1 << 20])),
         st.tuples(st.just("append"), st.sampled_from("abc"), st.integers(1, 4), st.integers(0, 60)),
         st.tuples(st.just("mark")),
         st.tuples(st.just("seal"), st.booleans(), st.integers(1, 5)),
@@ -72,13 +73,13 @@ def test_each_line_comes_out_once(steps: list[tuple], slice_bytes: int, buffer: 
 
     Where a STATE came since the last seal, the manifest holds exactly what that STATE covers.
     """
-    before = bridge.spool._SLICE, bridge.spool._BUFFER
+    before = bridge.spool._SLICE, bridge.spool._BUFFER, bridge.spool._LARGE
     bridge.spool._SLICE, bridge.spool._BUFFER = slice_bytes, buffer
     try:
         with tempfile.TemporaryDirectory() as folder:
             _play(Spool(Path(folder) / "spool"), steps)
     finally:
-        bridge.spool._SLICE, bridge.spool._BUFFER = before
+        bridge.spool._SLICE, bridge.spool._BUFFER, bridge.spool._LARGE = before
 
 
 def _play(spool: Spool, steps: list[tuple]) -> None:
@@ -87,7 +88,9 @@ def _play(spool: Spool, steps: list[tuple]) -> None:
     out = dict.fromkeys("abc", b"")
     number, sequence, manifests = 0, 0, []
     for step in [*steps, ("seal", True, 2)]:
-        if step[0] == "append":
+        if step[0] == "large":
+            bridge.spool._LARGE = step[1]
+        elif step[0] == "append":
             _, stream, count, size = step
             data = b"".join(b'{"p":%d,"%s":"%s"}\n' % (number + i, stream.encode(), b"x" * size) for i in range(count))
             number += count
@@ -162,8 +165,14 @@ def test_one_flipped_bit_is_found(spool: Spool) -> None:
 
 
 def test_a_file_that_lost_lines_is_not_sealed(spool: Spool) -> None:
-    """What the disk holds is counted against what was appended."""
-    spool.append("a", "s", None, b"{}\n{}\n", 3)
+    """Lines that a later epoch needs are counted when they are moved; the others when they are read."""
+    spool.append("a", "s", None, b"{}\n{}\n", 2)
+    spool.mark()
+    spool.append("a", "s", None, b'{"x":1}\n', 1)
+    spool._flush()
+    (file,) = (spool.folder / "segments").iterdir()
+    with file.open("r+b") as wire:
+        wire.truncate(8)
     with pytest.raises(EngineError, match="lost lines"):
         spool.seal(tasks=1)
 
