@@ -62,6 +62,9 @@ def session_conf(master: str, conf: dict[str, str], folder: Path) -> dict[str, s
     ours = {
         "spark.app.name": "singer-bridge",
         "spark.driver.extraJavaOptions": " ".join(java),
+        # A worker asks for the same few megabytes again and again: it shall keep them, not give them back each time.
+        "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+        "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(256 << 20),
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.session.timeZone": "UTC",
