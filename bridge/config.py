@@ -20,7 +20,7 @@ from bridge.errors import NotAvailable, SettingsError
 from bridge.settings import yamlfile
 from bridge.settings.explain import CommandLine, InFile, Place, did_you_mean, explained
 from bridge.settings.options import CommitEvery, Destination, Incremental, Keys, Pipeline, Rejects, Source, Spark, Spool
-from bridge.settings.redact import learn, learn_arguments, redactor, worth_hiding
+from bridge.settings.redact import SPARK_SECRET, learn, learn_arguments, redactor, worth_hiding
 from bridge.settings.units import parse_duration, parse_size
 from bridge.settings.variables import Variables, read_dotenv
 from bridge.settings.yamlfile import Document, Key
@@ -51,8 +51,6 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _NAME_HINT = "letters, digits, dot, dash and underscore, at most 100, the first a letter or digit"
 # These stand in <bucket>/.bridge beside the pipelines' folders.
 _TAKEN_NAMES = frozenset({"tables", "lake.json"})
-# What Spark itself redacts (spark.redaction.regex); our own, wider pattern would hide its time-outs.
-_SPARK_SECRET = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -211,7 +209,7 @@ def _with_secrets(pipeline: Pipeline, expanded: list[tuple[Key, str]], place: Pl
     arguments = source.argv[1:] if source.tap else []
     found = [text for key, text in expanded if _may_hold_secrets(key, text, arguments)]
     found += [*learn(config), *learn(source.env), *learn(source.pip_url), *learn_arguments(arguments)]
-    found += [text for key, text in pipeline.spark.conf.items() if _SPARK_SECRET.search(key)]
+    found += [text for key, text in pipeline.spark.conf.items() if SPARK_SECRET.search(key)]
     return pipeline.model_copy(update={"secrets": worth_hiding(found)})
 
 

@@ -61,6 +61,7 @@ class Load:
         self._pipeline, self._committer, self._follow = pipeline, committer, follow
         self._barriers: dict[int, tuple[Barrier, list[dict[str, Any]]]] = {}
         self._last_seq = 0
+        self._done = False
         staged = committer.view.staged
         adopted = {s: stage["version"] for s, stage in staged.items() if not full or s not in restarted}
         rejects = pipeline.rejects
@@ -131,6 +132,7 @@ class Load:
         self._follow.stage("committing")
         self._intake.end(clean=True)
         self._engine.drain(lambda: None)
+        self._done = True
 
     def _check(self) -> None:
         self._follow.tick()
@@ -199,8 +201,9 @@ class Load:
 
     def close(self) -> list[str]:
         """Stop Spark, delete the spool, and return what the operator should know."""
-        self._follow.stage("stopping Spark")
-        self._engine.stop()
+        once = self._done and self._engine.takes_leave
+        self._follow.stage("preparing Spark's next start, once on this machine" if once else "stopping Spark")
+        self._engine.stop(hurry=not self._done)
         self._spool.close()
         warnings = [*self._intake.warnings, *self._ledger.warnings]
         if self._intake.noise_count:

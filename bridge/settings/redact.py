@@ -9,12 +9,15 @@ from itertools import pairwise
 from typing import Any
 from urllib.parse import quote, quote_plus, unquote, unquote_plus
 
-__all__ = ["SECRET_KEY", "learn", "learn_arguments", "redactor", "worth_hiding"]
+__all__ = ["SECRET_KEY", "SPARK_SECRET", "learn", "learn_arguments", "redactor", "worth_hiding"]
 
 SECRET_KEY = re.compile(
     r"password|passwd|passphrase|secret|token|api[-_]?key|access[-_]?key|private|credential|auth|sqlalchemy_url|dsn|conn",
     re.IGNORECASE,
 )
+# What Spark itself redacts (spark.redaction.regex); our own, wider pattern would hide its time-outs.
+SPARK_SECRET = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
+
 # Drivers differ in which `@` ends a password that contains one: both readings are secrets.
 _URLS = tuple(re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@]*:" + part + "@") for part in (r"([^\s@]+)", r"([^\s/]+)"))
 _ASSIGNED = re.compile(r"(?:password|passwd|pwd|secret|token|api[-_]?key|access[-_]?key)=([^&;\s]+)", re.IGNORECASE)

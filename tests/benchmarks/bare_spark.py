@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from bridge.engine import open_session
+from bridge.engine.session import Session
 
 
 def main(folder: Path) -> None:
@@ -21,11 +21,11 @@ def main(folder: Path) -> None:
     source = folder / "in"
     source.mkdir(parents=True)
     (source / "0.json").write_text('{"number": 1}\n', encoding="utf-8")
-    spark = open_session("local[*]", {}, folder / "scratch", folder / "spark.log")
-    frame = spark.readStream.schema("number long").json(str(source))
+    session = Session("local[*]", {}, folder / "scratch", folder / "spark.log")
+    frame = session.spark.readStream.schema("number long").json(str(source))
     writer = frame.writeStream.foreachBatch(_batch).option("checkpointLocation", str(folder / "checkpoint"))
     writer.trigger(availableNow=True).start().awaitTermination()
-    spark.stop()
+    session.close(hurry=True)
 
 
 def _batch(frame: DataFrame, _number: int) -> None:

@@ -1,15 +1,12 @@
-"""Spark: one streaming query carries the spool's manifests to the executors. The only module that imports pyspark.
+"""One streaming query carries the spool's manifests to the executors.
 
 Rows are bundles of segments, the data plane is Arrow inside the Python workers; no record crosses the JVM. Spark's file
 source is a doorbell: what it delivered is checked against what was sealed, and a batch that it runs again is skipped.
-The JVM's own output goes to a log file, never to our stdout or stderr.
 """
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -21,138 +18,22 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pyarrow as pa
 
+from bridge.engine.sparklog import tail
 from bridge.errors import BridgeError, EngineError
-from bridge.java import check_version
 from bridge.spool import Manifest, Segment, Spool
 from bridge.tables.parquet import Job, write_bundles
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Engine", "open_session", "session_conf"]
+    from bridge.engine.session import Session
+
+__all__ = ["Engine"]
 
 _SEGMENT = "stream:string,schema:string,file:string,start:bigint,end:bigint,lines:bigint,crc:bigint,prefix:string"
 _BUNDLES = f"seq bigint, bundle int, segments array<struct<{_SEGMENT}>>"
 _REPORTS = pa.schema([("seq", pa.int64()), ("bundle", pa.int32()), ("report", pa.string())])
 _TRIGGER = "100 milliseconds"
-
-_LOG4J = """\
-status = error
-rootLogger.level = warn
-rootLogger.appenderRef.err.ref = err
-appender.err.type = Console
-appender.err.name = err
-appender.err.target = SYSTEM_ERR
-appender.err.layout.type = PatternLayout
-appender.err.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
-"""
-
-
-def session_conf(master: str, conf: dict[str, str], folder: Path) -> dict[str, str]:
-    """Return the settings of our own session: small, quiet, its scratch under `folder`; `conf` wins."""
-    java = [
-        # Most runs are short: the JVM's start is most of their time.
-        "-XX:+UseSerialGC",
-        "-XX:TieredStopAtLevel=1",
-        "-Xshare:auto",
-        "-XX:-UsePerfData",  # a file in /tmp for each JVM
-        f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}",
-        f"-Djava.io.tmpdir={folder}",
-    ]
-    ours = {
-        "spark.app.name": "singer-bridge",
-        "spark.driver.extraJavaOptions": " ".join(java),
-        # A worker asks for the same few megabytes again and again: it shall keep them, not give them back each time.
-        "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(32 << 20),
-        "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(256 << 20),
-        "spark.sql.catalogImplementation": "in-memory",
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.streaming.minBatchesToRetain": "2",
-        "spark.sql.streaming.numRecentProgressUpdates": "2",
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-    }
-    if master.startswith("local"):
-        ours |= {
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.local.dir": str(folder),
-        }
-    return ours | conf
-
-
-def open_session(master: str, conf: dict[str, str], folder: Path, log: Path) -> SparkSession:
-    """Start a JVM whose output goes to `log`. Raises `EngineError` when it does not come up."""
-    from pyspark import SparkConf, SparkContext
-    from pyspark.java_gateway import launch_gateway
-    from pyspark.sql import SparkSession
-
-    if os.environ.get("SPARK_REMOTE") or master.startswith("sc://"):
-        hint = "Spark Connect runs foreachBatch on its server; set `spark.master` to local[*] or spark://"
-        raise EngineError("Spark Connect sessions cannot be used", hint=hint)
-    if master.startswith("local"):
-        os.environ["PYSPARK_PYTHON"] = sys.executable  # pyspark would take whatever `python3` is on PATH
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the driver's word decides for executors, too
-    check_version()
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "log4j2.properties").write_text(_LOG4J)
-    settings = (
-        SparkConf(loadDefaults=False)
-        .setMaster(_retrying(master))
-        .setAll(list(session_conf(master, conf, folder).items()))
-    )
-    try:
-        with log.open("ab") as output:
-            gateway = launch_gateway(settings, {"stdout": output, "stderr": output})
-        return SparkSession(SparkContext(conf=settings, gateway=gateway))
-    except Exception as error:  # pyspark, py4j and the system each have their own
-        raise EngineError("Spark did not start", hint=_tail(log), cause=type(error).__name__) from error
-
-
-def close_session(session: SparkSession, *, now: bool) -> None:
-    """End a session and its JVM; with `now` without its second of leave-taking, which only a cluster needs."""
-    from pyspark import SparkContext
-    from pyspark.sql import SparkSession
-
-    gateway = session.sparkContext._gateway
-    process = getattr(gateway, "proc", None)
-    if now and process:
-        updates = session.sparkContext._accumulatorServer
-        updates.handle_error = lambda *_: None  # it would print that its JVM is gone
-        process.kill()
-        updates.shutdown()
-    else:
-        with suppress(Exception):
-            session.stop()
-    with suppress(Exception):
-        gateway.shutdown()
-    if process:
-        _end(process)
-    # pyspark would give what is gone to the next session of this process.
-    SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
-    SparkSession._instantiatedSession = SparkSession._activeSession = None
-
-
-def _warm_up(session: SparkSession, tasks: int) -> None:
-    """Have the Python workers start and import what they need, while the JVM is busy with the query's first plan."""
-    with suppress(Exception):  # whatever is wrong, the query says it
-        session.range(0, tasks, 1, tasks).mapInArrow(_same, "id bigint").collect()
-
-
-def _same(batches: Iterator[Any]) -> Iterator[Any]:
-    yield from batches
-
-
-def _retrying(master: str) -> str:
-    """Return the master with task retries: plain `local[*]` fails a job at its first lost task."""
-    return f"{master[:-1]},4]" if master.startswith("local[") and "," not in master else master
-
-
-def _tail(log: Path) -> str:
-    lines = log.read_text(errors="replace").splitlines()[-15:] if log.exists() else []
-    return "the end of Spark's log:\n" + "\n".join(lines) if lines else "check that Java 17 or newer is installed"
 
 
 def _load(job: Job, batches: Iterator[Any]) -> Iterator[Any]:
@@ -162,6 +43,16 @@ def _load(job: Job, batches: Iterator[Any]) -> Iterator[Any]:
     for row, report in zip(rows, write_bundles(job, bundles), strict=True):
         columns = {"seq": [row["seq"]], "bundle": [row["bundle"]], "report": [orjson.dumps(report).decode()]}
         yield pa.RecordBatch.from_pydict(columns, _REPORTS)
+
+
+def _warm_up(spark: SparkSession, tasks: int) -> None:
+    """Have the Python workers start and import what they need, while the JVM is busy with the query's first plan."""
+    with suppress(Exception):  # whatever is wrong, the query says it
+        spark.range(0, tasks, 1, tasks).mapInArrow(_same, "id bigint").collect()
+
+
+def _same(batches: Iterator[Any]) -> Iterator[Any]:
+    yield from batches
 
 
 class Engine:
@@ -188,7 +79,7 @@ class Engine:
         self._handled = 0
         self._failure: BaseException | None = None
         self._thread: threading.Thread | None = None
-        self._session: SparkSession | None = None
+        self._session: Session | None = None
         self._query: Any = None
         self._changed = threading.Condition()
         self._handling = threading.Lock()
@@ -234,26 +125,36 @@ class Engine:
         with self._changed:
             self._changed.wait(0.5)
 
-    def stop(self) -> None:
-        """End query and JVM. A batch that is being handled is waited for; after that none is handled any more."""
+    @property
+    def takes_leave(self) -> bool:
+        """Whether `stop` takes some seconds, once on a machine, for what makes later starts faster."""
+        return bool(self._session and self._session.takes_leave)
+
+    def stop(self, *, hurry: bool) -> None:
+        """End query and JVM, in a `hurry` if the run is not a success.
+
+        A batch that is being handled is waited for; after that none is handled any more.
+        """
         with self._handling:  # a dead JVM does not wait for its callback; the lease must not go before the commit
             self._stopping = True
         if self._thread:
             self._thread.join(timeout=60)
-        if self._session is not None:
-            with suppress(Exception):  # the JVM may be dead already; it dies with us in any case
-                if not self._master.startswith("local"):
+        if self._session:
+            if not self._master.startswith("local"):
+                with suppress(Exception):
                     self._query.stop()
-            close_session(self._session, now=self._master.startswith("local"))
+            self._session.close(hurry=hurry)
 
     def _run(self) -> None:
         try:
-            self._session = open_session(self._master, self._conf, self._scratch, self._log)
+            from bridge.engine.session import Session  # pyspark costs half a second: not for a run that finds nothing
+
+            self._session = Session(self._master, self._conf, self._scratch, self._log)
             if self._stopping:
                 return
-            warming = threading.Thread(target=_warm_up, args=(self._session, self.tasks), daemon=True)
-            warming.start()
-            self._query = self._start_query(self._session)
+            spark = self._session.spark
+            threading.Thread(target=_warm_up, args=(spark, self.tasks), name="warm-up", daemon=True).start()
+            self._query = self._start_query(spark)
         except BaseException as error:  # noqa: BLE001 - whatever it was, the main thread raises it
             self._fail(error if isinstance(error, BridgeError) else self._explained(error))
 
@@ -312,37 +213,15 @@ class Engine:
             self._changed.notify_all()
 
     def _explained(self, error: BaseException | None) -> BridgeError:
-        code = _ended(self._session)
+        code = self._session.exit_code() if self._session else None
         if code is not None:
-            hint = "the system may have been short of memory; what was committed stays, run again\n" + _tail(self._log)
+            hint = "the system may have been short of memory; what was committed stays, run again\n" + tail(self._log)
             return EngineError("Spark's JVM is gone", hint=hint, exit_code=code)
         text = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        return EngineError("Spark failed", hint=_tail(self._log), cause=text[:300])
+        return EngineError("Spark failed", hint=tail(self._log), cause=text[:300])
 
 
 _REPORT_IT = "nothing was committed; run again, and report it with the run's log if it comes back"
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Have the JVM go: it leaves when its stdin ends, and is killed when it does not."""
-    with suppress(OSError):
-        process.stdin.close()  # type: ignore[union-attr]
-    try:
-        process.wait(timeout=10)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-
-
-def _ended(session: SparkSession | None) -> int | None:
-    """Return the exit code of our own JVM, None while it lives. Its socket breaks an instant before it ends."""
-    process = session and getattr(session.sparkContext._gateway, "proc", None)
-    if not process:
-        return None
-    try:
-        return int(process.wait(timeout=0.5))
-    except subprocess.TimeoutExpired:
-        return None
 
 
 def _cores(master: str) -> int:
