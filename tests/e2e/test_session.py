@@ -14,9 +14,8 @@ def test_secrets_are_not_in_the_process_list_and_sessions_follow_each_other(tmp_
     """What `spark.conf` keeps secret reaches the JVM and the workers, not `ps`; a process may open a second session."""
     conf = {"spark.my.password": "hunter2", "spark.executorEnv.API_TOKEN": "tok-123"}
     session = Session("local[1]", conf, tmp_path / "first dir", tmp_path / "log")
-    (jvm,) = (
-        child for child in psutil.Process().children(recursive=True) if "SparkSubmit" in " ".join(child.cmdline())
-    )
+    children = psutil.Process().children(recursive=True)
+    (jvm,) = (child for child in children if any("first dir" in word for word in child.cmdline()))
     assert not {"hunter2", "tok-123"} & {word for part in jvm.cmdline() for word in part.split("=")}
     assert session.spark.conf.get("spark.my.password") == "hunter2"
     tokens = session.spark.sparkContext.parallelize([0], 1).map(lambda _: os.environ.get("API_TOKEN"))
