@@ -14,10 +14,13 @@ from typing import Any, Protocol
 from pydantic import ValidationError
 
 from bridge.errors import NotAvailable, SettingsError
-from bridge.settings.options import Keys, Section
-from bridge.settings.yamlfile import Document, Key
+from bridge.settings.options import Keys, Section, section_of
+from bridge.settings.tree import Document, Key
 
-__all__ = ["CommandLine", "InFile", "Place", "did_you_mean", "explained"]
+__all__ = ["CommandLine", "InFile", "Order", "Place", "did_you_mean", "explained"]
+
+Order = tuple[str, int]
+"""File and line: errors are told as a reader meets them."""
 
 _FLAGS: dict[Key, str] = {
     ("name",): "--name",
@@ -46,35 +49,26 @@ class Place(Protocol):
         """Return the error for a key of the pipeline."""
         ...
 
-    def order(self, key: Key) -> int:
-        """Return a number by which errors are sorted as a reader meets them."""
+    def order(self, key: Key) -> Order:
+        """Return that by which errors are sorted."""
         ...
 
 
 @dataclass(frozen=True)
 class InFile:
-    """A mapping in the settings file, `at` from the top."""
+    """A pipeline in the settings files, whichever of them has the key."""
 
     document: Document
-    at: Key = ()
 
     def error(
         self, key: Key, text: str, hint: str, kind: type[SettingsError] = SettingsError, **facts: Any
     ) -> SettingsError:
-        key = self._written((*self.at, *key))
-        dotted = ".".join(str(part) for part in key)
-        if text == "unknown key":
-            return kind(f"{self.document.where(key)}: {text} {dotted}", hint=hint, **facts)
-        return kind(f"{self.document.where(key)}: {text}", hint=hint, key=dotted, **facts)
+        node, below = self.document.nearest(key)
+        return node.error(text, hint, kind, below=below, **facts)
 
-    def order(self, key: Key) -> int:
-        return self.document.line(self._written((*self.at, *key)))
-
-    def _written(self, key: Key) -> Key:
-        """Return the key as the file spells it: `select` has another name."""
-        if key not in self.document.lines and key[2:4] == ("source", "select"):
-            return (*key[:3], "streams", *key[4:])
-        return key
+    def order(self, key: Key) -> Order:
+        node, _ = self.document.nearest(key)
+        return node.origin.label, node.line
 
 
 @dataclass(frozen=True)
@@ -86,15 +80,23 @@ class CommandLine:
     ) -> SettingsError:
         return kind(f"{_FLAGS.get(key[:2], '.'.join(map(str, key)))}: {text}", hint=hint, **facts)
 
-    def order(self, key: Key) -> int:
-        return 0
+    def order(self, key: Key) -> Order:
+        return "", 0
 
 
-def explained(error: ValidationError, place: Place, at: Key = ()) -> SettingsError:
-    """Return the first of the errors, in reading order. What was validated stands `at` that key of the pipeline."""
-    first = min(error.errors(include_url=False), key=lambda one: place.order((*at, *one["loc"])))
-    key: Key = (*at, *first["loc"])
-    kind, facts = first["type"], first.get("ctx", {})
+def explained(error: ValidationError, place: Place, at: Key = ()) -> list[tuple[Key, SettingsError]]:
+    """Return all of the errors with their keys, in reading order. What was validated stands `at` that key."""
+    found = [((*at, *_key(one["loc"])), one) for one in error.errors(include_url=False)]
+    return [(key, _explain(key, one, place)) for key, one in sorted(found, key=lambda pair: place.order(pair[0]))]
+
+
+def _key(place: Key) -> Key:
+    """Return pydantic's place as a key; its word for a mapping's key, as opposed to the value, is none of ours."""
+    return place[:-1] if place[-1:] == ("[key]",) else place
+
+
+def _explain(key: Key, error: Any, place: Place) -> SettingsError:
+    kind, facts = error["type"], error.get("ctx", {})
     if kind == "extra_forbidden":
         return _unknown(key, place)
     if kind == "not_available":
@@ -106,7 +108,7 @@ def explained(error: ValidationError, place: Place, at: Key = ()) -> SettingsErr
         return place.error(key, "missing key", "add it")
     if kind == "literal_error":
         choices = facts["expected"].replace("'", "")
-        guess = did_you_mean(str(first["input"]), re.split(r", | or ", choices))
+        guess = did_you_mean(str(error["input"]), re.split(r", | or ", choices))
         return place.error(key, f"must be {choices}", guess or "choose one of them")
     if kind == "greater_than_equal":
         return place.error(key, f"must be at least {facts['ge']}", "raise it")
@@ -128,12 +130,18 @@ def _unknown(key: Key, place: Place) -> SettingsError:
 
 
 def _section(key: Key) -> type[Section]:
-    kind = Keys.model_fields[str(key[0])].annotation if key else Keys
-    return kind if isinstance(kind, type) and issubclass(kind, Section) else Keys
+    """Return the section that a key of the pipeline holds; by its glob one of `streams`."""
+    section: type[Section] = Keys
+    for part in key:
+        field = section.model_fields.get(str(part))
+        section = (section_of(field.annotation) if field else None) or section
+    return section
 
 
 def _belongs(name: str, section: type[Section]) -> str:
     """Say where a key that stands at the wrong depth belongs, else which keys there are."""
+    if name in Keys.model_fields and section is not Keys:
+        return f'"{name}" belongs one level higher'
     for parent in Keys.model_fields:
         if name in _section((parent,)).model_fields:
             return f'"{name}" belongs under "{parent}"'

@@ -1,27 +1,31 @@
 """The settings of one pipeline as frozen values, typed once. Their repr shows no secret.
 
-Relative paths are made absolute while validating: against `context={"folder": ...}`, the folder of bridge.yaml, or else
-the current one. What REFERENCE names and this version does not have is listed in `later`, never accepted and ignored.
+Relative paths are made absolute while validating: against `context={"folders": {key: folder}}`, the folder of the file
+that has the key, or else the current one. What REFERENCE names and this version does not have is listed in `later`,
+never accepted and ignored. The docstring under a key is its description in `bridge.schema.json`.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
 from bridge.errors import SettingsError
-from bridge.settings.units import GIB, MIB, parse_duration, parse_size
+from bridge.settings.cron import check_cron
+from bridge.settings.units import DURATION, GIB, MIB, SIZE, parse_duration, parse_size
 from bridge.settings.values import (
     bucket_folder,
     duration_or_none,
     file_path,
     parsed,
+    stream_glob,
     table_path,
     tap_command,
     tap_config,
@@ -36,15 +40,20 @@ __all__ = [
     "Keys",
     "Pipeline",
     "Rejects",
+    "Retention",
+    "Retry",
+    "Schedule",
     "Section",
     "Source",
     "Spark",
     "Spool",
+    "StreamKeys",
+    "section_of",
 ]
 
-Bytes = Annotated[int, parsed(parse_size)]
-Duration = Annotated[timedelta, parsed(parse_duration)]
-FilePath = Annotated[Path | None, BeforeValidator(file_path)]
+Bytes = Annotated[int, parsed(parse_size), WithJsonSchema({"type": ["string", "integer"], "pattern": SIZE})]
+Duration = Annotated[timedelta, parsed(parse_duration), WithJsonSchema({"type": "string", "pattern": DURATION})]
+FilePath = Annotated[Path | None, BeforeValidator(file_path), WithJsonSchema({"type": ["string", "null"]})]
 
 
 class Section(BaseModel):
@@ -56,22 +65,37 @@ class Section(BaseModel):
     """Keys of the reference that this version refuses as not available yet."""
 
 
+def section_of(annotation: Any) -> type[Section] | None:
+    """Return the section that a key of this type holds, by globs or perhaps; None for a plain value."""
+    kinds = (annotation, *get_args(annotation))
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Section)), None)
+
+
 class Source(Section):
     """The tap and what it is given."""
 
     later = frozenset({"parallelism"})
 
     tap: Annotated[str | list[str], BeforeValidator(tap_command)] = Field(repr=False)
+    """The tap's command, on PATH or a path, with its arguments; no shell sees it."""
     pip_url: str | None = Field(default=None, repr=False)
-    config: Annotated[dict[str, Any] | Path, BeforeValidator(tap_config)] = Field(default_factory=dict, repr=False)
+    """What `install` gives to pip."""
+    config: Annotated[
+        dict[str, Any] | Path, BeforeValidator(tap_config), WithJsonSchema({"type": ["object", "string"]})
+    ] = Field(default_factory=dict, repr=False)
     """The tap's settings, or the JSON file that is passed untouched."""
     env: dict[str, str] = Field(default_factory=dict, repr=False)
     """Added to the tap's environment."""
     catalog: FilePath = None
+    """The catalog to pass to the tap."""
     select: list[str] = Field(default_factory=list)
-    """Globs of streams and columns, `!` deselects; the key may be written `streams`."""
-    idle_timeout: Annotated[timedelta | None, parsed(duration_or_none)] = timedelta(minutes=10)
-    """No output for so long: the tap is stopped; None: never."""
+    """Streams and columns by globs; `!` deselects, the last match wins. The key may be written `streams`."""
+    idle_timeout: Annotated[
+        timedelta | None,
+        parsed(duration_or_none),
+        WithJsonSchema({"type": ["string", "null"], "pattern": DURATION}),
+    ] = timedelta(minutes=10)
+    """No output for so long: the tap is stopped; null: never."""
 
     @model_validator(mode="before")
     @classmethod
@@ -102,54 +126,110 @@ class Destination(Section):
     later = frozenset({"partition_by", "file_size", "column_names", "s3"})
 
     bucket: Annotated[str, BeforeValidator(bucket_folder)]
-    """Absolute path of the lake's folder."""
+    """The lake: a folder, or `file:///...`. Absolute, once it is read."""
     path: Annotated[str, BeforeValidator(table_path)] = "{pipeline}"
-    """Folder of the tables inside the bucket, as written; expanded: `Pipeline.table_root`."""
+    """Folder of the tables inside the bucket; `{pipeline}` and `{tap}` are filled in."""
     format: Annotated[Literal["parquet"], unless("delta", "iceberg")] = "parquet"
+    """How files make a table."""
     load_method: Annotated[Literal["auto", "append-only", "overwrite"], unless("upsert")] = "auto"
+    """How a run changes tables; `auto`: as the catalog says, and never a deletion on a guess."""
     compression: Literal["zstd", "snappy", "gzip", "lz4", "none"] = "zstd"
+    """Of the Parquet files."""
 
 
 class Incremental(Section):
     """Whether runs resume at the bookmark; if not, every run is `--full`."""
 
     enabled: bool = True
+    """False: every run is `--full`."""
 
 
 class CommitEvery(Section):
     """When to commit: whichever comes first, at the next STATE; and always at the end."""
 
     every: Duration = timedelta(minutes=5)
+    """Commit at the next STATE after so long."""
     bytes: Annotated[Bytes, Field(ge=MIB)] = 256 * MIB
+    """Commit after so much from the tap; at least 1MiB."""
 
 
 class Spool(Section):
     """The scratch between tap and Spark."""
 
     dir: FilePath = None
+    """Where it is, else in `.singer-bridge`."""
     max_bytes: Bytes = 4 * GIB
-    """At this size the tap has to wait."""
+    """At this size the tap has to wait; more than twice `commit.bytes`."""
 
 
 class Spark(Section):
     """The engine: its master, and Spark's own settings as text."""
 
     master: str = "local[*]"
+    """Where Spark runs."""
     conf: dict[str, str] = Field(default_factory=dict, repr=False)
+    """Spark's own settings; values are text."""
 
 
 class Rejects(Section):
     """What becomes of records that cannot be stored as their schema says."""
 
     on_reject: Literal["quarantine", "fail"] = "quarantine"
+    """Keep them and go on, or fail at the first."""
     max: Annotated[int, Field(ge=0)] = 1000
     """More rejects than this fail the run."""
 
 
+class Retry(Section):
+    """What happens after a run that failed: it is resumed from its last commit, but never for a wrong setting."""
+
+    attempts: Annotated[int, Field(ge=1)] = 1
+    """Runs altogether; 1: none is repeated."""
+    backoff: Duration = timedelta(seconds=30)
+    """Wait before the second attempt; it doubles before each later one."""
+
+
+class Retention(Section):
+    """How long what is no longer needed is kept."""
+
+    commits: Duration = timedelta(days=90)
+    """Commits of the log that no table needs any more."""
+    runs: Duration = timedelta(days=90)
+    """Run records."""
+    logs: Duration = timedelta(days=30)
+    """What tap and Spark wrote."""
+    rejects: Duration = timedelta(days=90)
+    """Records that could not be stored."""
+    trash: Duration = timedelta(days=7)
+    """Files that were removed from a table."""
+
+
+class Schedule(Section):
+    """When the pipeline runs by itself, once `schedule install` was called."""
+
+    cron: Annotated[str, parsed(check_cron)]
+    """Five fields as cron reads them, or `@daily` and the like."""
+
+
+class StreamKeys(Section):
+    """What is different for the streams that a glob under `streams` names; None: as everywhere."""
+
+    later = frozenset(
+        {"columns", "rename", "transform", "partition_by", "sort_by", "lookback", "schema_policy", "on_type_change"}
+    )
+
+    load_method: Annotated[Literal["auto", "append-only", "overwrite"] | None, unless("upsert")] = None
+    """Instead of `destination.load_method`."""
+    key_properties: list[str] | None = None
+    """The table's keys, instead of those that the tap declares."""
+    replication_method: Literal["FULL_TABLE", "INCREMENTAL", "LOG_BASED"] | None = None
+    """What the catalog tells the tap, instead of what was discovered."""
+    replication_key: str | None = None
+    """The column of the bookmark, likewise."""
+
+
 class Keys(Section):
     """What a pipeline says in the file."""
-
-    later = frozenset({"streams", "retry", "retention", "schedule"})
 
     source: Source
     destination: Destination
@@ -158,6 +238,11 @@ class Keys(Section):
     rejects: Rejects = Rejects()
     spool: Spool = Spool()
     spark: Spark = Spark()
+    retry: Retry = Retry()
+    retention: Retention = Retention()
+    schedule: Schedule | None = None
+    streams: dict[Annotated[str, BeforeValidator(stream_glob)], StreamKeys] = Field(default_factory=dict)
+    """Overrides by glob of stream names; see `Pipeline.stream`."""
 
     @model_validator(mode="after")
     def _room(self) -> Keys:
@@ -175,6 +260,30 @@ class Pipeline(Keys):
     name: str
     secrets: frozenset[str] = Field(default=frozenset(), repr=False)
     """Texts that no log, error or record may show; see `bridge.settings.redact.redactor`."""
+
+    def stream(self, name: str) -> StreamKeys:
+        """Return what `streams` says of one stream: every glob that matches, key by key the last one wins."""
+        said: dict[str, Any] = {}
+        for glob, keys in self.streams.items():
+            if fnmatchcase(name, glob):
+                said |= {key: getattr(keys, key) for key in keys.model_fields_set}
+        return StreamKeys(**said)
+
+    def load_method(self, name: str) -> str:
+        """Return how one stream is to be loaded: as `streams` says, else as `destination` does."""
+        return self.stream(name).load_method or self.destination.load_method
+
+    def appends_only(self, names: Iterable[str] = ()) -> bool:
+        """Return whether a stream is set to append-only: one of `names`; without names any that there may be."""
+        if names := list(names):
+            return any(self.load_method(name) == "append-only" for name in names)
+        said = (keys.load_method for keys in self.streams.values())
+        return "append-only" in (self.destination.load_method, *said)
+
+    def glob_of(self, name: str, key: str) -> str | None:
+        """Return the glob under `streams` whose `key` holds for a stream, None if none says anything."""
+        said = (g for g, keys in self.streams.items() if fnmatchcase(name, g) and key in keys.model_fields_set)
+        return max(said, key=list(self.streams).index, default=None)
 
     @property
     def table_root(self) -> str:

@@ -10,16 +10,18 @@ from datetime import timedelta
 
 from bridge.errors import SettingsError
 
-__all__ = ["GIB", "MIB", "parse_duration", "parse_size"]
+__all__ = ["DURATION", "GIB", "MIB", "SIZE", "duration_text", "parse_duration", "parse_size", "size_text"]
 
 MIB = 1024**2
 GIB = 1024**3
 
 _FACTORS = {"": 1, "B": 1, "KiB": 1024, "MiB": MIB, "GiB": GIB, "TiB": 1024**4}
+SIZE = "^[0-9]{1,18} ?(B|KiB|MiB|GiB|TiB)?$"
 _SIZE = re.compile(r"([0-9]{1,18}) ?(B|KiB|MiB|GiB|TiB)?")
 _LOOSE_SIZE = re.compile(r"[0-9.]+ ?([kmgt])i?b?", re.IGNORECASE)
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+DURATION = "^[0-9]{1,9}[smhd]$"
 _DURATION = re.compile(r"([0-9]{1,9})([smhd])")
 # timedelta itself reaches 2.7 million years, but `now - duration` has to stay a date.
 _LONGEST = timedelta(days=36500)
@@ -46,3 +48,16 @@ def parse_duration(text: str) -> timedelta:
     if duration > _LONGEST:
         raise SettingsError("duration of more than a hundred years", hint="write at most 36500d")
     return duration
+
+
+def size_text(size: int) -> str:
+    """Return the size as a settings file writes it, in the largest unit that leaves no fraction."""
+    unit = next(unit for unit in ("TiB", "GiB", "MiB", "KiB", "B") if size % _FACTORS[unit] == 0)
+    return f"{size // _FACTORS[unit]}{unit}"
+
+
+def duration_text(duration: timedelta) -> str:
+    """Return the duration as a settings file writes it, in the largest unit that leaves no fraction."""
+    seconds = int(duration.total_seconds())
+    length, unit = next((n, unit) for n, unit in ((86400, "d"), (3600, "h"), (60, "m"), (1, "s")) if seconds % n == 0)
+    return f"{seconds // length}{unit}"

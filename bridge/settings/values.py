@@ -26,6 +26,8 @@ __all__ = [
     "file_path",
     "not_yet",
     "parsed",
+    "pipeline_name",
+    "stream_glob",
     "table_path",
     "tap_command",
     "tap_config",
@@ -35,6 +37,9 @@ __all__ = [
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+# These stand in <bucket>/.bridge beside the pipelines' folders.
+_TAKEN_NAMES = frozenset({"tables", "lake.json"})
 # The characters a stream's folder encodes too; `a=b` would be a phantom column to DuckDB.
 _NOT_IN_PATHS = re.compile(r'[\\%=:?*"<>|{}\x00-\x1f\x7f]')
 
@@ -64,7 +69,8 @@ def parsed(parse: Callable[[Any], Any]) -> BeforeValidator:
 
 
 def _folder(info: ValidationInfo) -> Path:
-    return Path((info.context or {}).get("folder") or Path.cwd())
+    """Return the folder of the file in which this key stands."""
+    return Path((info.context or {}).get("folders", {}).get(info.field_name) or Path.cwd())
 
 
 def _rooted(text: str, info: ValidationInfo) -> Path:
@@ -165,3 +171,26 @@ def _positive(value: timedelta | None) -> timedelta | None:
 def duration_or_none(value: Any) -> Any:
     """Return a positive duration, or None for no limit."""
     return None if value is None else _positive(value if isinstance(value, timedelta) else parse_duration(value))
+
+
+def pipeline_name(name: str) -> tuple[str, str] | None:
+    """Return what is wrong with a pipeline's name and what to do, None if nothing is."""
+    if not _NAME.fullmatch(name):
+        hint = "letters, digits, dot, dash and underscore, at most 100, the first a letter or digit"
+        return "not a name for a pipeline", hint
+    if name.lower() in _TAKEN_NAMES:
+        return "this name is taken by the bridge itself", "choose another name"
+    return None
+
+
+def stream_glob(value: Any) -> Any:
+    """Refuse globs that can match no stream, or not what their writer thinks."""
+    if not isinstance(value, str):
+        return value
+    if not value.strip() or value != value.strip():
+        raise wrong("not a glob of stream names", hint='such as "public-*"; "*" is every stream')
+    if value.startswith("!"):
+        raise wrong("a glob here cannot exclude", hint="write the exception below it: the last match wins")
+    if "[" in re.sub(r"\[!?\]?[^\]]*\]", "", value):
+        raise wrong("a bracket is not closed", hint="[abc] is one of these characters, [[] a bracket itself")
+    return value

@@ -28,27 +28,29 @@ _FORMS = "write ${NAME}, ${NAME:-default} or ${file:/path}; a literal ${ is $${"
 
 
 class Variables:
-    """Replaces `${...}` in one text after the other; relative secret files are beside the settings file."""
+    """Replaces `${...}` in one text after the other."""
 
-    def __init__(self, environ: Mapping[str, str], folder: Path) -> None:
+    def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
-        self._folder = folder
 
-    def expand(self, text: str) -> tuple[str, list[str]]:
-        """Return the text with every `${...}` replaced, and what came in. Raises SettingsError."""
+    def expand(self, text: str, folder: Path) -> tuple[str, list[str]]:
+        """Return the text with every `${...}` replaced, and what came in. Raises SettingsError.
+
+        `folder` is that of the file the text stands in: relative secret files are found from there.
+        """
         found: list[str] = []
 
         def replace(match: re.Match[str]) -> str:
             if match[0] == "$${":
                 return "${"
-            found.append(self._lookup(match[1]))
+            found.append(self._lookup(match[1], folder))
             return found[-1]
 
         return _TOKEN.sub(replace, text), found
 
-    def _lookup(self, inner: str | None) -> str:
+    def _lookup(self, inner: str | None, folder: Path) -> str:
         if inner is not None and inner.startswith("file:"):
-            return self._secret_file(inner[len("file:") :])
+            return _secret_file(inner[len("file:") :], folder)
         match = _NAME.fullmatch(inner) if inner is not None else None
         if not match:
             raise SettingsError("malformed ${...}", hint=_FORMS)
@@ -60,16 +62,17 @@ class Variables:
             raise SettingsError("variable is not set", hint=hint, variable=match[1])
         return value
 
-    def _secret_file(self, name: str) -> str:
-        try:
-            path = self._folder / Path(name).expanduser()
-            return path.read_text(encoding="utf-8").rstrip("\r\n")
-        except OSError as error:
-            hint = "check the path; a relative one starts at the folder of bridge.yaml"
-            raise SettingsError("cannot read ${file:...}", hint=hint, reason=error.strerror, path=path) from None
-        except (ValueError, RuntimeError):  # not UTF-8, a NUL in the name, no such user in ~
-            hint = "the path must be whole and the file UTF-8 text"
-            raise SettingsError("cannot read ${file:...}", hint=hint, path=name) from None
+
+def _secret_file(name: str, folder: Path) -> str:
+    try:
+        path = folder / Path(name).expanduser()
+        return path.read_text(encoding="utf-8").rstrip("\r\n")
+    except OSError as error:
+        hint = "check the path; a relative one starts at the folder of the file it stands in"
+        raise SettingsError("cannot read ${file:...}", hint=hint, reason=error.strerror, path=path) from None
+    except (ValueError, RuntimeError):  # not UTF-8, a NUL in the name, no such user in ~
+        hint = "the path must be whole and the file UTF-8 text"
+        raise SettingsError("cannot read ${file:...}", hint=hint, path=name) from None
 
 
 def read_dotenv(path: Path) -> dict[str, str]:

@@ -1,0 +1,82 @@
+"""A pipeline from the command line's flags, without any file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from bridge.errors import SettingsError
+from bridge.settings.explain import CommandLine, explained
+from bridge.settings.options import Pipeline, Source
+from bridge.settings.secrets import with_secrets
+from bridge.settings.tree import Key
+from bridge.settings.values import pipeline_name
+from bridge.settings.variables import Variables
+
+__all__ = ["inline_pipeline"]
+
+
+def inline_pipeline(
+    *,
+    name: str,
+    bucket: str,
+    tap: str | None,
+    tap_config: str | None,
+    catalog: str | None,
+    load_method: str | None,
+    environ: Mapping[str, str],
+) -> Pipeline:
+    """Return the pipeline that a command line describes, without any file. Raises SettingsError naming the flag.
+
+    Without a tap it can be looked at, not run. `${VAR}` in inline JSON is expanded, so that a password need not stand
+    in the process list. Relative paths are relative to the current folder.
+    """
+    place = CommandLine()
+    if wrong := pipeline_name(name):
+        raise place.error(("name",), *wrong)
+    if tap is None and (tap_config or catalog):
+        raise SettingsError("--tap-config and --catalog need a tap", hint="add --tap")
+    config, expanded = _inline_config(tap_config, Variables(environ))
+    source = {"tap": tap, "config": config, "catalog": catalog}
+    destination = {"bucket": bucket, "load_method": "auto" if load_method is None else load_method}
+    try:
+        # Source refuses an empty tap, rightly; verbs that only look at the bucket have none.
+        made = Source.model_construct(tap=[]) if tap is None else Source.model_validate(source)
+    except ValidationError as error:
+        raise explained(error, place, ("source",))[0][1] from None
+    try:
+        pipeline = Pipeline.model_validate({"name": name, "source": made, "destination": destination})
+    except ValidationError as error:
+        raise explained(error, place)[0][1] from None
+    return with_secrets(pipeline, expanded, place)
+
+
+def _inline_config(text: str | None, variables: Variables) -> tuple[dict[str, Any] | str, list[tuple[Key, str]]]:
+    """Return inline JSON with its variables filled in, or the path of a file; and what was filled in."""
+    if text is None:
+        return {}, []
+    if not text.lstrip().startswith("{"):
+        return text, []
+    expanded: list[tuple[Key, str]] = []
+
+    def fill(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: fill(child) for key, child in value.items()}
+        if isinstance(value, list):
+            return [fill(child) for child in value]
+        if not isinstance(value, str):
+            return value
+        filled, found = variables.expand(value, Path.cwd())
+        expanded.extend((("source", "config", "json"), piece) for piece in found)
+        return filled
+
+    try:
+        return fill(json.loads(text)), expanded
+    except ValueError:
+        raise SettingsError("--tap-config: not valid JSON", hint="check quotes and commas, or give a file") from None
+    except SettingsError as error:
+        raise SettingsError(f"--tap-config: {error.message}", hint=error.hint) from None

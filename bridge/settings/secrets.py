@@ -1,0 +1,50 @@
+"""What a pipeline was told in confidence: found in its settings, kept with it, shown nowhere."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from bridge.settings.explain import Place
+from bridge.settings.options import Pipeline
+from bridge.settings.redact import SPARK_SECRET, learn, learn_arguments, worth_hiding
+from bridge.settings.tree import Key
+
+__all__ = ["config_file", "with_secrets"]
+
+
+def with_secrets(pipeline: Pipeline, expanded: list[tuple[Key, str]], place: Place) -> Pipeline:
+    """Return the pipeline with every secret it was given, those of its config file too."""
+    source = pipeline.source
+    config = config_file(source.config, place) if isinstance(source.config, Path) else source.config
+    arguments = source.argv[1:] if source.tap else []
+    found = [text for key, text in expanded if _may_hold_secrets(key, text, arguments)]
+    found += [*learn(config), *learn(source.env), *learn(source.pip_url), *learn_arguments(arguments)]
+    found += [text for key, text in pipeline.spark.conf.items() if SPARK_SECRET.search(key)]
+    return pipeline.model_copy(update={"secrets": worth_hiding(found)})
+
+
+def _may_hold_secrets(key: Key, text: str, arguments: list[str]) -> bool:
+    """Whether a variable went to the tap's settings, environment, address or arguments; a plain path hides nothing."""
+    if key[:2] in (("source", "config"), ("source", "env")):
+        return len(key) > 2
+    if key[:2] == ("source", "tap"):
+        return any(text in argument for argument in arguments)
+    return key == ("source", "pip_url")
+
+
+def config_file(path: Path, place: Place) -> dict[str, Any]:
+    """Read the tap's settings to learn their secrets; the tap gets the file itself. Raises `SettingsError`."""
+    at: Key = ("source", "config")
+    try:
+        config = json.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        hint = "give a JSON file, or the settings themselves"
+        raise place.error(at, "cannot read the tap's settings", hint, reason=error.strerror, path=path) from None
+    except ValueError as error:
+        line = f"line {error.lineno}" if isinstance(error, json.JSONDecodeError) else "not UTF-8"
+        raise place.error(at, f"the tap's settings are not valid JSON: {line}", "taps read JSON", path=path) from None
+    if not isinstance(config, dict):
+        raise place.error(at, "the tap's settings must be a JSON object", 'such as {"host": "localhost"}', path=path)
+    return config

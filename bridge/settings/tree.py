@@ -1,0 +1,148 @@
+"""What settings files say, as a tree in which every value knows where it is written.
+
+Layers are laid over each other before a variable is looked up: what no layer keeps is never expanded.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bridge.errors import SettingsError
+
+__all__ = ["Document", "Expand", "Key", "Node", "Origin", "overlay", "resolve"]
+
+Key = tuple[str | int, ...]
+Expand = Callable[[str, Path], tuple[str, list[str]]]
+"""Fills in `${...}` of a text from a file in that folder; returns what came in, too."""
+
+_WORDS = {"": None, "~": None} | {
+    spelling: value
+    for word, value in (("null", None), ("true", True), ("false", False))
+    for spelling in (word, word.title(), word.upper())
+}
+_INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,300})")
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A settings file."""
+
+    label: str
+    """The file as messages call it."""
+    folder: Path
+    """Where its relative paths start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A mapping, a list or the text of a scalar, variables not filled in yet."""
+
+    value: dict[str, Node] | list[Node] | str = field(repr=False)
+    origin: Origin
+    key: Key
+    """From the top of its file."""
+    line: int
+    """Starts at 1."""
+    plain: bool = False
+    """An unquoted scalar: it may be a number, true, false or null."""
+
+    @property
+    def where(self) -> str:
+        """Return `file:line`, which terminals and editors turn into a link."""
+        return f"{self.origin.label}:{self.line}"
+
+    def error(
+        self, text: str, hint: str, kind: type[SettingsError] = SettingsError, *, below: Key = (), **facts: Any
+    ) -> SettingsError:
+        """Return the error for this node, or for a key `below` that is not written."""
+        dotted = ".".join(str(part) for part in (*self.key, *below))
+        if text == "unknown key":
+            return kind(f"{self.where}: {text} {dotted}", hint=hint, **facts)
+        return kind(f"{self.where}: {text}", hint=hint, **({"key": dotted} if dotted else {}), **facts)
+
+
+@dataclass(frozen=True)
+class Document:
+    """A tree as plain data, and what was learned on the way. Keys start at the tree's root."""
+
+    data: Any = field(repr=False)
+    nodes: dict[Key, Node]
+    expanded: list[tuple[Key, str]] = field(repr=False)
+    """Text that came out of `${...}`, with the key it went to."""
+    problems: list[tuple[Key, SettingsError]]
+    """Variables that cannot be had; the data has what is written in their place."""
+
+    def nearest(self, key: Key) -> tuple[Node, Key]:
+        """Return the node of a key, or of the nearest key around it that is written, and what is missing below."""
+        length = len(key)
+        while length and key[:length] not in self.nodes:
+            length -= 1
+        return self.nodes[key[:length]], key[length:]
+
+
+def _spelled(children: dict[str, Node], at: Key) -> dict[str, Node]:
+    """Return the children under their own names: `source.streams` is another spelling of `source.select`."""
+    if at != ("source",) or "streams" not in children or "select" in children:
+        return children
+    return {"select" if name == "streams" else name: child for name, child in children.items()}
+
+
+def overlay(base: Node | None, over: Node | None, at: Key = ()) -> Node | None:
+    """Return two layers as one: mappings are merged, scalars and lists replaced. `at` is their key in a pipeline.
+
+    Globs under `streams` that the upper layer has come last, as there the last match wins.
+    """
+    if base is None or over is None:
+        return over or base
+    if not isinstance(base.value, dict) or not isinstance(over.value, dict):
+        return over
+    merged = dict(_spelled(base.value, at))
+    for name, node in _spelled(over.value, at).items():
+        below = merged.pop(name, None) if at == ("streams",) else merged.get(name)
+        merged[name] = overlay(below, node, (*at, name)) or node
+    return Node(merged, over.origin, over.key, over.line)
+
+
+def resolve(node: Node, expand: Expand, text_under: Callable[[Key], bool] = lambda _: False) -> Document:
+    """Return the tree as data with its variables filled in.
+
+    `text_under(key)` says where an unquoted value is text whatever it looks like: the keys of an environment.
+    """
+    document = Document(None, {}, [], [])
+
+    def build(node: Node, key: Key) -> Any:
+        document.nodes[key] = node
+        if isinstance(node.value, dict):
+            return {name: build(child, (*key, name)) for name, child in _spelled(node.value, key).items()}
+        if isinstance(node.value, list):
+            return [build(item, (*key, index)) for index, item in enumerate(node.value)]
+        try:
+            text, found = expand(node.value, node.origin.folder)
+        except SettingsError as error:
+            document.problems.append((key, node.error(error.message, error.hint)))
+            return node.value
+        value = _plain(node.value, text) if node.plain and not text_under(key) else text
+        if isinstance(value, str):
+            document.expanded.extend((key, piece) for piece in found)
+        return value
+
+    return Document(build(node, ()), document.nodes, document.expanded, document.problems)
+
+
+def _plain(written: str, text: str) -> Any:
+    """Read an unquoted value. `a-${X}` and `${file:...}` are text: only a whole `${X}` stands for a value."""
+    partly = "${" in written and not re.fullmatch(r"\$\{[^{}]*\}", written)
+    if partly or written.startswith("${file:"):
+        return text
+    if text in _WORDS:
+        return _WORDS[text]
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    number = float(text) if _NUMBER.fullmatch(text) else math.inf
+    return number if math.isfinite(number) else text

@@ -1,0 +1,45 @@
+"""What tests share: a bridge.yaml that is written and loaded, a command that is typed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from bridge.config import Settings, load
+from tests.shell import Typed, type_in
+
+Load = Callable[..., Settings]
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Load:
+    """Write a bridge.yaml, load it, and check every pipeline in it."""
+
+    def write_and_load(text: str, environ: Mapping[str, str] | None = None, env: str | None = None) -> Settings:
+        (tmp_path / "bridge.yaml").write_text(text, encoding="utf-8")
+        loaded = load(tmp_path / "bridge.yaml", environ or {}, env)
+        assert all(loaded.pipelines.values())
+        return loaded
+
+    return write_and_load
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current folder, the taps on PATH, and nobody's variables."""
+    for name in os.environ:
+        if name.startswith("SINGER_BRIDGE_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def typed(folder: Path, capfd: pytest.CaptureFixture[str]) -> Typed:
+    """Type a command in that folder."""
+    return type_in(capfd)
