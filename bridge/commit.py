@@ -7,7 +7,8 @@
    generations, and only then let the tap start, from the head's STATE.
 2. At a barrier: every pending file is verified to be there, whole.
 3. `commits/<head + 1>.json` by put-if-absent: the commit point, and the fence. A loser ends; it never takes the next
-   number. An unknown outcome is settled by reading back the nonce, and nothing is aborted for it.
+   number. An unknown outcome is settled by reading back the nonce, and nothing is aborted for it. A number is never
+   free again: one below the log's beginning, whose record the retention deleted, is lost as well.
 4. `publish` the files and the tables' manifests. 5. `state.json`. 6. Report. 7. The spool lets go of the segments.
 8. Close: the lease notes the head, so that the next run needs no fence.
 
@@ -19,19 +20,16 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection
 from contextlib import suppress
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from typing import Any
 
 from bridge.errors import CommitLost, CommitUnknown, CorruptLake, EngineError, LakeError
 from bridge.log import FORMAT, Log, View, changes_of, inverse, meta
-from bridge.state import is_flat
+from bridge.state import bookmark, is_flat
 from bridge.storage import Missing, Storage
 from bridge.verbatim import NotJson, dumps, loads
 
-__all__ = ["Committer", "read_state_file"]
-
-TRASH_RETENTION = timedelta(days=7)
-"""How long removed files are kept."""
+__all__ = ["Committer", "read_state_file", "was_said"]
 
 _FILES_CHANGED = ("data", "void")
 
@@ -56,11 +54,11 @@ class Committer:
         if clean:
             self._check_state_file(recovering=False)
         else:
-            self._create("fence", self.view.state)
-            self._recover()
+            last_change = next(self.log.history(head, fences=False), None)
+            self._create("fence", self.view.state, after=last_change["n"] if last_change else 0)
+            self._recover(last_change)
         self._check_staged()
         self._abort_older()
-        self._sweep_trash()
 
     # step 0 and 3
 
@@ -83,6 +81,9 @@ class Committer:
             created, after = self._read_back(record, error), self.view.after(record)
         if not created and (self.log.record(record["n"]) or {}).get("nonce") != record["nonce"]:
             raise CommitLost("another run committed first", hint=_LOST, commit=record["n"])
+        if record["n"] < self.log.beginning().first:
+            self.storage.delete(self.log.key(record["n"]))
+            raise CommitLost("other runs committed long ago", hint=_LOST, commit=record["n"])
         self.view = after
         return record
 
@@ -99,8 +100,7 @@ class Committer:
 
     # step 1
 
-    def _recover(self) -> None:
-        last = next((r for r in self.log.history(self.view.n) if r["kind"] != "fence"), None)
+    def _recover(self, last: dict[str, Any] | None) -> None:
         if last and last["kind"] in _FILES_CHANGED:
             self._roll_forward(last)
         self._check_state_file(recovering=True)
@@ -136,17 +136,17 @@ class Committer:
             pass
         elif recovering and there == self._state_before():
             self._write_state()
-        elif any(record["state"] == there for record in self.log.history(self.view.n)):
+        elif was_said(self.log, self.view.n, there):
             hint = "an older STATE would load rows twice: delete state.json to go on from the last commit"
             raise LakeError("state.json is older than the lake", hint=hint, file=_state_key(self.log.pipeline))
         else:
-            self._create("state", there)
-            self.notes.append("state.json was edited by hand: this run starts from it")
+            self._create("state", there, reason="state.json was edited by hand", staged=self._still_staged(there))
+            self.notes.append(f"state.json was edited by hand: that STATE counts, as commit {self.view.n}")
 
     def _state_before(self) -> Any:
         """Return the last STATE that differs from the head's and was not taken back."""
         below = self.view.n + 1
-        for record in self.log.history(self.view.n):
+        for record in self.log.history(self.view.n, fences=False):
             if record["n"] < below and record["state"] != self.view.state:
                 return record["state"]
             below = min(below, record.get("voids", below))
@@ -175,18 +175,6 @@ class Committer:
                 if generation.isdigit() and int(generation) < self.generation and f"{folder}/{name}" not in kept:
                     self.storage.delete(f"{folder}/{name}")
 
-    def _sweep_trash(self) -> None:
-        """Delete what was removed from the tables longer ago than the retention. Best effort."""
-        limit = datetime.now(timezone.utc) - TRASH_RETENTION
-        with suppress(LakeError, ValueError):
-            for name in sorted(self.storage.list(meta(self.log.pipeline, "trash"))):
-                record = self.log.record(int(name))
-                if record is None or datetime.fromisoformat(record["at"]) > limit:
-                    return
-                for change in changes_of(self.log.pipeline, record):
-                    for remove in change.removes:
-                        self.storage.delete(remove.trash)
-
     # steps 2 to 6
 
     def commit(self, state: Any, tables: list[dict[str, Any]], **facts: Any) -> dict[str, Any]:
@@ -211,8 +199,13 @@ class Committer:
 
     def set_state(self, state: Any, reason: str) -> None:
         """Record a STATE that an operator gave."""
-        self._create("state", state, reason=reason)
+        self._create("state", state, reason=reason, staged=self._still_staged(state))
         self._write_state()
+
+    def _still_staged(self, state: Any) -> dict[str, Any]:
+        """Return what stays staged: rows that reach up to a bookmark cannot be gone on with from another one."""
+        kept, before = self.view.staged.items(), self.view.state
+        return {stream: stage for stream, stage in kept if bookmark(state, stream) == bookmark(before, stream)}
 
     def _verify(self, file: dict[str, Any]) -> None:
         have = self.storage.size(file["source"])
@@ -225,7 +218,8 @@ class Committer:
         for entry in record.get("tables", []):
             table = self.view.tables[entry["stream"]]
             uris = [f"{self.storage.uri}/{table.folder}/{name}\n" for name in sorted(table.files)]
-            self.storage.write(f".bridge/tables/{table.folder}.manifest", "".join(uris).encode())
+            for name in ("manifest", "symlinks/manifest"):  # Hive and its kin take a folder of manifests, not a file
+                self.storage.write(f".bridge/tables/{table.folder}.{name}", "".join(uris).encode())
 
     def _write_state(self) -> None:
         if self.storage.size(self.log.key(self.view.n + 1)) is None:
@@ -246,6 +240,11 @@ def _forget(state: Any, streams: Collection[str]) -> Any:
 
 def _state_key(pipeline: str) -> str:
     return meta(pipeline, "state.json")
+
+
+def was_said(log: Log, head: int, state: Any) -> bool:
+    """Return whether a commit up to `head` holds this STATE; one that none holds was written by hand."""
+    return any(record["state"] == state for record in log.history(head, fences=False))
 
 
 def read_state_file(storage: Storage, pipeline: str) -> Any:

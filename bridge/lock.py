@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import random
 import socket
 import time
 from datetime import datetime, timedelta, timezone
@@ -17,20 +18,24 @@ import orjson
 
 from bridge.errors import LakeError, PipelineHeld
 
-__all__ = ["Lease", "holder"]
+__all__ = ["Lease", "holder", "last_lease"]
 
 _PATIENCE = timedelta(milliseconds=200)
 """How long a lock may be refused before somebody holds it: `holder` takes it for an instant, to look."""
+_QUEUE = timedelta(seconds=30)
+"""How long one waits for holders that said they would be brief, one after the other."""
 
 
 class Lease:
     """An exclusive hold on one pipeline of one bucket. Raises `PipelineHeld` (exit 4) when another run has it.
 
     `last` is what the previous holder left: `closed` is the number of its last commit, if it ended cleanly.
+    `brief` says that it is held for one commit only: others wait for it and are not refused.
     """
 
-    def __init__(self, path: Path, run: str) -> None:
+    def __init__(self, path: Path, run: str, *, brief: bool = False) -> None:
         self._run = run
+        self._brief = {"brief": True} if brief else {}
         self._path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -40,13 +45,13 @@ class Lease:
                 f"cannot open the lease: {error.strerror}", hint="check the rights on the bucket folder", path=path
             ) from error
         try:
-            _lock(self._fd)
+            _lock(self._fd, path)
         except BlockingIOError as error:
             os.close(self._fd)
             owner = _read(path)
             raise PipelineHeld(
                 "another run holds this pipeline",
-                hint="wait for it to end; `singer-bridge runs list` shows it",
+                hint="wait for it to end, a run does with --wait 10m; `singer-bridge runs list` shows it",
                 run=owner.get("run", "unknown"),
                 pid=owner.get("pid", "unknown"),
                 host=owner.get("host", "unknown"),
@@ -63,7 +68,7 @@ class Lease:
         # In place, as the lock belongs to the inode. A torn write reads as "not closed", which costs one fence.
         since = datetime.now(timezone.utc).isoformat(timespec="seconds")
         owner = {"format": 1, "run": self._run, "pid": os.getpid(), "host": socket.gethostname(), "since": since}
-        data = orjson.dumps(owner | facts)
+        data = orjson.dumps(owner | self._brief | facts)
         try:
             os.ftruncate(self._fd, 0)
             os.pwrite(self._fd, data, 0)
@@ -80,32 +85,47 @@ class Lease:
             os.close(self._fd)
 
 
-def _lock(fd: int) -> None:
+def _lock(fd: int, path: Path) -> None:
     """Lock for good. Raises `BlockingIOError` when somebody else holds the lock."""
-    end = time.monotonic() + _PATIENCE.total_seconds()
+    now = time.monotonic()
+    end, last = now + _PATIENCE.total_seconds(), now + _QUEUE.total_seconds()
     while True:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         except BlockingIOError:
-            if time.monotonic() >= end:
+            now = time.monotonic()
+            if now >= end:
                 raise
-        time.sleep(0.01)
+            if _read(path).get("brief"):
+                end = min(now + _PATIENCE.total_seconds(), last)
+        time.sleep(random.uniform(0.002, 0.018))  # noqa: S311 (apart from each other, not secret)
 
 
 def holder(path: Path) -> dict[str, Any] | None:
-    """Return who holds the pipeline now, or None."""
+    """Return who holds the pipeline now, or None. Raises `LakeError` where that cannot be seen."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
+    except OSError as error:
+        hint = "check the rights on the bucket folder"
+        raise LakeError(f"cannot look at the lease: {error.strerror}", hint=hint, path=path) from error
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         return _read(path)
+    except OSError as error:
+        hint = "the bucket's filesystem has no file locks; use a local disk, or NFS 4"
+        raise LakeError(f"cannot look at the lease: {error.strerror}", hint=hint, path=path) from error
     finally:
         os.close(fd)
     return None
+
+
+def last_lease(path: Path) -> dict[str, Any]:
+    """Return what the last holder, or the one now, wrote about itself; nothing if it cannot be read."""
+    return _read(path)
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 `commits/<20 digits>.json` has no gaps. Records are created by put-if-absent and never changed; every 100th carries a
 snapshot, so that reading the lake's present costs at most a hundred small reads however long the history is.
+
+Once its oldest records were deleted (`retention.commits`) the log begins at a snapshot: `begins.json` says at which.
 """
 
 from __future__ import annotations
@@ -11,13 +13,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from bridge.errors import CorruptLake
+from bridge.errors import CorruptLake, LakeError
 from bridge.storage import Add, Change, Remove, Storage
 from bridge.verbatim import NotJson, dumps, loads
 
-__all__ = ["LiveTable", "Log", "View", "changes_of", "inverse", "meta"]
+__all__ = ["SNAPSHOT_EVERY", "Beginning", "LiveTable", "Log", "View", "bookmarks", "changes_of", "inverse", "meta"]
 
-_SNAPSHOT_EVERY = 100
+SNAPSHOT_EVERY = 100
+_STEPS = 100
+"""So many records past a known one are looked for one by one; a listing of all of them is cheaper then."""
 _RECORD = re.compile(r"[0-9]{20}\.json")
 FORMAT = 1
 
@@ -44,14 +48,26 @@ class LiveTable:
         return sum(file["rows"] for file in self.files.values())
 
 
+def bookmarks(state: Any) -> dict[str, Any]:
+    """Return what a STATE says by stream; a flat one by each of its keys."""
+    if not isinstance(state, dict):
+        return {}
+    inner = state.get("bookmarks")
+    return inner if isinstance(inner, dict) else {k: v for k, v in state.items() if k != "currently_syncing"}
+
+
 @dataclass(frozen=True, slots=True)
 class View:
-    """The lake after commit `n`: STATE, tables, and the staged files of a full table that its tap can resume."""
+    """The lake after commit `n`: STATE, tables, and the staged files of a full table that its tap can resume.
+
+    `moved` says by stream when its bookmark last changed, in ISO 8601.
+    """
 
     n: int = 0
     state: Any = None
     tables: dict[str, LiveTable] = field(default_factory=dict)
     staged: dict[str, Any] = field(default_factory=dict)
+    moved: dict[str, str] = field(default_factory=dict)
 
     def after(self, record: dict[str, Any]) -> View:
         """Return the view after one more record."""
@@ -63,7 +79,16 @@ class View:
                 files.pop(name, None)
             files |= {add["name"]: {"size": add["size"], "rows": add["rows"]} for add in entry["adds"]}
             tables[entry["stream"]] = LiveTable(entry["folder"], entry["schema"], files, entry.get("version"))
-        return View(record["n"], record["state"], tables, record.get("staged", {}))
+        return View(record["n"], record["state"], tables, record.get("staged", {}), self._moved(record))
+
+    def _moved(self, record: dict[str, Any]) -> dict[str, str]:
+        if record["state"] == self.state:
+            return self.moved
+        old, at = bookmarks(self.state), record.get("at", "")
+        return {
+            stream: self.moved.get(stream, at) if stream in old and old[stream] == bookmark else at
+            for stream, bookmark in bookmarks(record["state"]).items()
+        }
 
     def snapshot(self) -> dict[str, Any]:
         """Return what a record keeps of this view, apart from what it says itself."""
@@ -71,6 +96,14 @@ class View:
             s: {"folder": t.folder, "schema": t.schema, "files": t.files, "version": t.version}
             for s, t in self.tables.items()
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Where the log begins: at record `first`. Those below `swept` are deleted, those between may still be there."""
+
+    first: int = 1
+    swept: int = 1
 
 
 class Log:
@@ -102,13 +135,45 @@ class Log:
 
     def head(self, hint: int | None = None) -> int:
         """Return the number of the last record, 0 for none. `hint`, if that record exists, saves the listing."""
-        n = hint or 0
-        if not n or self.storage.size(self.key(n)) is None:
-            names = self.storage.list(meta(self.pipeline, "commits"))
-            n = max((int(name[:20]) for name in names if _RECORD.fullmatch(name)), default=0)
-        while self.storage.size(self.key(n + 1)) is not None:
+        if hint and self._exists(hint):
+            for n in range(hint, hint + _STEPS):
+                if not self._exists(n + 1):
+                    return n
+        names = self.storage.list(meta(self.pipeline, "commits"))
+        n = int(max((name for name in names if _RECORD.fullmatch(name)), default="0")[:20])
+        while self._exists(n + 1):
             n += 1
         return n
+
+    def latest(self) -> int:
+        """Return the head for those who only read: from where the lease last saw it on, without a listing."""
+        try:
+            lease = loads(self.storage.read(meta(self.pipeline, "lease.json")) or b"{}")
+        except NotJson:  # it is being written, or its writer died
+            lease = {}
+        seen = lease.get("head") if isinstance(lease, dict) else None
+        return self.head(seen if isinstance(seen, int) else None)
+
+    def _exists(self, n: int) -> bool:
+        return self.storage.size(self.key(n)) is not None
+
+    def beginning(self) -> Beginning:
+        """Return where the log begins. Raises `CorruptLake` if the file that says it is unreadable."""
+        key = meta(self.pipeline, "begins.json")
+        data = self.storage.read(key)
+        if data is None:
+            return Beginning()
+        try:
+            said = loads(data)
+            return Beginning(int(said["first"]), int(said["swept"]))
+        except (NotJson, KeyError, TypeError, ValueError) as error:
+            hint = "restore it, or write into `first` and `swept` the lowest multiple of 100 that has a record"
+            raise CorruptLake("where the commit log begins is unreadable", hint=hint, file=key) from error
+
+    def begin_at(self, beginning: Beginning) -> None:
+        """Have the log begin at a snapshot; only then may older records be deleted."""
+        said = {"format": FORMAT, "first": beginning.first, "swept": beginning.swept}
+        self.storage.write(meta(self.pipeline, "begins.json"), dumps(said))
 
     def view(self, n: int) -> View:
         """Return the lake after commit `n`."""
@@ -119,36 +184,51 @@ class Log:
             raise CorruptLake("a commit record is incomplete", hint=hint, last=self.key(n)) from error
 
     def _folded(self, n: int) -> View:
-        start = n - n % _SNAPSHOT_EVERY
+        start = n - n % SNAPSHOT_EVERY
         view = View()
         if start:
-            record = self._existing(start)
+            record = self._existing(start, n)
             tables = {
                 s: LiveTable(t["folder"], t["schema"], t["files"], t.get("version"))
                 for s, t in record["snapshot"].items()
             }
-            view = View(start, record["state"], tables, record.get("staged", {}))
+            moved = record.get("moved", dict.fromkeys(bookmarks(record["state"]), record.get("at", "")))
+            view = View(start, record["state"], tables, record.get("staged", {}), moved)
         for number in range(start + 1, n + 1):
-            view = view.after(self._existing(number))
+            view = view.after(self._existing(number, n))
         return view
 
-    def _existing(self, n: int) -> dict[str, Any]:
+    def _existing(self, n: int, asked: int) -> dict[str, Any]:
+        """Return record `n`, which commit `asked` cannot be known without."""
         record = self.record(n)
-        if record is None:
-            hint = "restore it from a backup of the bucket; without it the state cannot be known"
-            raise CorruptLake("a commit record is missing", hint=hint, file=self.key(n))
-        return record
+        if record is not None:
+            return record
+        first = self.beginning().first
+        if n < first:
+            hint = "records are kept for `retention.commits`, and as long as something needs them"
+            raise LakeError("this commit is not in the log any more", hint=hint, commit=asked, first=first)
+        hint = "restore it from a backup of the bucket; without it the state cannot be known"
+        raise CorruptLake("a commit record is missing", hint=hint, file=self.key(n))
 
-    def history(self, head: int) -> Iterator[dict[str, Any]]:
-        """Yield the records from `head` back to the first."""
-        for n in range(head, 0, -1):
-            yield self._existing(n)
+    def history(self, head: int, *, fences: bool = True) -> Iterator[dict[str, Any]]:
+        """Yield the records from `head` back to the first that is kept. A row of fences may be passed in one step."""
+        n, first = head, self.beginning().first
+        while n >= first:
+            record = self.record(n)
+            if record is None and n < self.beginning().first:
+                return  # a run that ended meanwhile has deleted the oldest ones
+            record = record or self._existing(n, n)
+            if fences or record["kind"] != "fence":
+                yield record
+                n -= 1
+            else:
+                n = min(record.get("after", n), n - 1)
 
     def create(self, view: View, record: dict[str, Any]) -> tuple[bool, View]:
         """Put record `view.n + 1` if it is absent; return whether it is ours and the view after it."""
         after = view.after(record)
-        if after.n % _SNAPSHOT_EVERY == 0:
-            record = record | {"snapshot": after.snapshot()}
+        if after.n % SNAPSHOT_EVERY == 0:
+            record = record | {"snapshot": after.snapshot(), "moved": after.moved}
         return self.storage.put_if_absent(self.key(after.n), dumps(record, indent=1)), after
 
 

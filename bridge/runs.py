@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import string
 from collections.abc import Iterator, Sequence
@@ -9,18 +10,27 @@ from datetime import datetime, timezone
 from typing import Any
 
 from bridge.errors import CorruptLake
-from bridge.log import View, meta
+from bridge.log import View, bookmarks, meta
 from bridge.names import folder_name
 from bridge.storage import Storage
 from bridge.verbatim import NotJson, dumps, loads
 
-__all__ = ["RunRecord", "log_key", "new_run_id", "read_log", "read_run", "read_runs", "write_streams"]
+__all__ = ["RunRecord", "is_run_id", "log_key", "new_run_id", "read_log", "read_run", "read_runs", "write_streams"]
+
+
+_ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[a-z0-9]+")
+_RECORD = re.compile(rf"{_ID.pattern}\.json")
 
 
 def new_run_id() -> str:
     """Return an id that sorts by start time: `20261120T133501Z-k3f9`."""
     alphabet = string.ascii_lowercase + string.digits
     return f"{datetime.now(timezone.utc):%Y%m%dT%H%M%SZ}-{''.join(secrets.choice(alphabet) for _ in range(4))}"
+
+
+def is_run_id(text: str) -> bool:
+    """Return whether a text looks like one of our ids."""
+    return _ID.fullmatch(text) is not None
 
 
 class RunRecord:
@@ -56,10 +66,16 @@ def read_run(storage: Storage, pipeline: str, run: str) -> dict[str, Any] | None
         raise CorruptLake("a run record is unreadable", hint="delete it; nothing depends on it", run=run) from error
 
 
-def read_runs(storage: Storage, pipeline: str, limit: int) -> Iterator[dict[str, Any]]:
-    """Yield the latest runs, newest first."""
-    names = sorted((n for n in storage.list(meta(pipeline, "runs")) if n.endswith(".json")), reverse=True)
-    for name in names[:limit]:
+def read_runs(
+    storage: Storage, pipeline: str, limit: int | None = None, *, since: datetime | None = None
+) -> Iterator[dict[str, Any]]:
+    """Yield the latest runs, newest first, each read when it is asked for; only those that began at `since` or later.
+
+    A run that was killed still says `running`: only the lease tells that from one that does run.
+    """
+    first = f"{since.astimezone(timezone.utc):%Y%m%dT%H%M%SZ}" if since else ""
+    found = (name for name in storage.list(meta(pipeline, "runs")) if _RECORD.fullmatch(name) and name >= first)
+    for name in sorted(found, reverse=True)[:limit]:
         record = read_run(storage, pipeline, name.removesuffix(".json"))
         if record:
             yield record
@@ -67,13 +83,13 @@ def read_runs(storage: Storage, pipeline: str, limit: int) -> Iterator[dict[str,
 
 def write_streams(storage: Storage, pipeline: str, view: View, streams: Sequence[str]) -> None:
     """Write what a person or another tool wants to know of each stream, beside its name. Derived, never read."""
-    bookmarks = view.state.get("bookmarks", view.state) if isinstance(view.state, dict) else {}
+    known = bookmarks(view.state)
     for stream in streams:
         table = view.tables.get(stream)
         facts = {
             "format": 1,
             "stream": stream,
-            "bookmark": bookmarks.get(stream) if isinstance(bookmarks, dict) else None,
+            "bookmark": known.get(stream),
             "rows": table.rows if table else 0,
             "files": len(table.files) if table else 0,
             "schema": table.schema if table else None,

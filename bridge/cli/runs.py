@@ -2,57 +2,98 @@
 
 from __future__ import annotations
 
+import heapq
 import sys
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import click
 
-from bridge.cli.choose import choose, options
+from bridge.cli.choose import Chosen, options
+from bridge.cli.look import look_at, settled
 from bridge.cli.show import as_json, console, count, note, print_table, size
 from bridge.errors import SettingsError
-from bridge.lock import holder
-from bridge.log import meta
-from bridge.runs import read_log, read_run, read_runs
+from bridge.runs import is_run_id, read_log, read_run, read_runs
+from bridge.settings.units import parse_duration
+from bridge.state import bookmark
 from bridge.storage import open_storage
 from bridge.verbatim import dumps
 
 __all__ = ["runs"]
 
+_STATUS = ("success", "failed", "interrupted", "died", "running")
+
 
 @click.group(short_help="What ran, and how it ended.")
 def runs() -> None:
-    """Look at a pipeline's runs."""
+    """Look at runs."""
 
 
-def _status(record: dict[str, Any], live: dict[str, Any] | None) -> str:
-    if record["status"] == "running" and (live or {}).get("run") != record["run_id"]:
-        return "died"
-    return str(record["status"])
+def _since(_ctx: click.Context, _param: click.Parameter, value: str | None) -> datetime | None:
+    """Return a time in the past: so long ago, or a date, in UTC as all times that are shown."""
+    if value is None:
+        return None
+    try:
+        return datetime.now(timezone.utc) - parse_duration(value)
+    except SettingsError:
+        pass
+    try:
+        time = datetime.fromisoformat(value.removesuffix("Z"))
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is no time: write 2d, 2026-11-20 or 2026-11-20T13:30") from None
+    return time if time.tzinfo else time.replace(tzinfo=timezone.utc)
 
 
 @runs.command("list")
 @options
+@click.option("--pipeline", "only", metavar="NAME", help="Only this pipeline; the same as NAME.")
+@click.option("--status", type=click.Choice(_STATUS), help="Only runs that ended so, or still run.")
+@click.option("--since", callback=_since, metavar="TIME", help="Only runs that began since: 2d, or 2026-11-20 (UTC).")
 @click.option("-n", "--limit", type=click.IntRange(1), default=20, show_default=True, help="How many, newest first.")
 @click.option("--json", "json_output", is_flag=True, help="Print JSON.")
 def list_(
-    name: str | None, file: Path | None, to: str | None, pipeline_name: str | None, limit: int, json_output: bool
+    name: str | None,
+    file: Path | None,
+    to: str | None,
+    pipeline_name: str | None,
+    *,
+    only: str | None,
+    status: str | None,
+    since: datetime | None,
+    limit: int,
+    json_output: bool,
 ) -> None:
-    """List the latest runs, newest first.
+    """List the latest runs, newest first: of NAME, or of all pipelines of the file or bucket.
 
     \b
-    singer-bridge runs list flights
+    singer-bridge runs list flights --status failed --since 2d
     singer-bridge runs list --to ./lake --name x --json
     """
-    pipeline = choose(name, file, to, pipeline_name).pipeline
-    storage = open_storage(pipeline.destination.bucket)
-    live = holder(Path(storage.uri) / meta(pipeline.name, "lease.json"))
-    found = [record | {"status": _status(record, live)} for record in read_runs(storage, pipeline.name, limit)]
+    if only and name and only != name:
+        raise SettingsError("two names for one pipeline", hint="give NAME or --pipeline", name=name, other=only)
+    chosen = look_at(name or only, file, to, pipeline_name)
+    latest = heapq.merge(*(_runs(each, since) for each in chosen), key=lambda record: record["run_id"], reverse=True)
+    found = list(islice((record for record in latest if status in (None, record["status"])), limit))
     if json_output:
         as_json(found)
-        return
+    elif found:
+        _print_list(found, several=len(chosen) > 1)
+    else:
+        click.echo("no such runs" if status or since else "no runs yet", err=True)
+
+
+def _runs(chosen: Chosen, since: datetime | None) -> Iterator[dict[str, Any]]:
+    storage = open_storage(chosen.pipeline.destination.bucket)
+    return (settled(storage, record) for record in read_runs(storage, chosen.pipeline.name, since=since))
+
+
+def _print_list(found: Sequence[dict[str, Any]], *, several: bool) -> None:
     rows = [
         [
+            *([record["pipeline"]] if several else []),
             record["run_id"],
             record["status"],
             count(sum(s["records"] for s in record.get("streams", {}).values())),
@@ -62,7 +103,8 @@ def list_(
         ]
         for record in found
     ]
-    print_table(["run", "status", "records", "commits", "time", "error"], rows, right=["records", "commits", "time"])
+    columns = [*(["pipeline"] if several else []), "run", "status", "records", "commits", "time", "error"]
+    print_table(columns, rows, right=["records", "commits", "time"])
 
 
 @runs.command("show")
@@ -79,54 +121,95 @@ def show(
     logs: bool,
     json_output: bool,
 ) -> None:
-    """Show one run.
+    """Show one run: NAME's latest, or the one whose ID is given, also in the place of NAME.
 
     \b
     singer-bridge runs show flights
-    singer-bridge runs show flights --run 20261120T133501Z-k3f9 --logs
+    singer-bridge runs show 20261120T133501Z-k3f9 --logs
     """
-    pipeline = choose(name, file, to, pipeline_name).pipeline
-    storage = open_storage(pipeline.destination.bucket)
-    record = read_run(storage, pipeline.name, run_id) if run_id else next(read_runs(storage, pipeline.name, 1), None)
-    if record is None:
-        hint = "see `singer-bridge runs list`"
-        raise SettingsError("no such run", hint=hint, pipeline=pipeline.name, run=run_id or "the latest")
+    if name and not run_id and is_run_id(name):
+        name, run_id = None, name
+    chosen, record = _find(look_at(name, file, to, pipeline_name), run_id)
     if logs:
-        for part in ("", ".spark"):
-            sys.stdout.buffer.write(read_log(storage, pipeline.name, record["run_id"] + part) or b"")
-        return
-    record["status"] = _status(record, holder(Path(storage.uri) / meta(pipeline.name, "lease.json")))
-    if json_output:
-        as_json(record)
-        return
-    _print(record)
+        _print_logs(chosen, record)
+    elif json_output:
+        as_json(record | {"streams": _streams(record)})
+    else:
+        _print(record)
+
+
+def _find(among: Sequence[Chosen], run_id: str | None) -> tuple[Chosen, dict[str, Any]]:
+    """Return the run, or the latest of all, and the pipeline that it is one of."""
+    found: list[tuple[Chosen, dict[str, Any]]] = []
+    for chosen in among:
+        pipeline = chosen.pipeline
+        storage = open_storage(pipeline.destination.bucket)
+        record = (
+            read_run(storage, pipeline.name, run_id) if run_id else next(read_runs(storage, pipeline.name, 1), None)
+        )
+        if record:
+            found.append((chosen, settled(storage, record)))
+    if found:
+        return max(found, key=lambda each: str(each[1]["run_id"]))
+    names = ", ".join(chosen.pipeline.name for chosen in among)
+    if run_id:
+        hint = "`singer-bridge runs list` has them; the oldest go after `retention.runs`"
+        raise SettingsError("no such run", hint=hint, run=run_id, pipeline=names)
+    raise SettingsError("no runs yet", hint="`singer-bridge run` makes the first", pipeline=names)
+
+
+def _print_logs(chosen: Chosen, record: dict[str, Any]) -> None:
+    from bridge.scratch import Scratch
+
+    pipeline, run = chosen.pipeline, record["run_id"]
+    scratch, storage = Scratch(chosen.home, pipeline, run), open_storage(pipeline.destination.bucket)
+    for suffix, here in (("", scratch.tap_log), (".spark", scratch.spark_log)):
+        # A log comes into the bucket when its run ends; one that died or still runs has it on its own machine.
+        kept = read_log(storage, pipeline.name, run + suffix)
+        sys.stdout.buffer.write(kept if kept is not None else here.read_bytes() if here.exists() else b"")
+    sys.stdout.flush()
+
+
+def _streams(record: dict[str, Any]) -> dict[str, Any]:
+    """Return what came of each stream, with its bookmark before and after."""
+    before, after = record.get("state_before"), record.get("state")
+    return {
+        stream: facts | {"bookmark_before": bookmark(before, stream), "bookmark": bookmark(after, stream)}
+        for stream, facts in record.get("streams", {}).items()
+    }
 
 
 def _print(record: dict[str, Any]) -> None:
     out = console()
-    facts = ("status", "tap", "started", "ended", "commits")
-    for fact in facts:
-        out.print(f"{fact:>12}  {record.get(fact, '')}")
+    tap = f"{record.get('tap', '')} {record.get('tap_version', '')}".strip()
+    facts = {key: record.get(key, "") for key in ("pipeline", "run_id", "status", "started", "ended", "commits")}
+    if record.get("attempt", 1) > 1:
+        facts["attempt"] = record["attempt"]
+    if record.get("skipped"):
+        facts["skipped"] = ", ".join(record["skipped"])
+    for fact, value in (facts | {"tap": tap}).items():
+        out.print(f"{fact.replace('_', ' '):>12}  {value}", markup=False)
     for fact in ("state_before", "state"):
-        out.print(f"{fact.replace('_', ' '):>12}  ", end="")
-        out.print(dumps(record.get(fact)).decode(), markup=False, soft_wrap=True)
-    rows = [
-        [
-            s,
-            facts["load_method"],
-            count(facts["records"]),
-            count(facts["rejected"]),
-            str(facts["files"]),
-            size(facts["bytes"]),
-        ]
-        for s, facts in record.get("streams", {}).items()
-    ]
-    if rows:
+        out.print(f"{fact.replace('_', ' '):>12}  {_compact(record.get(fact))}", markup=False, soft_wrap=True)
+    streams = _streams(record)
+    if streams:
         out.print()
-        columns = ["stream", "load method", "records", "rejected", "files", "size"]
-        print_table(columns, rows, right=columns[2:])
+        columns = ["stream", "load method", "records", "rejected", "files", "size", "time"]
+        print_table(columns, [_row(stream, facts) for stream, facts in streams.items()], right=columns[2:])
+        out.print()
+        bookmarks = [[s, _compact(f["bookmark_before"]), _compact(f["bookmark"])] for s, f in streams.items()]
+        print_table(["stream", "bookmark before", "bookmark after"], bookmarks)
     for warning in record.get("warnings", []):
         note("warning", "yellow", warning)
     if record.get("error"):
         note("error", "red", record["error"]["message"])
         note("hint", "yellow", record["error"]["hint"])
+
+
+def _row(stream: str, facts: dict[str, Any]) -> list[str]:
+    figures = [count(facts[key]) for key in ("records", "rejected", "files")]
+    return [stream, facts["load_method"], *figures, size(facts["bytes"]), f"{facts.get('seconds', 0):.1f} s"]
+
+
+def _compact(value: Any) -> str:
+    return "" if value is None else dumps(value).decode().strip()

@@ -238,7 +238,8 @@ class LocalStorage:
         # The old names lose Parquet's suffix only now, when no new listing can reach their folder any more.
         for remove in change.removes:
             _move(trash / Path(remove.key).name, self._path(remove.trash))
-        _fsync_folder(trash.parent)
+        if trash.parent.exists():  # else this was done long ago, and the trash is emptied
+            _fsync_folder(trash.parent)
 
 
 def _remove_empty(folder: Path) -> None:

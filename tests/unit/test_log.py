@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bridge.commit import Committer
 from bridge.errors import CorruptLake
-from bridge.log import LiveTable, Log, View, changes_of, inverse
+from bridge.log import LiveTable, Log, View, bookmarks, changes_of, inverse
+from bridge.retention import Sweep
+from bridge.settings.options import Retention
 from bridge.storage.local import LocalStorage
+from bridge.verbatim import dumps
 
 
 @pytest.fixture
@@ -157,6 +164,47 @@ def test_view_follows_adds_and_removes(log: Log) -> None:
     assert (log.view(2).tables["s"].rows, log.view(4).state) == (10, {"n": 4})
 
 
+def test_view_knows_when_bookmarks_moved(log: Log) -> None:
+    """Each stream's bookmark has the time of the commit that last changed it, across snapshots too."""
+    states = {1: {"a": 1, "b": 1}, 2: {"a": 2, "b": 1}, 3: {"a": 2, "b": 1, "c": {}}, 150: {"a": 2, "c": {}}, 151: {}}
+    view, said = View(), {}
+    for n in range(1, 152):
+        said = states.get(n, said)
+        view = log.create(view, record(n, at=f"t{n}", state={"bookmarks": said}))[1]
+        assert n not in (*states, 100, 101) or log.view(n) == view
+    moved = {n: log.view(n).moved for n in (1, 2, 100, 149, 150, 151)}
+    assert moved[1] == {"a": "t1", "b": "t1"}
+    assert moved[2] == {"a": "t2", "b": "t1"}
+    assert moved[100] == moved[149] == {"a": "t2", "b": "t1", "c": "t3"}
+    assert (moved[150], moved[151]) == ({"a": "t2", "c": "t3"}, {})
+
+
+@pytest.mark.parametrize(
+    ("state", "found"),
+    [
+        (None, {}),
+        ("x", {}),
+        ([1], {}),
+        ({}, {}),
+        ({"bookmarks": {"a": 1}, "currently_syncing": "a"}, {"a": 1}),
+        ({"bookmarks": None, "a": 1}, {"bookmarks": None, "a": 1}),
+        ({"a": {"b": 1}, "currently_syncing": "a"}, {"a": {"b": 1}}),
+    ],
+)
+def test_bookmarks_of_any_state(state: Any, found: dict[str, Any]) -> None:
+    """A STATE is the tap's own: whatever it is, it has some bookmarks or none."""
+    assert bookmarks(state) == found
+
+
+def test_latest_survives_any_lease(log: Log) -> None:
+    """A lease that is missing, torn, from elsewhere or from long ago costs a listing, never a wrong answer."""
+    fill(log, 5)
+    for lease in (None, b"", b"{", b"[]", b'{"head": null}', b'{"head": "3"}', b'{"head": 2}', b'{"head": 900}'):
+        if lease is not None:
+            log.storage.write(".bridge/p/lease.json", lease)
+        assert log.latest() == 5
+
+
 def test_staged_files_are_the_last_records(log: Log) -> None:
     """Staged files live exactly as long as each record names them again."""
     stage = {"t": {"version": 3, "files": [{"name": "x", "source": "x.pending", "size": 1, "rows": 1}]}}
@@ -185,6 +233,88 @@ def test_a_long_log_opens_quickly(log: Log) -> None:
     assert len(log.view(log.head()).tables["s"].files) == 1000
     assert len(log.view(log.head(1000)).tables["s"].files) == 1000
     assert time.monotonic() - began < 2
+
+
+class Counting(LocalStorage):
+    """A bucket that keeps a note of each call."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.calls: list[str] = []
+
+    def read(self, key: str) -> bytes | None:
+        self.calls.append(f"read {key}")
+        return super().read(key)
+
+    def size(self, key: str) -> int | None:
+        self.calls.append(f"size {key}")
+        return super().size(key)
+
+    def list(self, prefix: str) -> Iterator[str]:
+        self.calls.append(f"list {prefix}")
+        return super().list(prefix)
+
+    def spent(self) -> int:
+        """The number of calls since the last time; none of them has listed the log."""
+        assert "list .bridge/p/commits" not in self.calls
+        number, self.calls = len(self.calls), []
+        return number
+
+
+def test_what_a_long_log_costs(log: Log, tmp_path: Path) -> None:
+    """In a log of 2,000 records reading the present and opening a run look at the last hundred, and list nothing."""
+    replaced = fill(log, 1999, lambda n: [entry(f"f{n}", *([f"f{n - 1}"] if n > 1 else []))])
+    storage = Counting(tmp_path)
+    counted = Log(storage, "p")
+    storage.write(".bridge/p/lease.json", b'{"format": 1, "head": 1950, "closed": null}')
+    storage.write(".bridge/p/state.json", dumps(replaced.state))
+    assert counted.latest() == 1999
+    assert storage.spent() <= 1 + 51, "the lease, and each record since"
+    assert counted.view(1999) == replaced
+    assert storage.spent() == 100
+    assert Committer(storage, "p", "run", last={"head": 1999, "closed": 1999}).view == replaced
+    assert storage.spent() <= 2 + 100 + 3
+    old = datetime.now(timezone.utc) + timedelta(days=1)
+    Sweep(storage, "p", Retention(), now=old).all(1999)
+    assert storage.spent() <= 10
+    assert counted.head(1200) == 1999, "far behind: a listing is cheaper than a step for each record"
+    assert len([call for call in storage.calls if call.startswith("size")]) <= 103
+
+
+def test_a_row_of_fences_is_one_step(log: Log, tmp_path: Path) -> None:
+    """A pipeline that fails a thousand times in a row opens as quickly as ever: each fence knows what was before."""
+    storage = Counting(tmp_path)
+    Committer(storage, "p", "run", last={}).set_state({"n": 1}, "test")
+    for _ in range(50):
+        Committer(storage, "p", "run", last={"head": None, "closed": None})
+    storage.calls.clear()
+    Committer(storage, "p", "run", last={"head": None, "closed": None})
+    records = [call for call in storage.calls if call.startswith("read .bridge/p/commits")]
+    assert len(records) == 51 + 2, "the view's, and two steps to the last change"
+    assert [record["kind"] for record in log.history(52, fences=False)] == ["state"]
+    assert len(list(log.history(52))) == 52
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_hundred_thousand_commits(log: Log, tmp_path: Path) -> None:
+    """With 100,000 records `state get` and `status` answer at once, and `run` starts as it does with none."""
+    fill(log, 100_000, lambda n: [entry(f"f{n}", *([f"f{n - 1}"] if n > 1 else []))])
+    lease = b'{"format": 1, "run": "r", "head": 100000, "closed": 100000}'
+    log.storage.write(".bridge/p/lease.json", lease)
+    log.storage.write(".bridge/p/state.json", b'{"n": 100000}')
+    for lake, seconds in (("empty", 0.0), (str(tmp_path), 1.0)):
+        for words in (["run", "--tap", "true"], ["run", "--tap", "true"], ["status"], ["state", "get"]):
+            began = time.monotonic()
+            command = [sys.executable, "-m", "bridge", *words, "--to", lake, "--name", "p"]
+            done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+            took = time.monotonic() - began
+            print(f"{lake} {' '.join(words)}: {took:.2f} s")
+            assert done.returncode == (2 if lake == "empty" and words[0] == "state" else 0), done.stderr
+            assert not seconds or took < 1.5 + seconds, words
+    began = time.monotonic()
+    assert log.head() == 100_000
+    print(f"listing: {time.monotonic() - began:.3f} s")
 
 
 def test_changes_name_every_file_by_its_place(log: Log) -> None:

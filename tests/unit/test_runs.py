@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 
 from bridge.errors import CorruptLake
-from bridge.runs import RunRecord, log_key, new_run_id, read_log, read_run, read_runs
+from bridge.log import LiveTable, View
+from bridge.runs import RunRecord, is_run_id, log_key, new_run_id, read_log, read_run, read_runs, write_streams
 from bridge.storage import Storage, open_storage
 
 
@@ -49,6 +51,35 @@ def test_runs_are_listed_newest_first(storage: Storage) -> None:
     found = [run["run_id"][:16] for run in read_runs(storage, "flights", 2)]
     assert found == ["20260101T000003Z", "20260101T000002Z"]
     assert list(read_runs(storage, "never-ran", 5)) == []
+
+
+def test_runs_since(storage: Storage) -> None:
+    """Only runs that began at a time or later, whatever zone it is given in; each is read when it is asked for."""
+    for second in (1, 2, 3):
+        RunRecord(storage, "flights", f"20260101T00000{second}Z-aaaa")
+    zone = timezone(timedelta(hours=2))
+    found = read_runs(storage, "flights", since=datetime(2026, 1, 1, 2, 0, 2, tzinfo=zone))
+    storage.write(".bridge/flights/runs/20260101T000001Z-aaaa.json", b"torn, but too old to be read")
+    assert [run["run_id"][14] for run in found] == ["3", "2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "known"), [("20260101T000001Z-aaaa", True), ("flights", False), ("20260101T000001Z", False)]
+)
+def test_a_run_id_is_known_by_its_form(text: str, known: bool) -> None:
+    """A name on the command line is told from a run's id."""
+    assert is_run_id(text) is known
+    assert is_run_id(new_run_id())
+
+
+def test_streams_are_described_for_people(storage: Storage) -> None:
+    """Beside each table's name: its bookmark, rows, files and columns as of the last commit."""
+    table = LiveTable("flights/Orders", "c0", {"f": {"size": 1, "rows": 7}})
+    view = View(3, {"bookmarks": {"Orders": {"id": 7}}}, {"Orders": table})
+    write_streams(storage, "flights", view, ["Orders", "new"])
+    said = json.loads(storage.read(".bridge/flights/streams/Orders.json") or b"")
+    assert (said["bookmark"], said["rows"], said["files"], said["schema"], said["commit"]) == ({"id": 7}, 7, 1, "c0", 3)
+    assert json.loads(storage.read(".bridge/flights/streams/new.json") or b"")["bookmark"] is None
 
 
 def test_an_unknown_run_is_none(storage: Storage) -> None:

@@ -1,0 +1,123 @@
+"""`status`: how each pipeline stands, one row each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bridge.cli import report
+from bridge.cli.choose import Chosen, options
+from bridge.cli.look import look_at, settled
+from bridge.cli.show import as_json, count, print_table
+from bridge.errors import BridgeError
+from bridge.lock import holder
+from bridge.log import Log, View, bookmarks
+from bridge.opening import lease_path
+from bridge.runs import read_runs
+from bridge.storage import open_storage
+
+__all__ = ["status"]
+
+_COLUMNS = ["pipeline", "last run", "ended", "status", "records", "rows", "bookmarks", "held by"]
+
+
+@click.command(short_help="How each pipeline stands.")
+@options
+@click.option("--json", "json_output", is_flag=True, help="Print JSON.")
+def status(name: str | None, file: Path | None, to: str | None, pipeline_name: str | None, json_output: bool) -> int:
+    """Show how each pipeline of the file or bucket stands: its last run, the age of its bookmarks, who holds it.
+
+    \b
+    singer-bridge status
+    singer-bridge status --to ./lake --json
+    """
+    now = datetime.now(timezone.utc)
+    found, code = [], 0
+    for chosen in look_at(name, file, to, pipeline_name):
+        try:
+            found.append(_facts(chosen, now))
+        except BridgeError as error:
+            found.append({"pipeline": chosen.pipeline.name, "status": "unreadable", "error": error.message})
+            code = max(code, report(error))
+    if json_output:
+        as_json(found)
+    else:
+        print_table(_COLUMNS, [_row(facts, now) for facts in found], right=["records", "rows"])
+    return code
+
+
+def _facts(chosen: Chosen, now: datetime) -> dict[str, Any]:
+    storage, name = open_storage(chosen.pipeline.destination.bucket), chosen.pipeline.name
+    run = next(read_runs(storage, name, 1), None)
+    run = settled(storage, run) if run else None
+    log = Log(storage, name)
+    view = log.view(log.latest())
+    held = holder(lease_path(storage, name))
+    return {
+        "pipeline": name,
+        "bucket": storage.uri,
+        "status": run["status"] if run else "never ran",
+        "run_id": run["run_id"] if run else None,
+        "started": run.get("started") if run else None,
+        "ended": run.get("ended") if run else None,
+        "records": sum(s["records"] for s in run.get("streams", {}).values()) if run else None,
+        "error": (run.get("error") or {}).get("message") if run else None,
+        "commit": view.n,
+        "rows": sum(table.rows for table in view.tables.values()),
+        "bookmarks": _bookmarks(view, now),
+        "held_by": held and {key: held.get(key) for key in ("run", "pid", "host", "since")},
+    }
+
+
+def _bookmarks(view: View, now: datetime) -> dict[str, Any]:
+    """Return each stream's bookmark, when it last moved, and how many seconds ago that is."""
+    found = {}
+    for stream, bookmark in bookmarks(view.state).items():
+        moved = view.moved.get(stream)
+        age = round((now - datetime.fromisoformat(moved)).total_seconds()) if moved else None
+        found[stream] = {"bookmark": bookmark, "moved": moved or None, "age_seconds": age}
+    return found
+
+
+def _row(facts: dict[str, Any], now: datetime) -> list[str]:
+    if "bookmarks" not in facts:
+        return [facts["pipeline"], "", "", facts["status"], "", "", "", ""]
+    records = facts["records"]
+    return [
+        facts["pipeline"],
+        facts["run_id"] or "",
+        f"{_ago(now, facts['ended'])} ago" if facts["ended"] else "",
+        facts["status"],
+        "" if records is None else count(records),
+        count(facts["rows"]),
+        _ages([each["age_seconds"] for each in facts["bookmarks"].values() if each["bookmark"]]),
+        _holder(facts["held_by"]),
+    ]
+
+
+def _ages(ages: Sequence[int | None]) -> str:
+    """Return the youngest age and the oldest, once where people would read the same."""
+    known = sorted(age for age in ages if age is not None)
+    return " to ".join(dict.fromkeys(map(_duration, (known[0], known[-1])))) if known else ""
+
+
+def _ago(now: datetime, at: str) -> str:
+    return _duration(round((now - datetime.fromisoformat(at)).total_seconds()))
+
+
+def _duration(seconds: int) -> str:
+    """Return a time for people: its largest unit, rounded down."""
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= length:
+            return f"{seconds // length}{unit}"
+    return f"{max(seconds, 0)}s"
+
+
+def _holder(held: dict[str, Any] | None) -> str:
+    if not held:
+        return ""
+    return f"run {held['run']}, pid {held['pid']} on {held['host']} since {held['since']}"

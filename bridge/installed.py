@@ -1,0 +1,40 @@
+"""Which package a tap's program was installed by: read from the venv around it, without starting anything.
+
+The answer is for the run record. A program that no package put there, such as a script of one's own, has no version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.metadata import Distribution, distributions
+from pathlib import Path
+
+__all__ = ["tap_version"]
+
+_UNKNOWN = "unknown"
+
+
+def tap_version(program: str) -> str:
+    """Return the version of the package whose program this is, or "unknown". Never raises for what is found."""
+    path = Path(program)
+    try:
+        for folder in dict.fromkeys(_package_folders(path)):
+            for package in distributions(path=[str(folder)]):
+                if _has_program(package, path.name):
+                    return package.version or _UNKNOWN
+    except (OSError, ValueError, KeyError, TypeError):
+        return _UNKNOWN
+    return _UNKNOWN
+
+
+def _package_folders(program: Path) -> Iterator[Path]:
+    """Yield where the packages of the venv are that a program, or the link to it, stands in."""
+    for place in (program, program.resolve()):
+        yield from sorted(place.parent.parent.glob("lib*/python3*/*-packages"))
+
+
+def _has_program(package: Distribution, name: str) -> bool:
+    # As text: parsing the entry points of every package of a venv would take longer than reading them.
+    text = package.read_text("entry_points.txt") or ""
+    scripts = text.partition("[console_scripts]")[2].partition("\n[")[0]
+    return any(line.partition("=")[0].strip() == name for line in scripts.splitlines())
