@@ -10,8 +10,9 @@ tap ──▶ messages ──▶ intake ──▶ spool ──▶ engine ──�
 stdout  what is it?  epochs     segments  Spark      Arrow      pending    adds up?   visible, with its STATE
 ```
 
-`source` gives the tap its catalog and STATE, `placement` says how a stream is loaded and where, `load` wires the parts,
-`pipeline` is one run from the lease to the run record, `log` is the truth it leaves in the bucket.
+`source` gives the tap its catalog (`kept`, `overrides`, `select`) and STATE, `placement` says how a stream is loaded
+and where, `load` wires the parts, `pipeline` is one run from the lease to the run record, `log` is the truth it leaves
+in the bucket.
 
 **The words.** *Segment*: consecutive RECORD lines of one stream under one schema. *Barrier*: a STATE at which we choose
 to commit, or the tap's clean end. *Epoch*: what lies between two barriers. *Pending*: durable, not visible yet.
@@ -20,4 +21,21 @@ to commit, or the tap's clean end. *Epoch*: what lies between two barriers. *Pen
 run and is part of every file name. *Reject*: what cannot be stored as its schema says, kept with its reason.
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bridge.store import StateStore
+
+__all__ = ["StateStore", "__version__"]
+
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is public when it is asked for: `import bridge` alone stays light."""
+    if name == "StateStore":
+        return import_module("bridge.store").StateStore
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

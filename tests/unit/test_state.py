@@ -16,6 +16,7 @@ from bridge.state import (
     moved_on,
     overlay,
     parse_state,
+    resumable_versions,
     resume_point,
     resume_points,
     without,
@@ -191,6 +192,33 @@ def test_without() -> None:
     assert without(None, {"a"}) is None
     with pytest.raises(SettingsError):
         without({"users": 1}, {"users"})
+
+
+@pytest.mark.parametrize(
+    ("state", "overwritten", "expected"),
+    [
+        ({"bookmarks": {"a": 1, "b": 2}, "x": 3}, "", {"bookmarks": {"a": 1, "b": 2}, "x": 3}),
+        ({"bookmarks": {"a": 1, "b": 2}, "x": 3}, "a", {"bookmarks": {"b": 2}, "x": 3}),
+        ({"bookmarks": {"a": {"version": 5}, "b": {"version": None}}}, "ab", {"bookmarks": {"a": {"version": 5}}}),
+        ({"bookmarks": {"a": 1, "b": 2}, "x": 3}, "ab", None),
+        ({"a": 1, "b": 2}, "", {"a": 1, "b": 2}),
+        ({"a": 1, "b": 2}, "ab", None),
+        ({"bookmarks": {}}, "ab", {"bookmarks": {}}),
+        ("a flat text", "", "a flat text"),
+        (None, "", None),
+    ],
+)
+def test_what_an_overwrite_starts_from(state: Any, overwritten: str, expected: Any) -> None:
+    """A stream whose table is replaced whole starts again, unless its bookmark names a version; others go on."""
+    assert resumable_versions(state, lambda stream: stream in overwritten and stream != "") == expected
+
+
+def test_a_flat_state_has_no_streams_that_are_overwritten_alone() -> None:
+    """Where nothing tells whose bookmark is whose, all streams are overwritten or none."""
+    with pytest.raises(SettingsError, match="cannot be kept per stream") as caught:
+        resumable_versions({"a": 1, "b": 2}, lambda stream: stream == "a")
+    assert "all of its streams" in caught.value.hint
+    assert resumable_versions("text", lambda stream: True) is None
 
 
 def test_parse_state() -> None:

@@ -1,0 +1,46 @@
+"""Which tool a document is from, told by its shape alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bridge.errors import SettingsError
+
+__all__ = ["expect", "one_of", "tool_of"]
+
+
+def tool_of(document: Any) -> str:
+    """Return `meltano`, `olake`, or `singer` for everything else."""
+    if not isinstance(document, dict):
+        return "singer"
+    if document.get("type") in ("STREAM", "GLOBAL", "MIXED") and ("streams" in document or "global" in document):
+        return "olake"
+    inner = document.values()
+    if "singer_state" in document or _is_split(document) or (inner and all(map(_is_split, inner))):
+        return "meltano"
+    return "singer"
+
+
+def _is_split(value: Any) -> bool:
+    return isinstance(value, dict) and bool(value) and value.keys() <= {"completed", "partial"}
+
+
+def expect(document: Any, tool: str) -> None:
+    """Raise `SettingsError` when the document is another tool's."""
+    found = tool_of(document)
+    if found != tool:
+        there = "what taps and targets write" if found == "singer" else f"a file of {found}"
+        hint = f"import it with --format {found}"
+        raise SettingsError(f"this is no STATE as {tool} keeps it, but {there}", hint=hint)
+
+
+def one_of(names: Sequence[str], which: str | None, what: str, where: str | Path) -> str:
+    """Return the name that was asked for, or the only one. Raises `SettingsError` that lists them."""
+    if which in names:
+        return str(which)
+    if which is None and len(names) == 1:
+        return names[0]
+    hint = f"give --id, one of: {', '.join(sorted(names))}" if names else "check the path"
+    raise SettingsError(f"which {what}?", hint=hint, **{"file": where} | ({"id": which} if which else {}))

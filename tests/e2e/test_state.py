@@ -1,0 +1,37 @@
+"""A STATE brought along before the first run, with the real command, a real tap and Spark."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.e2e.conftest import Project, stream
+
+
+@pytest.mark.timeout(300)
+def test_the_first_run_goes_on_where_another_tool_left_off(project: Project) -> None:
+    """A STATE imported before the first run, and edited by hand on top, is where the tap starts."""
+    split = {
+        "completed": {"singer_state": {"bookmarks": {"users": {"replication_key": "id", "replication_key_value": 10}}}},
+        "partial": {"singer_state": {"bookmarks": {"users": {"replication_key_value": 50}}}},
+    }
+    (project.folder / "meltano.json").write_text(json.dumps(split))
+    choice = ("--to", "lake", "--name", "smoke")
+    assert project.command("state", "import", "meltano.json", "--format", "meltano", *choice).code == 0
+    assert project.state()["bookmarks"]["users"]["replication_key_value"] == 50
+    edited = {"bookmarks": {"users": {"replication_key": "id", "replication_key_value": 90}, "gone": {"id": 1}}}
+    (project.lake / ".bridge/smoke/state.json").write_text(json.dumps(edited))
+    done = project.run({"streams": [stream()]})
+    assert done.code == 0, done.err
+    assert done.json["state_before"] == edited
+    assert project.ids("users")[-10:] == list(range(91, 101))
+    assert min(project.ids("users")) >= 90
+    told = project.command("state", "history", *choice, "--json").json
+    assert [(step["kind"], step["reason"]) for step in told] == [
+        ("data", ""),
+        ("state", "state.json was edited by hand"),
+        ("state", "state import --format meltano"),
+    ]
+    rows = {row["stream"]: row["commit"] for row in project.command("state", "list", *choice, "--json").json}
+    assert rows["users"] == told[0]["commit"] == 3
