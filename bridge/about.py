@@ -1,0 +1,109 @@
+"""What a tap says about itself: `--about --format json`, as taps of the Singer SDK have it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import orjson
+
+from bridge.settings.redact import SECRET_KEY
+
+__all__ = ["About", "Setting", "about"]
+
+_PATIENCE = timedelta(seconds=60)
+_TEXT_KINDS = ("string", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting of a tap."""
+
+    name: str
+    kind: str
+    """JSON's word for its type, empty where the tap does not say."""
+    required: bool
+    secret: bool
+    default: Any
+    """None: there is none."""
+    choices: tuple[Any, ...]
+    description: str
+    """One line."""
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """A tap's own words. What it leaves out is empty."""
+
+    name: str
+    version: str
+    capabilities: tuple[str, ...]
+    settings: tuple[Setting, ...]
+
+    @property
+    def required(self) -> tuple[Setting, ...]:
+        """The settings without which the tap does not start."""
+        return tuple(setting for setting in self.settings if setting.required)
+
+
+def about(argv: Sequence[str], environ: Mapping[str, str]) -> About | None:
+    """Return what the tap says about itself, None when it does not know the question. Never raises for its answer."""
+    said = _ask([*argv, "--about", "--format", "json"], environ)
+    with suppress(ValueError, TypeError, AttributeError):
+        return _about(orjson.loads(said))
+    return None
+
+
+def _ask(command: list[str], environ: Mapping[str, str]) -> bytes:
+    """Return what a command prints, nothing if it fails; a tap that starts to extract instead is stopped."""
+    try:
+        process = subprocess.Popen(
+            command,
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except OSError:
+        return b""
+    try:
+        said, _ = process.communicate(timeout=_PATIENCE.total_seconds())
+    except subprocess.TimeoutExpired:
+        said = b""
+    finally:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stdout.close()  # type: ignore[union-attr]
+    return said if process.returncode == 0 else b""
+
+
+def _about(said: dict[str, Any]) -> About:
+    schema = said.get("settings") or {}
+    required = schema.get("required") or ()
+    properties = schema.get("properties") or {}
+    settings = tuple(_setting(name, kind, name in required) for name, kind in properties.items())
+    capabilities = tuple(map(str, said.get("capabilities") or ()))
+    return About(str(said.get("name") or ""), str(said.get("version") or ""), capabilities, settings)
+
+
+def _setting(name: str, schema: dict[str, Any], required: bool) -> Setting:
+    kind = _kind(schema)
+    marked = bool(schema.get("secret") or schema.get("writeOnly") or schema.get("format") == "password")
+    secret = marked or (kind in _TEXT_KINDS and bool(SECRET_KEY.search(name)))
+    choices = tuple(choice for choice in schema.get("enum") or () if choice is not None)
+    description = " ".join(str(schema.get("description") or "").split())
+    return Setting(name, kind, required, secret, schema.get("default"), choices, description)
+
+
+def _kind(schema: dict[str, Any]) -> str:
+    """Return the first type that is not null, also of `anyOf` and `oneOf`."""
+    kinds = schema.get("type") or [_kind(one) for key in ("anyOf", "oneOf") for one in schema.get(key) or ()]
+    return next((kind for kind in ([kinds] if isinstance(kinds, str) else kinds) if kind and kind != "null"), "")

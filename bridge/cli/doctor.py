@@ -1,0 +1,136 @@
+"""`doctor`: look at everything that a run needs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.text import Text
+
+from bridge.cli.choose import Chosen, choose, environment, options
+from bridge.cli.show import as_json, console
+from bridge.config import FILE_NAME, Settings, find_file, load
+from bridge.doctor.finding import Check, Finding, error, exit_code, fine, looked_at, warning
+from bridge.errors import BridgeError
+from bridge.source import home_folder
+
+__all__ = ["doctor"]
+
+_MARKS = {"ok": ("green", "✓"), "warning": ("yellow", "!"), "error": ("red", "✗")}
+
+
+@click.command(short_help="Check all that a run needs, with a fix for each finding.")
+@options
+@click.option("--no-spark", is_flag=True, help="Do not start Spark, which takes some seconds.")
+@click.option("--json", "json_output", is_flag=True, help="Print one JSON object.")
+def doctor(
+    name: str | None,
+    file: Path | None,
+    to: str | None,
+    pipeline_name: str | None,
+    *,
+    no_spark: bool,
+    json_output: bool,
+) -> int:
+    """Check Java, Spark, the settings, the bucket and the tap of one pipeline, or of all; change nothing.
+
+    Exit code 0: all is fine, or there are warnings only. Otherwise that of the worst finding.
+
+    \b
+    singer-bridge doctor flights
+    singer-bridge doctor --no-spark --json
+    """
+    found: list[tuple[str | None, Finding]] = []
+    for place, finding in _findings(name, file, to, pipeline_name, spark=not no_spark):
+        if not json_output:
+            _say(place, finding, first=all(place != other for other, _ in found))
+        found.append((place, finding))
+    code = exit_code(finding for _, finding in found)
+    if json_output:
+        as_json(_document(found))
+    else:
+        _sum_up([finding for _, finding in found])
+    return code
+
+
+def _findings(
+    name: str | None, file: Path | None, to: str | None, pipeline_name: str | None, *, spark: bool
+) -> Iterator[tuple[str | None, Finding]]:
+    """Yield what is found, with the pipeline that it is about: None for the machine."""
+    from bridge.doctor.machine import machine_checks, spark_check
+
+    yield from ((None, finding) for finding in looked_at(machine_checks()))
+    targets = _targets(name, file, to, pipeline_name)
+    engines = [(one.pipeline.spark.master, one.pipeline.spark.conf) for _, one in targets if isinstance(one, Chosen)]
+    different = {repr(engine): engine for engine in engines or [("local[*]", {})]}
+    checks = [spark_check(*engine) for engine in different.values()] if spark else []
+    yield from ((None, finding) for finding in looked_at(checks))
+    for place, one in targets:
+        if isinstance(one, Finding):
+            yield place, one
+        else:
+            yield place, fine("settings", f"{file or FILE_NAME} is as it should be" if to is None else "as given")
+            yield from ((place, finding) for finding in looked_at(_pipeline_checks(one)))
+
+
+def _targets(
+    name: str | None, file: Path | None, to: str | None, pipeline_name: str | None
+) -> list[tuple[str | None, Chosen | Finding]]:
+    """Return each pipeline that is meant, or what is wrong with its settings."""
+    path = file or find_file(Path.cwd())
+    if to is None and path is None:
+        fix = "singer-bridge init writes one"
+        return [(None, warning("settings", f"no {FILE_NAME} here or above {Path.cwd()}", fix))]
+    try:
+        if to is not None or path is None or name or pipeline_name:
+            chosen = choose(name, file, to, pipeline_name)
+            return [(chosen.pipeline.name, chosen)]
+        settings = load(path, os.environ, environment())
+    except BridgeError as failure:
+        return [(name or pipeline_name, error("settings", failure))]
+    return [(one, _target(settings, one, home_folder(path))) for one in settings.pipelines]
+
+
+def _target(settings: Settings, name: str, home: Path) -> Chosen | Finding:
+    try:
+        return Chosen(settings.pipeline(name), home)
+    except BridgeError as failure:
+        return error("settings", failure)
+
+
+def _pipeline_checks(chosen: Chosen) -> list[Check]:
+    from bridge.doctor.lake import lake_checks, spool_checks
+    from bridge.doctor.tap import tap_checks
+
+    pipeline = chosen.pipeline
+    tap = tap_checks(pipeline, chosen.home) if pipeline.source.tap else []
+    return [*lake_checks(pipeline), *spool_checks(pipeline, chosen.home), *tap]
+
+
+def _document(found: Iterable[tuple[str | None, Finding]]) -> dict[str, Any]:
+    checks = [{"pipeline": place, **finding.to_json()} for place, finding in found]
+    states = {check["status"] for check in checks}
+    worst = next((status for status in ("error", "warning") if status in states), "ok")
+    return {"format": 1, "status": worst, "checks": checks}
+
+
+def _say(place: str | None, finding: Finding, *, first: bool) -> None:
+    out = console()
+    if first:
+        out.print(Text(place or "this machine", "bold"))
+    style, mark = _MARKS[finding.status]
+    out.print(Text.assemble((f"{mark} ", style), f"{finding.check:<15} {finding.found}"), soft_wrap=True)
+    for number, line in enumerate(finding.fix.splitlines()):
+        out.print(Text(f"{'  fix: ' if number == 0 else '       '}{line}"), soft_wrap=True)
+
+
+def _sum_up(findings: list[Finding]) -> None:
+    errors, warnings = (sum(finding.status == status for finding in findings) for status in ("error", "warning"))
+    out = console()
+    if errors:
+        out.print(f"[red]✗[/] {errors} error(s), {warnings} warning(s)")
+    else:
+        out.print(f"[green]✓[/] all is fine, {warnings} warning(s)" if warnings else "[green]✓[/] all is fine")

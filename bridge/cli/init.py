@@ -1,0 +1,51 @@
+"""`init`: a new project."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+import click
+
+from bridge.cli.show import console
+from bridge.project.starter import SCHEMA_FILE, Written, write_project
+
+__all__ = ["init"]
+
+_NOTES = {
+    "bridge.yaml": "one pipeline, which runs as it stands",
+    SCHEMA_FILE: "so that an editor completes and checks bridge.yaml",
+    ".gitignore": "keeps passwords and scratch out of version control",
+    ".env.example": "names the variables to put into .env",
+}
+
+
+@click.command(short_help="Start a project: bridge.yaml and what goes with it.")
+@click.argument("folder", type=click.Path(path_type=Path), default=Path())
+@click.option("--force", is_flag=True, help="Write bridge.schema.json anew, as after an upgrade; no other file.")
+def init(folder: Path, *, force: bool) -> None:
+    """Write a commented bridge.yaml that runs, its schema for editors, .gitignore and .env.example.
+
+    No file that is there is touched.
+
+    \b
+    singer-bridge init
+    singer-bridge init ./warehouse
+    """
+    for written in write_project(folder.expanduser(), _schema, force=force):
+        _say(written)
+    steps = "singer-bridge run" if folder == Path() else f"cd {folder}; singer-bridge run"
+    console().print(f"next: {steps}, then singer-bridge add NAME --tap T", soft_wrap=True, markup=False)
+
+
+def _schema() -> str:
+    return files("bridge.settings").joinpath(SCHEMA_FILE).read_text(encoding="utf-8")
+
+
+def _say(written: Written) -> None:
+    out = console()
+    if written.state == "kept":
+        note = f"; {written.note}" if written.note else ""
+        out.print(f"  {written.name} was there and is kept{note}", soft_wrap=True, markup=False)
+    else:
+        out.print(f"[green]✓[/] {written.name:<20} {_NOTES[written.name]}", soft_wrap=True)

@@ -1,0 +1,66 @@
+"""What one check found. A check that fails is a finding, too: the others go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from bridge.errors import BridgeError
+
+__all__ = ["Check", "Finding", "Status", "error", "exit_code", "fine", "looked_at", "warning"]
+
+Status = Literal["ok", "warning", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the doctor's report."""
+
+    check: str
+    status: Status
+    found: str
+    fix: str = ""
+    """What to do about it; empty where all is well."""
+    exit_code: int = 0
+    """What a run would end with; 0 unless it is an error."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the finding as `doctor --json` prints it."""
+        return {"check": self.check, "status": self.status, "found": self.found, "fix": self.fix}
+
+
+Check = tuple[str, Callable[[], Iterable[Finding]]]
+"""A check's name, and what it does."""
+
+
+def fine(check: str, found: str) -> Finding:
+    """All is well."""
+    return Finding(check, "ok", found)
+
+
+def warning(check: str, found: str, fix: str) -> Finding:
+    """A run works, but not as well as it might, or not for long."""
+    return Finding(check, "warning", found, fix)
+
+
+def error(check: str, failure: BridgeError) -> Finding:
+    """A run would fail with this."""
+    return Finding(check, "error", failure.message, failure.hint, failure.exit_code)
+
+
+def looked_at(checks: Iterable[Check]) -> Iterator[Finding]:
+    """Make the checks one after another; yield what each finds, as soon as it is found."""
+    for name, act in checks:
+        try:
+            yield from act()
+        except BridgeError as failure:
+            yield error(name, failure)
+        except OSError as failure:
+            text = f"{failure.strerror or type(failure).__name__}: {failure.filename or name}"
+            yield Finding(name, "error", text, "look at the path and its rights", 3)
+
+
+def exit_code(findings: Iterable[Finding]) -> int:
+    """Return the worst of the exit codes; warnings have none."""
+    return max((finding.exit_code for finding in findings), default=0)

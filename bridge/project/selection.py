@@ -1,0 +1,198 @@
+"""`source.select` of one pipeline in a settings file, changed as text: comments, order and all else stay as they were.
+
+The file is changed where the list stands and nowhere else, then read again: if it says anything else than before, but
+for the list, it is left as it is and the operator gets the lines to paste.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bridge.errors import SettingsError
+from bridge.settings import yamlfile
+from bridge.settings.tree import Key, Node
+
+__all__ = ["raw_selection", "write_selection"]
+
+_NAMES = ("select", "streams")
+_WIDTH = 100
+
+
+class _NoPlace(ValueError):
+    """The file is written in a way that only a person should edit."""
+
+
+def raw_selection(pipeline: Node) -> list[str] | None:
+    """Return the list as the pipeline's own file writes it, `${...}` not filled in; None if it has none."""
+    node = _child(_child(pipeline, "source"), "select") or _child(_child(pipeline, "source"), "streams")
+    if node is None or not isinstance(node.value, list):
+        return None
+    return [str(item.value) for item in node.value]
+
+
+def _child(node: Node | None, key: str) -> Node | None:
+    return node.value.get(key) if node and isinstance(node.value, dict) else None
+
+
+def write_selection(file: Path, pipeline: Key, patterns: Sequence[str]) -> bytes:
+    """Write the patterns into the pipeline that stands at that key; return what the file was before.
+
+    The file is replaced whole. Raises `SettingsError`, with the lines to paste, where only they could be written.
+    """
+    file = file.resolve()
+    before = file.read_bytes()
+    draft = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        text = _edited(before.decode(), [str(part) for part in pipeline], patterns)
+        draft.write_bytes(text.encode())
+        if _without(yamlfile.read(file), pipeline) != _without(yamlfile.read(draft), pipeline):
+            raise _NoPlace("something else would change")
+        if raw_selection(_at(yamlfile.read(draft), pipeline)) != list(patterns):
+            raise _NoPlace("another list would be written")
+        shutil.copymode(file, draft)
+        os.replace(draft, file)
+    except (SettingsError, ValueError, LookupError, yaml.YAMLError) as error:
+        hint = f"write it yourself, into {'.'.join(map(str, pipeline))}.source:\n{_line(patterns)}"
+        raise SettingsError("this file is written in a way that cannot be edited", hint=hint, file=file) from error
+    except OSError as error:
+        hint = f"write it yourself, into {'.'.join(map(str, pipeline))}.source:\n{_line(patterns)}"
+        raise SettingsError(f"cannot write the settings file: {error.strerror}", hint=hint, file=file) from error
+    finally:
+        draft.unlink(missing_ok=True)
+    return before
+
+
+def _at(node: Node, key: Key) -> Node:
+    for part in key:
+        node = _child(node, str(part)) or node
+    return node
+
+
+def _without(node: Node, pipeline: Key, key: Key = ()) -> Any:
+    """Return all that a file says but the pipeline's list."""
+    if isinstance(node.value, dict):
+        left = {name: child for name, child in node.value.items() if key != (*pipeline, "source") or name not in _NAMES}
+        return {name: _without(child, pipeline, (*key, name)) for name, child in left.items()}
+    if isinstance(node.value, list):
+        return [_without(child, pipeline, (*key, number)) for number, child in enumerate(node.value)]
+    return node.value, node.plain
+
+
+def _quoted(pattern: str) -> str:
+    return json.dumps(pattern, ensure_ascii=False)
+
+
+def _flow(patterns: Sequence[str]) -> str:
+    return f"[{', '.join(map(_quoted, patterns))}]"
+
+
+def _line(patterns: Sequence[str]) -> str:
+    return f"select: {_flow(patterns)}"
+
+
+def _edited(text: str, pipeline: Sequence[str], patterns: Sequence[str]) -> str:
+    """Return the text with the list. Raises `_NoPlace` where it has none for it."""
+    node: yaml.Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
+    for part in (*pipeline, "source"):
+        node = _value(node, part)
+    if not isinstance(node, yaml.MappingNode):
+        raise _NoPlace("no mapping")
+    pair = next(((key, value) for key, value in node.value if key.value in _NAMES), None)
+    if pair is None:
+        return _inserted(text, node, patterns)
+    key, value = pair
+    if value.start_mark.index < key.end_mark.index:
+        raise _NoPlace("an alias")
+    if isinstance(value, yaml.ScalarNode) and value.value in ("", "null", "~"):
+        return (
+            text[: key.end_mark.index] + f": {_flow(patterns)}" + text[max(value.end_mark.index, _colon(text, key)) :]
+        )
+    if not isinstance(value, yaml.SequenceNode) or not all(isinstance(item, yaml.ScalarNode) for item in value.value):
+        raise _NoPlace("no list of texts")
+    if not patterns or not value.value:
+        end = value.value[-1].end_mark.index if value.value and not value.flow_style else value.end_mark.index
+        return text[: key.end_mark.index] + f": {_flow(patterns)}" + text[end:]
+    return _rewritten(text, value, patterns)
+
+
+def _value(node: yaml.Node | None, key: str) -> yaml.Node:
+    if not isinstance(node, yaml.MappingNode):
+        raise _NoPlace("no mapping")
+    found: yaml.Node | None = next((value for name, value in node.value if name.value == key), None)
+    if found is None:
+        raise _NoPlace("no such key")
+    return found
+
+
+def _colon(text: str, key: yaml.Node) -> int:
+    return text.index(":", key.end_mark.index) + 1
+
+
+def _rewritten(text: str, node: yaml.SequenceNode, patterns: Sequence[str]) -> str:
+    """Return the text with a list that is not empty changed item by item, so that comments beside items stay."""
+    kept: list[yaml.Node] = []
+    for item in node.value:  # what stands in the new order already may stay where it is
+        kept += [item] if item.value == (*patterns, None)[len(kept)] else []
+    added = patterns[len(kept) :]
+    if node.flow_style:
+        if "\n" in text[node.start_mark.index : node.end_mark.index]:
+            raise _NoPlace("a list in brackets over several lines")
+        items = [*(text[item.start_mark.index : item.end_mark.index] for item in kept), *map(_quoted, added)]
+        return f"{text[: node.start_mark.index]}[{', '.join(items)}]{text[node.end_mark.index :]}"
+    lines = text.splitlines(keepends=True)
+    end = _newline(text)
+    last = node.value[-1].end_mark.line
+    if not lines[last].endswith(("\n", "\r")):
+        lines[last] += end
+    lines[last] += "".join(f"{' ' * node.start_mark.column}- {_quoted(pattern)}{end}" for pattern in added)
+    for item in node.value:
+        if item not in kept:
+            new = lines[item.start_mark.line].split(end, 1)[1] if item.start_mark.line == last else ""
+            lines[item.start_mark.line] = new
+    return "".join(lines)
+
+
+def _inserted(text: str, source: yaml.MappingNode, patterns: Sequence[str]) -> str:
+    """Return the text with a new key at the end of `source`."""
+    key, value = source.value[-1]
+    if source.flow_style:
+        if value.start_mark.index < key.end_mark.index:
+            raise _NoPlace("an alias")
+        quote = '"' if text[key.start_mark.index] == '"' else ""  # JSON stays JSON
+        entry = f"{quote}select{quote}: {_flow(patterns)}"
+        return f"{text[: value.end_mark.index]}, {entry}{text[value.end_mark.index :]}"
+    indent, end = " " * source.value[0][0].start_mark.column, _newline(text)
+    if source.value[0][0].start_mark.index < source.start_mark.index:
+        raise _NoPlace("an alias")
+    new = [_line(patterns)]
+    if len(new[0]) > _WIDTH:
+        new = ["select:", *(f"  - {_quoted(pattern)}" for pattern in patterns)]
+    lines, at = text.splitlines(keepends=True), _after(key, value)
+    if at and not lines[at - 1].endswith(("\n", "\r")):
+        lines[at - 1] += end
+    lines[at:at] = [f"{indent}{line}{end}" for line in new]
+    return "".join(lines)
+
+
+def _newline(text: str) -> str:
+    return "\r\n" if "\r\n" in text else "\n"
+
+
+def _after(key: yaml.Node, value: yaml.Node) -> int:
+    """Return the number of the line behind an entry, whatever stands below its key."""
+    while isinstance(value, yaml.CollectionNode) and not value.flow_style and value.value:
+        if value.start_mark.index < key.end_mark.index:
+            break
+        last = value.value[-1]
+        key, value = last if isinstance(last, tuple) else (key, last)
+    if value.start_mark.index < key.end_mark.index:  # an alias, whose own place is elsewhere
+        return int(key.end_mark.line) + 1
+    block = isinstance(value, yaml.ScalarNode) and value.style in ("|", ">") and not value.end_mark.column
+    return int(value.end_mark.line) + (0 if block else 1)

@@ -1,0 +1,59 @@
+"""The taps of a project, as far as an installation needs to know them: no password has to be there for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from bridge.config import load
+from bridge.errors import SettingsError
+from bridge.settings.options import Source
+from bridge.settings.project import read_project
+from bridge.settings.tree import Node, resolve
+from bridge.settings.variables import Variables, read_dotenv
+
+__all__ = ["Installable", "installables"]
+
+_KEYS = ("tap", "pip_url", "env")
+
+
+@dataclass(frozen=True, slots=True)
+class Installable:
+    """What one pipeline says of its tap's installation."""
+
+    pipeline: str
+    source: Source
+    """Command, `pip_url` and environment; its other settings are left out."""
+    folder: Path
+    """Where a relative path in `pip_url` starts."""
+
+
+def installables(path: Path, environ: Mapping[str, str], env: str | None, name: str | None) -> list[Installable]:
+    """Return those of all pipelines, or of one. Raises `SettingsError` for what is in the way of that."""
+    path = path.absolute()
+    settings = load(path, environ, env)
+    if name is not None and name not in settings.pipelines:
+        settings.pipeline(name)  # raises, and says what may have been meant
+    variables = Variables({**read_dotenv(path.parent / ".env"), **environ})
+    project = read_project(path, variables.expand)
+    names = [name] if name else list(settings.pipelines)
+    return [_installable(one, project.layers(one, settings.environment), variables) for one in names]
+
+
+def _installable(name: str, layers: Node, variables: Variables) -> Installable:
+    source = layers.value.get("source") if isinstance(layers.value, dict) else None
+    keys = source.value if source and isinstance(source.value, dict) else {}
+    wanted = Node({key: keys[key] for key in _KEYS if key in keys}, layers.origin, layers.key, layers.line)
+    document = resolve(wanted, variables.expand, lambda key: key[:1] == ("env",))
+    for _, problem in document.problems:
+        raise problem
+    folders = {key: document.nodes[(key,)].origin.folder for key in document.data}
+    try:
+        made = Source.model_validate(document.data, context={"folders": folders})
+    except ValidationError:
+        where = f"{layers.where}: the source of this pipeline is wrong"
+        raise SettingsError(where, hint="singer-bridge config check says what", pipeline=name) from None
+    return Installable(name, made, folders.get("pip_url", layers.origin.folder))
