@@ -1,152 +1,200 @@
-"""A Singer catalog: discovered, cached, narrowed to what the user selected. Both styles of metadata are kept."""
+"""A Singer catalog as taps write it: what each stream and column is, whichever style says so.
+
+Metadata entries with breadcrumbs come first; older catalogs say the same beside the schema and inside of it.
+"""
 
 from __future__ import annotations
 
-import copy
-import fnmatch
-from collections.abc import Collection, Sequence
+from collections.abc import Iterator
 from typing import Any
 
-import orjson
+from bridge.errors import TapError
+from bridge.verbatim import NotJson, loads
 
-from bridge.errors import SettingsError, TapError
-
-__all__ = ["deselected", "parse_catalog", "replication_method", "select", "selected_streams", "stream_ids"]
+__all__ = [
+    "Catalog",
+    "Path",
+    "StreamEntry",
+    "column_facts",
+    "columns",
+    "deselected",
+    "has_metadata",
+    "is_selected",
+    "key_properties",
+    "parse_catalog",
+    "replication_key",
+    "replication_method",
+    "root_facts",
+    "selected_streams",
+    "stream_entry",
+    "stream_id",
+    "stream_ids",
+    "write",
+]
 
 Catalog = dict[str, Any]
+StreamEntry = dict[str, Any]
+Path = tuple[str, ...]
+"""A column: `("address", "city")` is inside of `("address",)`."""
+
+_HINT = 'the tap\'s --discover, or the file given as `catalog`, must hold {"streams": [...]}'
 
 
 def parse_catalog(text: bytes) -> Catalog | None:
     """Return the catalog, or None when the first line is a Singer message: the tap does not discover, it runs."""
-    first = text.lstrip().split(b"\n", 1)[0]
     try:
-        if "type" in orjson.loads(first) and "streams" not in orjson.loads(first):
+        catalog = loads(text)
+    except NotJson as error:
+        if _is_message(text.lstrip().split(b"\n", 1)[0]):
             return None
-    except (orjson.JSONDecodeError, TypeError):
-        pass
-    try:
-        catalog = orjson.loads(text)
-        if not all(isinstance(stream, dict) for stream in catalog["streams"]):
-            raise TypeError
-    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-        hint = 'the tap\'s --discover, or the file given as `catalog`, must hold {"streams": [...]}'
-        raise TapError("this is not a catalog", hint=hint) from error
+        raise TapError("this is not a catalog", hint=_HINT) from error
+    if isinstance(catalog, dict) and "type" in catalog and "streams" not in catalog:
+        return None
+    streams = catalog.get("streams") if isinstance(catalog, dict) else None
+    if not isinstance(streams, list) or not all(isinstance(stream, dict) for stream in streams):
+        raise TapError("this is not a catalog", hint=_HINT)
     return dict(catalog)
 
 
-def _id(stream: dict[str, Any]) -> str:
+def _is_message(line: bytes) -> bool:
+    try:
+        message = loads(line)
+    except NotJson:
+        return False
+    return isinstance(message, dict) and "type" in message and "streams" not in message
+
+
+def stream_id(stream: StreamEntry) -> str:
+    """Return the stream's id."""
     return str(stream.get("tap_stream_id") or stream.get("stream"))
 
 
 def stream_ids(catalog: Catalog) -> list[str]:
     """Return the streams' ids, in the catalog's order."""
-    return [_id(stream) for stream in catalog["streams"]]
+    return [stream_id(stream) for stream in catalog["streams"]]
 
 
-def _root(stream: dict[str, Any]) -> dict[str, Any]:
-    """Return the stream's own metadata, wherever this catalog keeps it; a new entry if it keeps none."""
-    entries: list[dict[str, Any]] = stream.setdefault("metadata", [])
-    entry = next((entry for entry in entries if not entry.get("breadcrumb")), None)
-    if entry is None:
-        entry = {"breadcrumb": []}
-        entries.append(entry)
-    root: dict[str, Any] = entry.setdefault("metadata", {})
-    return root
+def stream_entry(catalog: Catalog | None, name: str) -> StreamEntry | None:
+    """Return the stream of that id, else the first whose RECORDs are called so."""
+    streams = (catalog or {}).get("streams", [])
+    by_id = (stream for stream in streams if stream_id(stream) == name)
+    return next(by_id, None) or next((stream for stream in streams if stream.get("stream") == name), None)
+
+
+def has_metadata(stream: StreamEntry) -> bool:
+    """Return whether the stream is described by metadata entries; older ones are not."""
+    return bool(stream.get("metadata"))
+
+
+def _breadcrumb(path: Path) -> list[str]:
+    return [part for name in path for part in ("properties", name)]
+
+
+def _entries(stream: StreamEntry) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Yield the metadata of the stream, at (), and of its columns; what lies inside of arrays is left alone."""
+    for entry in stream.get("metadata") or ():
+        crumb = entry.get("breadcrumb") or []
+        if all(part == "properties" for part in crumb[::2]) and len(crumb) % 2 == 0:
+            yield tuple(crumb[1::2]), entry.get("metadata") or {}
+
+
+def root_facts(stream: StreamEntry) -> dict[str, Any]:
+    """Return what is said of the stream itself, `selected` among it, with metadata's names. Not to be written to."""
+    schema = stream.get("schema") or {}
+    facts = {key: schema[key] for key in ("inclusion", "selected") if key in schema}
+    facts |= {key: stream[key] for key in ("inclusion", "selected") if stream.get(key) is not None}
+    said = next((metadata for path, metadata in _entries(stream) if not path), {})
+    return facts | {key: value for key, value in said.items() if value is not None}
+
+
+def _properties(schema: Any, above: Path = ()) -> Iterator[tuple[Path, dict[str, Any]]]:
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    for name, inner in properties.items() if isinstance(properties, dict) else ():
+        if isinstance(inner, dict):
+            yield (*above, name), inner
+            yield from _properties(inner, (*above, name))
+
+
+def columns(stream: StreamEntry) -> dict[Path, dict[str, Any]]:
+    """Return each column's JSON Schema, in the schema's order, columns of columns behind theirs."""
+    return dict(_properties(stream.get("schema") or {}))
+
+
+def column_facts(stream: StreamEntry) -> dict[Path, dict[str, Any]]:
+    """Return what is said of each column: `inclusion`, `selected` and so on. Not to be written to."""
+    marks = ("inclusion", "selected", "selected-by-default")
+    facts = {path: {key: schema[key] for key in marks if key in schema} for path, schema in columns(stream).items()}
+    for path, said in _entries(stream):
+        if path in facts:
+            facts[path] |= {key: value for key, value in said.items() if value is not None}
+    return facts
+
+
+def write(stream: StreamEntry, facts: dict[Path, dict[str, Any]]) -> None:
+    """Say something of the stream, at (), and of columns, in each place where taps of its style look."""
+    new_style = has_metadata(stream)
+    places = {(): stream.setdefault("schema", {})} | columns(stream)
+    entries = {tuple(entry.get("breadcrumb") or ()): entry for entry in stream.get("metadata") or ()}
+    for path, said in facts.items():
+        crumb = _breadcrumb(path)
+        if new_style:
+            entry = entries.get(tuple(crumb)) or {"breadcrumb": crumb}
+            entry["metadata"] = (entry.get("metadata") or {}) | said
+            if tuple(crumb) not in entries:
+                stream["metadata"].append(entry)
+        if "selected" not in said:
+            continue
+        for place in (places.get(path, {}), *(() if path else (stream,))):
+            if not new_style or "selected" in place:
+                place["selected"] = said["selected"]
+
+
+def _said(stream: StreamEntry | None, name: str) -> Any:
+    """Return what the stream says under metadata's name, else under the older one, with underscores."""
+    if stream is None:
+        return None
+    return root_facts(stream).get(name) or stream.get(name.replace("-", "_"))
 
 
 def replication_method(catalog: Catalog | None, stream: str) -> str | None:
-    """Return the stream's replication method in capitals: forced, else chosen, else None."""
-    for entry in (catalog or {}).get("streams", []):
-        if stream in (_id(entry), entry.get("stream")):
-            root = _root(copy.deepcopy(entry))
-            method = (
-                root.get("replication-method")
-                or entry.get("replication_method")
-                or root.get("forced-replication-method")
-            )
-            return str(method).upper() if method else None
-    return None
+    """Return the stream's replication method in capitals: chosen, else forced, else None."""
+    entry = stream_entry(catalog, stream)
+    method = _said(entry, "replication-method") or _said(entry, "forced-replication-method")
+    return str(method).upper() if method else None
+
+
+def replication_key(catalog: Catalog | None, stream: str) -> str | None:
+    """Return the stream's replication key, None where the tap knows it by itself."""
+    key = _said(stream_entry(catalog, stream), "replication-key")
+    return str(key) if key else None
+
+
+def key_properties(stream: StreamEntry) -> list[str]:
+    """Return the columns that identify a row: of a view the ones that were chosen, of a table its own."""
+    for name in ("view-key-properties", "table-key-properties", "key-properties"):
+        if keys := _said(stream, name):
+            return [str(key) for key in keys]
+    return []
+
+
+def is_selected(stream: StreamEntry) -> bool:
+    """Return whether a tap would sync the stream."""
+    facts = root_facts(stream)
+    if facts.get("inclusion") == "unsupported":
+        return False
+    if "selected" in facts:
+        return bool(facts["selected"])
+    return bool(facts.get("selected-by-default")) or facts.get("inclusion") == "automatic"
 
 
 def selected_streams(catalog: Catalog) -> set[str]:
     """Return the streams that a tap would sync with this catalog."""
-    return {_id(s) for s in catalog["streams"] if _is_selected(s)}
+    return {stream_id(stream) for stream in catalog["streams"] if is_selected(stream)}
 
 
 def deselected(catalog: Catalog) -> set[str]:
     """Return every name of a stream that the catalog has and does not select."""
-    names = {selected: set() for selected in (True, False)}  # type: dict[bool, set[str]]
+    names: dict[bool, set[str]] = {True: set(), False: set()}
     for stream in catalog["streams"]:
-        names[_is_selected(stream)] |= {_id(stream), str(stream.get("stream") or _id(stream))}
+        names[is_selected(stream)] |= {stream_id(stream), str(stream.get("stream") or stream_id(stream))}
     return names[False] - names[True]
-
-
-def _is_selected(stream: dict[str, Any]) -> bool:
-    root = _root(copy.deepcopy(stream))
-    if root.get("inclusion") == "unsupported":
-        return False
-    for place in (root.get("selected"), stream.get("selected"), stream.get("schema", {}).get("selected")):
-        if place is not None:
-            return bool(place)
-    return bool(root.get("selected-by-default")) or root.get("inclusion") == "automatic"
-
-
-def select(catalog: Catalog, patterns: Sequence[str], only: Collection[str] = ()) -> Catalog:
-    """Return a copy in which exactly the matching streams and columns are selected; the last match wins.
-
-    `patterns` are globs on `stream` or `stream.column`, `!` excludes. `only` narrows to these streams; with no
-    patterns it narrows what the catalog selects itself. Raises `SettingsError` when nothing is left.
-    """
-    result = copy.deepcopy(catalog)
-    names = stream_ids(result)
-    unknown = [name for name in only if name not in names]
-    if unknown:
-        raise SettingsError(
-            "the catalog has no such stream", hint=f"it has: {', '.join(names[:20])}", stream=unknown[0]
-        )
-    for stream in result["streams"]:
-        wanted = _matches(_id(stream), patterns, stream=True) if patterns else (_is_selected(stream) or bool(only))
-        wanted = wanted and (not only or _id(stream) in only)
-        _root(stream)["selected"] = wanted
-        if "selected" in stream:
-            stream["selected"] = wanted
-        if patterns:
-            _select_columns(stream, patterns)
-    if not selected_streams(result):
-        hint = f"the catalog has: {', '.join(names[:20])}"
-        raise SettingsError("no stream is selected", hint=hint, select=list(patterns) or "the catalog's own")
-    return result
-
-
-def _matches(name: str, patterns: Sequence[str], *, stream: bool) -> bool:
-    """Return whether the last pattern that speaks of `name` includes it; no such pattern: streams out, columns in."""
-    chosen = not stream and True
-    for pattern in patterns:
-        glob, include = pattern.removeprefix("!"), not pattern.startswith("!")
-        if fnmatch.fnmatchcase(name, glob):
-            chosen = include
-        elif stream and include and "." in glob and fnmatch.fnmatchcase(name, glob.rsplit(".", 1)[0]):
-            chosen = True
-    return chosen
-
-
-def _select_columns(stream: dict[str, Any], patterns: Sequence[str]) -> None:
-    name = _id(stream)
-    dotted = [p for p in patterns if "." in p and not fnmatch.fnmatchcase(name, p.removeprefix("!"))]
-    if not dotted:
-        return
-    listed = any(
-        not p.startswith("!") and fnmatch.fnmatchcase(name, p.rsplit(".", 1)[0]) and not p.endswith(".*")
-        for p in dotted
-    )
-    for column in stream.get("schema", {}).get("properties", {}):
-        wanted = not listed
-        for pattern in dotted:
-            if fnmatch.fnmatchcase(f"{name}.{column}", pattern.removeprefix("!")):
-                wanted = not pattern.startswith("!")
-        entry = next((m for m in stream["metadata"] if m.get("breadcrumb") == ["properties", column]), None)
-        if entry is None:
-            entry = {"breadcrumb": ["properties", column], "metadata": {}}
-            stream["metadata"].append(entry)
-        if entry.setdefault("metadata", {}).get("inclusion") != "automatic":
-            entry["metadata"]["selected"] = wanted

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import orjson
-
-from bridge.catalog import deselected, parse_catalog, select
+from bridge.catalog import Catalog, deselected, has_metadata, parse_catalog
 from bridge.config import Pipeline, redactor
 from bridge.errors import SettingsError, TapError
+from bridge.kept import Discovery, Kept, catalog_file
+from bridge.overrides import overridden, wants_catalog
+from bridge.select import is_glob, loaded_streams, select, unmatched
 from bridge.tap import Tap, find_executable
+from bridge.venvs import Venv
 
 __all__ = ["Source", "catalog_file", "environment", "home_folder", "taps_folder"]
 
 _DISCOVER_LIMIT = timedelta(minutes=5)
+_HELP_LIMIT = timedelta(seconds=20)
+_LONGEST_HELP = 1 << 18
+_CATALOG_FLAGS = ("--catalog", "--properties")
 
 
 def home_folder(settings_file: Path | None) -> Path:
@@ -28,14 +34,9 @@ def home_folder(settings_file: Path | None) -> Path:
     return (settings_file.parent if settings_file else Path.cwd()).absolute() / ".singer-bridge"
 
 
-def taps_folder(home: Path, pipeline: str) -> Path:
-    """Return the venv that `install` makes for a pipeline's tap."""
-    return home / "taps" / pipeline
-
-
-def catalog_file(home: Path, pipeline: str) -> Path:
-    """Return where `discover` keeps a pipeline's catalog."""
-    return home / "catalogs" / f"{pipeline}.json"
+def taps_folder(home: Path, pipeline: Pipeline) -> Path | None:
+    """Return where `install` puts the programs of a pipeline's tap, None where it has none to put."""
+    return Venv(home, pipeline.source.pip_url).bin if pipeline.source.pip_url else None
 
 
 def environment(pipeline: Pipeline) -> dict[str, str]:
@@ -44,7 +45,10 @@ def environment(pipeline: Pipeline) -> dict[str, str]:
 
 
 class Source:
-    """The tap of one pipeline. Nothing runs before `discover` or `start`; `tick` may raise to end a discovery."""
+    """The tap of one pipeline. Nothing runs before `discover` or `start`; `tick` may raise to end a discovery.
+
+    `notes` is what the operator should hear of its catalog; `discovery` what came of the last one.
+    """
 
     def __init__(self, pipeline: Pipeline, home: Path, tick: Callable[[], None] = lambda: None) -> None:
         self.pipeline = pipeline
@@ -52,79 +56,127 @@ class Source:
         self.home = home
         self.redact = redactor(pipeline.secrets)
         self.environ = environment(pipeline)
-        self.argv = find_executable(pipeline.source.argv, taps_folder(home, pipeline.name) / "bin", self.environ)
+        self.argv = find_executable(pipeline.source.argv, taps_folder(home, pipeline), self.environ)
+        self._flag = self.argv.pop() if self.argv[-1] in _CATALOG_FLAGS and len(self.argv) > 1 else None
+        self.kept = Kept(home, pipeline)
+        self.notes: list[str] = []
+        self.discovery: Discovery | None = None
 
-    def catalog(self, only: Sequence[str], *, refresh: bool) -> tuple[dict[str, Any] | None, set[str]]:
+    def catalog(self, only: Sequence[str], *, refresh: bool) -> tuple[Catalog | None, set[str]]:
         """Return the catalog to pass, if any, and the names of the streams that it deselects.
 
-        Discovers when `select` or `--stream` needs it, or when asked to; keeps what it found for the next run.
+        Discovers when a choice or an override needs it, or when asked to; keeps what it found for the next run.
         """
-        source, kept = self.pipeline.source, catalog_file(self.home, self.pipeline.name)
-        if refresh and source.catalog:
-            hint = "write it anew with `singer-bridge discover --json`, or remove source.catalog"
-            raise SettingsError("--refresh-catalog would not change your catalog file", hint=hint, file=source.catalog)
-        catalog: dict[str, Any] | None = None
-        if source.catalog:
-            catalog = _read(source.catalog)
-        elif kept.exists() and not refresh:
-            catalog = _read(kept)
-        elif refresh or source.select or only:
+        wanted = bool(self.pipeline.source.select or only or wants_catalog(self.pipeline))
+        catalog = None if refresh else self.kept.read()
+        if catalog is None and (wanted or refresh):
             catalog = self.discover()
+            self.notes += self.discovery.told() if self.discovery else ["this tap does not discover"]
         if catalog is None:
-            if only:
-                hint = "this tap does not discover, so its streams cannot be chosen; run it without --stream"
-                raise SettingsError("--stream needs a catalog", hint=hint)
+            self._do_without(only)
             return None, set()
-        if source.select or only:
-            catalog = select(catalog, source.select, only)
+        catalog = self.narrowed(catalog, only)
         return catalog, deselected(catalog)
 
-    def discover(self) -> dict[str, Any] | None:
-        """Run `--discover` and keep the catalog; None if the tap answers by running. Raises `TapError`."""
-        log = self.home / "discover.log"
-        log.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with log.open("wb") as stderr, self._tap([*self.argv, "--discover"], stderr) as tap:
-                text = bytearray()
-                for chunk in tap.chunks(idle=_DISCOVER_LIMIT, tick=self._tick):
-                    text += chunk
-                    if b"\n" in chunk and _is_message(bytes(text.split(b"\n", 1)[0])):
-                        return None
-                tap.wait(idle=_DISCOVER_LIMIT, tick=self._tick)
-                if not text.strip():
-                    raise tap.failure("the tap's --discover printed nothing")
-        finally:
-            with suppress(OSError):
-                log.unlink()
-        catalog = parse_catalog(bytes(text))
-        if catalog is not None:
-            file = catalog_file(self.home, self.pipeline.name)
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(orjson.dumps(catalog, option=orjson.OPT_INDENT_2))
+    def _do_without(self, only: Sequence[str]) -> None:
+        """Raise `SettingsError` where something was chosen that only a catalog can tell the tap."""
+        if only:
+            hint = "this tap does not discover, so its streams cannot be chosen; run it without --stream"
+            raise SettingsError("--stream needs a catalog", hint=hint)
+        for setting, given in (
+            ("source.select", self.pipeline.source.select),
+            ("streams", wants_catalog(self.pipeline)),
+        ):
+            if given:
+                hint = (
+                    "this tap does not discover: write a catalog yourself and set source.catalog, or remove the setting"
+                )
+                raise SettingsError("the setting has no effect without a catalog", hint=hint, setting=setting)
+
+    def narrowed(self, catalog: Catalog, only: Sequence[str] = ()) -> Catalog:
+        """Return the catalog as settings and `only` have it: overrides written, streams and columns selected."""
+        patterns = self.pipeline.source.select
+        loaded = loaded_streams(catalog, patterns, only)
+        catalog, notes = overridden(catalog, self.pipeline, loaded)
+        self.notes += notes
+        for text, guess in unmatched(catalog, patterns):
+            if not text.startswith("!") or not is_glob(text):  # "!*.secret_*" may well stand for what is yet to come
+                self.notes.append(f"select: {text} matches nothing. {guess}".strip())
+        if patterns or only:
+            return select(catalog, patterns, only)
+        if catalog["streams"] and not loaded:  # most taps would send nothing, and what others send would be ignored
+            hint = f"choose: `singer-bridge select {self.pipeline.name} STREAM...`; see docs/catalog.md"
+            raise SettingsError("the catalog selects no stream", hint=hint, file=self.kept.file)
         return catalog
+
+    def discover(self, *, keep: bool = True) -> Catalog | None:
+        """Run `--discover` and keep the catalog, with the user's edits of the last one; None if the tap cannot.
+
+        What changed is in `discovery`. Raises `TapError`, and `SettingsError` for a kept catalog that is unreadable.
+        """
+        self.discovery = None
+        found = self.ask()
+        if found is None:
+            return None
+        self.discovery = self.kept.merged(found, keep=keep)
+        if keep:
+            self.kept.remember_flag(self.argv[0], self._ask_flag(found))
+        return self.discovery.catalog
+
+    def ask(self) -> Catalog | None:
+        """Run `--discover` and keep nothing; None if the tap answers by running. Raises `TapError`."""
+        text = bytearray()
+        with open(os.devnull, "wb") as log, self._tap([*self.argv, "--discover"], log) as tap:
+            for chunk in tap.chunks(idle=_DISCOVER_LIMIT, tick=self._tick):
+                text += chunk
+                if b"\n" in chunk and _is_message(bytes(text.split(b"\n", 1)[0])):
+                    return None
+            tap.wait(idle=_DISCOVER_LIMIT, tick=self._tick)
+            if not text.strip():
+                raise tap.failure("the tap's --discover printed nothing")
+            try:
+                return parse_catalog(bytes(text))
+            except TapError as error:
+                begin = self.redact(bytes(text[:200])).decode(errors="replace").splitlines()[0]
+                raise tap.failure(f"the tap's --discover printed no catalog, it begins with: {begin}") from error
+
+    def _ask_flag(self, catalog: Catalog) -> str:
+        """Return the flag by which the tap takes its catalog, as its --help says.
+
+        Where it knows both, an older catalog, without metadata, is one that it looks for in --properties.
+        """
+        text = bytearray()
+        with suppress(TapError), open(os.devnull, "wb") as log, self._tap([*self.argv, "--help"], log) as tap:
+            for chunk in tap.chunks(idle=_HELP_LIMIT, tick=self._tick):
+                text += chunk
+                if len(text) > _LONGEST_HELP or _is_message(bytes(text.split(b"\n", 1)[0])):
+                    break  # it runs instead
+        words = set(re.findall(rb"--[a-z][a-z-]*", text))
+        older = not any(map(has_metadata, catalog["streams"]))
+        return "--properties" if b"--properties" in words and (older or b"--catalog" not in words) else "--catalog"
+
+    def _catalog_flag(self, catalog: Catalog) -> str:
+        own = [word for word in self.argv[1:] if word.split("=")[0] in _CATALOG_FLAGS]
+        if own:
+            hint = "set source.catalog to that file; or write the flag last and without a value, to have it used"
+            raise SettingsError("source.tap passes a catalog of its own", hint=hint, flag=own[0].split("=")[0])
+        flag = self._flag or self.kept.flag(self.argv[0])
+        if flag is None:
+            flag = self._ask_flag(catalog)
+            self.kept.remember_flag(self.argv[0], flag)
+        return flag
 
     def _tap(self, argv: list[str], log: Any, **given: Any) -> Tap:
         config = self.pipeline.source.config
         return Tap(argv, config=config, environ=self.environ, log=log, redact=self.redact, **given)
 
-    def start(self, catalog: dict[str, Any] | None, state: Any, log: Any) -> Tap:
+    def start(self, catalog: Catalog | None, state: Any, log: Any) -> Tap:
         """Return the tap for one run, not yet started."""
-        return self._tap(self.argv, log, catalog=catalog, state=state)
+        flag = {"catalog_flag": self._catalog_flag(catalog)} if catalog is not None else {}
+        return self._tap(self.argv, log, catalog=catalog, state=state, **flag)
 
 
 def _is_message(line: bytes) -> bool:
     with suppress(TapError):
         return parse_catalog(line) is None
     return False
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        hint = "make it with `singer-bridge discover`, or correct `source.catalog`"
-        raise SettingsError(f"cannot read the catalog: {error.strerror}", hint=hint, file=path) from error
-    catalog = parse_catalog(text)
-    if catalog is None:
-        raise SettingsError("this is a Singer message, not a catalog", hint="see `singer-bridge discover`", file=path)
-    return catalog

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from bridge.catalog import replication_method, selected_streams, stream_ids
+from bridge.catalog import Catalog, replication_method, stream_ids
 from bridge.cli.choose import choose, options
 from bridge.cli.show import as_json, console, note, print_table
-from bridge.source import Source, catalog_file
+from bridge.errors import SettingsError
+from bridge.select import loaded_streams
+from bridge.source import Source
 
 __all__ = ["discover"]
 
@@ -18,7 +21,8 @@ __all__ = ["discover"]
 @options
 @click.option("--tap", metavar="COMMAND", help="Tap to ask, with its flags; needs --to.")
 @click.option("--tap-config", metavar="FILE|JSON", help="The tap's settings: a file, or JSON.")
-@click.option("--json", "json_output", is_flag=True, help="Print the plain Singer catalog.")
+@click.option("--diff", is_flag=True, help="Print what changed since the last discovery, and keep nothing.")
+@click.option("--json", "json_output", is_flag=True, help="Print the plain Singer catalog; with --diff the changes.")
 def discover(
     name: str | None,
     file: Path | None,
@@ -26,30 +30,62 @@ def discover(
     pipeline_name: str | None,
     tap: str | None,
     tap_config: str | None,
+    diff: bool,
     json_output: bool,
 ) -> int:
-    """Ask the tap for its catalog and keep it: later runs pass it to the tap.
+    """Ask the tap for its catalog and keep it: later runs pass it to the tap. Your edits of the last one stay.
 
     \b
     singer-bridge discover flights
-    singer-bridge discover flights --json > catalog.json
+    singer-bridge discover flights --diff --json
     """
     chosen = choose(name, file, to, pipeline_name, tap=tap, tap_config=tap_config)
-    catalog = Source(chosen.pipeline, chosen.home).discover()
+    source = Source(chosen.pipeline, chosen.home)
+    catalog = source.discover(keep=not diff)
     if catalog is None:
         console(err=True).print("this tap does not discover: it started to extract. It runs without a catalog.")
         return 1
     if json_output:
-        as_json(catalog)
+        as_json(_changes(source) if diff else catalog)
         return 0
-    selected = selected_streams(catalog)
+    if not diff:
+        _streams(source, catalog)
+    _told(source, catalog, diff=diff)
+    return 0
+
+
+def _changes(source: Source) -> dict[str, Any]:
+    found = source.discovery
+    assert found
+    said = {"first": found.first, **found.changes.to_json(), "overruled": found.overruled}
+    return {"format": 1, "pipeline": source.pipeline.name, **said}
+
+
+def _streams(source: Source, catalog: Catalog) -> None:
+    """Print what a run would load; what is wrong with choices and overrides is said below it."""
+    loaded, wrong = loaded_streams(catalog, source.pipeline.source.select), None
+    try:
+        catalog = source.narrowed(catalog)
+    except SettingsError as error:
+        wrong = error
     rows = [
-        [stream, "yes" if stream in selected else "", replication_method(catalog, stream) or ""]
+        [stream, "yes" if stream in loaded else "", replication_method(catalog, stream) or ""]
         for stream in stream_ids(catalog)
     ]
     print_table(["stream", "selected", "replication method"], rows)
-    if chosen.pipeline.source.catalog:
-        note("note", "yellow", f"runs use source.catalog, not this one: {chosen.pipeline.source.catalog}")
-    else:
-        console().print(f"[dim]kept in {catalog_file(chosen.home, chosen.pipeline.name)}[/]", soft_wrap=True)
-    return 0
+    for text in source.notes:
+        note("warning", "yellow", text)
+    if wrong:
+        note("warning", "yellow", f"a run would end with: {wrong.message}. {wrong.hint}")
+
+
+def _told(source: Source, catalog: Catalog, *, diff: bool) -> None:
+    found, loaded = source.discovery, loaded_streams(catalog, source.pipeline.source.select)
+    assert found
+    for line in found.told():
+        stream = line.removeprefix("new stream: ")
+        note("changed", "yellow", line if stream == line or stream in loaded else f"{line}, not selected")
+    if diff and not found.told():
+        console().print("nothing was discovered before" if found.first else "nothing changed")
+    if not diff:
+        console().print(f"[dim]kept in {source.kept.file}[/]", soft_wrap=True)

@@ -1,87 +1,28 @@
-"""Catalogs of both styles: read, narrowed, and otherwise left as the tap wrote them."""
+"""Catalogs of both styles: read alike, and told things where their taps look."""
 
 from __future__ import annotations
 
 import json
 from copy import deepcopy
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bridge.catalog import deselected, parse_catalog, replication_method, select, selected_streams, stream_ids
-from bridge.errors import SettingsError, TapError
-
-
-def stream(name: str, columns: str = "id secret_pin note", **root: Any) -> dict[str, Any]:
-    """Return a stream as SDK taps describe it; `id` is automatic."""
-    properties = {column: {"type": ["null", "string"]} for column in columns.split()}
-    metadata = [{"breadcrumb": [], "metadata": {key.replace("_", "-"): value for key, value in root.items()}}]
-    metadata += [
-        {
-            "breadcrumb": ["properties", column],
-            "metadata": {"inclusion": "automatic" if column == "id" else "available"},
-        }
-        for column in properties
-    ]
-    return {"tap_stream_id": name, "stream": name, "schema": {"properties": properties}, "metadata": metadata}
-
-
-def catalog(*streams: dict[str, Any]) -> dict[str, Any]:
-    return {"streams": list(streams)}
-
-
-def columns(chosen: dict[str, Any], name: str) -> set[str]:
-    """Return the columns of a stream that a tap would send."""
-    (entry,) = (s for s in chosen["streams"] if s["tap_stream_id"] == name)
-    return {
-        m["breadcrumb"][1]
-        for m in entry["metadata"]
-        if m["breadcrumb"] and (m["metadata"].get("inclusion") == "automatic" or m["metadata"].get("selected", True))
-    }
-
+from bridge.catalog import (
+    column_facts,
+    columns,
+    deselected,
+    key_properties,
+    parse_catalog,
+    replication_key,
+    replication_method,
+    selected_streams,
+    write,
+)
+from bridge.errors import TapError
+from tests.catalogs import catalog, old_stream, stream
 
 THREE = catalog(stream("public-users"), stream("public-orders"), stream("audit-log"))
-
-
-@pytest.mark.parametrize(
-    ("patterns", "streams", "users"),
-    [
-        (["public-*"], {"public-users", "public-orders"}, {"id", "secret_pin", "note"}),
-        (["*", "!audit-*"], {"public-users", "public-orders"}, {"id", "secret_pin", "note"}),
-        (["public-*", "!*.secret_*"], {"public-users", "public-orders"}, {"id", "note"}),
-        (["public-users.note"], {"public-users"}, {"id", "note"}),
-        (["public-users.*", "!public-users.note"], {"public-users"}, {"id", "secret_pin"}),
-        (["*", "!*.*", "public-users.note"], {"public-users", "public-orders", "audit-log"}, {"id", "note"}),
-        (["!public-users", "*"], {"public-users", "public-orders", "audit-log"}, {"id", "secret_pin", "note"}),
-        (["*", "!*.id"], {"public-users", "public-orders", "audit-log"}, {"id", "secret_pin", "note"}),
-    ],
-)
-def test_select(patterns: list[str], streams: set[str], users: set[str]) -> None:
-    """Globs choose streams and columns, the last match wins, and automatic columns stay; the original does too."""
-    before = deepcopy(THREE)
-    chosen = select(THREE, patterns)
-    assert selected_streams(chosen) == streams
-    assert columns(chosen, "public-users") == users
-    assert deselected(chosen) == set(stream_ids(THREE)) - streams
-    assert before == THREE
-
-
-def test_select_only() -> None:
-    """`--stream` narrows what is selected, and selects what was not when no pattern says otherwise."""
-    assert selected_streams(select(THREE, ["public-*"], ["public-users"])) == {"public-users"}
-    assert selected_streams(select(THREE, [], ["audit-log"])) == {"audit-log"}
-    with pytest.raises(SettingsError, match="no such stream stream=users") as caught:
-        select(THREE, [], ["users"])
-    assert "public-users" in caught.value.hint
-
-
-def test_nothing_selected_is_said() -> None:
-    """A selection that matches nothing is an error that shows what there is."""
-    for patterns, only in ((["nope-*"], []), (["public-*"], ["audit-log"])):
-        with pytest.raises(SettingsError, match="no stream is selected") as caught:
-            select(THREE, patterns, only)
-        assert "audit-log" in caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -104,13 +45,6 @@ def test_selected_streams(entry: dict[str, Any], chosen: bool) -> None:
     assert (selected_streams(catalog(entry)) == {"a"}) is chosen
     assert (deselected(catalog(entry)) == {"a"}) is not chosen
     assert entry == before
-
-
-def test_old_style_catalogs_are_narrowed_too() -> None:
-    """A stream without metadata, selected by the field of its own, is deselected in both places."""
-    chosen = select(catalog({"stream": "a", "selected": True, "schema": {}}, {"stream": "b", "schema": {}}), ["b"])
-    assert selected_streams(chosen) == {"b"}
-    assert chosen["streams"][0]["selected"] is False
 
 
 def test_deselected_knows_both_names() -> None:
@@ -158,18 +92,68 @@ def test_what_is_no_catalog(text: bytes) -> None:
     assert "--discover" in caught.value.hint
 
 
-def test_a_real_tap_obeys(tmp_path: Path) -> None:
-    """What was selected is what tap-smoke then sends."""
-    import subprocess
-    import sys
-
-    config = {"streams": [{"name": "a", "records": 2}, {"name": "b", "records": 2}]}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    command = [sys.executable, "-m", "tap_smoke", "--config", str(tmp_path / "config.json")]
-    found = parse_catalog(subprocess.run([*command, "--discover"], capture_output=True, check=True).stdout)
+def test_parse_catalog_keeps_every_digit() -> None:
+    """What a catalog says of bounds is passed back to the tap as it came."""
+    text = b'{"streams": [{"stream": "a", "schema": {"maximum": 99999999999999999999999, "multipleOf": 0.10}}]}'
+    found = parse_catalog(text)
     assert found
-    (tmp_path / "catalog.json").write_text(json.dumps(select(found, ["b"])))
-    out = subprocess.run(
-        [*command, "--catalog", str(tmp_path / "catalog.json")], capture_output=True, check=True
-    ).stdout
-    assert {json.loads(line).get("stream") for line in out.splitlines()} - {None} == {"b"}
+    schema = found["streams"][0]["schema"]
+    assert (schema["maximum"], str(schema["multipleOf"])) == (99999999999999999999999, "0.10")
+
+
+def test_what_columns_are_there() -> None:
+    """Columns of columns are found, and what is said of each comes from metadata before the schema."""
+    inner = {"city": {"type": "string"}, "zip": {"type": "string", "inclusion": "unsupported"}}
+    entry = stream("a", "id")
+    entry["schema"]["properties"] |= {"address": {"type": "object", "properties": inner}, "odd": True}
+    crumb = ["properties", "address", "properties", "city"]
+    entry["metadata"] += [
+        {"breadcrumb": crumb, "metadata": {"selected": False}},
+        {"breadcrumb": ["properties", "tags", "items"], "metadata": {"selected": False}},
+    ]
+    assert list(columns(entry)) == [("id",), ("address",), ("address", "city"), ("address", "zip")]
+    assert column_facts(entry) == {
+        ("id",): {"inclusion": "automatic"},
+        ("address",): {},
+        ("address", "city"): {"selected": False},
+        ("address", "zip"): {"inclusion": "unsupported"},
+    }
+
+
+def test_write_metadata() -> None:
+    """A stream with metadata is told things there, in new entries where needed, and nowhere else."""
+    entry = stream("a", "id note")
+    entry["schema"]["properties"]["extra"] = {"type": "string"}
+    schema = deepcopy(entry["schema"])
+    write(entry, {(): {"selected": True}, ("note",): {"selected": False}, ("extra",): {"selected": True}})
+    said = {tuple(m["breadcrumb"]): m["metadata"] for m in entry["metadata"]}
+    assert said[()] == {"selected": True}
+    assert said["properties", "note"] == {"inclusion": "available", "selected": False}
+    assert said["properties", "extra"] == {"selected": True}
+    assert entry["schema"] == schema
+    assert "selected" not in entry
+
+
+def test_write_older() -> None:
+    """A stream without metadata is told things beside and inside of its schema."""
+    entry = old_stream("a")
+    write(entry, {(): {"selected": True}, ("note",): {"selected": True}})
+    assert entry["selected"] is True
+    assert entry["schema"]["selected"] is True
+    assert entry["schema"]["properties"]["note"]["selected"] is True
+    assert "metadata" not in entry
+
+
+@pytest.mark.parametrize(
+    ("entry", "key", "keys"),
+    [
+        (stream("a", replication_key="at", table_key_properties=["id"]), "at", ["id"]),
+        (stream("a", view_key_properties=["n"], table_key_properties=["id"]), None, ["n"]),
+        (old_stream("a", replication_key="at", key_properties=["id"]), "at", ["id"]),
+        (stream("a"), None, []),
+    ],
+)
+def test_keys(entry: dict[str, Any], key: str | None, keys: list[str]) -> None:
+    """Replication key and keys are read from metadata, else from beside the schema; a view's chosen ones come first."""
+    assert replication_key(catalog(entry), "a") == key
+    assert key_properties(entry) == keys

@@ -1,0 +1,148 @@
+"""What `streams` of bridge.yaml says of a stream's replication, written into the catalog that the tap is passed.
+
+Taps of the Singer SDK read the keys beside the schema, others metadata's, so both say the same.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Iterable
+from fnmatch import fnmatchcase
+from typing import Any
+
+from bridge.catalog import (
+    Catalog,
+    StreamEntry,
+    columns,
+    has_metadata,
+    replication_key,
+    replication_method,
+    root_facts,
+    stream_id,
+    write,
+)
+from bridge.config import Pipeline
+from bridge.errors import SettingsError
+from bridge.settings.explain import did_you_mean
+from bridge.settings.options import StreamKeys
+
+__all__ = ["overridden", "wants_catalog"]
+
+_OF_TAP = ("replication_method", "replication_key")
+"""Only the tap can do these; `key_properties` hold for the table as well, whatever the tap makes of them."""
+
+
+def wants_catalog(pipeline: Pipeline) -> bool:
+    """Return whether anything is overridden that only a catalog can tell the tap."""
+    return any(getattr(keys, key) is not None for keys in pipeline.streams.values() for key in _OF_TAP)
+
+
+def _of_stream(pipeline: Pipeline, stream: StreamEntry) -> StreamKeys:
+    """Return what is said of a stream by its id or by the name its RECORDs have; the id's word stands."""
+    name, by_id = str(stream.get("stream") or stream_id(stream)), pipeline.stream(stream_id(stream))
+    keys = pipeline.stream(name)
+    return keys.model_copy(update={key: getattr(by_id, key) for key in by_id.model_fields_set})
+
+
+def overridden(catalog: Catalog, pipeline: Pipeline, loaded: Collection[str]) -> tuple[Catalog, list[str]]:
+    """Return the catalog with the pipeline's overrides for these streams, and what the operator should know of them.
+
+    Raises `SettingsError` for what the tap does not offer: a method, a replication key, a column.
+    """
+    if not pipeline.streams:
+        return catalog, []
+    result, notes = copy.deepcopy(catalog), _strange_globs(catalog, pipeline)
+    for stream in result["streams"]:
+        if stream_id(stream) in loaded:
+            notes += _override(stream, _of_stream(pipeline, stream))
+    return result, notes
+
+
+def _strange_globs(catalog: Catalog, pipeline: Pipeline) -> list[str]:
+    names = {name for stream in catalog["streams"] for name in (stream_id(stream), stream.get("stream")) if name}
+    strange = [glob for glob in pipeline.streams if not any(fnmatchcase(name, glob) for name in names)]
+    return [
+        f"streams.{glob} of the settings matches no stream. {did_you_mean(glob, names)}".strip() for glob in strange
+    ]
+
+
+def _override(stream: StreamEntry, keys: StreamKeys) -> list[str]:
+    name, alone = stream_id(stream), {"streams": [stream]}
+    said: dict[str, Any] = {}
+    method = keys.replication_method or replication_method(alone, name)
+    key = keys.replication_key or replication_key(alone, name)
+    if keys.replication_method:
+        _check_method(stream, keys.replication_method)
+    if keys.replication_key:
+        _check_key(stream, keys.replication_key)
+        method = method or "INCREMENTAL"
+    if keys.replication_method == "INCREMENTAL" and not key:
+        key = _only_key(stream)
+    if keys.replication_method or (keys.replication_key and method == "INCREMENTAL"):
+        said["replication-method"] = method
+    if keys.replication_key or (keys.replication_method == "INCREMENTAL" and key):
+        said["replication-key"] = key
+    if keys.key_properties is not None:
+        _check_columns(stream, "key_properties", keys.key_properties)
+        said[_key_name(stream)] = keys.key_properties
+    _say(stream, said)
+    if keys.replication_key and method != "INCREMENTAL":
+        return [f"the replication key {key} of {name} has no effect: its replication method is {method}"]
+    return []
+
+
+def _key_name(stream: StreamEntry) -> str:
+    view = root_facts(stream).get("is-view") or stream.get("is_view")
+    return "view-key-properties" if view else "table-key-properties"
+
+
+def _say(stream: StreamEntry, said: dict[str, Any]) -> None:
+    if not said:
+        return
+    if has_metadata(stream):
+        write(stream, {(): said})
+    for key, value in said.items():
+        stream[key.replace("-", "_") if "key-properties" not in key else "key_properties"] = value
+    needed = [said.get("replication-key"), *(said.get(_key_name(stream)) or ())]
+    write(stream, {(column,): {"selected": True} for column in needed if column})
+
+
+def _check_method(stream: StreamEntry, method: str) -> None:
+    """Refuse a method other than the one that the tap forces; for database tables that is only a tap's default."""
+    facts = root_facts(stream)
+    forced = str(facts.get("forced-replication-method") or "").upper()
+    if forced and forced != method and "schema-name" not in facts:
+        hint = f"it offers {forced}; correct or remove streams.<stream>.replication_method"
+        raise SettingsError(
+            "the tap does not offer this replication method", hint=hint, stream=stream_id(stream), method=method
+        )
+
+
+def _check_key(stream: StreamEntry, key: str) -> None:
+    valid = [str(name) for name in root_facts(stream).get("valid-replication-keys") or ()]
+    if valid and key not in valid:
+        hint = did_you_mean(key, valid) or f"it offers: {', '.join(valid)}"
+        raise SettingsError("the tap cannot replicate by this key", hint=hint, stream=stream_id(stream), key=key)
+    _check_columns(stream, "replication_key", [key])
+
+
+def _only_key(stream: StreamEntry) -> str | None:
+    """Return the one key there is to replicate by, None where the tap knows it by itself. Raises `SettingsError`."""
+    facts = root_facts(stream)
+    valid = [str(name) for name in facts.get("valid-replication-keys") or ()]
+    if len(valid) == 1:
+        return valid[0]
+    if str(facts.get("forced-replication-method") or "").upper() == "INCREMENTAL" and "schema-name" not in facts:
+        return None
+    hint = "set streams.<stream>.replication_key" + (f" to one of: {', '.join(valid)}" if valid else "")
+    raise SettingsError("INCREMENTAL needs a replication key", hint=hint, stream=stream_id(stream))
+
+
+def _check_columns(stream: StreamEntry, setting: str, names: Iterable[str]) -> None:
+    known = [path[0] for path in columns(stream) if len(path) == 1]
+    for name in names if known else ():
+        if name not in known:
+            hint = did_you_mean(name, known) or f"it has: {', '.join(known[:20])}"
+            raise SettingsError(
+                f"{setting}: the stream has no such column", hint=hint, stream=stream_id(stream), column=name
+            )

@@ -1,0 +1,248 @@
+"""What a tap is given, and what it is asked: its catalog by the flag that it knows, nothing that it would ignore."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.catalog import selected_streams
+from bridge.config import Pipeline
+from bridge.errors import SettingsError, TapError
+from bridge.source import Source
+from tests.catalogs import catalog, old_stream, stream
+from tests.unit.conftest import Load
+
+PROGRAM = """
+import json, pathlib, sys
+here = pathlib.Path(__file__)
+asked = here.with_suffix(".asked")
+words = [word for word in sys.argv[1:] if not word.startswith("/")]
+asked.open("a").write(" ".join(words) + "\\n")
+if "--discover" in words:
+    sys.stdout.write(here.with_suffix(".json").read_text())
+elif "--help" in words:
+    print(here.with_suffix(".help").read_text())
+"""
+
+
+class Scripted:
+    """A tap that prints what lies beside it, and notes what it was asked."""
+
+    def __init__(self, folder: Path) -> None:
+        self.program, self.folder = folder / "tap-scripted", folder
+        self.program.write_text(f"#!{sys.executable}\n{PROGRAM}")
+        self.program.chmod(0o755)
+        self.says(catalog(stream("users", selected=True), stream("orders")))
+        self.helps("--config --state --catalog --discover")
+
+    def says(self, answer: Any) -> None:
+        text = answer if isinstance(answer, str) else json.dumps(answer)
+        self.program.with_suffix(".json").write_text(text)
+
+    def helps(self, text: str) -> None:
+        self.program.with_suffix(".help").write_text(f"usage: tap [--config FILE] {text}\n")
+
+    @property
+    def asked(self) -> list[str]:
+        asked = self.program.with_suffix(".asked")
+        return asked.read_text().splitlines() if asked.exists() else []
+
+
+@pytest.fixture
+def tap(tmp_path: Path) -> Scripted:
+    return Scripted(tmp_path)
+
+
+@pytest.fixture
+def source(tap: Scripted, settings: Load, tmp_path: Path) -> Any:
+    """The source of a pipeline with that tap and these further settings."""
+
+    def make(flags: str = "", streams: dict[str, Any] | None = None, **given: Any) -> Source:
+        base = {"source": {"tap": f"{tap.program}{flags}", **given}, "destination": {"bucket": "lake"}}
+        base |= {"streams": streams} if streams else {}
+        pipeline: Pipeline = settings(json.dumps({"pipelines": {"shop": base}})).pipeline("shop")
+        return Source(pipeline, tmp_path / "home")
+
+    return make
+
+
+def started(source: Source, given: dict[str, Any] | None) -> None:
+    """Start the tap with a catalog and wait for its end."""
+    with open(os.devnull, "wb") as log, source.start(given, None, log) as tap:
+        assert not list(tap.chunks(idle=None, tick=lambda: None))
+        tap.wait(idle=None, tick=lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("offers", "given", "flag"),
+    [
+        ("--catalog FILE", stream("users", selected=True), "--catalog"),
+        ("--properties FILE", stream("users", selected=True), "--properties"),
+        ("-p, --properties FILE --catalog FILE", stream("users", selected=True), "--catalog"),
+        ("-p, --properties FILE --catalog FILE", old_stream("users", selected=True), "--properties"),
+        ("--properties-of FILE", stream("users", selected=True), "--catalog"),
+        ("", stream("users", selected=True), "--catalog"),
+    ],
+)
+def test_the_flag_that_the_tap_knows(tap: Scripted, source: Any, offers: str, given: Any, flag: str) -> None:
+    """It is learned from --help at discovery and remembered: a run asks nothing."""
+    tap.helps(offers)
+    tap.says(catalog(given))
+    source().discover()
+    assert tap.asked == ["--discover --config", "--help --config"]
+    asked, _ = (made := source()).catalog([], refresh=False)
+    started(made, asked)
+    assert tap.asked[2:] == [f"--config {flag}"]
+
+
+def test_the_flag_is_asked_once(tap: Scripted, source: Any, tmp_path: Path) -> None:
+    """A catalog that was given, not discovered, costs one question, and the second run none."""
+    (tmp_path / "catalog.json").write_text(json.dumps(catalog(stream("users", selected=True))))
+    tap.helps("--properties FILE")
+    for _ in range(2):
+        made = source(catalog="catalog.json")
+        started(made, made.catalog([], refresh=False)[0])
+    assert tap.asked == ["--help --config", "--config --properties", "--config --properties"]
+
+
+def test_the_flag_may_be_forced(tap: Scripted, source: Any) -> None:
+    """Written last and without a value in source.tap it is used, whatever the tap says of itself."""
+    made = source(" --flag --properties")
+    started(made, catalog(stream("users")))
+    started(made, None)
+    assert tap.asked == ["--flag --config --properties", "--flag --config"]
+
+
+def test_two_catalogs_are_refused(source: Any) -> None:
+    """A tap whose command names a catalog cannot be passed another one."""
+    with pytest.raises(SettingsError, match="a catalog of its own flag=--catalog"):
+        source(" --catalog /c.json --flag").start(catalog(stream("users")), None, None)
+
+
+def test_a_discovery_keeps_edits(tap: Scripted, source: Any, tmp_path: Path) -> None:
+    """What was edited in the kept catalog is there after the next discovery, and what is new is said."""
+    source().discover()
+    kept = tmp_path / "home/catalogs/shop.json"
+    edited = json.loads(kept.read_text())
+    edited["streams"][1]["metadata"][0]["metadata"]["selected"] = True
+    kept.write_text(json.dumps(edited))
+    tap.says(catalog(stream("users", selected=True), stream("orders"), stream("items")))
+    made = source()
+    found, deselected = made.catalog([], refresh=True)
+    assert selected_streams(found) == {"users", "orders"}
+    assert deselected == {"items"}
+    assert made.notes == ["new stream: items"]
+    assert json.loads(kept.read_text()) == found
+
+
+def test_a_catalog_of_ones_own_is_kept_up(tap: Scripted, source: Any, tmp_path: Path) -> None:
+    """source.catalog is the kept catalog then: a discovery writes into it, and only if something is different."""
+    own = tmp_path / "catalog.json"
+    text = json.dumps(catalog(stream("users", selected=False)))
+    own.write_text(text)
+    tap.says(catalog(stream("users", selected=True)))
+    source(catalog="catalog.json").discover()
+    assert own.read_text() == text
+    tap.says(catalog(stream("users", "id more", selected=True), stream("orders", selected=True)))
+    made = source(catalog="catalog.json")
+    made.discover()
+    assert made.discovery.told() == [
+        "new stream: orders",
+        "users: new column more",
+        "users: gone column secret_pin",
+        "users: gone column note",
+    ]
+    assert selected_streams(json.loads(own.read_text())) == {"orders"}
+    assert not (tmp_path / "home/catalogs/shop.json").exists()
+
+
+def test_no_edit_is_lost_to_a_broken_file(source: Any, tmp_path: Path) -> None:
+    """A kept catalog that is no JSON any more stops a discovery and a run, and stays as it is."""
+    kept = tmp_path / "home/catalogs/shop.json"
+    kept.parent.mkdir(parents=True)
+    kept.write_text('{"streams": [')
+    for ask in (source().discover, lambda: source().catalog([], refresh=False)):
+        with pytest.raises(SettingsError, match="not a catalog") as caught:
+            ask()
+        assert "without your edits" in caught.value.hint
+    assert kept.read_text() == '{"streams": ['
+
+
+def test_a_catalog_that_is_not_there(source: Any) -> None:
+    """source.catalog has to exist for a run; a discovery makes it."""
+    with pytest.raises(SettingsError, match="cannot read the catalog"):
+        source(catalog="mine.json").catalog([], refresh=False)
+    source(catalog="mine.json").discover()
+    assert source(catalog="mine.json").catalog([], refresh=False)[1] == {"orders"}
+
+
+def test_choices_and_overrides_reach_the_catalog(source: Any) -> None:
+    """select and streams are written into what is passed; what means nothing is said."""
+    made = source(
+        select=["orders", "ordrs", "!*.secret_key"], streams={"orders": {"replication_key": "note"}, "nope": {}}
+    )
+    passed, deselected = made.catalog([], refresh=False)
+    assert selected_streams(passed) == {"orders"}
+    assert deselected == {"users"}
+    assert passed["streams"][1]["replication_key"] == "note"
+    assert made.notes == [
+        "streams.nope of the settings matches no stream.",
+        'select: ordrs matches nothing. did you mean "orders"?',
+    ]
+
+
+def test_a_catalog_that_selects_nothing(tap: Scripted, source: Any) -> None:
+    """Databases' taps leave the choice to the user: a run that would load nothing says so and how to choose."""
+    tap.says(catalog(stream("users"), old_stream("orders")))
+    source().discover()
+    with pytest.raises(SettingsError, match="the catalog selects no stream") as caught:
+        source().catalog([], refresh=False)
+    assert "singer-bridge select shop STREAM" in caught.value.hint
+    assert selected_streams(source(select=["orders"]).catalog([], refresh=False)[0]) == {"orders"}
+    assert selected_streams(source().catalog(["users"], refresh=False)[0]) == {"users"}
+    tap.says(catalog())
+    assert source().catalog([], refresh=True) == (catalog(), set())
+
+
+@pytest.mark.parametrize(
+    ("given", "only", "message"),
+    [
+        ({"select": ["users"]}, [], "no effect without a catalog setting=source.select"),
+        ({"streams": {"users": {"replication_key": "at"}}}, [], "no effect without a catalog setting=streams"),
+        ({}, ["users"], "--stream needs a catalog"),
+    ],
+)
+def test_what_needs_a_catalog_is_refused_without(
+    tap: Scripted, source: Any, given: Any, only: list[str], message: str
+) -> None:
+    """A tap that does not discover would send the columns that were excluded: the run does not begin."""
+    tap.says('{"type": "SCHEMA", "stream": "users"}\n{"type": "RECORD"}\n')
+    with pytest.raises(SettingsError, match=message):
+        source(**given).catalog(only, refresh=False)
+    made = source()
+    assert made.catalog([], refresh=True) == (None, set())
+    assert made.notes == ["this tap does not discover"]
+
+
+def test_what_is_no_catalog_shows_what_it_is(tap: Scripted, source: Any) -> None:
+    """A banner on stdout, or nothing at all, is told with the tap's own words."""
+    tap.says("Welcome to tap\n{}")
+    with pytest.raises(TapError, match="printed no catalog, it begins with: Welcome to tap"):
+        source().discover()
+    tap.says("")
+    with pytest.raises(TapError, match="printed nothing"):
+        source().discover()
+
+
+def test_a_discovery_that_fails_shows_why(tap: Scripted, source: Any) -> None:
+    """The tap's last lines on stderr are in the hint, secrets masked, and the kept catalog stays."""
+    tap.program.with_suffix(".json").unlink()
+    with pytest.raises(TapError, match="the tap failed exit_code=1") as caught:
+        source(config={"password": "FileNotFoundError"}).discover()
+    assert "tap-scripted.json" in caught.value.hint
+    assert "FileNotFoundError" not in caught.value.hint
