@@ -5,6 +5,8 @@ BridgeError                 the root; `exit_code` 1
 ├── SettingsError           exit 2: change the settings or the command line
 │   └── NotAvailable        a name of the reference that is not built yet
 ├── TapError                exit 1: look at the tap (its last stderr lines are in the message)
+│   ├── TapNotFound         there is no such program; install it
+│   └── TimedOut            the run's own limit; nothing is wrong but its length
 ├── DataError               exit 1: the tap's output cannot be stored as it stands; nothing was lost
 ├── EngineError             exit 1: Spark failed, or what it reported does not add up
 ├── LakeError               exit 3: the bucket cannot be read or written
@@ -34,6 +36,8 @@ __all__ = [
     "PipelineHeld",
     "SettingsError",
     "TapError",
+    "TapNotFound",
+    "TimedOut",
 ]
 
 
@@ -63,6 +67,14 @@ class NotAvailable(SettingsError):
 
 class TapError(BridgeError):
     """The tap could not be started, failed, hung, or was stopped by a signal."""
+
+
+class TapNotFound(TapError):
+    """The tap's program is neither in its venv, nor on PATH, nor at its path."""
+
+
+class TimedOut(TapError):
+    """The run took longer than it was allowed to; what the tap's last STATE covers was committed."""
 
 
 class DataError(BridgeError):

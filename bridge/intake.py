@@ -28,7 +28,10 @@ _KEPT = 1 << 20
 
 @dataclass(slots=True)
 class Counts:
-    """What one stream has come to: `records` read from the tap, the rest committed."""
+    """What one stream has come to: `records` read from the tap, the rest committed.
+
+    `ended` says that the tap was done with it: another stream's rows began, and none of its own came after.
+    """
 
     load_method: str
     reason: str
@@ -37,6 +40,19 @@ class Counts:
     rejected: int = 0
     files: int = 0
     bytes: int = 0
+    ended: bool = False
+    first_at: float | None = None
+    last_at: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Time from the chunk with the first RECORD to the one with the latest."""
+        return 0.0 if self.first_at is None else self.last_at - self.first_at
+
+    def seen(self, now: float) -> None:
+        """Note that RECORDs came, at `now` by the monotonic clock."""
+        self.first_at = now if self.first_at is None else self.first_at
+        self.last_at = now
 
     def to_json(self) -> dict[str, Any]:
         """Return the committed figures as the reference names them."""
@@ -45,17 +61,21 @@ class Counts:
             "rejected": self.rejected,
             "files": self.files,
             "bytes": self.bytes,
+            "seconds": round(self.seconds, 3),
             "load_method": self.load_method,
             "reason": self.reason,
+            "complete": self.ended and self.committed + self.rejected >= self.records,
         }
 
 
 @dataclass(slots=True)
 class Intake:
-    """Feeds the spool. `opened(message)` decides on a stream's first SCHEMA and returns it with its table's columns.
+    """Feeds the spool. `opened(message)` decides on a stream's first SCHEMA and returns it with its table's columns,
+    `keys(message)` says which of these are the table's key.
 
     `flush(barrier, all_lines)` seals the spool and hands the manifest on; with a barrier it leads to a commit.
-    `discard(stream)` drops the staged files of an earlier run.
+    `discard(stream)` drops the staged files of an earlier run. From `max_records` on, the next barrier is the last:
+    `enough` says that it came, and nothing after it is taken.
     """
 
     epochs: Epochs
@@ -66,6 +86,8 @@ class Intake:
     commit_every: timedelta
     commit_bytes: int
     max_noise: int
+    keys: Callable[[Schema], list[str]] = lambda message: message.key_properties or []
+    max_records: int | None = None
     deselected: set[str] = field(default_factory=set)
     counts: dict[str, Counts] = field(default_factory=dict)
     ignored: dict[str, int] = field(default_factory=dict)
@@ -74,13 +96,21 @@ class Intake:
     noise_count: int = 0
     last_barrier: float = field(default_factory=time.monotonic)
     uncommitted: int = 0
+    enough: bool = False
+    _records_read: int = 0
+    _speaking: str | None = None
+    _interleaved: set[str] = field(default_factory=set)
     _next_try: float = 0.0
+    _now: float = 0.0
     _seen: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     _hashes: dict[str, str] = field(default_factory=dict)
 
     def take(self, messages: Iterable[Message]) -> None:
         """Act on messages in order. Raises `DataError` for what cannot be loaded; what came before is safe."""
+        self._now = time.monotonic()
         for message in messages:
+            if self.enough:
+                return
             if isinstance(message, Records):
                 self._records(message)
             elif isinstance(message, State):
@@ -106,11 +136,25 @@ class Intake:
         self.epochs.rows(stream, message.lines)
         if stream.mode == "replace":
             self._note_version(stream, _version(message))
-        self.counts[stream.name].records += message.lines
+        if stream.name != self._speaking:
+            self._changes_to(stream.name)
+        counts = self.counts[stream.name]
+        counts.records += message.lines
+        counts.seen(self._now)
+        self._records_read += message.lines
         self.spool.append(stream.name, self._hashes[stream.name], message.prefix, message.data, message.lines)
         self.uncommitted += len(message.data)
         if self.spool.fresh >= self.commit_bytes and not self._barrier():
             self.flush(None, False)
+
+    def _changes_to(self, name: str) -> None:
+        """Note that another stream's rows begin. One that comes back is interleaved, as parents and children are."""
+        if self._speaking is not None:
+            self.counts[self._speaking].ended = self._speaking not in self._interleaved
+        if self.counts[name].ended:
+            self._interleaved.add(name)
+            self.counts[name].ended = False
+        self._speaking = name
 
     def _note_version(self, stream: Stream, version: int | None) -> None:
         adopted = self.epochs.staged.get(stream.name)
@@ -124,6 +168,9 @@ class Intake:
     def _state(self, message: State) -> None:
         self.epochs.state(message.raw)
         self.spool.mark()
+        if self.max_records is not None and self._records_read >= self.max_records:
+            self.enough = self._barrier()
+            return
         now = time.monotonic()
         due = self.uncommitted >= self.commit_bytes or now - self.last_barrier >= self.commit_every.total_seconds()
         if due and now >= self._next_try:
@@ -156,7 +203,7 @@ class Intake:
         self._seen[message.stream] = said
         known = self.epochs.streams.get(message.stream)
         stream, table = (known, known.schema) if known else self.opened(message)
-        schema = merge(table, from_singer(message.schema, message.key_properties or []))
+        schema = merge(table, from_singer(message.schema, self.keys(message)))
         if not known:  # only now: an error above leaves the stream unopened
             self.epochs.open(stream)
             method = "overwrite" if stream.mode == "replace" else "append-only"

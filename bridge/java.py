@@ -9,7 +9,7 @@ import subprocess
 
 from bridge.errors import SettingsError
 
-__all__ = ["check_version", "find_java"]
+__all__ = ["check_version", "find_java", "java_version"]
 
 _OLDEST = 17
 _HINT = "install Java 17 or newer (Debian: apt-get install openjdk-17-jre-headless; macOS: brew install openjdk@17)"
@@ -27,7 +27,13 @@ def find_java() -> str:
 
 def check_version() -> None:
     """Raise `SettingsError` when Java is too old for Spark; one whose version cannot be read is left to Spark."""
-    said = subprocess.run([find_java(), "-version"], capture_output=True, text=True, check=False).stderr
-    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    found = re.match(r"(?:1\.)?(\d+)", java_version())
     if found and int(found[1]) < _OLDEST:
         raise SettingsError("Java is too old", hint=_HINT, found=found[1], needed=_OLDEST)
+
+
+def java_version() -> str:
+    """Return what the Java that Spark will use calls its version, such as `17.0.9`; empty if it cannot be read."""
+    said = subprocess.run([find_java(), "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "([^"]+)"', said)
+    return found[1] if found else ""

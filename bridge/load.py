@@ -54,6 +54,7 @@ class Load:
         deselected: set[str],
         kept: set[str],
         restarted: set[str],
+        max_records: int | None = None,
     ) -> None:
         """RECORDs of `deselected` are ignored, `kept` keep their bookmarks, `restarted` start again with `--full`."""
         self.commits = 0
@@ -81,11 +82,13 @@ class Load:
             epochs=Epochs(committer.view.state, staged=adopted, kept=kept, whole=full),
             spool=self._spool,
             opened=placement.open,
+            keys=placement.keys,
             flush=self._flush,
             discard=self._ledger.discard_staged,
             commit_every=pipeline.commit.every,
             commit_bytes=pipeline.commit.bytes,
             max_noise=limit,
+            max_records=max_records,
             deselected=deselected,
             counts=self.counts,
         )
@@ -113,26 +116,42 @@ class Load:
 
     def read(self, tap: Tap) -> None:
         """Read the tap to its end and commit. Raises what failed, after keeping what can be kept."""
-        reader, idle = Reader(), self._pipeline.source.idle_timeout
         try:
-            self._follow.stage("waiting for the tap")
-            for chunk in tap.chunks(idle=idle, tick=self._check):
-                self._follow.stage("extracting")
-                self._intake.take(reader.feed(chunk))
-                self._hold_back()
-            self._intake.take(reader.finish())
-            tap.wait(idle=idle, tick=self._check)
-            if reader.rest().strip():
-                raise tap.failure("the tap stopped in the middle of a line")
-            time.sleep(_SIGNAL_GRACE)
-            self._check()
+            self._extract(tap)
         except (TapError, DataError, Interrupted) as error:
             self._salvage(tap, error)
             raise
         self._follow.stage("committing")
-        self._intake.end(clean=True)
+        if not self.partial:
+            self._intake.end(clean=True)
         self._engine.drain(lambda: None)
         self._done = True
+        for counts in () if self.partial else self.counts.values():
+            counts.ended = True
+
+    def _extract(self, tap: Tap) -> None:
+        """Read the tap until it has exited 0 in good order, or until it is enough."""
+        reader, idle = Reader(), self._pipeline.source.idle_timeout
+        self._follow.stage("waiting for the tap")
+        for chunk in tap.chunks(idle=idle, tick=self._check):
+            self._follow.stage("extracting")
+            self._intake.take(reader.feed(chunk))
+            if self.partial:
+                self._follow.stage("stopping the tap")
+                tap.terminate()
+                return
+            self._hold_back()
+        self._intake.take(reader.finish())
+        tap.wait(idle=idle, tick=self._check)
+        if reader.rest().strip():
+            raise tap.failure("the tap stopped in the middle of a line")
+        time.sleep(_SIGNAL_GRACE)
+        self._check()
+
+    @property
+    def partial(self) -> bool:
+        """Whether the tap was stopped as it had sent enough: rows that no STATE covers may be pending still."""
+        return self._intake.enough
 
     def _check(self) -> None:
         self._follow.tick()

@@ -2,46 +2,55 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
-from types import FrameType
-from typing import IO, Any
-from uuid import uuid4
+from typing import Any
 
 from bridge.commit import Committer
 from bridge.config import Pipeline, redactor
-from bridge.errors import BridgeError, Interrupted, SettingsError
+from bridge.errors import BridgeError, Interrupted, PipelineHeld, SettingsError
+from bridge.fingerprint import fingerprint, noticed
 from bridge.intake import Counts
 from bridge.java import find_java
 from bridge.load import Follow, Load
 from bridge.lock import Lease
-from bridge.log import meta
+from bridge.opening import lease_path, opened
 from bridge.placement import Placement
+from bridge.resume import completed, leave_out
+from bridge.retention import sweep
 from bridge.runs import RunRecord, new_run_id, write_streams
 from bridge.scratch import Scratch, Tee
 from bridge.source import Source
 from bridge.state import is_empty, is_flat, resumable_versions, without
+from bridge.stop import Stop
 from bridge.storage import Storage, open_storage
-from bridge.verbatim import dumps
+from bridge.tap import Log
 
 __all__ = ["Request", "Result", "Run"]
+
+_LOOK_AGAIN = timedelta(milliseconds=500)
+"""How often a lease that is held is tried again, with `--wait`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What was asked of this run beyond its settings."""
+    """What was asked of this run beyond its settings.
+
+    `timeout` counts from the run's start; `wait` is how long it may wait for another run that holds the pipeline.
+    """
 
     full: bool = False
     append: bool = False
     streams: tuple[str, ...] = ()
     state: Any = None
     refresh_catalog: bool = False
+    resume: bool = False
+    max_records: int | None = None
+    timeout: timedelta | None = None
+    wait: timedelta | None = None
 
 
 @dataclass(slots=True)
@@ -50,7 +59,9 @@ class Result:
 
     run_id: str
     pipeline: str
+    attempt: int = 1
     status: str = "failed"
+    skipped: list[str] = field(default_factory=list)
     commits: int = 0
     streams: dict[str, Counts] = field(default_factory=dict)
     state: Any = None
@@ -66,7 +77,9 @@ class Result:
             "format": 1,
             "run_id": self.run_id,
             "pipeline": self.pipeline,
+            "attempt": self.attempt,
             "status": self.status,
+            "skipped": self.skipped,
             "commits": self.commits,
             "streams": {name: counts.to_json() for name, counts in self.streams.items()},
             "state": self.state,
@@ -80,27 +93,32 @@ class Result:
 class Run:
     """One invocation. `stage` and `result` may be read by another thread while `execute` works.
 
-    `echo` is where the tap's stderr goes beside its log, if anywhere.
+    `echo` is where the tap's stderr goes beside its log, if anywhere. `took_state`: `request.state` was stored.
     """
 
-    def __init__(self, pipeline: Pipeline, request: Request, home: Path) -> None:
+    def __init__(
+        self, pipeline: Pipeline, request: Request, home: Path, *, stop: Stop | None = None, attempt: int = 1
+    ) -> None:
         self.pipeline, self.request, self.home = pipeline, request, home
-        self.result = Result(new_run_id(), pipeline.name)
+        self.result = Result(new_run_id(), pipeline.name, attempt)
         self.stage = "starting"
-        self.echo: IO[bytes] | None = None
+        self.echo: Log | None = None
+        self.took_state = False
+        self._stop = stop or Stop()
+        self._clean = True
         self._full = request.full or not pipeline.incremental.enabled
-        self._signal = 0
 
     def execute(self) -> Result:
         """Run to the end; a `BridgeError` is in the result. A second signal ends the process at once."""
         began = time.monotonic()
         try:
-            with _signals(self._signalled):
+            with self._stop, self._stop.within(self.request.timeout):
                 self._check_request()
-                source = Source(self.pipeline, self.home, self._tick)
+                source = Source(self.pipeline, self.home, self._stop.tick)
                 self.stage = "reading the catalog"
                 catalog, deselected = source.catalog(self.request.streams, refresh=self.request.refresh_catalog)
-                self._tick()
+                self.result.warnings += source.notes
+                self._stop.tick()
                 self._with_lease(source, catalog, deselected)
                 self.result.status = "success"
         except BridgeError as error:
@@ -116,42 +134,40 @@ class Run:
 
     def _check_request(self) -> None:
         find_java()
-        if self._full and self.pipeline.destination.load_method == "append-only" and not self.request.append:
+        if self._full and not self.request.append and self.pipeline.appends_only(self.request.streams):
             hint = "add --append to load every row once more, or set load_method to auto or overwrite"
             raise SettingsError("--full would double the rows of append-only tables", hint=hint)
-
-    def _signalled(self, number: int, _: FrameType | None) -> None:
-        if self._signal:
-            if sys.stderr.isatty():
-                os.write(2, b"\x1b[?25h\n")  # the live progress had hidden the cursor
-            os._exit(128 + number)  # the guard stops the tap, the JVM ends with us, the next run repairs
-        self._signal = number
-
-    def _tick(self) -> None:
-        if self._signal:
-            raise Interrupted(self._signal)
+        if self._full and self.request.resume:
+            hint = "a full run begins every table anew; leave one of them out"
+            raise SettingsError("--resume and --full contradict each other", hint=hint)
+        if self._full and self.request.max_records is not None:
+            hint = "run without --max-records, or not in full"
+            raise SettingsError("--max-records would replace tables by a part of them", hint=hint)
 
     def _set_stage(self, stage: str) -> None:
         self.stage = stage
 
     def _with_lease(self, source: Source, catalog: dict[str, Any] | None, deselected: set[str]) -> None:
         storage = open_storage(self.pipeline.destination.bucket)
-        lease = Lease(Path(storage.uri) / meta(self.pipeline.name, "lease.json"), self.result.run_id)
-        head = lease.last.get("head") or 0
-        try:
-            lake = {"format": 1, "id": str(uuid4()), "made_by": "singer-bridge"}
-            storage.put_if_absent(".bridge/lake.json", dumps(lake))
-            self.stage = "reading the commit log"
-            committer = Committer(storage, self.pipeline.name, self.result.run_id, last=lease.last)
+        lease = self._lease(lease_path(storage, self.pipeline.name))
+        self.stage = "reading the commit log"
+        with opened(storage, self.pipeline.name, self.result.run_id, lease, clean=lambda: self._clean) as committer:
+            self._recorded(storage, committer, source, catalog, deselected)
+            if self._clean:
+                done, head = self.result, committer.view.n
+                done.warnings += sweep(storage, self.pipeline, run=done.run_id, made=done.commits, head=head)
+
+    def _lease(self, path: Path) -> Lease:
+        """Take the lease. Raises `PipelineHeld` when another run has it for longer than `--wait`."""
+        end = time.monotonic() + (self.request.wait or timedelta()).total_seconds()
+        while True:
             try:
-                self._recorded(storage, committer, source, catalog, deselected)
-            finally:
-                head = committer.view.n
-        except BaseException:
-            with suppress(BridgeError):  # what failed first is what the operator has to hear of
-                lease.close(head=head, clean=False)
-            raise
-        lease.close(head=head, clean=True)
+                return Lease(path, self.result.run_id)
+            except PipelineHeld:
+                if time.monotonic() >= end:
+                    raise
+            self.stage = "waiting for the run that holds the pipeline"
+            self._stop.sleep(_LOOK_AGAIN)
 
     def _recorded(
         self,
@@ -164,7 +180,13 @@ class Run:
         result, began = self.result, time.monotonic()
         result.warnings += committer.notes
         result.state = result.state_before = committer.view.state
-        record = RunRecord(storage, self.pipeline.name, result.run_id, tap=Path(source.argv[0]).name)
+        if self.request.resume:
+            catalog, deselected = self._resumed(storage, catalog)
+        facts = fingerprint(self.pipeline, source.argv, catalog)
+        asked = {"full": self._full, "streams": self.request.streams, "state": self.request.state}
+        result.warnings += noticed(storage, self.pipeline.name, facts, committer.view, **asked)
+        tap = {"tap": Path(source.argv[0]).name, "tap_version": facts["tap"]["version"], "fingerprint": facts}
+        record = RunRecord(storage, self.pipeline.name, result.run_id, **tap)
         scratch = Scratch(self.home, self.pipeline, result.run_id)
         scratch.prepare(storage)
         try:
@@ -183,6 +205,13 @@ class Run:
                 record.finish(**result.to_json())
             scratch.delete()
 
+    def _resumed(self, storage: Storage, catalog: dict[str, Any] | None) -> tuple[dict[str, Any], set[str]]:
+        done = completed(storage, self.pipeline.name)
+        self.result.skipped = sorted(done)
+        said = f"skipped, the last run completed them: {', '.join(sorted(done))}" if done else "--resume skips nothing"
+        self.result.warnings.append(said)
+        return leave_out(catalog, done)
+
     def _load(
         self,
         committer: Committer,
@@ -200,19 +229,26 @@ class Run:
             committer,
             placement,
             scratch,
-            Follow(self._tick, self._set_stage),
+            Follow(self._stop.tick, self._set_stage),
             full=self._full,
             deselected=deselected,
             kept=deselected | self._others(committer),
             restarted=set(self.request.streams or committer.view.staged),
+            max_records=self.request.max_records,
         )
         self.result.streams = load.counts
         try:
             with scratch.tap_log.open("ab") as log, source.start(catalog, state, Tee(log, self.echo)) as tap:
                 load.read(tap)
         finally:
+            self._clean = not load.partial
             self.result.warnings += load.close()
             self.result.commits = load.commits
+        if load.partial:
+            read = sum(counts.committed for counts in load.counts.values())
+            self.result.warnings.append(
+                f"stopped after {read:,} records, as --max-records says: run again for the rest"
+            )
 
     def _others(self, committer: Committer) -> set[str]:
         """Return the streams with a bookmark that `--stream` leaves out."""
@@ -227,23 +263,12 @@ class Run:
         """Return the STATE for the tap, None to start from the beginning."""
         if self.request.state is not None and self.request.state != committer.view.state:
             committer.set_state(self.request.state, "--state")
+            self.took_state = True
         state = committer.view.state
         if self.request.streams:
             without(state, self.request.streams)  # refuses a STATE that cannot be kept per stream
         if self._full:
             state = without(state, self.request.streams) if self.request.streams else None
-        elif self.pipeline.destination.load_method == "overwrite":
-            state = resumable_versions(state)
+        else:
+            state = resumable_versions(state, lambda stream: self.pipeline.load_method(stream) == "overwrite")
         return None if is_empty(state) else state
-
-
-@contextmanager
-def _signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Have SIGINT, SIGTERM and SIGHUP end the run in good order."""
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, handler) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)

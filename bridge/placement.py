@@ -15,6 +15,7 @@ from bridge.log import LiveTable, View, meta
 from bridge.messages import Schema
 from bridge.names import folder_name
 from bridge.schema import TableSchema
+from bridge.settings.explain import did_you_mean
 from bridge.state import continues
 from bridge.storage import Storage
 
@@ -81,8 +82,7 @@ class Placement:
         stays = mode == "append" or extends
         known = (table.schema if table else None) if stays else staged.get("schema")
         columns = read_schema(self._storage, self._pipeline.name, known) if known else None
-        keys = message.key_properties or []
-        stream = Stream(message.stream, mode, reason, TableSchema(pa.schema([])), 0, keys)
+        stream = Stream(message.stream, mode, reason, TableSchema(pa.schema([])), 0, self.keys(message))
         if extends and table:
             stream.swapped, stream.version = True, table.version
         return stream, columns
@@ -91,10 +91,24 @@ class Placement:
         """Return whether the tap may still be inside a table that was swapped in at a STATE before its end."""
         return table is not None and table.version is not None and continues(self._view.state, stream, table.version)
 
+    def keys(self, message: Schema) -> list[str]:
+        """Return the table's keys: those of the settings, else those that the tap declares. Raises `SettingsError`."""
+        keys = self._pipeline.stream(message.stream).key_properties
+        if keys is None:
+            return message.key_properties or []
+        columns = message.schema.get("properties") or {}
+        if missing := [key for key in keys if key not in columns]:
+            hint = did_you_mean(missing[0], columns) or f"the tap's columns are: {', '.join(list(columns)[:20])}"
+            raise SettingsError("key_properties names no column", hint=hint, stream=message.stream, key=missing[0])
+        return keys
+
     def method(self, stream: str, bookmarks: list[str] | None) -> tuple[Mode, str]:
         """Return a stream's mode and the reason for it."""
         method = replication_method(self._catalog, stream)
-        mode, reason = load_method(self._pipeline.destination.load_method, method, bookmarks)
+        setting, glob = self._pipeline.load_method(stream), self._pipeline.glob_of(stream, "load_method")
+        mode, reason = load_method(setting, method, bookmarks)
+        if glob and setting != "auto":
+            reason = f"as set for {glob}"
         if self._full and not (mode == "append" and self._append):
             return "replace", "--full"
         return mode, reason

@@ -11,6 +11,7 @@ from typing import IO
 from bridge.config import Pipeline
 from bridge.runs import log_key
 from bridge.storage import Storage
+from bridge.tap import Log
 
 __all__ = ["Scratch", "Tee"]
 
@@ -60,7 +61,7 @@ class Tee:
     """The run's log, and a terminal if somebody wants to watch."""
 
     log: IO[bytes]
-    echo: IO[bytes] | None
+    echo: Log | None
 
     def write(self, data: bytes) -> None:
         """Take whole lines."""

@@ -6,7 +6,7 @@ Only the convention `{"bookmarks": {stream: bookmark}}` is read, to learn where 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 from bridge.errors import DataError, SettingsError
@@ -163,12 +163,23 @@ def continues(state: Any, stream: str, version: int | None) -> bool:
     return isinstance(value, dict) and value.get("version") == version and resume_point(state, stream) is not None
 
 
-def resumable_versions(state: Any) -> Any:
-    """Return the STATE for a tap whose tables are overwritten: only a table of a known `version` goes on, others start.
+def resumable_versions(state: Any, overwritten: Callable[[str], bool]) -> Any:
+    """Return the STATE for a tap of which some tables are overwritten: of these only one of a known `version` goes on.
 
-    An overwrite replaces the whole table; the rows since a bookmark alone would empty it.
+    An overwrite replaces the whole table; the rows since a bookmark alone would empty it. Raises `SettingsError` where
+    a flat STATE would have to be kept for one stream and not for another.
     """
     if is_flat(state):
-        return None
-    bookmarks = {s: b for s, b in state["bookmarks"].items() if isinstance(b, dict) and b.get("version") is not None}
-    return {**state, "bookmarks": bookmarks} if bookmarks else None
+        said = {overwritten(stream) for stream in (state if isinstance(state, dict) else [""])}
+        if len(said) > 1:
+            hint = "its STATE has no `bookmarks` to keep apart: overwrite all of its streams, or none"
+            raise SettingsError("this tap's STATE cannot be kept per stream", hint=hint)
+        return None if True in said else state
+    kept = {s: b for s, b in state["bookmarks"].items() if not overwritten(s) or _version_of(b) is not None}
+    if kept == state["bookmarks"]:
+        return state
+    return {**state, "bookmarks": kept} if kept else None
+
+
+def _version_of(value: Any) -> Any:
+    return value.get("version") if isinstance(value, dict) else None

@@ -23,7 +23,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from bridge.errors import TapError
+from bridge.errors import TapError, TapNotFound
 from bridge.verbatim import dumps
 
 __all__ = ["Tap", "find_executable"]
@@ -44,12 +44,12 @@ _START = 'echo $$ >&0; exec "$@" </dev/null'
 
 
 def find_executable(argv: Sequence[str], folder: Path | None, environ: dict[str, str]) -> list[str]:
-    """Return argv with its program found: in the tap's own venv, on PATH, or as a path. Raises `TapError`."""
+    """Return argv with its program found: in the tap's own venv, on PATH, or as a path. Raises `TapNotFound`."""
     places = [str(folder)] if folder else []
     found = shutil.which(argv[0], path=os.pathsep.join([*places, environ.get("PATH", os.defpath)]))
     if not found:
         hint = "install it (`pip_url` in bridge.yaml and `singer-bridge install`), or give its full path"
-        raise TapError("the tap was not found", hint=hint, tap=argv[0])
+        raise TapNotFound("the tap was not found", hint=hint, tap=argv[0])
     return [found, *argv[1:]]
 
 

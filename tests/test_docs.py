@@ -18,26 +18,33 @@ from pydantic_core import PydanticUndefined
 
 from bridge.cli import _LATER, cli
 from bridge.cli.later import Verbs
-from bridge.config import _LATER as _LATER_AT_TOP
 from bridge.config import load, parse_duration, parse_size
 from bridge.errors import NotAvailable
 from bridge.intake import Counts
 from bridge.pipeline import Result
-from bridge.settings.options import Keys, Section
+from bridge.settings.options import Keys, Section, section_of
 
 ROOT = Path(__file__).parent.parent
 DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 REFERENCE = (ROOT / "docs" / "reference.md").read_text()
 
+EVERYWHERE = {"--quiet", "-q", "--verbose", "-v", "--log-format"}
+
 _FENCE = re.compile(r"^```(?P<language>\w+)(?P<marks>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 _MARK = re.compile(r'(\w+)="([^"]*)"')
 # What differs from run to run: ids, figures with a fraction, and the rate made of them.
-_DRIFT = ((r"\d{8}T\d{6}Z-\w{4}", "RUN"), (r"[\d,]+ records/s", "N records/s"), (r"\d+\.\d+", "N.N"), (r"\s+", " "))
+_DRIFT = (
+    (r"\d{8}T\d{6}Z-\w{4}", "RUN"),
+    (r"[\d,]+ records/s", "N records/s"),
+    (r"\d+\.\d+", "N.N"),
+    (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "TIME"),
+    (r"\s+", " "),
+)
 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block. `marks`: `file` names the file it is, `skip` says why it is not run here."""
+    """A fenced block. `marks`: `file` names the file it is, `exit` what its commands end with, `skip` why not here."""
 
     language: str
     marks: dict[str, str]
@@ -80,8 +87,8 @@ def plain(line: str) -> str:
     return line.strip()
 
 
-def type_in(folder: Path, words: str | list[str]) -> str:
-    """Type a command, or run a program, in the folder; fail unless it exits 0; return what it printed."""
+def type_in(folder: Path, words: str | list[str], code: int = 0) -> str:
+    """Type a command, or run a program, in the folder; fail unless it exits so; return what it printed."""
     clean = {key: value for key, value in os.environ.items() if not key.startswith("SINGER_BRIDGE_")}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
@@ -96,7 +103,7 @@ def type_in(folder: Path, words: str | list[str]) -> str:
         timeout=300,
         check=False,
     )
-    assert done.returncode == 0, f"$ {words}\n{done.stdout}"
+    assert done.returncode == code, f"$ {words}\n{done.stdout}"
     return done.stdout
 
 
@@ -118,7 +125,7 @@ def test_what_a_document_tells_to_type_works(path: Path, tmp_path: Path) -> None
             (tmp_path / name).write_text(block.text)
         elif block.language == "console":
             for command, shown in block.commands():
-                check_output(command, shown, type_in(tmp_path, command))
+                check_output(command, shown, type_in(tmp_path, command, int(block.marks.get("exit", "0"))))
         elif block.language == "python":
             type_in(tmp_path, [sys.executable, "-c", block.text])
 
@@ -129,7 +136,9 @@ def test_example_settings_are_accepted(path: Path, tmp_path: Path) -> None:
     for block in blocks(path):
         if block.language == "yaml":
             (tmp_path / "bridge.yaml").write_text(block.text)
-            assert load(tmp_path / "bridge.yaml", {"PGPASSWORD": "secret"}).pipelines
+            for env in load(tmp_path / "bridge.yaml", {}).environments or (None,):
+                loaded = load(tmp_path / "bridge.yaml", {"PGPASSWORD": "secret"}, env)
+                assert list(loaded.pipelines.values())
 
 
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
@@ -143,22 +152,27 @@ def test_links_lead_somewhere(path: Path) -> None:
         assert not anchor or anchor in anchors, target
 
 
+def below(kind: type[Section], prefix: str) -> Iterator[tuple[str, type[Section]]]:
+    """Every section inside a section, with what stands before its keys."""
+    for key, field in kind.model_fields.items():
+        if inner := section_of(field.annotation):
+            yield f"{prefix}{key}." + ("GLOB." if "dict" in str(field.annotation) else ""), inner
+
+
 def settings(kind: type[Section], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Every key with its default, dotted."""
     for key, field in kind.model_fields.items():
-        inner = field.annotation
-        if isinstance(inner, type) and issubclass(inner, Section):
-            yield from settings(inner, f"{prefix}{key}.")
-        else:
+        if not section_of(field.annotation):
             yield prefix + key, field.get_default(call_default_factory=True)
+    for inner_prefix, inner in below(kind, prefix):
+        yield from settings(inner, inner_prefix)
 
 
 def later(kind: type[Section], prefix: str = "") -> Iterator[str]:
     """Every key that is refused as not available yet, dotted."""
     yield from (prefix + key for key in kind.later)
-    for key, field in kind.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
-            yield from later(field.annotation, f"{prefix}{key}.")
+    for inner_prefix, inner in below(kind, prefix):
+        yield from later(inner, inner_prefix)
 
 
 def written(default: Any) -> str:
@@ -172,7 +186,7 @@ def written(default: Any) -> str:
 
 def test_every_setting_is_documented_with_its_default() -> None:
     """The reference has exactly the keys that the settings accept, each with its real default."""
-    rows = re.findall(r"^\| `(\w+\.\w+)` \| [^|]+ \| ([^|]+) \|", section("## bridge.yaml"), re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+(?:\.\w+)+)` \| [^|]+ \| ([^|]+) \|", section("## bridge.yaml"), re.MULTILINE)
     documented = dict(rows)
     accepted = dict(settings(Keys))
     assert documented.keys() == accepted.keys()
@@ -189,21 +203,19 @@ def test_every_setting_is_documented_with_its_default() -> None:
 def test_settings_that_are_not_available_yet_are_listed(tmp_path: Path) -> None:
     """The list at the reference's end has exactly the keys that are refused as not available, and only such values."""
     keys, values = tables(section("## Not available yet"))[:2]
-    assert names(keys) == {*_LATER_AT_TOP, *later(Keys)}
+    assert names(keys) == set(later(Keys))
     file = tmp_path / "bridge.yaml"
     for value in names(values):
         head, _, key = value.rpartition(".")
         bucket = "" if "bucket" in key else "bucket: lake, "
         file.write_text(f"pipelines: {{x: {{source: {{tap: x}}, {head}: {{{bucket}{key}}}}}}}")
         with pytest.raises(NotAvailable):
-            load(file, {})
+            load(file, {}).pipeline("x")
 
 
-def test_verbs_and_flags_that_are_not_available_yet_are_listed() -> None:
-    """The list at the reference's end has exactly the verbs and flags that the command line refuses as such."""
+def test_verbs_that_are_not_available_yet_are_listed() -> None:
+    """The list at the reference's end has exactly the verbs that the command line refuses as such."""
     text = section("## Not available yet")
-    hidden = {opt for parameter in commands()["run"].params if is_hidden(parameter) for opt in parameter.opts}
-    assert names(tables(text)[2]) == hidden
     parts = re.split(r"(?:Verbs|Of `state`|Of `tables`):", text)[1:]
     groups = [cli.get_command(click.Context(cli), group) for group in ("state", "tables")]
     later = [_LATER, *(set(group.later) for group in groups if isinstance(group, Verbs))]
@@ -213,11 +225,6 @@ def test_verbs_and_flags_that_are_not_available_yet_are_listed() -> None:
 def tables(text: str) -> list[str]:
     """The tables of a text."""
     return re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
-
-
-def is_hidden(parameter: click.Parameter) -> bool:
-    """Whether an option is kept out of the help, as it is not available yet."""
-    return isinstance(parameter, click.Option) and parameter.hidden
 
 
 def commands() -> dict[str, click.Command]:
@@ -232,10 +239,10 @@ def commands() -> dict[str, click.Command]:
 
 
 def flags(command: click.Command) -> set[str]:
-    """The flags that `--help` shows, and `[NAME]`."""
-    shown = [parameter for parameter in command.params if not is_hidden(parameter)]
-    found = {opt for parameter in shown if isinstance(parameter, click.Option) for opt in parameter.opts}
-    return found | {"[NAME]" for parameter in shown if isinstance(parameter, click.Argument)}
+    """The flags that `--help` shows, and `[NAME]`; not those that every verb has."""
+    found = {opt for parameter in command.params if isinstance(parameter, click.Option) for opt in parameter.opts}
+    arguments = {parameter.name for parameter in command.params if isinstance(parameter, click.Argument)}
+    return found - EVERYWHERE | ({"[NAME]"} if arguments & {"name", "names"} else set())
 
 
 def test_every_verb_and_flag_is_documented() -> None:
@@ -243,7 +250,8 @@ def test_every_verb_and_flag_is_documented() -> None:
     text = section("## Commands")
     headings = {heading.removeprefix("singer-bridge ") for heading in re.findall(r"^### (.+)$", text, re.MULTILINE)}
     assert headings == commands().keys()
-    choosing = {name.split()[0] for name in names(text.split("\n### ")[0])}
+    everywhere, choosing = ({name.split()[0] for name in names(table)} for table in tables(text.split("\n### ")[0]))
+    assert everywhere == EVERYWHERE
     for words, command in commands().items():
         documented = {name.split()[0] for name in names(section(f"### singer-bridge {words}"))}
         assert documented == flags(command) - (choosing if "[NAME]" in flags(command) else set()), words

@@ -3,28 +3,49 @@
 from __future__ import annotations
 
 import importlib
+import logging
+import os
 import sys
 from typing import Any
 
 import click
 
 from bridge import __version__
+from bridge.cli import events, flags
+from bridge.cli.events import report
 from bridge.errors import BridgeError, NotAvailable
 
-__all__ = ["main"]
+__all__ = ["main", "report"]
 
 _GROUPS = {
-    "Run": {"run": "Load one pipeline.", "demo": "Watch the whole of it on real data."},
+    "Run": {"run": "Load pipelines.", "demo": "Watch the whole of it on real data."},
     "Look": {
+        "status": "How each pipeline stands.",
         "runs": "What ran, and how it ended.",
         "state": "The bookmarks, as the tap said them.",
         "tables": "What is in the lake.",
     },
-    "Set up": {"discover": "Ask the tap for its catalog.", "install": "Put the tap into a venv of its own."},
+    "Repair": {
+        "state set": "Put a STATE, or one stream's bookmark, in place.",
+        "state edit": "Change the STATE in your editor.",
+        "state clear": "Have streams start from the beginning.",
+    },
+    "Set up": {
+        "init": "Start a project: bridge.yaml and what goes with it.",
+        "add": "Add a pipeline to bridge.yaml.",
+        "config": "Check the settings, show what they come to.",
+        "completion": "Have the shell complete our commands.",
+        "discover": "Ask the tap for its catalog.",
+        "doctor": "Check all that a run needs, with a fix for each finding.",
+        "install": "Put the tap into a venv of its own.",
+        "schedule": "Run pipelines by cron.",
+        "select": "Choose streams and columns.",
+    },
 }
+"""What the help shows; two words are a verb of a group that stands elsewhere."""
 _LATER = {
-    *("add", "compact", "completion", "config", "doctor", "init", "recover", "rejects", "rollback", "schedule"),
-    *("select", "smoke", "status", "unlock", "verify"),
+    *("compact", "recover", "rejects", "rollback"),
+    *("smoke", "unlock", "verify"),
 }
 
 
@@ -32,14 +53,15 @@ class _Verbs(click.Group):
     """Finds a verb's module by its name, so that `state get` never pays for what `run` needs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [verb for verbs in _GROUPS.values() for verb in verbs]
+        return [verb for verbs in _GROUPS.values() for verb in verbs if " " not in verb]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name in _LATER:
+        if name in _LATER and not ctx.resilient_parsing:
             raise NotAvailable("this verb is not available yet", hint="see `singer-bridge --help`", verb=name)
         if name not in self.list_commands(ctx):
             return None
         command: click.Command = getattr(importlib.import_module(f"bridge.cli.{name}"), name)
+        flags.prepare(command, name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -50,7 +72,7 @@ class _Verbs(click.Group):
 
 @click.command(
     cls=_Verbs,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     no_args_is_help=True,
 )
 @click.version_option(__version__, "--version", prog_name="singer-bridge", message="%(prog)s %(version)s")
@@ -65,8 +87,13 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit: 0, or the code that the error's kind has."""
+    logging.getLogger().addHandler(logging.NullHandler())  # libraries' logs are not ours: py4j's tell of a JVM's end
+    given = sys.argv[1:] if arguments is None else arguments
+    events.use("json" if _asks_for_json(given) else "text")
     try:
-        result: Any = cli.main(arguments, standalone_mode=False)
+        result: Any = cli.main(
+            given, prog_name="singer-bridge", complete_var="_SINGER_BRIDGE_COMPLETE", standalone_mode=False
+        )
         code = result if isinstance(result, int) else 0
     except BridgeError as error:
         code = report(error)
@@ -74,8 +101,7 @@ def main(arguments: list[str] | None = None) -> None:
         click.echo(error.format_message())
         code = 2
     except click.ClickException as error:
-        error.show()
-        code = error.exit_code
+        code = _report_usage(error)
     except (click.Abort, KeyboardInterrupt):
         code = 130
     except BrokenPipeError:  # `| head` has seen enough
@@ -84,11 +110,17 @@ def main(arguments: list[str] | None = None) -> None:
     sys.exit(code)
 
 
-def report(error: BridgeError) -> int:
-    """Print an error for people on stderr and return its exit code."""
-    click.secho("error: ", fg="red", bold=True, err=True, nl=False)
-    click.echo(error.message, err=True)
-    if error.hint:
-        click.secho("hint: ", fg="yellow", err=True, nl=False)
-        click.echo(error.hint, err=True)
+def _asks_for_json(arguments: list[str]) -> bool:
+    """Look ahead: a command line that cannot be parsed has an error to print before its options are known."""
+    words = " ".join(arguments).replace("--log-format=", "--log-format ")
+    return "--log-format json" in words or os.environ.get("SINGER_BRIDGE_LOG_FORMAT") == "json"
+
+
+def _report_usage(error: click.ClickException) -> int:
+    if variable := flags.refused(error):
+        return report(variable)
+    if events.is_json():
+        events.emit("error", "error", type="SettingsError", message=error.format_message(), hint="", exit_code=2)
+    else:
+        error.show()
     return error.exit_code

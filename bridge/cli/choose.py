@@ -1,25 +1,41 @@
-"""Which pipeline a verb speaks of: NAME in bridge.yaml, or `--to URI --name N` without any file."""
+"""Which pipelines a verb speaks of: NAME in bridge.yaml, or `--to URI --name N` without any file."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
-from bridge.cli.later import later_options
+from bridge.cli.completion import complete_environments, complete_names
 from bridge.config import FILE_NAME, Pipeline, find_file, inline_pipeline, load
-from bridge.errors import SettingsError
-from bridge.log import Log, View
+from bridge.errors import LakeError, SettingsError
+from bridge.log import Log, View, meta
+from bridge.settings.explain import did_you_mean
 from bridge.source import home_folder
 from bridge.storage import Storage, open_storage
 
-__all__ = ["Chosen", "choose", "committed", "options"]
+__all__ = [
+    "Chosen",
+    "choose",
+    "choose_all",
+    "committed",
+    "environment",
+    "file_options",
+    "in_bucket",
+    "in_environment",
+    "options",
+    "options_for_several",
+    "settings_file",
+]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+_ENVIRONMENT = "bridge.environment"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +46,88 @@ class Chosen:
     home: Path
 
 
+def _keep_environment(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+    ctx.meta[_ENVIRONMENT] = value
+
+
+def environment() -> str | None:
+    """Return what `--env` says to the verb that is running, None if it does not."""
+    ctx = click.get_current_context(silent=True)
+    return ctx.meta.get(_ENVIRONMENT) if ctx else None
+
+
+@contextmanager
+def in_environment(env: str | None) -> Iterator[None]:
+    """Choose in another environment than `--env` says, if one is given."""
+    meta = click.get_current_context().meta
+    before = meta.get(_ENVIRONMENT)
+    meta[_ENVIRONMENT] = before if env is None else env
+    try:
+        yield
+    finally:
+        meta[_ENVIRONMENT] = before
+
+
 def options(function: _F) -> _F:
     """Add the options that choose a pipeline."""
+    return _options(click.argument("name", required=False, shell_complete=complete_names), function)
+
+
+def options_for_several(function: _F) -> _F:
+    """Add the options that choose pipelines; those that were named come as `names`."""
+    return _options(click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=complete_names), function)
+
+
+def file_options(function: _F) -> _F:
+    """Add the options that choose a settings file and its environment, for verbs that speak of the whole of it."""
     for option in (
-        later_options("--env", "--log-format", switches=("--yes",)),
-        click.option("--name", "pipeline_name", metavar="N", help="Name of the pipeline with --to."),
-        click.option("--to", metavar="URI", help="Bucket, instead of a bridge.yaml."),
+        click.option(
+            "--env",
+            metavar="ENV",
+            expose_value=False,
+            callback=_keep_environment,
+            shell_complete=complete_environments,
+            help="Environment of the settings file.",
+        ),
         click.option(
             "-f", "--file", type=click.Path(path_type=Path), help=f"Settings file (default: {FILE_NAME}, upward)."
         ),
-        click.argument("name", required=False),
     ):
         function = option(function)
     return function
+
+
+def _options(names: Callable[[_F], _F], function: _F) -> _F:
+    for option in (
+        click.option("--name", "pipeline_name", metavar="N", help="Name of the pipeline with --to."),
+        click.option("--to", metavar="URI", help="Bucket, instead of a bridge.yaml."),
+        file_options,
+        names,
+    ):
+        function = option(function)
+    return function
+
+
+def choose_all(
+    names: Sequence[str],
+    file: Path | None,
+    to: str | None,
+    pipeline_name: str | None,
+    *,
+    everything: bool,
+    **inline: Any,
+) -> list[Chosen]:
+    """Return the pipelines that the arguments mean, each once, in their order; `everything`: all of the file."""
+    if everything and (names or to or pipeline_name):
+        raise SettingsError("--all means every pipeline of the file", hint="leave out NAME, --to and --name")
+    if len(names) > 1 and (to or pipeline_name):
+        raise SettingsError("--to and --name speak of one pipeline", hint="give one NAME")
+    if not everything and len(names) <= 1:
+        return [choose(names[0] if names else None, file, to, pipeline_name, **inline)]
+    path = _file(file, inline)
+    settings = load(path, os.environ, environment())
+    wanted = list(settings.pipelines) if everything else dict.fromkeys(names)
+    return [Chosen(settings.pipeline(name), home_folder(path)) for name in wanted]
 
 
 def choose(
@@ -50,6 +135,9 @@ def choose(
 ) -> Chosen:
     """Return the pipeline that the arguments mean. Raises `SettingsError` when they mean none, or two."""
     if to is not None:
+        ctx = click.get_current_context(silent=True)
+        if ctx and ctx.get_parameter_source("env") is ParameterSource.COMMANDLINE:
+            raise SettingsError("--env chooses in a bridge.yaml", hint="leave --env out with --to")
         if name and pipeline_name and name != pipeline_name:
             raise SettingsError(
                 "two names for one pipeline", hint="give NAME or --name", name=name, other=pipeline_name
@@ -58,32 +146,62 @@ def choose(
         environ = dict(os.environ)
         values = {key: inline.get(key) for key in ("tap", "tap_config", "catalog", "load_method")}
         return Chosen(inline_pipeline(name=chosen, bucket=to, environ=environ, **values), home_folder(None))
+    path = _file(file, inline)
+    return Chosen(load(path, os.environ, environment()).pipeline(name or pipeline_name), home_folder(path))
+
+
+def _file(file: Path | None, inline: dict[str, str | None]) -> Path:
     given = [f"--{key.replace('_', '-')}" for key, value in inline.items() if value]
     if given:
         raise SettingsError(f"{given[0]} needs --to", hint="give the bucket: --to ./lake; or use a bridge.yaml")
+    return settings_file(file)
+
+
+def settings_file(file: Path | None) -> Path:
+    """Return the settings file that was given, else the nearest one upward. Raises `SettingsError` if there is none."""
     path = file or find_file(Path.cwd())
     if path is None:
         hint = "write a bridge.yaml, or name a bucket: --to ./lake --name N"
         raise SettingsError(f"no {FILE_NAME} here or above", hint=hint, folder=Path.cwd())
-    return Chosen(load(path, os.environ).pipeline(name or pipeline_name), home_folder(path))
+    return path
 
 
 def committed(pipeline: Pipeline) -> tuple[Storage, View]:
     """Return the lake after the pipeline's last commit. Raises `SettingsError` when there is none."""
     storage = open_storage(pipeline.destination.bucket)
     log = Log(storage, pipeline.name)
-    head = log.head()
+    head = log.latest()
     if not head:
-        hint = "run it first; --to and --name, or bridge.yaml, say where it is looked for"
+        hint = _why_no_commit(pipeline.name, in_bucket(storage))
         raise SettingsError("this pipeline has no commit yet", hint=hint, pipeline=pipeline.name, bucket=storage.uri)
     return storage, log.view(head)
+
+
+def _why_no_commit(name: str, known: Sequence[str]) -> str:
+    if name in known:
+        return "it ran, and nothing came of it: `singer-bridge runs list` says why"
+    if not known:
+        return "run it first; --to and --name, or bridge.yaml, say where it is looked for"
+    return did_you_mean(name, known) or f"run it first; the bucket has: {', '.join(known)}"
+
+
+def in_bucket(storage: Storage) -> list[str]:
+    """Return the names of the pipelines that somebody ran into this bucket."""
+    return sorted(name for name in storage.list(".bridge") if name != "tables" and _is_pipeline(storage, name))
+
+
+def _is_pipeline(storage: Storage, name: str) -> bool:
+    try:
+        return storage.size(meta(name, "lease.json")) is not None or any(storage.list(meta(name, "commits")))
+    except LakeError:  # a file, where pipelines have folders
+        return False
 
 
 def _default_name(bucket: str, tap: str | None) -> str:
     """Return the name of the tap, or of the only pipeline in the bucket."""
     if tap:
         return Path(tap.split()[0]).name
-    found = sorted(name for name in open_storage(bucket).list(".bridge") if name not in ("tables", "lake.json"))
+    found = in_bucket(open_storage(bucket))
     if len(found) == 1:
         return found[0]
     hint = f"give --name, one of: {', '.join(found)}" if found else "nothing was loaded there yet; check --to"

@@ -1,17 +1,14 @@
-"""Names of the reference that are not built yet: refused with those words, never accepted and ignored."""
+"""Verbs of the reference that are not built yet: refused with those words, never accepted and ignored."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from bridge.errors import NotAvailable
 
-__all__ = ["Verbs", "later_options"]
-
-_F = TypeVar("_F", bound=Callable[..., Any])
+__all__ = ["Verbs"]
 
 
 class Verbs(click.Group):
@@ -26,24 +23,3 @@ class Verbs(click.Group):
             hint = f"see `{ctx.command_path} --help`"
             raise NotAvailable("this verb is not available yet", hint=hint, verb=cmd_name)
         return super().get_command(ctx, cmd_name)
-
-
-def _refuse(ctx: click.Context, option: click.Parameter, value: Any) -> Any:
-    if value:
-        hint = f"see `{ctx.command_path} --help`"
-        raise NotAvailable("this option is not available yet", hint=hint, option=option.opts[0])
-    return value
-
-
-def later_options(*flags: str, switches: tuple[str, ...] = ()) -> Callable[[_F], _F]:
-    """Add options that are only there to be refused: `flags` take a value, `switches` take none."""
-
-    def add(function: _F) -> _F:
-        for flag in (*flags, *switches):
-            option = click.option(
-                flag, hidden=True, expose_value=False, is_eager=True, callback=_refuse, is_flag=flag in switches
-            )
-            function = option(function)
-        return function
-
-    return add

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from bridge.catalog import selected_streams
 from bridge.cli.choose import Chosen
-from bridge.cli.show import as_json, console, count, table
+from bridge.cli.show import as_json, console, count, note, table
+from bridge.fingerprint import fingerprint, noticed
 from bridge.log import Log
 from bridge.pipeline import Request
 from bridge.placement import Placement
+from bridge.resume import completed, leave_out
 from bridge.source import Source
 from bridge.state import bookmark
 from bridge.storage import open_storage
@@ -17,30 +20,46 @@ from bridge.storage import open_storage
 __all__ = ["plan"]
 
 
-def plan(chosen: Chosen, request: Request, *, json_output: bool) -> int:
-    """Print the plan of a run and return 0."""
+def plan(chosen: Sequence[Chosen], request: Request, *, json_output: bool, several: bool) -> int:
+    """Print the plans of the runs and return 0; as JSON an array of them if `several` are asked for."""
+    plans = []
+    for each in chosen:
+        facts = _facts(each, request)
+        plans.append({"format": 1, **facts})
+        if not json_output:
+            _print(facts)
+    if json_output:
+        as_json(plans if several else plans[0])
+    else:
+        console().print("[dim]dry run: nothing was started, nothing was written[/]")
+    return 0
+
+
+def _facts(chosen: Chosen, request: Request) -> dict[str, Any]:
     pipeline = chosen.pipeline
     storage = open_storage(pipeline.destination.bucket)
     log = Log(storage, pipeline.name)
-    view = log.view(log.head())
+    view = log.view(log.latest())
     source = Source(pipeline, chosen.home)
     catalog, _ = source.catalog(request.streams, refresh=request.refresh_catalog)
+    skipped = completed(storage, pipeline.name) if request.resume else set()
+    if request.resume:
+        catalog, _ = leave_out(catalog, skipped)
     full = request.full or not pipeline.incremental.enabled
     placement = Placement(storage, pipeline, view, catalog, full=full, append=request.append)
     names = sorted(selected_streams(catalog)) if catalog else sorted(view.tables)
-    streams = [_stream(placement, view, name) for name in names]
-    facts = {
+    now = fingerprint(pipeline, source.argv, catalog)
+    asked = {"full": full, "streams": request.streams, "state": request.state}
+    return {
         "pipeline": pipeline.name,
         "tap": source.argv[0],
         "bucket": pipeline.destination.bucket,
+        "catalog": catalog is not None,
         "state": None if full and not request.streams else request.state or view.state,
-        "streams": streams,
+        "skipped": sorted(skipped),
+        "streams": [_stream(placement, view, name) for name in names],
+        "warnings": [*source.notes, *noticed(storage, pipeline.name, now, view, **asked)],
     }
-    if json_output:
-        as_json({"format": 1, **facts})
-    else:
-        _print(facts, catalog is not None)
-    return 0
 
 
 def _stream(placement: Placement, view: Any, name: str) -> dict[str, Any]:
@@ -55,7 +74,7 @@ def _stream(placement: Placement, view: Any, name: str) -> dict[str, Any]:
     }
 
 
-def _print(facts: dict[str, Any], has_catalog: bool) -> None:
+def _print(facts: dict[str, Any]) -> None:
     out = console()
     out.print(f"[bold]{facts['pipeline']}[/]  {facts['tap']} -> {facts['bucket']}", soft_wrap=True)
     out.print(f"state: {facts['state']}" if facts["state"] else "state: none, the tap starts from the beginning")
@@ -65,6 +84,9 @@ def _print(facts: dict[str, Any], has_catalog: bool) -> None:
     ]
     if rows:
         out.print(table(["stream", "load method", "rows now", "bookmark"], rows, right=["rows now"]))
-    if not has_catalog:
+    if facts["skipped"]:
+        out.print(f"skipped, the last run completed them: {', '.join(facts['skipped'])}", soft_wrap=True)
+    if not facts["catalog"]:
         out.print("no catalog: the tap itself decides on the streams, and each SCHEMA on its load method")
-    out.print("[dim]dry run: nothing was started, nothing was written[/]")
+    for warning in facts["warnings"]:
+        note("warning", "yellow", warning)

@@ -1,4 +1,7 @@
-"""What a run shows while it works: a live table on a terminal, a line every 10 seconds elsewhere. Always on stderr."""
+"""What a run shows while it works: a live table on a terminal, elsewhere a line, or an event, every 10 seconds.
+
+Always on stderr.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from bridge.cli import events
 from bridge.cli.show import console, count, size
 from bridge.pipeline import Run
 
@@ -32,7 +36,7 @@ class Progress:
         self._live: Live | None = None
         self._thread: threading.Thread | None = None
         self._spinner = Spinner("dots")
-        if enabled and self._console.is_terminal:
+        if enabled and self._console.is_terminal and not events.is_json():
             self._live = Live(get_renderable=self._table, console=self._console, refresh_per_second=4, transient=True)
         elif enabled:
             self._thread = threading.Thread(target=self._lines, name="progress", daemon=True)
@@ -73,9 +77,13 @@ class Progress:
         while not self._done.wait(_LINE_EVERY):
             streams = list(self._run.result.streams.values())
             read, committed = sum(s.records for s in streams), sum(s.committed for s in streams)
-            seconds = time.monotonic() - self._began
+            seconds, name, stage = time.monotonic() - self._began, self._run.pipeline.name, self._run.stage
+            if events.is_json():
+                facts = {"pipeline": name, "stage": stage, "seconds": round(seconds, 1), "streams": len(streams)}
+                events.emit("info", "progress", **facts, read=read, committed=committed)
+                continue
             self._console.print(
-                f"{self._run.pipeline.name}: {self._run.stage}, {seconds:.0f} s, {count(len(streams))} stream(s), "
+                f"{name}: {stage}, {seconds:.0f} s, {count(len(streams))} stream(s), "
                 f"{count(read)} records read, {count(committed)} committed",
                 soft_wrap=True,
             )

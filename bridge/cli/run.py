@@ -1,25 +1,33 @@
-"""`run`: load one pipeline."""
+"""`run`: load pipelines."""
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from bridge.cli import report
-from bridge.cli.choose import choose, options
-from bridge.cli.later import later_options
-from bridge.cli.show import as_json, console, count, note, size, table
+from bridge.cli.choose import Chosen, choose_all, options_for_several
+from bridge.cli.events import report
+from bridge.cli.flags import explain
+from bridge.cli.kinds import DURATION
+from bridge.cli.show import as_json
 from bridge.errors import BridgeError, SettingsError
 from bridge.verbatim import NotJson, loads
 
+if TYPE_CHECKING:
+    from bridge.pipeline import Request
+
 __all__ = ["run"]
 
+_INLINE = ("tap", "tap_config", "catalog", "load_method")
 
-@click.command(short_help="Load one pipeline.")
-@options
+
+@click.command(short_help="Load pipelines.")
+@options_for_several
+@click.option("--all", "everything", is_flag=True, help="All pipelines of the file, one after another.")
+@click.option("--keep-going", is_flag=True, help="With several: go on after one that failed.")
 @click.option("--tap", metavar="COMMAND", help="Tap to run, with its flags; needs --to.")
 @click.option("--tap-config", metavar="FILE|JSON", help="The tap's settings: a file, or JSON; needs --to.")
 @click.option("--catalog", metavar="FILE", help="Catalog to pass to the tap; needs --to.")
@@ -29,70 +37,92 @@ __all__ = ["run"]
     "--full", "--full-refresh", is_flag=True, help="Start from the beginning and replace the tables at the end."
 )
 @click.option("--append", is_flag=True, help="With --full: append to append-only tables all the same.")
+@click.option("--resume", is_flag=True, help="Leave out the streams that the last run completed before it failed.")
 @click.option("--state", "state_file", type=click.Path(path_type=Path), metavar="FILE", help="Start from this STATE.")
 @click.option("--refresh-catalog", is_flag=True, help="Discover again.")
+@click.option("--max-records", type=click.IntRange(1), metavar="N", help="Stop the tap after about so many records.")
+@click.option("--timeout", type=DURATION, metavar="30m", help="Stop a run that takes longer.")
+@click.option("--wait", type=DURATION, metavar="10m", help="Wait so long for a run that holds the pipeline.")
+@click.option("--every", type=DURATION, metavar="5m", help="Run again and again, in the foreground, until Ctrl-C.")
 @click.option("--dry-run", is_flag=True, help="Say what would happen, and why; change nothing.")
-@click.option("--json", "json_output", is_flag=True, help="Print one JSON object, and nothing else on stdout.")
+@click.option("--json", "json_output", is_flag=True, help="Print one JSON document, and nothing else on stdout.")
 @click.option("--no-progress", is_flag=True, help="No progress while it runs.")
 @click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the tap's log and full tracebacks.")
-@later_options("--timeout", "--max-records", "--wait", switches=("--all", "--keep-going"))
-def run(
-    name: str | None,
-    file: Path | None,
-    to: str | None,
-    pipeline_name: str | None,
-    *,
-    tap: str | None,
-    tap_config: str | None,
-    catalog: str | None,
-    load_method: str | None,
-    dry_run: bool,
-    json_output: bool,
-    no_progress: bool,
-    quiet: bool,
-    verbose: bool,
-    **asked: Any,
-) -> int:
-    """Load one pipeline: from its last bookmark, exactly once, and nothing after a failure that could be twice.
+def run(names: tuple[str, ...], file: Path | None, to: str | None, pipeline_name: str | None, **asked: Any) -> int:
+    """Load pipelines: each from its last bookmark, exactly once, and nothing after a failure that could be twice.
 
     \b
     singer-bridge run flights
     singer-bridge run --tap "tap-x --flag" --tap-config config.json --to ./lake --name x
     """
-    from bridge.pipeline import Result, Run
+    from bridge.pipeline import Result
 
+    several = asked["everything"] or len(names) > 1
     try:
-        inline = {"tap": tap, "tap_config": tap_config, "catalog": catalog, "load_method": load_method}
-        chosen = choose(name, file, to, pipeline_name, **inline)
-        work = Run(chosen.pipeline, _request(asked), chosen.home)
-        if dry_run:
-            from bridge.cli.plan import plan
-
-            return plan(chosen, work.request, json_output=json_output)
-        result = _execute(work, verbose=verbose, progress=not (json_output or no_progress or quiet))
+        _check(asked, several=several)
+        inline = {key: asked[key] for key in _INLINE}
+        chosen = choose_all(names, file, to, pipeline_name, everything=asked["everything"], **inline)
+        return _run(chosen, asked, several=several)
     except BridgeError as error:
-        if not json_output:
+        if not asked["json_output"]:
             raise
-        result = Result("", name or pipeline_name or "", "failed", error=error)
-    if json_output:
-        as_json(result.to_json())
-    elif not quiet:
-        _summary(result)
-    if result.error is None:
-        return 0
-    if verbose:
-        _traceback(result.error)
-    return report(result.error)
+        if isinstance(error, SettingsError):
+            explain(error)
+        result = Result("", pipeline_name or ", ".join(names), error=error).to_json()
+        as_json([result] if several else result)
+        return report(error)
 
 
-def _request(asked: dict[str, Any]) -> Any:
-    from bridge.pipeline import Request
+def _run(chosen: Sequence[Chosen], asked: dict[str, Any], *, several: bool) -> int:
+    request = _request(asked)
+    if asked["dry_run"]:
+        from bridge.cli.plan import plan
 
+        return plan(chosen, request, json_output=asked["json_output"], several=several)
+    from bridge.cli.many import Batch, Voice
+
+    voice = Voice(
+        json=asked["json_output"],
+        quiet=asked["quiet"],
+        verbose=asked["verbose"],
+        progress=not asked["no_progress"],
+        several=several,
+    )
+    batch = Batch(chosen, request, voice, keep_going=asked["keep_going"])
+    return batch.repeat(asked["every"]) if asked["every"] else batch.once()
+
+
+def _check(asked: dict[str, Any], *, several: bool) -> None:
+    """Raise `SettingsError` for flags that do not go together."""
     if asked["append"] and not asked["full"]:
         raise SettingsError("--append goes with --full", hint="a plain run appends already")
-    state = _read_state(asked["state_file"]) if asked["state_file"] else None
-    return Request(asked["full"], asked["append"], tuple(asked["streams"]), state, asked["refresh_catalog"])
+    if asked["state_file"] and several:
+        raise SettingsError("--state is of one pipeline", hint="run that pipeline alone")
+    if asked["keep_going"] and not several:
+        raise SettingsError("--keep-going goes with several pipelines", hint="add NAMEs, or --all")
+    if asked["every"] and asked["json_output"]:
+        hint = "read `singer-bridge runs list --json`, or add --log-format json for one object a line on stderr"
+        raise SettingsError("--every never ends, so --json has no document to print", hint=hint)
+    if asked["every"] and (asked["state_file"] or asked["full"] or asked["dry_run"]):
+        hint = "do that once, without --every; then begin with it"
+        raise SettingsError("--every goes on from the last bookmark", hint=hint)
+
+
+def _request(asked: dict[str, Any]) -> Request:
+    from bridge.pipeline import Request
+
+    return Request(
+        full=asked["full"],
+        append=asked["append"],
+        streams=tuple(asked["streams"]),
+        state=_read_state(asked["state_file"]) if asked["state_file"] else None,
+        refresh_catalog=asked["refresh_catalog"],
+        resume=asked["resume"],
+        max_records=asked["max_records"],
+        timeout=asked["timeout"],
+        wait=asked["wait"],
+    )
 
 
 def _read_state(path: Path) -> Any:
@@ -104,55 +134,3 @@ def _read_state(path: Path) -> Any:
         raise SettingsError(
             "the STATE is not JSON", hint="--state takes the bare value of a STATE", file=path
         ) from error
-
-
-def _execute(work: Any, *, verbose: bool, progress: bool) -> Any:
-    from bridge.cli.progress import Progress
-
-    if verbose:
-        work.echo = sys.stderr.buffer
-    with Progress(work, enabled=progress and not verbose):
-        return work.execute()
-
-
-def _traceback(error: BridgeError) -> None:
-    import traceback
-
-    click.echo("".join(traceback.format_exception(error)), err=True)
-
-
-_MARKS = {"success": ("green", "✓"), "failed": ("red", "✗"), "interrupted": ("yellow", "■")}
-
-
-def _summary(result: Any) -> None:
-    out = console()
-    if not out.is_terminal:
-        out.width = 160
-    rows = [
-        [
-            name,
-            f"{counts.load_method} ({counts.reason})",
-            count(counts.committed),
-            count(counts.rejected) if counts.rejected else "",
-            count(counts.files),
-            size(counts.bytes),
-        ]
-        for name, counts in result.streams.items()
-    ]
-    if rows:
-        columns = ["stream", "load method", "records", "rejected", "files", "size"]
-        out.print(table(columns, rows, right=columns[2:]))
-        out.print()
-    colour, mark = _MARKS[result.status]
-    total = sum(counts.committed for counts in result.streams.values())
-    seconds = result.seconds.get("total", 0.0)
-    rate = f", {count(round(total / seconds))} records/s" if total and seconds else ""
-    nothing = ", nothing new" if result.status == "success" and not total else ""
-    out.print(
-        f"[{colour}]{mark} {result.status}[/]  {count(total)} records in {seconds:.1f} s{rate}, "
-        f"{result.commits} commit(s){nothing}"
-        + (f"   [dim]run {result.run_id}[/]" if "load" in result.seconds else ""),
-        soft_wrap=True,
-    )
-    for warning in result.warnings:
-        note("warning", "yellow", warning)

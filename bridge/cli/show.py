@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from bridge.cli import events
 from bridge.verbatim import dumps
 
 __all__ = ["as_json", "console", "count", "note", "print_table", "size", "table"]
@@ -50,7 +51,10 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Seque
 
 
 def note(word: str, style: str, text: str) -> None:
-    """Print a coloured word and a text that is not markup."""
+    """Print a coloured word and a text that is not markup; as an event where stderr is for a program."""
+    if events.is_json():
+        events.emit({"warning": "warning", "error": "error"}.get(word, "info"), word, message=text)
+        return
     console().print(Text.assemble((f"{word}:", style), " ", text), soft_wrap=True)
 
 

@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from bridge.cli.choose import choose, committed, options
-from bridge.cli.later import Verbs
 from bridge.cli.show import as_json, console, count, print_table, size
 from bridge.errors import CorruptLake, SettingsError
-from bridge.log import LiveTable, View
+from bridge.log import LiveTable, Log, View
 from bridge.storage import Storage
+
+if TYPE_CHECKING:
+    from bridge.config import Pipeline
+    from bridge.tables.history import Version
 
 __all__ = ["tables"]
 
+_DIALECTS = ("spark", "duckdb", "polars", "pyarrow", "athena", "trino", "bigquery", "snowflake")
 
-@click.group(cls=Verbs, later=("ddl", "history"), short_help="What is in the lake.")
+
+@click.group(short_help="What is in the lake.")
 def tables() -> None:
     """Look at a pipeline's tables."""
-
-
-def _live(view: View, stream: str) -> LiveTable:
-    if stream not in view.tables:
-        hint = f"it has: {', '.join(sorted(view.tables))}" if view.tables else "nothing was loaded yet"
-        raise SettingsError("no such table", hint=hint, stream=stream)
-    return view.tables[stream]
 
 
 @tables.command("list")
@@ -61,7 +59,27 @@ def list_(name: str | None, file: Path | None, to: str | None, pipeline_name: st
 
 
 def _stream_option(function: Any) -> Any:
-    return click.option("-s", "--stream", required=True, metavar="STREAM", help="Which table.")(function)
+    text = "Which table; needless where there is one."
+    return click.option("-s", "--stream", metavar="STREAM", help=text)(function)
+
+
+def _table(
+    name: str | None, file: Path | None, to: str | None, pipeline_name: str | None, stream: str | None
+) -> tuple[Pipeline, Storage, str, LiveTable, View]:
+    """Return the table that the arguments mean. Raises SettingsError when they mean none, or several."""
+    pipeline = choose(name, file, to, pipeline_name).pipeline
+    storage, view = committed(pipeline)
+    if stream is None and len(view.tables) == 1:
+        (stream,) = view.tables
+    if stream in view.tables:
+        return pipeline, storage, stream, view.tables[stream], view
+    there = f"there are: {', '.join(sorted(view.tables))}" if view.tables else "nothing was loaded yet"
+    if stream is None:
+        text = "which table? there are several" if view.tables else "this pipeline has no table yet"
+        raise SettingsError(text, hint=f"give --stream; {there}" if view.tables else there, pipeline=pipeline.name)
+    from bridge.settings.explain import did_you_mean
+
+    raise SettingsError("no such table", hint=did_you_mean(stream, view.tables) or there, stream=stream)
 
 
 @tables.command("show")
@@ -69,7 +87,12 @@ def _stream_option(function: Any) -> Any:
 @_stream_option
 @click.option("--json", "json_output", is_flag=True, help="Print JSON.")
 def show(
-    name: str | None, file: Path | None, to: str | None, pipeline_name: str | None, stream: str, json_output: bool
+    name: str | None,
+    file: Path | None,
+    to: str | None,
+    pipeline_name: str | None,
+    stream: str | None,
+    json_output: bool,
 ) -> None:
     """Show a table's columns and files.
 
@@ -77,13 +100,14 @@ def show(
     singer-bridge tables show flights -s public-flights
     singer-bridge tables show --to ./lake --name x -s users --json
     """
-    from bridge.placement import read_schema
+    from bridge.tables.columns import read_columns, words
 
-    pipeline = choose(name, file, to, pipeline_name).pipeline
-    storage, view = committed(pipeline)
-    live = _live(view, stream)
-    fields = read_schema(storage, pipeline.name, live.schema).arrow if live.schema else []
-    columns = [{"column": f.name, "type": str(f.type), "nullable": f.nullable} for f in fields]
+    pipeline, storage, stream, live, _ = _table(name, file, to, pipeline_name, stream)
+    entries = read_columns(storage, pipeline.name, live.schema) if live.schema else []
+    columns = [
+        {"column": entry["name"], "type": words(entry["type"]), "nullable": not entry.get("required", False)}
+        for entry in entries
+    ]
     if json_output:
         as_json({"stream": stream, "folder": live.folder, "columns": columns, "files": live.files})
         return
@@ -105,7 +129,7 @@ def head(
     file: Path | None,
     to: str | None,
     pipeline_name: str | None,
-    stream: str,
+    stream: str | None,
     limit: int,
     json_output: bool,
 ) -> None:
@@ -115,8 +139,8 @@ def head(
     singer-bridge tables head flights -s public-flights
     singer-bridge tables head --to ./lake --name x -s users -n 3 --json
     """
-    storage, view = committed(choose(name, file, to, pipeline_name).pipeline)
-    rows = _rows(storage, _live(view, stream), limit)
+    _, storage, _, live, _ = _table(name, file, to, pipeline_name, stream)
+    rows = _rows(storage, live, limit)
     if json_output:
         import json
 
@@ -124,9 +148,19 @@ def head(
             click.echo(json.dumps(row, default=str, ensure_ascii=False))
         return
     if rows:
-        print_table(list(rows[0]), [["" if v is None else str(v) for v in row.values()] for row in rows])
+        columns = list(dict.fromkeys(column for row in rows for column in row))
+        print_table(columns, [[_cell(row.get(column)) for column in columns] for row in rows])
     else:
         click.echo("the table has no rows")
+
+
+def _cell(value: Any) -> str:
+    """Return a value for people; nested ones as JSON."""
+    if isinstance(value, (dict, list)):
+        import json
+
+        return json.dumps(value, default=str, ensure_ascii=False)
+    return "" if value is None else str(value)
 
 
 def _rows(storage: Storage, live: LiveTable, limit: int) -> list[dict[str, Any]]:
@@ -147,3 +181,105 @@ def _rows(storage: Storage, live: LiveTable, limit: int) -> list[dict[str, Any]]
             if len(rows) >= limit:
                 return rows
     return rows
+
+
+@tables.command("history")
+@options
+@_stream_option
+@click.option("--diff", is_flag=True, help="Print each column that came, changed or went, a line each.")
+@click.option("--json", "json_output", is_flag=True, help="Print JSON.")
+def history(
+    name: str | None,
+    file: Path | None,
+    to: str | None,
+    pipeline_name: str | None,
+    stream: str | None,
+    diff: bool,
+    json_output: bool,
+) -> None:
+    """List the schemas that a table had.
+
+    Oldest first, each with the commit that brought it.
+
+    \b
+    singer-bridge tables history flights -s public-flights --diff
+    singer-bridge tables history --to ./lake --name x -s users --json
+    """
+    from dataclasses import asdict
+
+    from bridge.tables.columns import read_columns
+    from bridge.tables.history import schema_history
+
+    pipeline, storage, stream, _, view = _table(name, file, to, pipeline_name, stream)
+    records = reversed(list(Log(storage, pipeline.name).history(view.n)))
+    versions = list(schema_history(records, stream, lambda key: read_columns(storage, pipeline.name, key)))
+    if json_output:
+        as_json([{"commit": version.n} | asdict(version) for version in versions])
+    elif diff:
+        _print_diff(versions)
+    else:
+        rows = [[str(v.n), _time(v.at), str(len(v.columns)), count(v.rows), _summary(v)] for v in versions]
+        print_table(["commit", "time", "columns", "rows", "change"], rows, right=["commit", "columns", "rows"])
+
+
+def _time(at: str) -> str:
+    return at[:19].replace("T", " ")
+
+
+def _summary(version: Version) -> str:
+    """Say a change in one line; the first schema has no change worth naming."""
+    if len(version.added) == len(version.columns) and not version.gone:
+        return "first schema" if version.columns else "taken back"
+    words = [f"+{name}" for name in version.added]
+    words += [f"{name}: {old} -> {new}" for name, (old, new) in version.changed.items()]
+    words += [f"-{name}" for name in version.gone]
+    return ", ".join(words) or "what its text means, or which columns may be null"
+
+
+def _print_diff(versions: list[Version]) -> None:
+    for version in versions:
+        click.secho(f"commit {version.n}  {_time(version.at)}  {version.kind}  {count(version.rows)} rows", bold=True)
+        for name, type_ in version.gone.items():
+            click.secho(f"  - {name}  {type_}", fg="red")
+        for name, (old, new) in version.changed.items():
+            click.secho(f"  ~ {name}  {old} -> {new}", fg="yellow")
+        for name, type_ in version.added.items():
+            click.secho(f"  + {name}  {type_}", fg="green")
+
+
+@tables.command("ddl")
+@options
+@_stream_option
+@click.option("--dialect", required=True, type=click.Choice(_DIALECTS), help="Which engine reads.")
+@click.option("--view", is_flag=True, help="Make a view: DuckDB, and Spark for its session.")
+@click.option("--manifest", is_flag=True, help="Read what the last commit lists, instead of what the folder holds.")
+@click.option("--location", metavar="URI", help="The bucket as that engine sees it, such as s3://lake.")
+def ddl(
+    name: str | None,
+    file: Path | None,
+    to: str | None,
+    pipeline_name: str | None,
+    stream: str | None,
+    dialect: str,
+    view: bool,
+    manifest: bool,
+    location: str | None,
+) -> None:
+    """Print what reads a table in an engine.
+
+    A statement; for Polars and pyarrow, and for Spark by the manifest, the code.
+
+    \b
+    singer-bridge tables ddl flights -s public-flights --dialect duckdb --view
+    singer-bridge tables ddl flights -s public-flights --dialect athena --manifest --location s3://lake
+    """
+    from bridge.tables.columns import read_columns
+    from bridge.tables.ddl import Table, statement
+
+    pipeline, storage, stream, live, _ = _table(name, file, to, pipeline_name, stream)
+    if not live.schema:
+        raise SettingsError("the table was taken back", hint="run the pipeline again", stream=stream)
+    columns = read_columns(storage, pipeline.name, live.schema)
+    bucket = (location or storage.uri).rstrip("/")
+    table = Table(live.folder, columns, bucket, storage.uri)
+    click.echo(statement(table, dialect, view=view, manifest=manifest), nl=False)

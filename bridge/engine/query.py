@@ -80,6 +80,7 @@ class Engine:
         self._failure: BaseException | None = None
         self._thread: threading.Thread | None = None
         self._session: Session | None = None
+        self._warming: threading.Thread | None = None
         self._query: Any = None
         self._changed = threading.Condition()
         self._handling = threading.Lock()
@@ -139,6 +140,8 @@ class Engine:
             self._stopping = True
         if self._thread:
             self._thread.join(timeout=60)
+        if self._warming and not hurry:
+            self._warming.join(timeout=60)
         if self._session:
             if not self._master.startswith("local"):
                 with suppress(Exception):
@@ -153,7 +156,8 @@ class Engine:
             if self._stopping:
                 return
             spark = self._session.spark
-            threading.Thread(target=_warm_up, args=(spark, self.tasks), name="warm-up", daemon=True).start()
+            self._warming = threading.Thread(target=_warm_up, args=(spark, self.tasks), name="warm-up", daemon=True)
+            self._warming.start()
             self._query = self._start_query(spark)
         except BaseException as error:  # noqa: BLE001 - whatever it was, the main thread raises it
             self._fail(error if isinstance(error, BridgeError) else self._explained(error))

@@ -176,7 +176,7 @@ def _reject(reject: Reject, segment: Segment) -> dict[str, Any]:
 def write_rejects(storage: Storage, job: Job, stream: str | None, items: list[dict[str, Any]]) -> dict[str, Any]:
     """Keep rejects, a JSON line each, in a file that only a commit makes count. No stream: no Singer message."""
     folder = folder_name(stream, ()) if stream is not None else "_tap"
-    name = f"{job.generation:010d}-{uuid.uuid4().hex}.jsonl"
+    name = f"{job.run}-{uuid.uuid4().hex}.jsonl"  # its age is the run's
     key = meta(job.pipeline, "rejects", folder, name)
     lines = (orjson.dumps({"format": 1, "run": job.run} | item | _raw(item["raw"])) + b"\n" for item in items)
     storage.write(key, b"".join(lines))

@@ -3,28 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bridge.config import Pipeline, inline_pipeline
-from bridge.errors import NotAvailable, SettingsError
-
-PASSWORD = "hunter2-longer"
-
-
-def refused(act: Callable[[], object], kind: type[SettingsError] = SettingsError) -> SettingsError:
-    """Return the error, after checking what holds for each: exit code 2, a hint, no secret."""
-    with pytest.raises(SettingsError) as caught:
-        act()
-    error = caught.value
-    assert type(error) is kind
-    assert error.exit_code == 2
-    assert error.hint
-    assert PASSWORD not in error.message + error.hint
-    return error
+from bridge.errors import NotAvailable
+from tests.unit.settings_files import PASSWORD, refused
 
 
 def inline(**flags: Any) -> Pipeline:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bridge.errors import SettingsError
-from bridge.java import check_version, find_java
+from bridge.java import check_version, find_java, java_version
 
 
 def fake(folder: Path, version: str) -> None:
@@ -34,6 +34,7 @@ def test_an_old_java_is_told(version: str, old: str | None, monkeypatch: pytest.
     """Spark needs 17; the message says what was found."""
     fake(tmp_path, version)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert java_version() == version
     if old is None:
         check_version()
         return

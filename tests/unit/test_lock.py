@@ -9,7 +9,9 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -169,3 +171,20 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
         Lease(tmp_path / "file" / "lease.json", "mine")
     assert caught.value.exit_code == 3
     assert caught.value.hint
+
+
+def test_a_brief_holder_is_waited_for_but_not_forever(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that said it would be brief is given longer than a run, and refused in the end as a run is."""
+    monkeypatch.setattr("bridge.lock._QUEUE", timedelta(seconds=0.6))
+    first = Lease(path, "writer", brief=True)
+    began = time.monotonic()
+    with pytest.raises(PipelineHeld, match="run=writer"):
+        Lease(path, "mine", brief=True)
+    assert 0.6 <= time.monotonic() - began < 5
+    freed = threading.Timer(0.4, lambda: first.close(head=3, clean=True))
+    freed.start()
+    second = Lease(path, "mine")
+    assert second.last["closed"] == 3
+    assert "brief" not in json.loads(path.read_text())
+    freed.join()
+    second.close(head=3, clean=True)

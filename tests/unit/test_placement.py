@@ -14,6 +14,7 @@ from bridge.log import LiveTable, View
 from bridge.messages import Schema
 from bridge.placement import Placement, load_method, read_schema
 from bridge.schema import from_singer
+from bridge.settings.options import StreamKeys
 from bridge.storage.local import LocalStorage
 
 COLUMNS = from_singer({"properties": {"id": {"type": "integer"}, "gone": {"type": "string"}}}, [])
@@ -88,6 +89,39 @@ def test_full(tmp_path: Path, method: str, full: bool, append: bool, expected: s
     """`--full` replaces every table; with `--append` only those that are replaced anyway."""
     stream, _ = placed(tmp_path, found=catalog(method), full=full, append=append).open(schema("s"))
     assert stream.mode == expected
+
+
+def overridden(root: Path, streams: dict[str, StreamKeys], load_method: str = "auto") -> Pipeline:
+    return pipeline(root, load_method=load_method).model_copy(update={"streams": streams})
+
+
+@pytest.mark.parametrize(
+    ("streams", "full", "append", "expected"),
+    [
+        ({"s": StreamKeys(load_method="overwrite")}, False, False, ("replace", "as set for s")),
+        ({"*": StreamKeys(load_method="append-only")}, False, False, ("append", "as set for *")),
+        ({"*": StreamKeys(load_method="append-only")}, True, True, ("append", "as set for *")),
+        ({"s": StreamKeys(load_method="auto")}, False, False, ("append", "the catalog says INCREMENTAL")),
+        ({"other": StreamKeys(load_method="append-only")}, False, False, ("replace", "as set")),
+        ({"*": StreamKeys(key_properties=["id"])}, False, False, ("replace", "as set")),
+    ],
+)
+def test_a_stream_of_its_own_method(
+    tmp_path: Path, streams: dict[str, StreamKeys], full: bool, append: bool, expected: tuple[str, str]
+) -> None:
+    """What `streams` says goes before the destination's `load_method`, and the reason names the glob."""
+    settings = overridden(tmp_path, streams, "overwrite")
+    stream, _ = placed(tmp_path, settings, found=catalog("INCREMENTAL"), full=full, append=append).open(schema("s"))
+    assert (stream.mode, stream.reason) == expected
+
+
+def test_keys_of_the_settings(tmp_path: Path) -> None:
+    """`key_properties` of a stream replace those of the SCHEMA, none at all too; a column that is not there is told."""
+    placement = placed(tmp_path, overridden(tmp_path, {"s": StreamKeys(key_properties=[])}))
+    assert (placement.open(schema("s"))[0].key_properties, placement.open(schema("t"))[0].key_properties) == ([], ["id"])
+    with pytest.raises(SettingsError, match="key_properties names no column stream=s key=ids") as caught:
+        placed(tmp_path, overridden(tmp_path, {"s": StreamKeys(key_properties=["ids"])})).open(schema("s"))
+    assert caught.value.hint == 'did you mean "id"?'
 
 
 def test_folders(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -211,18 +210,3 @@ def test_gap_in_what_a_dead_run_wrote(lake: Lake) -> None:
     (lake.root / committer.log.key(2)).unlink()
     with pytest.raises(CorruptLake):
         lake.open({"format": 1, "head": 1, "closed": None})
-
-
-@pytest.mark.parametrize(("retention", "left"), [(timedelta(days=7), 1), (timedelta(seconds=-1), 0)])
-def test_trash_is_kept_for_its_time(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, retention: timedelta, left: int
-) -> None:
-    """Removed files stay in the trash for the retention, under no name that a reader takes for Parquet."""
-    monkeypatch.setattr("bridge.commit.TRASH_RETENTION", retention)
-    committer = lake.open(FIRST)
-    old = lake.load(committer, {"n": 1})
-    committer.commit({"n": 2}, [lake.entry(lake.pending(0), removes=(old["name"],))])
-    lake.open(closed(2))
-    trash = [path for path in (lake.root / ".bridge/p/trash").rglob("*") if path.is_file()]
-    assert len(trash) == left
-    assert all(path.suffix == ".removed" for path in trash)

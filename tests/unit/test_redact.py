@@ -3,35 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
-from bridge.config import Settings, load, redactor
+from bridge.config import redactor
 from bridge.errors import SettingsError
-
-PASSWORD = "hunter2-longer"
-Load = Callable[..., Settings]
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Load:
-    """Write a bridge.yaml and load it."""
-
-    def write_and_load(text: str, environ: Mapping[str, str] | None = None) -> Settings:
-        (tmp_path / "bridge.yaml").write_text(text, encoding="utf-8")
-        return load(tmp_path / "bridge.yaml", environ or {})
-
-    return write_and_load
-
-
-def file_text(source: str, more: str = "") -> str:
-    """Return a bridge.yaml with lines added to the source, from line 5, and to the pipeline."""
-    head = "pipelines:\n  flights:\n    source:\n      tap: tap-postgres\n"
-    lines = "".join(f"      {line}\n" for line in source.splitlines())
-    return f"{head}{lines}    destination:\n      bucket: ./lake\n    {more}\n"
-
+from tests.unit.settings_files import PASSWORD, Load, file_text
 
 SECRETS = """\
 config:

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from bridge.errors import SettingsError
-from bridge.settings.units import parse_duration, parse_size
+from bridge.settings.units import duration_text, parse_duration, parse_size, size_text
 
 
 @pytest.mark.parametrize(
@@ -56,3 +56,15 @@ def test_other_durations_are_refused(text: str) -> None:
     with pytest.raises(SettingsError) as caught:
         parse_duration(text)
     assert caught.value.hint.startswith("write")
+
+
+@pytest.mark.parametrize("text", ["0d", "59s", "1m", "90m", "2h", "1d", "36500d"])
+def test_durations_are_written_as_they_are_read(text: str) -> None:
+    """A duration is shown in the largest unit that leaves no fraction."""
+    assert duration_text(parse_duration(text)) == text
+
+
+@pytest.mark.parametrize("text", ["1B", "1023B", "1KiB", "1025MiB", "4GiB", "3TiB"])
+def test_sizes_are_written_as_they_are_read(text: str) -> None:
+    """A size is shown in the largest unit that leaves no fraction."""
+    assert size_text(parse_size(text)) == text

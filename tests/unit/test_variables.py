@@ -2,46 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
-from bridge.config import Settings, load
-from bridge.errors import SettingsError
-
-PASSWORD = "hunter2-longer"
-Load = Callable[..., Settings]
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Load:
-    """Write a bridge.yaml and load it."""
-
-    def write_and_load(text: str, environ: Mapping[str, str] | None = None) -> Settings:
-        (tmp_path / "bridge.yaml").write_text(text, encoding="utf-8")
-        return load(tmp_path / "bridge.yaml", environ or {})
-
-    return write_and_load
-
-
-def file_text(source: str, more: str = "") -> str:
-    """Return a bridge.yaml with lines added to the source, from line 5, and to the pipeline."""
-    head = "pipelines:\n  flights:\n    source:\n      tap: tap-postgres\n"
-    lines = "".join(f"      {line}\n" for line in source.splitlines())
-    return f"{head}{lines}    destination:\n      bucket: ./lake\n    {more}\n"
-
-
-def refused(act: Callable[[], object], kind: type[SettingsError] = SettingsError) -> SettingsError:
-    """Return the error, after checking what holds for each: exit code 2, a hint, no secret."""
-    with pytest.raises(SettingsError) as caught:
-        act()
-    error = caught.value
-    assert type(error) is kind
-    assert error.exit_code == 2
-    assert error.hint
-    assert PASSWORD not in error.message + error.hint
-    return error
+from tests.unit.settings_files import PASSWORD, Load, file_text, refused
 
 
 def test_variable_in_braces_needs_quotes(settings: Load) -> None:

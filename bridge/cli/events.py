@@ -1,0 +1,77 @@
+"""What a verb says beside its result, always on stderr: for people, or, with `--log-format json`, one object a line."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from datetime import datetime, timezone
+from typing import Any
+
+import click
+
+from bridge.errors import BridgeError
+from bridge.verbatim import dumps
+
+__all__ = ["FORMATS", "TapLines", "emit", "is_json", "report", "trace", "use"]
+
+FORMATS = ("text", "json")
+
+_lock = threading.Lock()
+_chosen = "text"
+
+
+def use(log_format: str) -> None:
+    """Choose the format for the rest of this process."""
+    global _chosen  # noqa: PLW0603 - a process has one stderr, and errors reach it after the command line is gone
+    _chosen = log_format
+
+
+def is_json() -> bool:
+    """Return whether stderr is for a program."""
+    return _chosen == "json"
+
+
+def emit(level: str, event: str, **facts: Any) -> None:
+    """Print one JSON object on a line; threads may do so at once."""
+    now = datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    line = dumps({"time": now, "level": level, "event": event, **facts}).decode().rstrip("\n")
+    with _lock:
+        click.echo(line, err=True)
+
+
+def report(error: BridgeError) -> int:
+    """Print an error on stderr and return its exit code."""
+    if is_json():
+        facts = {"type": type(error).__name__, "message": error.message, "hint": error.hint}
+        emit("error", "error", **facts, exit_code=error.exit_code)
+        return error.exit_code
+    click.secho("error: ", fg="red", bold=True, err=True, nl=False)
+    click.echo(error.message, err=True)
+    if error.hint:
+        click.secho("hint: ", fg="yellow", err=True, nl=False)
+        click.echo(error.hint, err=True)
+    return error.exit_code
+
+
+def trace(error: BridgeError) -> None:
+    """Print where an error came from."""
+    text = "".join(traceback.format_exception(error))
+    if is_json():
+        emit("error", "traceback", text=text)
+    else:
+        click.echo(text, err=True)
+
+
+class TapLines:
+    """Takes the tap's stderr and prints each line as an event."""
+
+    def __init__(self, pipeline: str) -> None:
+        self._pipeline = pipeline
+
+    def write(self, data: bytes) -> None:
+        """Take whole lines."""
+        for line in data.decode("utf-8", "replace").splitlines():
+            emit("info", "tap", pipeline=self._pipeline, line=line)
+
+    def flush(self) -> None:
+        """Nothing is kept back."""

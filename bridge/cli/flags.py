@@ -1,0 +1,128 @@
+"""What all verbs have in common: `-q`, `-v`, `--log-format`, and each flag by an environment variable as well.
+
+`--limit` of `runs list` is `SINGER_BRIDGE_RUNS_LIST_LIMIT`; the command line wins. Done to each command when it is
+loaded, in this one place, so that no verb can forget it.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import os
+from collections.abc import Callable
+from contextlib import nullcontext, redirect_stdout
+from difflib import get_close_matches
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from bridge.cli import events
+from bridge.errors import BridgeError, SettingsError
+
+__all__ = ["explain", "prepare", "refused"]
+
+_EVERYWHERE = {
+    "--file": "SINGER_BRIDGE_FILE",
+    "--env": "SINGER_BRIDGE_ENV",
+    "--log-format": "SINGER_BRIDGE_LOG_FORMAT",
+}
+"""Flags that a variable sets for all verbs at once; the verb's own variable goes before it."""
+
+
+def prepare(command: click.Command, *words: str) -> None:
+    """Give a command, or all of a group, what every one has. `words` are what is typed to call it."""
+    if isinstance(command, click.Group):
+        for word, inner in command.commands.items():
+            prepare(inner, *words, word)
+        return
+    if any("--log-format" in parameter.opts for parameter in command.params):
+        return  # it has been here before
+    taken = {flag for parameter in command.params for flag in parameter.opts}
+    command.params += [option for option in _common() if not taken & set(option.opts)]
+    for option in command.params:
+        flags = [flag for flag in option.opts if flag.startswith("--")]
+        if isinstance(option, click.Option) and flags and not option.hidden:
+            own = ["_".join(["SINGER_BRIDGE", *words, flag[2:]]).upper().replace("-", "_") for flag in flags]
+            option.envvar = [*own, *_names(option), *(_EVERYWHERE[flag] for flag in flags if flag in _EVERYWHERE)]
+            option.show_envvar = True
+    if command.callback:
+        command.callback = _wrapped(command.callback, "_".join(["SINGER_BRIDGE", *words, ""]).upper().replace("-", "_"))
+
+
+def _common() -> list[click.Option]:
+    def chosen(_ctx: click.Context, _option: click.Parameter, value: str | None) -> None:
+        if value:
+            events.use(value)
+
+    def kept(ctx: click.Context, option: click.Parameter, value: bool) -> None:
+        ctx.meta[f"bridge.{option.name}"] = value
+
+    formats, text = click.Choice(events.FORMATS), "How stderr is written: for people, or one JSON object a line."
+    return [
+        click.Option(["-q", "--quiet"], is_flag=True, expose_value=False, callback=kept, help="Print errors only."),
+        click.Option(["-v", "--verbose"], is_flag=True, expose_value=False, callback=kept, help="Show tracebacks."),
+        click.Option(["--log-format"], type=formats, expose_value=False, is_eager=True, callback=chosen, help=text),
+    ]
+
+
+def _wrapped(callback: Callable[..., Any], prefix: str) -> Callable[..., Any]:
+    """Return the command's function with what those flags, and its variables' `prefix`, promise around it."""
+
+    @functools.wraps(callback)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        ctx = click.get_current_context()
+        said = ctx.meta
+        try:
+            _check_variables(ctx.command, prefix)
+            with redirect_stdout(io.StringIO()) if said.get("bridge.quiet") else nullcontext():
+                return callback(*args, **kwargs)
+        except BridgeError as error:
+            if isinstance(error, SettingsError):
+                explain(error)
+            if said.get("bridge.verbose") or kwargs.get("verbose"):
+                events.trace(error)
+            raise
+
+    return call
+
+
+def _check_variables(command: click.Command, prefix: str) -> None:
+    """Raise `SettingsError` for a variable that begins like the command's own and belongs to no flag."""
+    known = {name for option in command.params for name in _names(option)}
+    for name in os.environ:
+        if name.startswith(prefix) and name not in known:
+            near = get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]}?" if near else "see --help for its variables, or unset it"
+            raise SettingsError("no flag has this variable", hint=hint, variable=name)
+
+
+def explain(error: SettingsError) -> None:
+    """Name, in the hint, the variables that set flags of the running command: nobody sees them on its line."""
+    ctx = click.get_current_context(silent=True)
+    options = [option for option in ctx.command.params if _from_variable(ctx, option)] if ctx else []
+    names = ", ".join(filter(None, map(_variable, options)))
+    if names and names not in error.hint:
+        error.hint = f"{error.hint}{'; ' if error.hint else ''}set in the environment: {names}"
+
+
+def refused(error: click.ClickException) -> SettingsError | None:
+    """Return the error of a variable whose value its flag does not take; None for what was typed."""
+    if not isinstance(error, click.BadParameter) or not error.ctx or not isinstance(error.param, click.Option):
+        return None
+    if not _from_variable(error.ctx, error.param):
+        return None
+    hint = f"it stands for {max(error.param.opts, key=len)} of `{error.ctx.command_path}`; correct it, or unset it"
+    return SettingsError(f"{_variable(error.param)}: {error.message}", hint=hint)
+
+
+def _from_variable(ctx: click.Context, option: click.Parameter) -> bool:
+    return bool(option.name) and ctx.get_parameter_source(str(option.name)) is ParameterSource.ENVIRONMENT
+
+
+def _variable(option: click.Parameter) -> str | None:
+    return next((name for name in _names(option) if os.environ.get(name)), None)
+
+
+def _names(option: click.Parameter) -> list[str]:
+    return [option.envvar] if isinstance(option.envvar, str) else list(option.envvar or ())

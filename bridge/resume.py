@@ -1,0 +1,46 @@
+"""`--resume`: what the last run completed before it failed is left out of this one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bridge.catalog import deselected
+from bridge.errors import SettingsError
+from bridge.runs import read_runs
+from bridge.select import select
+from bridge.storage import Storage
+
+__all__ = ["completed", "leave_out"]
+
+
+def completed(storage: Storage, pipeline: str) -> set[str]:
+    """Return the streams that need not run again: none after a success, or after a run that died without a word.
+
+    A stream counts when all of its rows are committed and the tap went on to another one. What that run itself left
+    out is left out again, so that a pipeline may be resumed several times in a row.
+    """
+    last = next(read_runs(storage, pipeline, 1), {})
+    if last.get("status") not in ("failed", "interrupted"):
+        return set()
+    done = {name for name, facts in last.get("streams", {}).items() if facts.get("complete")}
+    return done | set(last.get("skipped", []))
+
+
+def leave_out(catalog: dict[str, Any] | None, done: set[str]) -> tuple[dict[str, Any], set[str]]:
+    """Return the catalog with the streams of `done` deselected, and every stream that it deselects then.
+
+    Raises `SettingsError` without a catalog, and when nothing would be left.
+    """
+    if catalog is None:
+        hint = "make one with `singer-bridge discover`; or run without --resume, each stream goes on at its bookmark"
+        raise SettingsError("--resume needs a catalog", hint=hint)
+    without = deselected(catalog)
+    left = [stream for stream in catalog["streams"] if not _names(stream) & (done | without)]
+    if not left:
+        raise SettingsError("nothing is left to resume", hint="run without --resume", completed=", ".join(sorted(done)))
+    narrowed = select(catalog, (), [str(stream.get("tap_stream_id") or stream.get("stream")) for stream in left])
+    return narrowed, deselected(narrowed)
+
+
+def _names(stream: dict[str, Any]) -> set[str]:
+    return {str(name) for name in (stream.get("tap_stream_id"), stream.get("stream")) if name}

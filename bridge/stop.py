@@ -1,0 +1,81 @@
+"""How a run, or a wait between runs, is ended from outside: a signal, or a time that has run out."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from types import FrameType, TracebackType
+from typing import Any
+
+from bridge.errors import Interrupted, TimedOut
+
+__all__ = ["Stop"]
+
+_NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_STEP = 0.1
+"""Seconds that a wait may need to hear of a signal."""
+
+
+class Stop:
+    """Whether we shall end. Inside `with`, the first signal is told by `tick`, a second ends the process at once.
+
+    It may be entered again inside itself: several runs, and the waits between them, share one.
+    """
+
+    def __init__(self) -> None:
+        self._signal = 0
+        self._limit: timedelta | None = None
+        self._end = float("inf")
+        self._depth = 0
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Stop:
+        if not self._depth:
+            self._before = {number: signal.signal(number, self._signalled) for number in _NUMBERS}
+        self._depth += 1
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._depth -= 1
+        if not self._depth:
+            for number, before in self._before.items():
+                signal.signal(number, before)
+
+    def _signalled(self, number: int, _: FrameType | None) -> None:
+        if self._signal:
+            if sys.stderr.isatty():
+                os.write(2, b"\x1b[?25h\n")  # the live progress had hidden the cursor
+            os._exit(128 + number)  # the guard stops the tap, the JVM ends with us, the next run repairs
+        self._signal = number
+
+    def tick(self) -> None:
+        """Raise `Interrupted` after a signal, `TimedOut` after the limit."""
+        if self._signal:
+            raise Interrupted(self._signal)
+        if time.monotonic() > self._end:
+            hint = "what was committed stays, run again to go on from there; or raise --timeout"
+            raise TimedOut("the run took longer than its time-out", hint=hint, timeout=self._limit)
+
+    @contextmanager
+    def within(self, limit: timedelta | None) -> Iterator[None]:
+        """Have `tick` raise `TimedOut` when the block takes longer than `limit`; None is no limit."""
+        self._limit, self._end = limit, time.monotonic() + limit.total_seconds() if limit else float("inf")
+        try:
+            yield
+        finally:
+            self._limit, self._end = None, float("inf")
+
+    def sleep(self, duration: timedelta) -> None:
+        """Wait. Raises what `tick` raises, at once."""
+        end = time.monotonic() + duration.total_seconds()
+        self.tick()
+        while (rest := end - time.monotonic()) > 0:
+            time.sleep(min(_STEP, rest))
+            self.tick()
