@@ -6,7 +6,7 @@ Whatever went wrong on the way (a file read twice or not at all, a task that ran
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from bridge.commit import Committer
@@ -85,12 +85,11 @@ class Ledger:
             hint = f"read them: they are in {rejects['file']}; mend the tap or its schema, or raise `rejects.max`"
             raise DataError("too many rejects", hint=hint, rejected=self.rejected, max=self._max_rejects)
 
-    def discard_staged(self, stream: str) -> None:
-        """Forget an earlier run's staged files: the tap started that table again."""
-        staged = self._committer.view.staged.get(stream, {"files": []})["files"]
-        names = {file["name"] for file in staged}
-        self._files[stream] = [file for file in self._files.get(stream, []) if file["name"] not in names]
-        self._versions.pop(stream, None)
+    def discard_staged(self, streams: Iterable[str]) -> None:
+        """Forget the staged files of these, an earlier run's and this one's: the tap started the tables again."""
+        for stream in streams:
+            self._files.pop(stream, None)
+            self._versions.pop(stream, None)
 
     def commit(self, barrier: Barrier, through: int) -> None:
         """Publish what the barrier publishes and keep the rest pending; no commit where nothing is new."""

@@ -61,6 +61,8 @@ class Load:
         self.counts: dict[str, Counts] = {}
         self._pipeline, self._committer, self._follow = pipeline, committer, follow
         self._barriers: dict[int, tuple[Barrier, list[dict[str, Any]]]] = {}
+        self._begun_anew: list[str] = []
+        self._void: dict[int, list[str]] = {}
         self._last_seq = 0
         self._done = False
         staged = committer.view.staged
@@ -84,7 +86,7 @@ class Load:
             opened=placement.open,
             keys=placement.keys,
             flush=self._flush,
-            discard=self._ledger.discard_staged,
+            discard=self._begun_anew.append,
             commit_every=pipeline.commit.every,
             commit_bytes=pipeline.commit.bytes,
             max_noise=limit,
@@ -189,15 +191,24 @@ class Load:
             self._last_seq = manifest.seq
             if barrier is not None:
                 self._barriers[manifest.seq] = (barrier, noise)
+            self._void[manifest.seq] = self._voided()  # not before: a barrier that Spark still has counts on the files
             self._engine.start()
             self._engine.seal(manifest)
             self._spool.release(manifest)
         elif barrier is not None:
             self._engine.drain(self._engine.check)
+            self._ledger.discard_staged(self._voided())
             self._commit(barrier, noise)
+
+    def _voided(self) -> list[str]:
+        """Return the tables that the tap began anew since this was last asked."""
+        streams = self._begun_anew[:]
+        self._begun_anew.clear()
+        return streams
 
     def _handle(self, manifest: Manifest, reports: list[dict[str, Any]]) -> None:
         """Take in one manifest's reports and commit if it ends at a barrier; in Spark's callback thread."""
+        self._ledger.discard_staged(self._void.pop(manifest.seq))
         self._ledger.add(manifest, reports)
         if manifest.seq in self._barriers:
             self._commit(*self._barriers.pop(manifest.seq))

@@ -79,7 +79,7 @@ class Entry:
         return _literal(setting.default) if setting.default is not None else _EMPTY[setting.kind]
 
     def _suggestion(self, setting: Setting) -> str:
-        """Return what stands in a comment: the default, and a variable for a secret, as nothing else should be there."""
+        """Return what stands in a comment: the default, or a variable where only a secret's name should be."""
         if setting.secret:
             return f' "${{{self._variable(setting)}}}"'
         return "" if setting.default is None else f" {_literal(setting.default)}"

@@ -78,13 +78,15 @@ class Run:
             seen=lambda record: None,
         )
         self._waiting: list[tuple[Manifest, Barrier | None, list[dict[str, Any]]]] = []
+        self._begun_anew: list[str] = []
+        self._void: dict[int, list[str]] = {}
         self._last_seq = 0
         self._intake = Intake(
             Epochs(committer.view.state, staged=adopted, whole=self.full),
             self._spool,
             placement.open,
             self._flush,
-            self._ledger.discard_staged,
+            self._begun_anew.append,
             timedelta(0),
             1 << 30,
             self.max_rejects,
@@ -121,14 +123,18 @@ class Run:
         if manifest is not None:
             self._last_seq = manifest.seq
             self._waiting.append((manifest, barrier, noise))
+            self._void[manifest.seq], self._begun_anew[:] = self._begun_anew[:], []
             self._drain(self.lag)
         elif barrier is not None:
             self._drain(0)
+            self._ledger.discard_staged(self._begun_anew)
+            self._begun_anew.clear()
             self._commit(barrier, noise)
 
     def _drain(self, lag: int) -> None:
         while len(self._waiting) > lag:
             manifest, barrier, noise = self._waiting.pop(0)
+            self._ledger.discard_staged(self._void.pop(manifest.seq))
             self._ledger.add(manifest, [write_bundle(self._job, manifest.seq, bundle) for bundle in manifest.bundles])
             if barrier is not None:
                 self._commit(barrier, noise)

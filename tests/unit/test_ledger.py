@@ -246,8 +246,7 @@ def test_discarded_staged_files_are_not_published(tmp_path: Path) -> None:
     first.load({"t": 3}, versions=(7,))
     first.ledger.commit(barrier({"n": 1}, staged={"t": 7}), through=1)
     second = Desk(tmp_path, last={"closed": 1})
-    second.ledger.discard_staged("t")
-    second.ledger.discard_staged("u")
+    second.ledger.discard_staged(["t", "u"])
     second.load({"t": 2}, versions=(8,))
     second.ledger.commit(barrier({"n": 2}, staged={"t": 8}), through=1)
     assert [file["rows"] for file in second.committer.view.staged["t"]["files"]] == [2]

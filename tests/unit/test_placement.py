@@ -118,7 +118,10 @@ def test_a_stream_of_its_own_method(
 def test_keys_of_the_settings(tmp_path: Path) -> None:
     """`key_properties` of a stream replace those of the SCHEMA, none at all too; a column that is not there is told."""
     placement = placed(tmp_path, overridden(tmp_path, {"s": StreamKeys(key_properties=[])}))
-    assert (placement.open(schema("s"))[0].key_properties, placement.open(schema("t"))[0].key_properties) == ([], ["id"])
+    assert (placement.open(schema("s"))[0].key_properties, placement.open(schema("t"))[0].key_properties) == (
+        [],
+        ["id"],
+    )
     with pytest.raises(SettingsError, match="key_properties names no column stream=s key=ids") as caught:
         placed(tmp_path, overridden(tmp_path, {"s": StreamKeys(key_properties=["ids"])})).open(schema("s"))
     assert caught.value.hint == 'did you mean "id"?'
