@@ -70,14 +70,7 @@ class Load:
         rejects = pipeline.rejects
         limit = rejects.max if rejects.on_reject == "quarantine" else 0
         self._job = self._new_job(scratch)
-        self._ledger = Ledger(
-            committer,
-            self._job,
-            folders=placement.folders,
-            adopted=adopted,
-            max_rejects=limit,
-            seen=self._committed,
-        )
+        self._ledger = self._new_ledger(placement, adopted, limit)
         self._spool = Spool(scratch.spool)
         self._engine = self._new_engine(scratch)
         self._intake = Intake(
@@ -103,6 +96,16 @@ class Load:
             generation=self._committer.generation,
             spool=str(scratch.spool),
             compression=self._pipeline.destination.compression,
+        )
+
+    def _new_ledger(self, placement: Placement, adopted: dict[str, int], limit: int) -> Ledger:
+        return Ledger(
+            self._committer,
+            self._job,
+            folders=placement.folders,
+            adopted=adopted,
+            max_rejects=limit,
+            seen=self._committed,
         )
 
     def _new_engine(self, scratch: Scratch) -> Engine:

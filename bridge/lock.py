@@ -62,7 +62,11 @@ class Lease:
             hint = "the bucket's filesystem has no file locks; use a local disk, or NFS 4"
             raise LakeError(f"cannot lock the lease: {error.strerror}", hint=hint, path=path) from error
         self.last = _read(path)
-        self._write({"head": self.last.get("head"), "closed": None})
+        try:
+            self._write({"head": self.last.get("head"), "closed": None})
+        except LakeError:
+            os.close(self._fd)  # else this process would hold the pipeline against its own next attempt
+            raise
 
     def _write(self, facts: dict[str, Any]) -> None:
         # In place, as the lock belongs to the inode. A torn write reads as "not closed", which costs one fence.

@@ -69,6 +69,12 @@ class View:
     staged: dict[str, Any] = field(default_factory=dict)
     moved: dict[str, str] = field(default_factory=dict)
 
+    def version(self, stream: str) -> int | None:
+        """Return the `version` of a stream's rows: of the staged ones if there are any, else of its table."""
+        if stage := self.staged.get(stream):
+            return int(stage["version"])
+        return self.tables[stream].version if stream in self.tables else None
+
     def after(self, record: dict[str, Any]) -> View:
         """Return the view after one more record."""
         tables = dict(self.tables)

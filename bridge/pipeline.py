@@ -181,7 +181,7 @@ class Run:
         result.warnings += committer.notes
         result.state = result.state_before = committer.view.state
         if self.request.resume:
-            catalog, deselected = self._resumed(storage, catalog)
+            catalog, deselected = self._resumed(storage, catalog, committer.view.state)
         facts = fingerprint(self.pipeline, source.argv, catalog)
         asked = {"full": self._full, "streams": self.request.streams, "state": self.request.state}
         result.warnings += noticed(storage, self.pipeline.name, facts, committer.view, **asked)
@@ -205,12 +205,12 @@ class Run:
                 record.finish(**result.to_json())
             scratch.delete()
 
-    def _resumed(self, storage: Storage, catalog: dict[str, Any] | None) -> tuple[dict[str, Any], set[str]]:
+    def _resumed(self, storage: Storage, catalog: dict[str, Any] | None, state: Any) -> tuple[dict[str, Any], set[str]]:
         done = completed(storage, self.pipeline.name)
         self.result.skipped = sorted(done)
         said = f"skipped, the last run completed them: {', '.join(sorted(done))}" if done else "--resume skips nothing"
         self.result.warnings.append(said)
-        return leave_out(catalog, done)
+        return leave_out(catalog, done, state if self.request.state is None else self.request.state)
 
     def _load(
         self,
@@ -259,6 +259,9 @@ class Run:
             else set()
         )
 
+    def _overwritten(self, stream: str) -> bool:
+        return self.pipeline.load_method(stream) == "overwrite"
+
     def _start_state(self, committer: Committer) -> Any:
         """Return the STATE for the tap, None to start from the beginning."""
         if self.request.state is not None and self.request.state != committer.view.state:
@@ -270,5 +273,5 @@ class Run:
         if self._full:
             state = without(state, self.request.streams) if self.request.streams else None
         else:
-            state = resumable_versions(state, lambda stream: self.pipeline.load_method(stream) == "overwrite")
+            state = resumable_versions(state, self._overwritten, committer.view.version, committer.view.tables)
         return None if is_empty(state) else state

@@ -146,7 +146,7 @@ def overlay(old: Any, new: Any, kept: Collection[str], muted: Collection[str] = 
 
 
 def _flat() -> SettingsError:
-    hint = "run the whole pipeline, without --stream; its STATE has no `bookmarks` to keep apart"
+    hint = "run the whole pipeline, without --stream or --resume; its STATE has no `bookmarks` to keep apart"
     return SettingsError("this tap's STATE cannot be kept per stream", hint=hint)
 
 
@@ -163,23 +163,29 @@ def continues(state: Any, stream: str, version: int | None) -> bool:
     return isinstance(value, dict) and value.get("version") == version and resume_point(state, stream) is not None
 
 
-def resumable_versions(state: Any, overwritten: Callable[[str], bool]) -> Any:
+def resumable_versions(
+    state: Any, overwritten: Callable[[str], bool], version: Callable[[str], int | None], tables: Collection[str] = ()
+) -> Any:
     """Return the STATE for a tap of which some tables are overwritten: of these only one of a known `version` goes on.
 
-    An overwrite replaces the whole table; the rows since a bookmark alone would empty it. Raises `SettingsError` where
-    a flat STATE would have to be kept for one stream and not for another.
+    An overwrite replaces the whole table; the rows since a bookmark alone would empty it. `version` says of which one
+    a stream's rows in the lake are: those of append-only tables are of none, whatever their bookmarks say. `tables` are
+    the streams of the lake: a flat STATE that names none of them is one position for all.
+
+    Raises `SettingsError` where a flat STATE would have to be kept for one stream and not for another.
     """
     if is_flat(state):
-        said = {overwritten(stream) for stream in (state if isinstance(state, dict) else [""])}
+        named = set(state) if isinstance(state, dict) else set()
+        said = {overwritten(stream) for stream in (named if named & set(tables) else named | set(tables)) or [""]}
         if len(said) > 1:
             hint = "its STATE has no `bookmarks` to keep apart: overwrite all of its streams, or none"
             raise SettingsError("this tap's STATE cannot be kept per stream", hint=hint)
         return None if True in said else state
-    kept = {s: b for s, b in state["bookmarks"].items() if not overwritten(s) or _version_of(b) is not None}
+    kept = {s: b for s, b in state["bookmarks"].items() if not overwritten(s) or _is_of(b, version(s))}
     if kept == state["bookmarks"]:
         return state
     return {**state, "bookmarks": kept} if kept else None
 
 
-def _version_of(value: Any) -> Any:
-    return value.get("version") if isinstance(value, dict) else None
+def _is_of(value: Any, version: int | None) -> bool:
+    return version is not None and isinstance(value, dict) and value.get("version") == version

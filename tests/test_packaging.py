@@ -76,7 +76,12 @@ def test_wheel_holds_our_packages_and_nothing_else(wheel: Path) -> None:
         expected = {f"{name}/{file.relative_to(folder)}" for file in folder.rglob("*.py")}
         assert expected <= set(names)
     others = {name for name in names if not name.endswith(".py") and not name.startswith(info)}
-    assert others == {"bridge/py.typed", "tap_smoke/README.md", "tap_replay/README.md"}
+    assert others == {
+        "bridge/py.typed",
+        "bridge/settings/bridge.schema.json",
+        "tap_smoke/README.md",
+        "tap_replay/README.md",
+    }
     assert {f"{info}/licenses/LICENSE", f"{info}/entry_points.txt"} <= set(names)
 
 

@@ -44,7 +44,7 @@ def _facts(chosen: Chosen, request: Request) -> dict[str, Any]:
     catalog, _ = source.catalog(request.streams, refresh=request.refresh_catalog)
     skipped = completed(storage, pipeline.name) if request.resume else set()
     if request.resume:
-        catalog, _ = leave_out(catalog, skipped)
+        catalog, _ = leave_out(catalog, skipped, view.state if request.state is None else request.state)
     full = request.full or not pipeline.incremental.enabled
     placement = Placement(storage, pipeline, view, catalog, full=full, append=request.append)
     names = sorted(selected_streams(catalog)) if catalog else sorted(view.tables)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -188,3 +189,15 @@ def test_a_brief_holder_is_waited_for_but_not_forever(path: Path, monkeypatch: p
     assert "brief" not in json.loads(path.read_text())
     freed.join()
     second.close(head=3, clean=True)
+
+
+def test_a_lease_that_cannot_be_written_is_let_go(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a full disk the next attempt of the same process is not refused because of the one before."""
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as disk, pytest.raises(LakeError, match="cannot write the lease"):
+        disk.setattr(os, "fsync", full)
+        Lease(path, "one")
+    Lease(path, "two").close(head=0, clean=True)

@@ -46,6 +46,23 @@ def test_completed_streams_of_a_failed_run(storage: Storage, status: str) -> Non
     assert completed(storage, "flights") == {"users"}
 
 
+@pytest.mark.parametrize(
+    ("bookmark", "method", "expected"),
+    [
+        (None, "append-only", set()),
+        ({"progress_markers": {"id": 3}}, "append-only", set()),
+        ({"replication_key_value": 3}, "append-only", {"repos"}),
+        (None, "overwrite", {"repos"}),
+    ],
+)
+def test_a_stream_that_may_be_a_child(storage: Storage, bookmark: Any, method: str, expected: set[str]) -> None:
+    """Without a bookmark of its own a stream's rows hang on another's, which then is not left out."""
+    record = RunRecord(storage, "flights", "20260101T000001Z-aaaa")
+    streams = {"repos": {"complete": True, "load_method": "append-only"}, "issues": {"load_method": method}}
+    record.finish(status="failed", streams=streams, state={"bookmarks": {"repos": {"id": 1}, "issues": bookmark}})
+    assert completed(storage, "flights") == expected
+
+
 def test_what_was_left_out_stays_left_out(storage: Storage) -> None:
     """A pipeline that is resumed several times in a row comes nearer to its end each time."""
     recorded(storage, "failed", skipped=("users",), orders=True, lines=False)
@@ -63,18 +80,26 @@ def test_nothing_is_known_after_a_success_or_a_death(storage: Storage) -> None:
 
 def test_completed_streams_are_deselected() -> None:
     """Whether the run knew a stream by its id or by its name; what was not selected stays out."""
-    narrowed, out = leave_out(catalog("users", "orders", "lines", deselected=("lines",)), {"users"})
+    narrowed, out = leave_out(catalog("users", "orders", "lines", deselected=("lines",)), {"users"}, None)
     assert selected_streams(narrowed) == {"public-orders"}
     assert out == {"public-users", "users", "public-lines", "lines"}
-    assert selected_streams(leave_out(catalog("users", "orders"), {"public-orders"})[0]) == {"public-users"}
-    assert selected_streams(leave_out(catalog("users"), set())[0]) == {"public-users"}
+    assert selected_streams(leave_out(catalog("users", "orders"), {"public-orders"}, None)[0]) == {"public-users"}
+    assert selected_streams(leave_out(catalog("users"), set(), None)[0]) == {"public-users"}
 
 
 def test_resuming_is_refused_where_it_cannot_be() -> None:
     """Without a catalog a stream cannot be left out; with nothing left there is nothing to run. Both say what to do."""
     with pytest.raises(SettingsError, match="needs a catalog") as raised:
-        leave_out(None, {"users"})
+        leave_out(None, {"users"}, None)
     assert "discover" in raised.value.hint
     with pytest.raises(SettingsError, match="nothing is left") as raised:
-        leave_out(catalog("users"), {"users"})
+        leave_out(catalog("users"), {"users"}, None)
     assert "without --resume" in raised.value.hint
+
+
+def test_a_flat_state_is_not_resumed_in_part() -> None:
+    """One position of the whole tap would move on without the streams left out: their rows up to it were lost."""
+    with pytest.raises(SettingsError, match="cannot be kept per stream") as raised:
+        leave_out(catalog("users", "orders"), {"users"}, {"cursor": 5})
+    assert "--resume" in raised.value.hint
+    assert selected_streams(leave_out(catalog("users"), set(), {"cursor": 5})[0]) == {"public-users"}

@@ -200,6 +200,7 @@ def test_without() -> None:
         ({"bookmarks": {"a": 1, "b": 2}, "x": 3}, "", {"bookmarks": {"a": 1, "b": 2}, "x": 3}),
         ({"bookmarks": {"a": 1, "b": 2}, "x": 3}, "a", {"bookmarks": {"b": 2}, "x": 3}),
         ({"bookmarks": {"a": {"version": 5}, "b": {"version": None}}}, "ab", {"bookmarks": {"a": {"version": 5}}}),
+        ({"bookmarks": {"a": {"version": 4}, "b": {"version": 5}}}, "ab", None),
         ({"bookmarks": {"a": 1, "b": 2}, "x": 3}, "ab", None),
         ({"a": 1, "b": 2}, "", {"a": 1, "b": 2}),
         ({"a": 1, "b": 2}, "ab", None),
@@ -209,16 +210,26 @@ def test_without() -> None:
     ],
 )
 def test_what_an_overwrite_starts_from(state: Any, overwritten: str, expected: Any) -> None:
-    """A stream whose table is replaced whole starts again, unless its bookmark names a version; others go on."""
-    assert resumable_versions(state, lambda stream: stream in overwritten and stream != "") == expected
+    """A stream whose table is replaced whole starts again, unless its rows are of its bookmark's version."""
+    versions = {"a": 5}
+    assert resumable_versions(state, lambda stream: stream in overwritten and stream != "", versions.get) == expected
 
 
 def test_a_flat_state_has_no_streams_that_are_overwritten_alone() -> None:
     """Where nothing tells whose bookmark is whose, all streams are overwritten or none."""
     with pytest.raises(SettingsError, match="cannot be kept per stream") as caught:
-        resumable_versions({"a": 1, "b": 2}, lambda stream: stream == "a")
+        resumable_versions({"a": 1, "b": 2}, lambda stream: stream == "a", lambda _: None)
     assert "all of its streams" in caught.value.hint
-    assert resumable_versions("text", lambda stream: True) is None
+    assert resumable_versions("text", lambda stream: True, lambda _: None) is None
+
+
+def test_a_flat_state_that_is_one_position_for_all() -> None:
+    """A cursor that is no stream's name goes on for tables that are all appended, and for none where all are replaced."""
+    cursor, tables = {"cursor": 5}, ("a", "b")
+    assert resumable_versions(cursor, lambda stream: False, lambda _: None, tables) == cursor
+    assert resumable_versions({"a": 5}, lambda stream: stream == "b", lambda _: None, tables) == {"a": 5}
+    with pytest.raises(SettingsError, match="cannot be kept per stream"):
+        resumable_versions(cursor, lambda stream: stream == "a", lambda _: None, tables)
 
 
 def test_parse_state() -> None:
