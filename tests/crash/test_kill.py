@@ -21,6 +21,7 @@ KILLS = int(os.environ.get("KILLS") or 36)
 @pytest.fixture(scope="module")
 def reader_session() -> Iterator[Any]:
     """A Spark session that only reads, as an analyst's would."""
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master("local[1]").appName("reader")
@@ -34,8 +35,13 @@ def reader_session() -> Iterator[Any]:
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
+    gateway = session.sparkContext._gateway
     yield session
-    session.stop()
+    session.stop()  # and its JVM, which pyspark would keep for the next session of this process
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(30)
+    SparkContext._gateway = SparkContext._jvm = None
 
 
 def _besiege(folder: Path, shape: Shape, session: Any, seed: int, kills: int) -> None:
