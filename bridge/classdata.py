@@ -33,7 +33,8 @@ class ClassData:
         self.wanted = not self._path.exists() and self._missed()
         self.options = [f"-XX:SharedArchiveFile={self._path}"] if self._path.exists() else []
         if self.wanted:
-            self.options = [f"-XX:ArchiveClassesAtExit={self._draft}"]
+            # It warns of each class that it leaves out: hundreds of lines in Spark's log that help nobody.
+            self.options = [f"-XX:ArchiveClassesAtExit={self._draft}", "-Xlog:cds*=error"]
 
     def _missed(self) -> bool:
         """Return whether the archive is missed for the second time; a cache that cannot be written is no cache."""

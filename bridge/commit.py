@@ -17,6 +17,7 @@
 
 from __future__ import annotations
 
+import shlex
 import uuid
 from collections.abc import Collection
 from contextlib import suppress
@@ -29,7 +30,7 @@ from bridge.state import bookmark, is_flat
 from bridge.storage import Missing, Storage
 from bridge.verbatim import NotJson, dumps, loads
 
-__all__ = ["Committer", "read_state_file", "was_said"]
+__all__ = ["Committer", "expect_object", "read_state_file", "was_said"]
 
 _FILES_CHANGED = ("data", "void")
 
@@ -137,9 +138,10 @@ class Committer:
         elif recovering and there == self._state_before():
             self._write_state()
         elif was_said(self.log, self.view.n, there):
-            hint = "an older STATE would load rows twice: delete state.json to go on from the last commit"
+            hint = f"an older STATE would load rows twice: {_go_on(self.storage, self.log.pipeline)}"
             raise LakeError("state.json is older than the lake", hint=hint, file=_state_key(self.log.pipeline))
         else:
+            expect_object(self.storage, self.log.pipeline, there)
             self._create("state", there, reason="state.json was edited by hand", staged=self._still_staged(there))
             self.notes.append(f"state.json was edited by hand: that STATE counts, as commit {self.view.n}")
 
@@ -255,5 +257,18 @@ def read_state_file(storage: Storage, pipeline: str) -> Any:
     try:
         return loads(data)
     except NotJson as error:
-        hint = "repair it, or delete it: the commit log knows the last STATE"
+        hint = _go_on(storage, pipeline)
         raise CorruptLake("state.json is not JSON", hint=hint, file=_state_key(pipeline)) from error
+
+
+def expect_object(storage: Storage, pipeline: str, state: Any) -> None:
+    """Raise `CorruptLake` for what was written into `state.json` by hand and is no STATE."""
+    if not isinstance(state, dict):
+        hint = _go_on(storage, pipeline)
+        raise CorruptLake("state.json is not a JSON object", hint=hint, file=_state_key(pipeline))
+
+
+def _go_on(storage: Storage, pipeline: str) -> str:
+    """Say how a `state.json` that nobody can use is got rid of: it is only a copy."""
+    file = shlex.quote(f"{storage.uri}/{_state_key(pipeline)}")
+    return f"rm {file}; the commit log brings back the last STATE"

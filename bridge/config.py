@@ -9,7 +9,7 @@ wrong with the files as such, a name or a key at the top, stops all.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,8 +18,9 @@ from bridge.settings.explain import did_you_mean
 from bridge.settings.inline import inline_pipeline
 from bridge.settings.options import CommitEvery, Destination, Incremental, Pipeline, Rejects, Source, Spark, Spool
 from bridge.settings.project import Project, read_project
-from bridge.settings.reading import read_pipeline
+from bridge.settings.reading import Read, is_missing, look_pipeline, read_pipeline
 from bridge.settings.redact import redactor
+from bridge.settings.tree import Expand
 from bridge.settings.units import parse_duration, parse_size
 from bridge.settings.variables import Variables, read_dotenv
 
@@ -59,19 +60,28 @@ class Settings:
     """By the names in the file; each is checked when it is taken out, and may raise SettingsError."""
     environments: tuple[str, ...] = ()
     """All that the file has."""
+    looked_at: Mapping[str, Pipeline] = field(default_factory=dict)
+    """The same pipelines without their sources: what verbs need that only look at the lake."""
 
     def pipeline(self, name: str | None) -> Pipeline:
         """Return the pipeline of that name in the file, without a name the only one. Raises SettingsError."""
+        return self.pipelines[self._chosen(name)]
+
+    def look(self, name: str | None) -> Pipeline:
+        """Return the same pipeline without its source: no variable that only the tap needs has to be there."""
+        return self.looked_at[self._chosen(name)]
+
+    def _chosen(self, name: str | None) -> str:
         names = ", ".join(sorted(self.pipelines))
         if name is None and len(self.pipelines) == 1:
-            return next(iter(self.pipelines.values()))
+            return next(iter(self.pipelines))
         if name is None:
             raise SettingsError("which pipeline? there are several", hint=f"give one of the names: {names}")
         if name not in self.pipelines:
             raise SettingsError(
                 "unknown pipeline", hint=did_you_mean(name, self.pipelines) or f"there are: {names}", name=name
             )
-        return self.pipelines[name]
+        return name
 
 
 @dataclass(frozen=True)
@@ -90,13 +100,14 @@ class _Pipelines(Mapping[str, Pipeline]):
     project: Project = field(repr=False)
     variables: Variables = field(repr=False)
     environment: str | None
+    read: Callable[[Project, Expand, str, str | None], Read] = read_pipeline
     _read: dict[str, Pipeline] = field(default_factory=dict, repr=False)
 
     def __getitem__(self, name: str) -> Pipeline:
         if name not in self._read:
-            pipeline, problems = read_pipeline(self.project, self.variables.expand, name, self.environment)
+            pipeline, problems = self.read(self.project, self.variables.expand, name, self.environment)
             if problems or not pipeline:
-                raise problems[0][1]
+                raise _first([error for _, error in problems], self.project, self.variables)
             self._read[name] = pipeline
         return self._read[name]
 
@@ -123,10 +134,10 @@ def load(path: Path, environ: Mapping[str, str], env: str | None = None) -> Sett
     """
     project, variables, chosen = _open(path.absolute(), environ)
     if project.problems:
-        raise project.problems[0][1]
+        raise _first([error for _, error in project.problems], project, variables)
     environment = project.environment(env or chosen)
-    pipelines = _Pipelines(project, variables, environment)
-    return Settings(path.absolute(), environment, pipelines, tuple(project.environments))
+    pipelines, looked_at = (_Pipelines(project, variables, environment, how) for how in (read_pipeline, look_pipeline))
+    return Settings(path.absolute(), environment, pipelines, tuple(project.environments), looked_at)
 
 
 def check(path: Path, environ: Mapping[str, str], env: str | None = None) -> list[Problem]:
@@ -140,13 +151,16 @@ def check(path: Path, environ: Mapping[str, str], env: str | None = None) -> lis
     except SettingsError as error:
         return [Problem(error)]
     project.environment(env or chosen)
+    return _all_problems(project, variables, [env] if env else [None, *project.environments])
+
+
+def _all_problems(project: Project, variables: Variables, environments: list[str | None]) -> list[Problem]:
     found = [Problem(error) for _, error in project.problems]
-    environments = [env] if env else [None, *project.environments]
     for name in project.pipelines:
         wrong = {each: read_pipeline(project, variables.expand, name, each)[1] for each in environments}
         if len(wrong) > 1:
-            missing = {key for each in project.environments for key, error in wrong[each] if _is_missing(error)}
-            wrong[None] = [(key, error) for key, error in wrong[None] if not _is_missing(error) or key in missing]
+            missing = {key for each in project.environments for key, error in wrong[each] if is_missing(error)}
+            wrong[None] = [(key, error) for key, error in wrong[None] if not is_missing(error) or key in missing]
         found += [Problem(error, name, each) for each, errors in wrong.items() for _, error in errors]
     unique: dict[str, Problem] = {}
     for problem in found:
@@ -154,8 +168,13 @@ def check(path: Path, environ: Mapping[str, str], env: str | None = None) -> lis
     return list(unique.values())
 
 
-def _is_missing(error: SettingsError) -> bool:
-    return ": missing key key=" in error.message
+def _first(errors: list[SettingsError], project: Project, variables: Variables) -> SettingsError:
+    """Return the error to be told: what is wrong goes before what is missing. Its hint says how to see the others."""
+    error = next((each for each in errors if not is_missing(each)), errors[0])
+    every = _all_problems(project, variables, [None, *project.environments])
+    if len(every) > 1:
+        error.hint += f"{'; ' if error.hint else ''}singer-bridge config check shows all {len(every)}"
+    return error
 
 
 def _open(path: Path, environ: Mapping[str, str]) -> tuple[Project, Variables, str | None]:

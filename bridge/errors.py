@@ -4,7 +4,7 @@
 BridgeError                 the root; `exit_code` 1
 ├── SettingsError           exit 2: change the settings or the command line
 │   └── NotAvailable        a name of the reference that is not built yet
-├── TapError                exit 1: look at the tap (its last stderr lines are in the message)
+├── TapError                exit 1: look at the tap (its reason is in the message, its last stderr lines in the hint)
 │   ├── TapNotFound         there is no such program; install it
 │   └── TimedOut            the run's own limit; nothing is wrong but its length
 ├── DataError               exit 1: the tap's output cannot be stored as it stands; nothing was lost

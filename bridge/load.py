@@ -25,7 +25,10 @@ from bridge.spool import Manifest, Spool
 from bridge.tables.parquet import Job, write_rejects
 from bridge.tap import Tap
 
-__all__ = ["Follow", "Load"]
+__all__ = ["LEAVING", "Follow", "Load"]
+
+LEAVING = "preparing Spark's next start, once on this machine"
+"""The stage after which all is committed and the JVM writes its class data."""
 
 _SIGNAL_GRACE = 0.05
 """Seconds after the tap's end in which a signal to us still counts: `systemctl stop` reaches both, the tap first."""
@@ -59,12 +62,13 @@ class Load:
         """RECORDs of `deselected` are ignored, `kept` keep their bookmarks, `restarted` start again with `--full`."""
         self.commits = 0
         self.counts: dict[str, Counts] = {}
+        self.leave_seconds = 0.0
         self._pipeline, self._committer, self._follow = pipeline, committer, follow
         self._barriers: dict[int, tuple[Barrier, list[dict[str, Any]]]] = {}
         self._begun_anew: list[str] = []
         self._void: dict[int, list[str]] = {}
         self._last_seq = 0
-        self._done = False
+        self._done = self._committing = False
         staged = committer.view.staged
         adopted = {s: stage["version"] for s, stage in staged.items() if not full or s not in restarted}
         rejects = pipeline.rejects
@@ -126,10 +130,10 @@ class Load:
         except (TapError, DataError, Interrupted) as error:
             self._salvage(tap, error)
             raise
-        self._follow.stage("committing")
+        self._tell()
         if not self.partial:
             self._intake.end(clean=True)
-        self._engine.drain(lambda: None)
+        self._engine.drain(self._tell)
         self._done = True
         for counts in () if self.partial else self.counts.values():
             counts.ended = True
@@ -161,6 +165,10 @@ class Load:
     def _check(self) -> None:
         self._follow.tick()
         self._engine.check()
+
+    def _tell(self) -> None:
+        """Say what the rows that wait are waiting for."""
+        self._follow.stage("committing" if self._committing or not self._spool.held else self._engine.stage)
 
     def _salvage(self, tap: Tap, error: BridgeError) -> None:
         """Commit up to the tap's last STATE, if it is the tap that failed and not we."""
@@ -199,7 +207,7 @@ class Load:
             self._engine.seal(manifest)
             self._spool.release(manifest)
         elif barrier is not None:
-            self._engine.drain(self._engine.check)
+            self._engine.drain(self._tell)
             self._ledger.discard_staged(self._voided())
             self._commit(barrier, noise)
 
@@ -217,9 +225,11 @@ class Load:
             self._commit(*self._barriers.pop(manifest.seq))
 
     def _commit(self, barrier: Barrier, noise: list[dict[str, Any]]) -> None:
+        self._committing = True
         if noise:
             self._ledger.reject(write_rejects(self._committer.storage, self._job, None, noise))
         self._ledger.commit(barrier, self._last_seq)
+        self._committing = False
 
     def _committed(self, record: dict[str, Any]) -> None:
         self.commits += 1
@@ -234,9 +244,10 @@ class Load:
 
     def close(self) -> list[str]:
         """Stop Spark, delete the spool, and return what the operator should know."""
-        once = self._done and self._engine.takes_leave
-        self._follow.stage("preparing Spark's next start, once on this machine" if once else "stopping Spark")
+        once, began = self._done and self._engine.takes_leave, time.monotonic()
+        self._follow.stage(LEAVING if once else "stopping Spark")
         self._engine.stop(hurry=not self._done)
+        self.leave_seconds = time.monotonic() - began if once else 0.0
         self._spool.close()
         warnings = [*self._intake.warnings, *self._ledger.warnings]
         if self._intake.noise_count:

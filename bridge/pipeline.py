@@ -15,6 +15,7 @@ from bridge.errors import BridgeError, Interrupted, PipelineHeld, SettingsError
 from bridge.fingerprint import fingerprint, noticed
 from bridge.intake import Counts
 from bridge.java import find_java
+from bridge.lastwords import SAID
 from bridge.load import Follow, Load
 from bridge.lock import Lease
 from bridge.opening import lease_path, opened
@@ -193,6 +194,8 @@ class Run:
             self._load(committer, source, catalog, deselected, scratch)
             result.status = "success"
         except BridgeError as error:
+            if SAID in error.hint:
+                error.hint += f"\nall lines: singer-bridge runs show {self.pipeline.name} --logs"
             self._failed(error)
             raise
         finally:
@@ -244,6 +247,8 @@ class Run:
             self._clean = not load.partial
             self.result.warnings += load.close()
             self.result.commits = load.commits
+            if load.leave_seconds:
+                self.result.seconds["class_data"] = load.leave_seconds
         if load.partial:
             read = sum(counts.committed for counts in load.counts.values())
             self.result.warnings.append(

@@ -15,7 +15,17 @@ from bridge.names import folder_name
 from bridge.storage import Storage
 from bridge.verbatim import NotJson, dumps, loads
 
-__all__ = ["RunRecord", "is_run_id", "log_key", "new_run_id", "read_log", "read_run", "read_runs", "write_streams"]
+__all__ = [
+    "RunRecord",
+    "is_run_id",
+    "log_key",
+    "new_run_id",
+    "read_log",
+    "read_run",
+    "read_runs",
+    "records",
+    "write_streams",
+]
 
 
 _ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[a-z0-9]+")
@@ -79,6 +89,13 @@ def read_runs(
         record = read_run(storage, pipeline, name.removesuffix(".json"))
         if record:
             yield record
+
+
+def records(run: dict[str, Any]) -> int | None:
+    """Return how many records a run loaded; None while it is under way, and after it died: nobody knows."""
+    if "ended" not in run:
+        return None
+    return sum(int(stream["records"]) for stream in run.get("streams", {}).values())
 
 
 def write_streams(storage: Storage, pipeline: str, view: View, streams: Sequence[str]) -> None:

@@ -148,7 +148,7 @@ def write_crontab(crontab: bytes) -> None:
 def _crontab(arguments: list[str], data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     program = shutil.which("crontab")
     if program is None:
-        hint = "install cron, or use a systemd timer or another scheduler: see docs/schedule.md"
+        hint = "install cron; or give a systemd timer, or another scheduler, what `schedule install --dry-run` prints"
         raise SettingsError("there is no crontab program on this machine", hint=hint)
     environ = os.environ | {"LC_ALL": "C"}
     return subprocess.run([program, *arguments], input=data, capture_output=True, check=False, env=environ)

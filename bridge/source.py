@@ -105,7 +105,7 @@ class Source:
         if patterns or only:
             return select(catalog, patterns, only)
         if catalog["streams"] and not loaded:  # most taps would send nothing, and what others send would be ignored
-            hint = f"choose: `singer-bridge select {self.pipeline.name} STREAM...`; see docs/catalog.md"
+            hint = f"choose: `singer-bridge select {self.pipeline.name} STREAM...`, '*' for all"
             raise SettingsError("the catalog selects no stream", hint=hint, file=self.kept.file)
         return catalog
 

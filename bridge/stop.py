@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from types import FrameType, TracebackType
 from typing import Any
@@ -19,6 +18,8 @@ __all__ = ["Stop"]
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _STEP = 0.1
 """Seconds that a wait may need to hear of a signal."""
+
+_AT_ONCE = b"stopped at once; what was committed stays, run again\n"
 
 
 class Stop:
@@ -50,8 +51,10 @@ class Stop:
 
     def _signalled(self, number: int, _: FrameType | None) -> None:
         if self._signal:
-            if sys.stderr.isatty():
-                os.write(2, b"\x1b[?25h\n")  # the live progress had hidden the cursor
+            # The live progress had hidden the cursor, and left it somewhere in its last frame.
+            shown = b"\x1b[?25h\x1b[J\n" if os.isatty(2) else b""
+            with suppress(OSError):  # nobody may be left to hear it
+                os.write(2, shown + _AT_ONCE)
             os._exit(128 + number)  # the guard stops the tap, the JVM ends with us, the next run repairs
         self._signal = number
 

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from bridge.commit import Committer, read_state_file, was_said
+from bridge.commit import Committer, expect_object, read_state_file, was_said
 from bridge.edit import plain, same, with_bookmarks, without_bookmarks
 from bridge.errors import CommitLost, PipelineHeld, SettingsError
 from bridge.lock import Lease, holder, last_lease
@@ -34,6 +34,7 @@ __all__ = ["LastRun", "StateStore", "Stored", "Written"]
 _TRIES = 5
 _FIRST_PAUSE = 0.05
 """Seconds before the second try, at most; twice as long before each later one, and a random part of that."""
+_SUCH_AS = 'such as {"bookmarks": {"users": {"replication_key": "id", "replication_key_value": 5}}}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,8 @@ class StateStore:
             older = was_said(self._log, head, there)
             # After a death the file is a step behind, and so it is in the middle of a commit: not somebody's doing.
             behind = older and self._lease().get("closed") is None
+            if not older:
+                expect_object(self._storage, self.pipeline, there)
             if self._log.latest() == head and (behind or read_state_file(self._storage, self.pipeline) == there):
                 return Stored(head, state if older else there, edited=not older, older=older and not behind)
 
@@ -206,6 +209,8 @@ class StateStore:
             return error
         if after is None:
             return SettingsError("null is no STATE", hint="to start from the beginning, clear it")
+        if not isinstance(after, dict) and not same(after, committer.view.state):
+            return SettingsError("a STATE is a JSON object", hint=_SUCH_AS)
         return after
 
     def _is_still(self, committer: Committer, expected: int) -> bool:

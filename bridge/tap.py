@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from bridge.errors import TapError, TapNotFound
+from bridge.lastwords import last_words, reason
 from bridge.verbatim import dumps
 
 __all__ = ["Tap", "find_executable"]
@@ -82,7 +83,7 @@ class Tap:
         self._config, self._catalog, self._state = config, catalog, state
         self._catalog_flag = catalog_flag
         self._environ, self._log, self._redact = environ, log, redact
-        self._last_lines: deque[bytes] = deque(maxlen=20)
+        self._last_lines: deque[bytes] = deque(maxlen=100)
         self._files = tempfile.TemporaryDirectory(prefix="singer-bridge-")
         self.stopped = False
 
@@ -175,7 +176,7 @@ class Tap:
                     self.kill()
                     raise TapError(
                         "the tap was silent for too long and was stopped",
-                        hint="raise `source.idle_timeout` if it needs longer" + self._said(),
+                        hint="raise `source.idle_timeout` if it needs longer; " + self._said(),
                         idle_timeout=idle,
                     )
                 continue
@@ -202,7 +203,8 @@ class Tap:
         if code < 0:
             raise TapError("the tap was killed by a signal", hint=self._said(), signal=signal.Signals(-code).name)
         if code or self.stopped:
-            raise TapError("the tap failed", hint=self._said(), exit_code=code)
+            why = "" if self.stopped else reason(self._last_text())
+            raise TapError(f"the tap failed: {why}" if why else "the tap failed", hint=self._said(), exit_code=code)
 
     def _exit_code(self, idle: timedelta | None, tick: Callable[[], None]) -> int:
         limit = time.monotonic() + (idle.total_seconds() if idle else float("inf"))
@@ -219,8 +221,10 @@ class Tap:
         return TapError(message, hint=self._said())
 
     def _said(self) -> str:
-        text = b"".join(self._last_lines).decode("utf-8", "replace").strip()
-        return f"its last lines on stderr:\n{text}" if text else "it wrote nothing to stderr"
+        return last_words(self._last_text())
+
+    def _last_text(self) -> str:
+        return b"".join(self._last_lines).decode("utf-8", "replace")
 
     def terminate(self, grace: timedelta = timedelta(seconds=5)) -> None:
         """Stop the tap's group: SIGTERM, then SIGKILL after `grace`. Its exit code then proves nothing."""

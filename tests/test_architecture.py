@@ -13,7 +13,7 @@ LADDER = [
     ["errors", "verbatim"],
     ["settings"],
     ["config", "messages"],
-    ["about", "catalog", "classdata", "java", "names", "stop", "storage", "types", "venvs"],
+    ["about", "catalog", "classdata", "java", "lastwords", "names", "stop", "storage", "types", "venvs"],
     ["changes", "overrides", "schema", "select"],
     ["decode", "kept", "log", "spool", "tap"],
     ["state"],

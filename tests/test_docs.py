@@ -37,7 +37,7 @@ _DRIFT = (
     (r"\d{8}T\d{6}Z-\w{4}", "RUN"),
     (r"[\d,]+ records/s", "N records/s"),
     (r"\d+\.\d+", "N.N"),
-    (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "TIME"),
+    (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\dZ", "TIME"),
     (r"\s+", " "),
 )
 

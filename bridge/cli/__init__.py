@@ -117,10 +117,6 @@ def _asks_for_json(arguments: list[str]) -> bool:
 
 
 def _report_usage(error: click.ClickException) -> int:
-    if variable := flags.refused(error):
-        return report(variable)
-    if events.is_json():
-        events.emit("error", "error", type="SettingsError", message=error.format_message(), hint="", exit_code=2)
-    else:
-        error.show()
-    return error.exit_code
+    from bridge.cli.usage import wrong_usage
+
+    return report(flags.refused(error) or wrong_usage(error))

@@ -63,7 +63,8 @@ def add(new: str, *, tap: str, pip_url: str | None, to: str | None, file: Path |
     entry = Entry(command, told, pip_url=pip_url, bucket=bucket, prefix=prefix, values=values)
     append_pipeline(path, new, entry.text())
     set_variables(folder / ".env", secrets)
-    name_variables(folder / ENV_EXAMPLE, f"{new}: {Path(argv[0]).name}", entry.variables)
+    title = f"{new}: {Path(argv[0]).name}"
+    name_variables(folder / ENV_EXAMPLE, title, entry.variables, entry.optional_variables)
     _say(path, new, told, [name for name in entry.variables if name not in secrets])
 
 
@@ -158,7 +159,7 @@ def _say(path: Path, name: str, told: About | None, missing: Sequence[str]) -> N
     if told is None:
         out.print("  the tap does not tell its settings: look into its documentation, and write them below config")
     elif told.settings and not told.required:
-        out.print("  the tap requires nothing; its settings stand below config, to be uncommented")
+        out.print(f"  {told.name or 'the tap'} marks no setting as required; uncomment what it needs", soft_wrap=True)
     elif missing:
         out.print(f"  fill in, in .env: {', '.join(missing)}", soft_wrap=True)
     out.print(f"next: singer-bridge doctor {name}", soft_wrap=True)

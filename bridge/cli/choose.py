@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,9 +13,11 @@ import click
 from click.core import ParameterSource
 
 from bridge.cli.completion import complete_environments, complete_names
-from bridge.config import FILE_NAME, Pipeline, find_file, inline_pipeline, load
-from bridge.errors import LakeError, SettingsError
+from bridge.config import FILE_NAME, Pipeline, Settings, find_file, inline_pipeline, load
+from bridge.errors import BridgeError, LakeError, SettingsError
+from bridge.lock import holder
 from bridge.log import Log, View, meta
+from bridge.opening import lease_path
 from bridge.settings.explain import did_you_mean
 from bridge.source import home_folder
 from bridge.storage import Storage, open_storage
@@ -115,6 +117,7 @@ def choose_all(
     pipeline_name: str | None,
     *,
     everything: bool,
+    look: bool = False,
     **inline: Any,
 ) -> list[Chosen]:
     """Return the pipelines that the arguments mean, each once, in their order; `everything`: all of the file."""
@@ -123,20 +126,28 @@ def choose_all(
     if len(names) > 1 and (to or pipeline_name):
         raise SettingsError("--to and --name speak of one pipeline", hint="give one NAME")
     if not everything and len(names) <= 1:
-        return [choose(names[0] if names else None, file, to, pipeline_name, **inline)]
+        return [choose(names[0] if names else None, file, to, pipeline_name, look=look, **inline)]
     path = _file(file, inline)
     settings = load(path, os.environ, environment())
     wanted = list(settings.pipelines) if everything else dict.fromkeys(names)
-    return [Chosen(settings.pipeline(name), home_folder(path)) for name in wanted]
+    return [Chosen(_taken(settings, name, look=look), home_folder(path)) for name in wanted]
 
 
 def choose(
-    name: str | None, file: Path | None, to: str | None, pipeline_name: str | None, **inline: str | None
+    name: str | None,
+    file: Path | None,
+    to: str | None,
+    pipeline_name: str | None,
+    *,
+    look: bool = False,
+    **inline: str | None,
 ) -> Chosen:
-    """Return the pipeline that the arguments mean. Raises `SettingsError` when they mean none, or two."""
+    """Return the pipeline that the arguments mean; to `look` at its lake nothing of its source is read.
+
+    Raises `SettingsError` when they mean none, or two.
+    """
     if to is not None:
-        ctx = click.get_current_context(silent=True)
-        if ctx and ctx.get_parameter_source("env") is ParameterSource.COMMANDLINE:
+        if _on_command_line("env"):
             raise SettingsError("--env chooses in a bridge.yaml", hint="leave --env out with --to")
         if name and pipeline_name and name != pipeline_name:
             raise SettingsError(
@@ -147,7 +158,36 @@ def choose(
         values = {key: inline.get(key) for key in ("tap", "tap_config", "catalog", "load_method")}
         return Chosen(inline_pipeline(name=chosen, bucket=to, environ=environ, **values), home_folder(None))
     path = _file(file, inline)
-    return Chosen(load(path, os.environ, environment()).pipeline(name or pipeline_name), home_folder(path))
+    settings = load(path, os.environ, environment())
+    return Chosen(_taken(settings, name or pipeline_name, look=look), home_folder(path))
+
+
+def _taken(settings: Settings, name: str | None, *, look: bool) -> Pipeline:
+    try:
+        return settings.look(name) if look else settings.pipeline(name)
+    except SettingsError as error:
+        if name and name not in settings.pipelines:
+            error.hint = _meant_as_stream(name, settings) or error.hint
+        raise
+
+
+def _meant_as_stream(name: str, settings: Settings) -> str:
+    """Return the hint for a stream where a verb takes a pipeline's name; empty if it is none."""
+    ctx = click.get_current_context(silent=True)
+    if not ctx or not any("--stream" in parameter.opts for parameter in ctx.command.params):
+        return ""
+    for known in settings.pipelines:
+        with suppress(BridgeError):  # one that is wrong, or a bucket that cannot be read: nobody asked for it
+            pipeline = settings.look(known)
+            log = Log(open_storage(pipeline.destination.bucket), pipeline.name)
+            if name in log.view(log.latest()).tables:
+                return f"{name} is a stream: give {'' if len(settings.pipelines) == 1 else f'{known} '}-s {name}"
+    return ""
+
+
+def _on_command_line(option: str) -> bool:
+    ctx = click.get_current_context(silent=True)
+    return bool(ctx and ctx.get_parameter_source(option) is ParameterSource.COMMANDLINE)
 
 
 def _file(file: Path | None, inline: dict[str, str | None]) -> Path:
@@ -161,7 +201,7 @@ def settings_file(file: Path | None) -> Path:
     """Return the settings file that was given, else the nearest one upward. Raises `SettingsError` if there is none."""
     path = file or find_file(Path.cwd())
     if path is None:
-        hint = "write a bridge.yaml, or name a bucket: --to ./lake --name N"
+        hint = "singer-bridge init starts a project; or name a bucket: --to ./lake"
         raise SettingsError(f"no {FILE_NAME} here or above", hint=hint, folder=Path.cwd())
     return path
 
@@ -172,16 +212,24 @@ def committed(pipeline: Pipeline) -> tuple[Storage, View]:
     log = Log(storage, pipeline.name)
     head = log.latest()
     if not head:
-        hint = _why_no_commit(pipeline.name, in_bucket(storage))
+        hint = _why_no_commit(pipeline.name, storage)
         raise SettingsError("this pipeline has no commit yet", hint=hint, pipeline=pipeline.name, bucket=storage.uri)
     return storage, log.view(head)
 
 
-def _why_no_commit(name: str, known: Sequence[str]) -> str:
+def _why_no_commit(name: str, storage: Storage) -> str:
+    known = in_bucket(storage)
     if name in known:
+        held = holder(lease_path(storage, name))
+        if held and not held.get("brief"):
+            return f"a run is under way since {held.get('since')}; nothing is committed yet"
         return "it ran, and nothing came of it: `singer-bridge runs list` says why"
+    if not _on_command_line("to"):
+        env, there = environment(), f"; the bucket has: {', '.join(known)}" if known else ""
+        own = f"{name.removeprefix(f'{env}.')} --env {env}" if env else name
+        return f"nothing loaded yet; singer-bridge run {own}{there}"
     if not known:
-        return "run it first; --to and --name, or bridge.yaml, say where it is looked for"
+        return "nothing loaded yet; run it first, with this --to and --name"
     return did_you_mean(name, known) or f"run it first; the bucket has: {', '.join(known)}"
 
 

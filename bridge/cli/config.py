@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from bridge.cli.choose import choose, environment, file_options, options, settings_file
-from bridge.cli.show import as_json, console, count
+from bridge.cli.show import as_json, console, count_of
 from bridge.config import Problem, check, load
 
 __all__ = ["config"]
@@ -39,8 +39,8 @@ def check_(file: Path | None, json_output: bool) -> int:
     out = console()
     if not problems:
         settings = load(path, os.environ, environment())
-        where = f"in {environment()}" if environment() else f"{len(settings.environments)} environment(s)"
-        out.print(f"[green]✓[/] {path.name}: {count(len(settings.pipelines))} pipeline(s), {where}", soft_wrap=True)
+        where = f"in {environment()}" if environment() else count_of(len(settings.environments), "environment")
+        out.print(f"[green]✓[/] {path.name}: {count_of(len(settings.pipelines), 'pipeline')}, {where}", soft_wrap=True)
         return 0
     by_environment = sorted(problems, key=lambda problem: problem.environment or "")
     for name, found in groupby(by_environment, key=lambda problem: problem.environment):
@@ -50,7 +50,7 @@ def check_(file: Path | None, json_output: bool) -> int:
             out.print("[red]✗[/] ", end="")
             out.print(problem.error.message, markup=False, soft_wrap=True)
             out.print(f"  {problem.error.hint}", style="dim", markup=False, soft_wrap=True)
-    out.print(f"{count(len(problems))} problem(s)")
+    out.print(count_of(len(problems), "problem"))
     return 2
 
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 import click
+from rich.console import Console
 from rich.text import Text
 
 from bridge.cli.choose import Chosen, choose, environment, options
-from bridge.cli.show import as_json, console
+from bridge.cli.show import as_json, console, count_of
 from bridge.config import FILE_NAME, Settings, find_file, load
 from bridge.doctor.finding import Check, Finding, error, exit_code, fine, looked_at, warning
 from bridge.errors import BridgeError
+from bridge.lastwords import SAID
 from bridge.source import home_folder
 
 __all__ = ["doctor"]
@@ -44,7 +48,7 @@ def doctor(
     singer-bridge doctor --no-spark --json
     """
     found: list[tuple[str | None, Finding]] = []
-    for place, finding in _findings(name, file, to, pipeline_name, spark=not no_spark):
+    for place, finding in _waited_for(_findings(name, file, to, pipeline_name, spark=not no_spark)):
         if not json_output:
             _say(place, finding, first=all(place != other for other, _ in found))
         found.append((place, finding))
@@ -54,6 +58,17 @@ def doctor(
     else:
         _sum_up([finding for _, finding in found])
     return code
+
+
+def _waited_for(findings: Iterator[tuple[str | None, Finding]]) -> Iterator[tuple[str | None, Finding]]:
+    """Yield what is found; meanwhile whoever watches sees that there is more to come."""
+    err = console(err=True)
+    while True:
+        with err.status("checking") if err.is_terminal else nullcontext():
+            found = next(findings, None)
+        if found is None:
+            return
+        yield found
 
 
 def _findings(
@@ -122,15 +137,27 @@ def _say(place: str | None, finding: Finding, *, first: bool) -> None:
     if first:
         out.print(Text(place or "this machine", "bold"))
     style, mark = _MARKS[finding.status]
-    out.print(Text.assemble((f"{mark} ", style), f"{finding.check:<15} {finding.found}"), soft_wrap=True)
-    for number, line in enumerate(finding.fix.splitlines()):
-        out.print(Text(f"{'  fix: ' if number == 0 else '       '}{line}"), soft_wrap=True)
+    _folded(out, Text.assemble((f"{mark} ", style), f"{finding.check:<15} "), finding.found)
+    fix, _, said = finding.fix.partition(SAID)
+    for label, text in (("  fix: ", fix.removesuffix("; ")), ("  it said: ", said.lstrip("\n"))):
+        for number, line in enumerate(text.splitlines()):
+            _folded(out, Text(label if number == 0 else " " * len(label)), line)
+
+
+def _folded(out: Console, head: Text, text: str) -> None:
+    """Print a line; on a terminal it folds at words, to below where the text began, and a longer word stays whole."""
+    indent = len(head.plain)
+    room = max(out.width - indent, 20)
+    lines = wrap(text, room, break_long_words=False, break_on_hyphens=False) if out.is_terminal else [text]
+    for number, line in enumerate(lines or [""]):
+        out.print((head if number == 0 else Text(" " * indent)) + Text(line), soft_wrap=True)
 
 
 def _sum_up(findings: list[Finding]) -> None:
     errors, warnings = (sum(finding.status == status for finding in findings) for status in ("error", "warning"))
     out = console()
     if errors:
-        out.print(f"[red]✗[/] {errors} error(s), {warnings} warning(s)")
+        out.print(f"[red]✗[/] {count_of(errors, 'error')}, {count_of(warnings, 'warning')}")
     else:
-        out.print(f"[green]✓[/] all is fine, {warnings} warning(s)" if warnings else "[green]✓[/] all is fine")
+        said = f"works, {count_of(warnings, 'warning')}" if warnings else "all is fine"
+        out.print(f"[green]✓[/] {said}")

@@ -45,7 +45,7 @@ def prepare(command: click.Command, *words: str) -> None:
         if isinstance(option, click.Option) and flags and not option.hidden:
             own = ["_".join(["SINGER_BRIDGE", *words, flag[2:]]).upper().replace("-", "_") for flag in flags]
             option.envvar = [*own, *_names(option), *(_EVERYWHERE[flag] for flag in flags if flag in _EVERYWHERE)]
-            option.show_envvar = True
+    command.epilog = f"Every option is also a variable: {'_'.join(['SINGER_BRIDGE', *words]).upper()}_<OPTION>"
     if command.callback:
         command.callback = _wrapped(command.callback, "_".join(["SINGER_BRIDGE", *words, ""]).upper().replace("-", "_"))
 

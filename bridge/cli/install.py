@@ -9,7 +9,7 @@ import click
 
 from bridge.cli.choose import environment, options
 from bridge.cli.events import report
-from bridge.cli.show import console
+from bridge.cli.show import console, count_of
 from bridge.config import FILE_NAME, find_file
 from bridge.errors import BridgeError, SettingsError
 from bridge.project.taps import Installable, installables
@@ -87,7 +87,7 @@ def _install(tap: Installable, home: Path, *, locked: bool, upgrade: bool) -> No
     with console(err=True).status(f"installing {program}"):
         done = venv.install(Wanted(tap.folder, programs, locked=locked, upgrade=upgrade))
     if done:
-        _say(f"{program} installed in {venv.root}, {len(venv.packages())} package(s)", done=True)
+        _say(f"{program} installed in {venv.root}, {count_of(len(venv.packages()), 'package')}", done=True)
     else:
         _say(f"{program} is installed already: {venv.root}")
 

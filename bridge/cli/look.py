@@ -2,29 +2,48 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bridge.cli.choose import Chosen, choose, choose_all, in_bucket
+from bridge.cli import report
+from bridge.cli.choose import Chosen, choose, environment, in_bucket, settings_file
+from bridge.cli.show import count_of
+from bridge.config import load
 from bridge.errors import SettingsError
 from bridge.lock import holder
 from bridge.opening import lease_path
 from bridge.runs import read_run
 from bridge.settings.explain import did_you_mean
+from bridge.source import home_folder
 from bridge.storage import Storage, open_storage
 
-__all__ = ["look_at", "settled"]
+__all__ = ["Unread", "look_at", "readable", "settled", "with_warnings"]
 
 
-def look_at(name: str | None, file: Path | None, to: str | None, pipeline_name: str | None) -> list[Chosen]:
-    """Return the pipeline that was named, else all of the bucket or of the file.
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A pipeline whose settings do not say where its lake is; the others can be looked at all the same."""
+
+    name: str
+    error: SettingsError
+
+    @property
+    def text(self) -> str:
+        """Return what a row of a table says of it."""
+        return f"settings: {self.error.message}"
+
+
+def look_at(name: str | None, file: Path | None, to: str | None, pipeline_name: str | None) -> list[Chosen | Unread]:
+    """Return the pipeline that was named, else all of the bucket or of the file. Their sources are not read.
 
     Raises `SettingsError` for a name that the file or the bucket does not have, and for a bucket without pipelines.
     """
     named = name or pipeline_name
     if to is None:
-        names = [named] if named else []
-        return choose_all(names, file, None, None, everything=not named)
+        return [choose(named, file, None, None, look=True)] if named else _all_of(settings_file(file))
     storage = open_storage(to)
     known = in_bucket(storage)
     if not known:
@@ -36,6 +55,29 @@ def look_at(name: str | None, file: Path | None, to: str | None, pipeline_name: 
         hint = did_you_mean(named, known) or f"it has: {', '.join(known)}"
         raise SettingsError("no such pipeline in this bucket", hint=hint, pipeline=named, bucket=storage.uri)
     return [chosen]
+
+
+def readable(among: Sequence[Chosen | Unread]) -> tuple[list[Chosen], int]:
+    """Return those that can be looked at; the others are reported, and the exit code is theirs."""
+    code = max((report(each.error) for each in among if isinstance(each, Unread)), default=0)
+    return [each for each in among if isinstance(each, Chosen)], code
+
+
+def _all_of(path: Path) -> list[Chosen | Unread]:
+    settings, found = load(path, os.environ, environment()), list[Chosen | Unread]()
+    for name in settings.looked_at:
+        try:
+            found.append(Chosen(settings.look(name), home_folder(path)))
+        except SettingsError as error:
+            if len(settings.looked_at) == 1:
+                raise
+            found.append(Unread(name, error))
+    return found
+
+
+def with_warnings(status: str, warnings: int) -> str:
+    """Return a run's status for people: what it warned of is not to be overlooked in a list."""
+    return f"{status}, {count_of(warnings, 'warning')}" if warnings else status
 
 
 def settled(storage: Storage, record: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from bridge.cli import events
 from bridge.cli.choose import Chosen
 from bridge.cli.flags import explain
 from bridge.cli.progress import Progress
-from bridge.cli.show import as_json, console
+from bridge.cli.show import as_json, console, moment
 from bridge.cli.summary import summary
 from bridge.config import Pipeline
 from bridge.errors import Interrupted, SettingsError
@@ -97,7 +97,7 @@ class Batch:
                     return self._code
                 rest = every - timedelta(seconds=time.monotonic() - began) % every
                 at = (datetime.now().astimezone() + rest).isoformat(timespec="seconds")
-                self._voice.say(f"next run at {at}", "next_run", at=at)
+                self._voice.say(f"next run at {moment(at)}", "next_run", at=at)
                 try:
                     self._stop.sleep(rest)
                 except Interrupted as error:

@@ -7,17 +7,21 @@ from typing import Any
 
 from bridge.catalog import selected_streams
 from bridge.cli.choose import Chosen
-from bridge.cli.show import as_json, console, count, note, table
+from bridge.cli.show import as_json, console, count, note, print_table
 from bridge.fingerprint import fingerprint, noticed
-from bridge.log import Log
+from bridge.log import Log, View
 from bridge.pipeline import Request
 from bridge.placement import Placement
 from bridge.resume import completed, leave_out
 from bridge.source import Source
-from bridge.state import bookmark
+from bridge.state import bookmark, is_empty, without
 from bridge.storage import open_storage
+from bridge.verbatim import dumps
 
 __all__ = ["plan"]
+
+_WIDEST = 40
+"""Characters of a bookmark in the table; `--json` has all of it."""
 
 
 def plan(chosen: Sequence[Chosen], request: Request, *, json_output: bool, several: bool) -> int:
@@ -47,6 +51,7 @@ def _facts(chosen: Chosen, request: Request) -> dict[str, Any]:
         catalog, _ = leave_out(catalog, skipped, view.state if request.state is None else request.state)
     full = request.full or not pipeline.incremental.enabled
     placement = Placement(storage, pipeline, view, catalog, full=full, append=request.append)
+    state = _state(view, request, full=full)
     names = sorted(selected_streams(catalog)) if catalog else sorted(view.tables)
     now = fingerprint(pipeline, source.argv, catalog)
     asked = {"full": full, "streams": request.streams, "state": request.state}
@@ -55,14 +60,23 @@ def _facts(chosen: Chosen, request: Request) -> dict[str, Any]:
         "tap": source.argv[0],
         "bucket": pipeline.destination.bucket,
         "catalog": catalog is not None,
-        "state": None if full and not request.streams else request.state or view.state,
+        "full": full,
+        "state": state,
         "skipped": sorted(skipped),
-        "streams": [_stream(placement, view, name) for name in names],
+        "streams": [_stream(placement, view, name, state) for name in names],
         "warnings": [*source.notes, *noticed(storage, pipeline.name, now, view, **asked)],
     }
 
 
-def _stream(placement: Placement, view: Any, name: str) -> dict[str, Any]:
+def _state(view: View, request: Request, *, full: bool) -> Any:
+    """Return the STATE that the tap would get; None: it starts from the beginning."""
+    stored = view.state if request.state is None else request.state
+    if full:
+        stored = without(stored, request.streams) if request.streams else None
+    return None if is_empty(stored) else stored
+
+
+def _stream(placement: Placement, view: View, name: str, state: Any) -> dict[str, Any]:
     mode, reason = placement.method(name, None)
     live = view.tables.get(name)
     return {
@@ -70,20 +84,39 @@ def _stream(placement: Placement, view: Any, name: str) -> dict[str, Any]:
         "load_method": "overwrite" if mode == "replace" else "append-only",
         "reason": reason,
         "rows_now": live.rows if live else 0,
-        "bookmark": bookmark(view.state, name),
+        "bookmark": bookmark(state, name),
     }
+
+
+def _start(facts: dict[str, Any]) -> str:
+    """Say where the tap starts."""
+    state = facts["state"]
+    if facts["full"] and state is None:
+        return "state: ignored, --full starts from the beginning"
+    return f"state: {dumps(state).decode().strip()}" if state else "state: none, the tap starts from the beginning"
+
+
+def _short(value: Any) -> str:
+    """Return a bookmark's value, as far as a table has place for it; the whole bookmark where it has several."""
+    if isinstance(value, dict) and value.get("replication_key_value") is not None:
+        value = value["replication_key_value"]
+    elif isinstance(value, dict) and len(value) == 1:
+        (value,) = value.values()
+    text = value if isinstance(value, str) else "" if value is None else dumps(value).decode().strip()
+    return text if len(text) <= _WIDEST else text[: _WIDEST - 3] + "..."
 
 
 def _print(facts: dict[str, Any]) -> None:
     out = console()
     out.print(f"[bold]{facts['pipeline']}[/]  {facts['tap']} -> {facts['bucket']}", soft_wrap=True)
-    out.print(f"state: {facts['state']}" if facts["state"] else "state: none, the tap starts from the beginning")
+    out.print(_start(facts), soft_wrap=True, markup=False)
     rows = [
-        [s["stream"], f"{s['load_method']} ({s['reason']})", count(s["rows_now"]), str(s["bookmark"] or "")]
+        [s["stream"], f"{s['load_method']} ({s['reason']})", count(s["rows_now"]), _short(s["bookmark"])]
         for s in facts["streams"]
     ]
     if rows:
-        out.print(table(["stream", "load method", "rows now", "bookmark"], rows, right=["rows now"]))
+        columns = ["stream", "load method", "rows now", "bookmark"]
+        print_table(columns, rows, right=["rows now"], folds=["load method", "bookmark"], less=["bookmark"])
     if facts["skipped"]:
         out.print(f"skipped, the last run completed them: {', '.join(facts['skipped'])}", soft_wrap=True)
     if not facts["catalog"]:

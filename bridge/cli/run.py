@@ -127,10 +127,14 @@ def _request(asked: dict[str, Any]) -> Request:
 
 def _read_state(path: Path) -> Any:
     try:
-        return loads(path.read_bytes())
+        state = loads(path.read_bytes())
     except OSError as error:
         raise SettingsError(f"cannot read the STATE: {error.strerror}", hint="check --state", file=path) from error
     except NotJson as error:
         raise SettingsError(
             "the STATE is not JSON", hint="--state takes the bare value of a STATE", file=path
         ) from error
+    if not isinstance(state, dict):
+        hint = "--state takes the bare value of a STATE; to start from the beginning use --full"
+        raise SettingsError("a STATE is a JSON object", hint=hint, file=path)
+    return state

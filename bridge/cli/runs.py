@@ -13,10 +13,10 @@ from typing import Any
 import click
 
 from bridge.cli.choose import Chosen, options
-from bridge.cli.look import look_at, settled
-from bridge.cli.show import as_json, console, count, note, print_table, size
+from bridge.cli.look import Unread, look_at, readable, settled, with_warnings
+from bridge.cli.show import as_json, console, count, moment, note, print_table, size
 from bridge.errors import SettingsError
-from bridge.runs import is_run_id, read_log, read_run, read_runs
+from bridge.runs import is_run_id, read_log, read_run, read_runs, records
 from bridge.settings.units import parse_duration
 from bridge.state import bookmark
 from bridge.storage import open_storage
@@ -65,7 +65,7 @@ def list_(
     since: datetime | None,
     limit: int,
     json_output: bool,
-) -> None:
+) -> int:
     """List the latest runs, newest first: of NAME, or of all pipelines of the file or bucket.
 
     \b
@@ -74,15 +74,17 @@ def list_(
     """
     if only and name and only != name:
         raise SettingsError("two names for one pipeline", hint="give NAME or --pipeline", name=name, other=only)
-    chosen = look_at(name or only, file, to, pipeline_name)
+    among = look_at(name or only, file, to, pipeline_name)
+    chosen, code = readable(among)
     latest = heapq.merge(*(_runs(each, since) for each in chosen), key=lambda record: record["run_id"], reverse=True)
     found = list(islice((record for record in latest if status in (None, record["status"])), limit))
     if json_output:
         as_json(found)
-    elif found:
-        _print_list(found, several=len(chosen) > 1)
+    elif found or code:
+        _print_list(found, [each for each in among if isinstance(each, Unread)], several=len(among) > 1)
     else:
         click.echo("no such runs" if status or since else "no runs yet", err=True)
+    return code
 
 
 def _runs(chosen: Chosen, since: datetime | None) -> Iterator[dict[str, Any]]:
@@ -90,21 +92,22 @@ def _runs(chosen: Chosen, since: datetime | None) -> Iterator[dict[str, Any]]:
     return (settled(storage, record) for record in read_runs(storage, chosen.pipeline.name, since=since))
 
 
-def _print_list(found: Sequence[dict[str, Any]], *, several: bool) -> None:
+def _print_list(found: Sequence[dict[str, Any]], unread: Sequence[Unread], *, several: bool) -> None:
     rows = [
         [
             *([record["pipeline"]] if several else []),
             record["run_id"],
-            record["status"],
-            count(sum(s["records"] for s in record.get("streams", {}).values())),
+            with_warnings(record["status"], len(record.get("warnings", []))),
+            "-" if (loaded := records(record)) is None else count(loaded),
             str(record.get("commits", "")),
-            f"{record.get('seconds', {}).get('load', 0):.1f} s",
+            f"{record.get('seconds', {}).get('load', 0):.1f} s" if "ended" in record else "-",
             (record.get("error") or {}).get("message", ""),
         ]
         for record in found
     ]
+    rows += [[each.name, "", "unreadable", "", "", "", each.text] for each in unread]
     columns = [*(["pipeline"] if several else []), "run", "status", "records", "commits", "time", "error"]
-    print_table(columns, rows, right=["records", "commits", "time"])
+    print_table(columns, rows, right=["records", "commits", "time"], folds=["error"], less=["commits"])
 
 
 @runs.command("show")
@@ -129,7 +132,7 @@ def show(
     """
     if name and not run_id and is_run_id(name):
         name, run_id = None, name
-    chosen, record = _find(look_at(name, file, to, pipeline_name), run_id)
+    chosen, record = _find(readable(look_at(name, file, to, pipeline_name))[0], run_id)
     if logs:
         _print_logs(chosen, record)
     elif json_output:
@@ -183,6 +186,9 @@ def _print(record: dict[str, Any]) -> None:
     out = console()
     tap = f"{record.get('tap', '')} {record.get('tap_version', '')}".strip()
     facts = {key: record.get(key, "") for key in ("pipeline", "run_id", "status", "started", "ended", "commits")}
+    facts |= {key: moment(facts[key]) for key in ("started", "ended")}
+    if "load" in record.get("seconds", {}):
+        facts["duration"] = f"{record['seconds']['load']:.1f} s"
     if record.get("attempt", 1) > 1:
         facts["attempt"] = record["attempt"]
     if record.get("skipped"):
@@ -195,10 +201,13 @@ def _print(record: dict[str, Any]) -> None:
     if streams:
         out.print()
         columns = ["stream", "load method", "records", "rejected", "files", "size", "time"]
-        print_table(columns, [_row(stream, facts) for stream, facts in streams.items()], right=columns[2:])
+        less = [*([] if any(f["rejected"] for f in streams.values()) else ["rejected"]), "files", "time"]
+        rows = [_row(stream, facts) for stream, facts in streams.items()]
+        print_table(columns, rows, right=columns[2:], folds=["load method"], less=less)
         out.print()
         bookmarks = [[s, _compact(f["bookmark_before"]), _compact(f["bookmark"])] for s, f in streams.items()]
-        print_table(["stream", "bookmark before", "bookmark after"], bookmarks)
+        columns = ["stream", "bookmark before", "bookmark after"]
+        print_table(columns, bookmarks, folds=columns[1:])
     for warning in record.get("warnings", []):
         note("warning", "yellow", warning)
     if record.get("error"):
@@ -208,7 +217,12 @@ def _print(record: dict[str, Any]) -> None:
 
 def _row(stream: str, facts: dict[str, Any]) -> list[str]:
     figures = [count(facts[key]) for key in ("records", "rejected", "files")]
-    return [stream, facts["load_method"], *figures, size(facts["bytes"]), f"{facts.get('seconds', 0):.1f} s"]
+    return [stream, facts["load_method"], *figures, size(facts["bytes"]), _seconds(facts.get("seconds", 0))]
+
+
+def _seconds(seconds: float) -> str:
+    """Return a time; a tap that sent a stream in one piece took none that would be worth a figure."""
+    return f"{seconds:.1f} s" if seconds >= 0.1 else f"{seconds * 1000:.0f} ms" if seconds >= 0.001 else ""
 
 
 def _compact(value: Any) -> str:

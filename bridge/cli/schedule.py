@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from bridge.cli.choose import environment, options
+from bridge.cli.look import Unread, look_at, readable
 from bridge.cli.show import as_json, console, note, print_table
 from bridge.config import FILE_NAME, Pipeline, Settings, find_file, load
 from bridge.errors import SettingsError
@@ -28,9 +29,18 @@ def schedule() -> None:
     """Have cron run pipelines, as their `schedule.cron` says."""
 
 
-def _every(function: _F) -> _F:
-    text = "Every pipeline of the file that has a schedule."
-    return click.option("--all", "--every-pipeline", "every", is_flag=True, help=text)(function)
+def _options(function: _F) -> _F:
+    """Add the options that choose a pipeline; `--to` is refused in words, so no help offers it, nor its `--name`."""
+    function = options(function)
+    given: list[click.Parameter] = function.__click_params__  # type: ignore[attr-defined]  # click keeps them there
+    for option in given:
+        if isinstance(option, click.Option) and option.name in ("to", "pipeline_name"):
+            option.hidden = True
+    return function
+
+
+def _every(text: str) -> Callable[[_F], _F]:
+    return click.option("--all", "--every-pipeline", "every", is_flag=True, help=text)
 
 
 def _dry_run(function: _F) -> _F:
@@ -77,8 +87,8 @@ def _job(path: Path, settings: Settings, key: str, pipeline: Pipeline) -> Job:
 
 
 @schedule.command("install")
-@options
-@_every
+@_options
+@_every("Every pipeline of the file that has a schedule.")
 @_dry_run
 def install(
     name: str | None, file: Path | None, to: str | None, pipeline_name: str | None, every: bool, dry_run: bool
@@ -113,8 +123,8 @@ def install(
 
 
 @schedule.command("remove")
-@options
-@_every
+@_options
+@_every("Every line of this project, also of pipelines that the file no longer has.")
 @_dry_run
 def remove(
     name: str | None, file: Path | None, to: str | None, pipeline_name: str | None, every: bool, dry_run: bool
@@ -156,9 +166,9 @@ def _full_name(path: Path, name: str | None, there: dict[str, str]) -> str:
 
 
 @schedule.command("list")
-@options
+@_options
 @click.option("--json", "json_output", is_flag=True, help="Print JSON.")
-def list_(name: str | None, file: Path | None, to: str | None, pipeline_name: str | None, json_output: bool) -> None:
+def list_(name: str | None, file: Path | None, to: str | None, pipeline_name: str | None, json_output: bool) -> int:
     """List schedules and their next runs.
 
     Of the pipelines that have a schedule in the file, or a line in your crontab.
@@ -168,19 +178,21 @@ def list_(name: str | None, file: Path | None, to: str | None, pipeline_name: st
     singer-bridge schedule list flights --json
     """
     path, only = _path(file, to), _name(name, pipeline_name)
-    settings = load(path, os.environ, environment())
-    chosen = [settings.pipeline(only)] if only else settings.pipelines.values()
-    wanted = {pipeline.name: pipeline.schedule.cron for pipeline in chosen if pipeline.schedule}
+    among = look_at(only, path, None, None)
+    chosen, code = readable(among)
+    wanted = {each.pipeline.name: each.pipeline.schedule.cron for each in chosen if each.pipeline.schedule}
     there, problem = _lines_there(path.parent)
-    names = [pipeline.name for pipeline in chosen] if only else sorted({*wanted, *there})
+    names = [each.pipeline.name for each in chosen] if only else sorted({*wanted, *there})
     facts = [_facts(full, wanted.get(full), there.get(full)) for full in names]
     if json_output:
         as_json(facts)
-        return
+        return code
     rows = [[f["pipeline"], f["cron"] or "", f["crontab"], _when(f["next"])] for f in facts]
+    rows += [[each.name, "", each.text, ""] for each in among if isinstance(each, Unread)]
     print_table(["pipeline", "schedule", "crontab", "next run"], rows)
     if problem:
         note("warning", "yellow", problem)
+    return code
 
 
 def _lines_there(folder: Path) -> tuple[dict[str, str], str]:

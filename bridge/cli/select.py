@@ -12,7 +12,7 @@ import click
 
 from bridge.catalog import Catalog, stream_ids
 from bridge.cli.choose import Chosen, choose, environment, options
-from bridge.cli.show import as_json, console, note, print_table
+from bridge.cli.show import as_json, console, count_of, note, print_table
 from bridge.config import find_file, load
 from bridge.errors import SettingsError
 from bridge.overrides import overridden
@@ -209,8 +209,16 @@ def _summary(found: list[Choice]) -> None:
 
 def _table(found: list[Choice], *, everything: bool) -> None:
     shown = [choice for choice in found if everything or choice.loaded]
-    rows = [["" if c.path else c.stream, c.column, c.status, c.why] for c in shown]
-    print_table(["stream", "column", "status", "why"], rows)
-    hidden = len(found) - len(shown)
+    rows: list[list[str]] = []
+    styles: list[str] = []
+    for number, c in enumerate(shown):
+        if number and not c.path:
+            rows, styles = [*rows, [""] * 4], [*styles, ""]
+        rows.append(["" if c.path else c.stream, c.column, c.status, c.why])
+        styles.append("" if c.loaded else "dim")
+    print_table(["stream", "column", "status", "why"], rows, folds=["why"], styles=styles)
+    hidden = [c for c in found if not everything and not c.loaded]
+    numbers = {"stream": sum(not c.path for c in hidden), "column": sum(bool(c.path) for c in hidden)}
     if hidden:
-        note("not shown", "dim", f"{hidden} streams and columns that are left out; see --all")
+        left = " and ".join(count_of(number, thing) for thing, number in numbers.items() if number)
+        note("not shown", "dim", f"{left}; see --all")

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime, timezone
 from typing import Any
 
 import click
+from rich.cells import cell_len
 from rich.console import Console
+from rich.segment import Segment, Segments
 from rich.table import Table
 from rich.text import Text
 
 from bridge.cli import events
 from bridge.verbatim import dumps
 
-__all__ = ["as_json", "console", "count", "note", "print_table", "size", "table"]
+__all__ = ["as_json", "console", "count", "count_of", "moment", "note", "print_table", "size"]
+
+_GAP = 3
+"""Cells between two columns."""
+
+_WORD = 20
+"""A longer word, such as a JSON value without blanks, may be cut to make a table fit."""
 
 
 def console(*, err: bool = False) -> Console:
@@ -40,14 +49,17 @@ def count(number: int) -> str:
     return f"{number:,}"
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> Table:
-    """Return a plain table; `right` names the columns of numbers."""
-    result = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 3, 0, 0))
-    for column in columns:
-        result.add_column(column, justify="right" if column in right else "left", overflow="fold")
-    for row in rows:
-        result.add_row(*map(Text, row))  # as Text, since `[us, UTC]` would be read as markup
-    return result
+def count_of(number: int, thing: str) -> str:
+    """Return `1 commit`, `2 commits`."""
+    return f"{count(number)} {thing}" if number == 1 else f"{count(number)} {thing}s"
+
+
+def moment(at: str | None) -> str:
+    """Return a time for people, to the second, from one in ISO format; all that are shown are in UTC."""
+    if not at:
+        return ""
+    time = datetime.fromisoformat(at.replace("Z", "+00:00"))
+    return f"{time.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S}Z"
 
 
 def note(word: str, style: str, text: str) -> None:
@@ -58,9 +70,68 @@ def note(word: str, style: str, text: str) -> None:
     console().print(Text.assemble((f"{word}:", style), " ", text), soft_wrap=True)
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> None:
-    """Print a table; whole lines where nobody watches."""
+def print_table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    right: Sequence[str] = (),
+    folds: Sequence[str] = (),
+    less: Sequence[str] = (),
+    styles: Sequence[str] = (),
+) -> None:
+    """Print a table. Ids, numbers and headings stay whole on a terminal that is too narrow, and lines where none is.
+
+    `right` names the columns of numbers. What makes it fit: columns in `less` go, the first one first; those in
+    `folds` take several lines. If that is not enough, lines are longer than the terminal.
+    `styles` has a style for each row.
+    """
     out = console()
-    if not out.is_terminal:
-        out.width = 10_000
-    out.print(table(columns, rows, right=right))
+    widths = {name: _natural(name, [row[place] for row in rows]) for place, name in enumerate(columns)}
+    shown = list(columns)
+    if out.is_terminal:
+        for name in less:
+            if _total([widths[each] for each in shown]) > out.width and name in shown:
+                shown.remove(name)
+        widths = _folded({name: widths[name] for name in shown}, folds, columns, rows, out.width)
+    result = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
+    for name in shown:
+        result.add_column(name, justify="right" if name in right else "left", overflow="fold", width=widths[name])
+    for row, style in zip(rows, styles or [""] * len(rows), strict=True):
+        # as Text, since `[us, UTC]` would be read as markup
+        result.add_row(*(Text(cell) for name, cell in zip(columns, row, strict=True) if name in shown), style=style)
+    out.width = max(out.width, _total([widths[name] for name in shown]) + _GAP)
+    for line in out.render_lines(result, pad=False):
+        out.print(Segments([*_trimmed(line), Segment.line()]), soft_wrap=True, end="")
+
+
+def _trimmed(line: list[Segment]) -> list[Segment]:
+    """Return a line without the blanks at its end, which a terminal that is too narrow would show as empty lines."""
+    while line and not line[-1].text.strip():
+        line = line[:-1]
+    return [*line[:-1], *(Segment(last.text.rstrip(), last.style) for last in line[-1:])]
+
+
+def _natural(name: str, cells: Sequence[str]) -> int:
+    return max(cell_len(line) for text in (name, *cells) for line in text.splitlines() or [""])
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + _GAP * (len(widths) - 1)
+
+
+def _folded(
+    widths: dict[str, int], folds: Sequence[str], columns: Sequence[str], rows: Sequence[Sequence[str]], room: int
+) -> dict[str, int]:
+    """Return widths that fit into `room`, the widest column of `folds` narrowed first, none below its longest word."""
+    least = {}
+    for place, name in enumerate(columns):
+        if name in folds and name in widths:
+            words = (word for row in rows for word in row[place].split())
+            least[name] = max(cell_len(name), min(_WORD, max(map(cell_len, words), default=0)))
+    widths = dict(widths)
+    for _ in range(_total(list(widths.values())) - room):
+        wide = [name for name in least if widths[name] > least[name]]
+        if not wide:
+            break
+        widths[max(wide, key=lambda name: widths[name])] -= 1
+    return widths

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
@@ -11,18 +12,20 @@ import click
 
 from bridge.cli import report
 from bridge.cli.choose import Chosen, options
-from bridge.cli.look import look_at, settled
+from bridge.cli.look import Unread, look_at, settled, with_warnings
 from bridge.cli.show import as_json, count, print_table
 from bridge.errors import BridgeError
 from bridge.lock import holder
 from bridge.log import Log, View, bookmarks
 from bridge.opening import lease_path
-from bridge.runs import read_runs
+from bridge.runs import read_runs, records
 from bridge.storage import open_storage
+from bridge.store import StateStore
 
 __all__ = ["status"]
 
 _COLUMNS = ["pipeline", "last run", "ended", "status", "records", "rows", "bookmarks", "held by"]
+_LESS = ["last run", "records", "bookmarks"]
 
 
 @click.command(short_help="How each pipeline stands.")
@@ -38,6 +41,10 @@ def status(name: str | None, file: Path | None, to: str | None, pipeline_name: s
     now = datetime.now(timezone.utc)
     found, code = [], 0
     for chosen in look_at(name, file, to, pipeline_name):
+        if isinstance(chosen, Unread):
+            found.append({"pipeline": chosen.name, "status": "unreadable", "error": chosen.text})
+            code = max(code, report(chosen.error))
+            continue
         try:
             found.append(_facts(chosen, now))
         except BridgeError as error:
@@ -46,7 +53,7 @@ def status(name: str | None, file: Path | None, to: str | None, pipeline_name: s
     if json_output:
         as_json(found)
     else:
-        print_table(_COLUMNS, [_row(facts, now) for facts in found], right=["records", "rows"])
+        print_table(_COLUMNS, [_row(facts, now) for facts in found], right=["records", "rows"], less=_LESS)
     return code
 
 
@@ -56,6 +63,7 @@ def _facts(chosen: Chosen, now: datetime) -> dict[str, Any]:
     run = settled(storage, run) if run else None
     log = Log(storage, name)
     view = log.view(log.latest())
+    StateStore(storage.uri, name).read()  # raises for a `state.json` that would stop the next run
     held = holder(lease_path(storage, name))
     return {
         "pipeline": name,
@@ -64,7 +72,8 @@ def _facts(chosen: Chosen, now: datetime) -> dict[str, Any]:
         "run_id": run["run_id"] if run else None,
         "started": run.get("started") if run else None,
         "ended": run.get("ended") if run else None,
-        "records": sum(s["records"] for s in run.get("streams", {}).values()) if run else None,
+        "records": records(run) if run else None,
+        "warnings": len(run.get("warnings", [])) if run else 0,
         "error": (run.get("error") or {}).get("message") if run else None,
         "commit": view.n,
         "rows": sum(table.rows for table in view.tables.values()),
@@ -85,18 +94,24 @@ def _bookmarks(view: View, now: datetime) -> dict[str, Any]:
 
 def _row(facts: dict[str, Any], now: datetime) -> list[str]:
     if "bookmarks" not in facts:
-        return [facts["pipeline"], "", "", facts["status"], "", "", "", ""]
-    records = facts["records"]
+        text = facts["error"] if facts["error"].startswith("settings: ") else facts["status"]
+        return [facts["pipeline"], "", "", text, "", "", "", ""]
     return [
         facts["pipeline"],
         facts["run_id"] or "",
         f"{_ago(now, facts['ended'])} ago" if facts["ended"] else "",
-        facts["status"],
-        "" if records is None else count(records),
+        with_warnings(facts["status"], facts["warnings"]),
+        _records(facts),
         count(facts["rows"]),
         _ages([each["age_seconds"] for each in facts["bookmarks"].values() if each["bookmark"]]),
-        _holder(facts["held_by"]),
+        _holder(facts["held_by"], now),
     ]
+
+
+def _records(facts: dict[str, Any]) -> str:
+    if facts["run_id"] is None:
+        return ""
+    return "-" if facts["records"] is None else count(facts["records"])
 
 
 def _ages(ages: Sequence[int | None]) -> str:
@@ -117,7 +132,9 @@ def _duration(seconds: int) -> str:
     return f"{max(seconds, 0)}s"
 
 
-def _holder(held: dict[str, Any] | None) -> str:
+def _holder(held: dict[str, Any] | None, now: datetime) -> str:
+    """Say whose it is; `--json` has all that is known."""
     if not held:
         return ""
-    return f"run {held['run']}, pid {held['pid']} on {held['host']} since {held['since']}"
+    there = "" if held["host"] == socket.gethostname() else f" on {held['host']}"
+    return f"pid {held['pid']}{there}" + (f", {_ago(now, held['since'])}" if held["since"] else "")

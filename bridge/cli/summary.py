@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from bridge.cli.show import console, count, note, size, table
+from rich.cells import cell_len
+from rich.text import Text
+
+from bridge.cli.show import console, count, count_of, note, print_table, size
 from bridge.pipeline import Result
 
 __all__ = ["summary"]
@@ -13,8 +16,6 @@ _MARKS = {"success": ("green", "✓"), "failed": ("red", "✗"), "interrupted": 
 def summary(result: Result, *, attempts: int = 1, named: bool = False) -> None:
     """Print a run's result; `named` begins with its pipeline, as others come before or after it."""
     out = console()
-    if not out.is_terminal:
-        out.width = 160
     if named:
         out.print(f"[bold]{result.pipeline}[/]")
     rows = [
@@ -30,10 +31,16 @@ def summary(result: Result, *, attempts: int = 1, named: bool = False) -> None:
     ]
     if rows:
         columns = ["stream", "load method", "records", "rejected", "files", "size"]
-        out.print(table(columns, rows, right=columns[2:]))
+        less = [*([] if any(counts.rejected for counts in result.streams.values()) else ["rejected"]), "files"]
+        print_table(columns, rows, right=columns[2:], folds=["load method"], less=less)
         out.print()
     colour, mark = _MARKS[result.status]
-    out.print(f"[{colour}]{mark} {result.status}[/]  {_figures(result, attempts)}", soft_wrap=True)
+    line = Text.assemble((f"{mark} {result.status}", colour), f"  {_figures(result, attempts)}")
+    if "load" in result.seconds:
+        run = f"run {result.run_id}"
+        fits = not out.is_terminal or cell_len(line.plain) + 3 + len(run) <= out.width
+        line.append("   " if fits else "\n  ").append(run, "dim")
+    out.print(line, soft_wrap=True)
     for warning in result.warnings:
         note("warning", "yellow", warning)
     if named:
@@ -43,10 +50,11 @@ def summary(result: Result, *, attempts: int = 1, named: bool = False) -> None:
 def _figures(result: Result, attempts: int) -> str:
     total = sum(counts.committed for counts in result.streams.values())
     seconds = result.seconds.get("total", 0.0)
-    rate = f", {count(round(total / seconds))} records/s" if total and seconds else ""
+    loading = seconds - result.seconds.get("class_data", 0.0)
+    rate = f", {count(round(total / loading))} records/s" if total and loading else ""
     nothing = ", nothing new" if result.status == "success" and not total else ""
     attempt = (
         f", attempt {result.attempt} of {attempts}" if result.attempt > 1 or (attempts > 1 and result.error) else ""
     )
-    run = f"   [dim]run {result.run_id}[/]" if "load" in result.seconds else ""
-    return f"{count(total)} records in {seconds:.1f} s{rate}, {result.commits} commit(s){nothing}{attempt}{run}"
+    commits = count_of(result.commits, "commit")
+    return f"{count_of(total, 'record')} in {seconds:.1f} s{rate}, {commits}{nothing}{attempt}"

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from bridge.cli.choose import choose, committed, options
-from bridge.cli.show import as_json, console, count, print_table, size
+from bridge.cli.show import as_json, console, count, moment, print_table, size
 from bridge.errors import CorruptLake, SettingsError
 from bridge.log import LiveTable, Log, View
 from bridge.storage import Storage
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from bridge.config import Pipeline
     from bridge.tables.history import Version
 
@@ -37,7 +40,7 @@ def list_(name: str | None, file: Path | None, to: str | None, pipeline_name: st
     singer-bridge tables list flights
     singer-bridge tables list --to ./lake --name x --json
     """
-    _, view = committed(choose(name, file, to, pipeline_name).pipeline)
+    _, view = committed(choose(name, file, to, pipeline_name, look=True).pipeline)
     facts: list[dict[str, Any]] = [
         {
             "stream": stream,
@@ -55,7 +58,9 @@ def list_(name: str | None, file: Path | None, to: str | None, pipeline_name: st
         [fact["stream"], fact["folder"], count(fact["rows"]), count(fact["files"]), size(fact["bytes"])]
         for fact in facts
     ]
-    print_table(["stream", "folder", "rows", "files", "size"], rows, right=["rows", "files", "size"])
+    print_table(
+        ["stream", "folder", "rows", "files", "size"], rows, right=["rows", "files", "size"], less=["files", "folder"]
+    )
 
 
 def _stream_option(function: Any) -> Any:
@@ -67,7 +72,7 @@ def _table(
     name: str | None, file: Path | None, to: str | None, pipeline_name: str | None, stream: str | None
 ) -> tuple[Pipeline, Storage, str, LiveTable, View]:
     """Return the table that the arguments mean. Raises SettingsError when they mean none, or several."""
-    pipeline = choose(name, file, to, pipeline_name).pipeline
+    pipeline = choose(name, file, to, pipeline_name, look=True).pipeline
     storage, view = committed(pipeline)
     if stream is None and len(view.tables) == 1:
         (stream,) = view.tables
@@ -112,11 +117,13 @@ def show(
         as_json({"stream": stream, "folder": live.folder, "columns": columns, "files": live.files})
         return
     print_table(
-        ["column", "type", ""], [[c["column"], c["type"], "" if c["nullable"] else "not null"] for c in columns]
+        ["column", "type", ""],
+        [[c["column"], c["type"], "" if c["nullable"] else "not null"] for c in columns],
+        folds=["type"],
     )
     console().print()
     rows = [[name, count(entry["rows"]), size(entry["size"])] for name, entry in sorted(live.files.items())]
-    print_table(["file", "rows", "size"], rows, right=["rows", "size"])
+    print_table(["file", "rows", "size"], rows, right=["rows", "size"], less=["size"])
 
 
 @tables.command("head")
@@ -133,7 +140,7 @@ def head(
     limit: int,
     json_output: bool,
 ) -> None:
-    """Print the newest rows of a table.
+    """Print the newest rows of a table, the latest first.
 
     \b
     singer-bridge tables head flights -s public-flights
@@ -149,7 +156,13 @@ def head(
         return
     if rows:
         columns = list(dict.fromkeys(column for row in rows for column in row))
-        print_table(columns, [[_cell(row.get(column)) for column in columns] for row in rows])
+        texts = {key for row in rows for key, value in row.items() if isinstance(value, (str, dict, list))}
+        numbers = {key for row in rows for key, value in row.items() if isinstance(value, (int, float))} - texts
+        right = [column for column in columns if column in numbers]
+        folds = [column for column in columns if column in texts]
+        print_table(columns, [[_cell(row.get(column)) for column in columns] for row in rows], right=right, folds=folds)
+        if console().is_terminal and len(rows) > 1:
+            console().print("[dim]newest rows first[/]")
     else:
         click.echo("the table has no rows")
 
@@ -177,10 +190,25 @@ def _rows(storage: Storage, live: LiveTable, limit: int) -> list[dict[str, Any]]
             raise CorruptLake("a file of the table is gone", hint=hint, file=path) from error
         for group in reversed(range(parquet.num_row_groups)):
             last = parquet.read_row_group(group)
-            rows += reversed(last.slice(max(0, last.num_rows - (limit - len(rows)))).to_pylist())
+            rows += reversed(_dicts(last.slice(max(0, last.num_rows - (limit - len(rows))))))
             if len(rows) >= limit:
                 return rows
     return rows
+
+
+def _dicts(rows: pa.Table) -> list[dict[str, Any]]:
+    """Return rows as pyarrow's `to_pylist` does, without pandas, which it loads for times: more than half a second."""
+    import pyarrow as pa
+
+    columns = []
+    for column in rows.columns:
+        if column.type in (pa.timestamp("us"), pa.timestamp("us", "UTC")):
+            epoch = datetime(1970, 1, 1, tzinfo=timezone.utc if column.type.tz else None)
+            ticks = column.cast(pa.int64()).to_pylist()
+            columns.append([None if tick is None else epoch + timedelta(microseconds=tick) for tick in ticks])
+        else:
+            columns.append(column.to_pylist())
+    return [dict(zip(rows.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 @tables.command("history")
@@ -218,12 +246,14 @@ def history(
     elif diff:
         _print_diff(versions)
     else:
-        rows = [[str(v.n), _time(v.at), str(len(v.columns)), count(v.rows), _summary(v)] for v in versions]
-        print_table(["commit", "time", "columns", "rows", "change"], rows, right=["commit", "columns", "rows"])
-
-
-def _time(at: str) -> str:
-    return at[:19].replace("T", " ")
+        rows = [[str(v.n), moment(v.at), str(len(v.columns)), count(v.rows), _summary(v)] for v in versions]
+        print_table(
+            ["commit", "time", "columns", "rows", "change"],
+            rows,
+            right=["commit", "columns", "rows"],
+            folds=["change"],
+            less=["columns"],
+        )
 
 
 def _summary(version: Version) -> str:
@@ -238,7 +268,7 @@ def _summary(version: Version) -> str:
 
 def _print_diff(versions: list[Version]) -> None:
     for version in versions:
-        click.secho(f"commit {version.n}  {_time(version.at)}  {version.kind}  {count(version.rows)} rows", bold=True)
+        click.secho(f"commit {version.n}  {moment(version.at)}  {version.kind}  {count(version.rows)} rows", bold=True)
         for name, type_ in version.gone.items():
             click.secho(f"  - {name}  {type_}", fg="red")
         for name, (old, new) in version.changed.items():

@@ -16,7 +16,8 @@ from datetime import timedelta
 from pathlib import Path
 
 from bridge.config import Pipeline
-from bridge.doctor.finding import Check, Finding, fine, warning
+from bridge.doctor.contents import content_checks
+from bridge.doctor.finding import Check, Finding, fine, looked_at, warning
 from bridge.errors import LakeError
 from bridge.lock import holder
 from bridge.log import Log, meta
@@ -131,7 +132,8 @@ def _log(storage: Storage, pipeline: str) -> Iterator[Finding]:
     log = Log(storage, pipeline)
     head = log.latest()
     tables = len(log.view(head).tables) if head else 0
-    yield fine("commit log", f"{head} commit(s), {tables} table(s)" if head else "empty: nothing was loaded yet")
+    yield fine("commit log", f"commits: {head}, tables: {tables}" if head else "empty: nothing was loaded yet")
+    yield from looked_at(content_checks(storage, pipeline))
 
 
 def _clock(trial: _Trial, folder: Path) -> Iterator[Finding]:

@@ -76,7 +76,8 @@ class _Tap:
         if not streams:
             hint = "look at what the tap's user may see, and at its settings"
             raise TapError("the tap finds no streams", hint=hint)
-        yield fine("tap --discover", f"{len(streams)} stream(s) in {time.monotonic() - began:.1f} s: {_some(streams)}")
+        many = f"{len(streams)} stream{'' if len(streams) == 1 else 's'}"
+        yield fine("tap --discover", f"{many} in {time.monotonic() - began:.1f} s: {_some(streams)}")
         yield from looked_at([("streams", lambda: self._streams(found))])
 
     def _streams(self, found: dict[str, Any]) -> Iterator[Finding]:
@@ -117,7 +118,7 @@ def _discovered(pipeline: Pipeline, home: Path) -> dict[str, Any] | None:
         return Source(pipeline, home).ask()
     except TapError as error:
         if "pkg_resources" in error.hint:
-            error.hint += "\nadd setuptools to source.pip_url: the tap needs it and does not say so"
+            error.hint = f"add setuptools to source.pip_url: the tap needs it and does not say so\n{error.hint}"
         raise
 
 

@@ -127,6 +127,11 @@ class Engine:
             self._changed.wait(0.5)
 
     @property
+    def stage(self) -> str:
+        """What it is at, for people, while sealed manifests wait."""
+        return "writing" if self._query is not None else "starting Spark"
+
+    @property
     def takes_leave(self) -> bool:
         """Whether `stop` takes some seconds, once on a machine, for what makes later starts faster."""
         return bool(self._session and self._session.takes_leave)

@@ -30,6 +30,9 @@ def read(data: bytes, which: str | None, streams: Collection[str]) -> Any:
     if isinstance(state, dict) and state.get("type") == "STATE" and "value" in state:
         state = state["value"]
     expect(state, "singer")
+    if state is not None and not isinstance(state, dict):
+        hint = 'such as {"bookmarks": {"users": {"replication_key": "id", "replication_key_value": 5}}}'
+        raise SettingsError("a STATE is a JSON object", hint=hint)
     return state
 
 

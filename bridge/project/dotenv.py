@@ -12,11 +12,17 @@ __all__ = ["name_variables", "set_variables"]
 _NAME = re.compile(r"^\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=", re.MULTILINE)
 
 
-def name_variables(path: Path, title: str, names: Sequence[str]) -> list[str]:
-    """Append the names that the file does not have yet, without values, under a comment; return them."""
+def name_variables(path: Path, title: str, names: Sequence[str], optional: Sequence[str] = ()) -> list[str]:
+    """Append the names that the file does not have yet, without values, under a comment; return them.
+
+    Those that are `optional` become comments themselves.
+    """
     missing = _missing(path, names)
-    if missing:
-        _append(path, [f"# {title}", *(f"{name}=" for name in missing)], mode=0o644)
+    comments = [f"# {name}=" for name in _missing(path, optional)]
+    there = path.read_text(encoding="utf-8-sig").splitlines() if path.exists() else []
+    lines = [*(f"{name}=" for name in missing), *(line for line in comments if line not in there)]
+    if lines:
+        _append(path, [f"# {title}", *lines], mode=0o644)
     return missing
 
 

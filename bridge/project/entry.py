@@ -38,6 +38,13 @@ class Entry:
         """The variables that its text refers to."""
         return [self._variable(setting) for setting in self._required() if _asks(setting, self.values)]
 
+    @property
+    def optional_variables(self) -> list[str]:
+        """The variables that its comments refer to: secrets that the tap does not require."""
+        required = list(self._required())
+        settings = self.about.settings if self.about else ()
+        return [self._variable(setting) for setting in settings if setting.secret and setting not in required]
+
     def text(self) -> str:
         """Return the block of YAML that stands below the pipeline's name."""
         return "\n".join(self._lines()) + "\n"
@@ -55,9 +62,9 @@ class Entry:
     def _config(self) -> Iterator[str]:
         required = list(self._required())
         if self.about is None:
-            yield "config: {}   # this tap does not tell its settings: look into its documentation"
+            yield "config:   # this tap does not tell its settings: look into its documentation"
             return
-        yield "config:" if required else "config: {}   # write settings below it, in place of {}"
+        yield "config:"
         for setting in required:
             yield _short(f"  {setting.name}: {self._value(setting)}   # required: {_meaning(setting)}")
         for setting in self.about.settings:

@@ -81,7 +81,7 @@ class Source(Section):
     pip_url: str | None = Field(default=None, repr=False)
     """What `install` gives to pip."""
     config: Annotated[
-        dict[str, Any] | Path, BeforeValidator(tap_config), WithJsonSchema({"type": ["object", "string"]})
+        dict[str, Any] | Path, BeforeValidator(tap_config), WithJsonSchema({"type": ["object", "string", "null"]})
     ] = Field(default_factory=dict, repr=False)
     """The tap's settings, or the JSON file that is passed untouched."""
     env: dict[str, str] = Field(default_factory=dict, repr=False)

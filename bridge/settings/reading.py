@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from bridge.errors import SettingsError
-from bridge.settings.explain import InFile, explained
-from bridge.settings.options import Keys, Pipeline
+from bridge.settings.explain import InFile, did_you_mean, explained
+from bridge.settings.options import Keys, Pipeline, Source
 from bridge.settings.project import Project
 from bridge.settings.secrets import config_file, with_secrets
 from bridge.settings.tree import Document, Expand, Key, resolve
 from bridge.settings.values import pipeline_name
 
-__all__ = ["read_pipeline"]
+__all__ = ["Read", "is_missing", "look_pipeline", "read_pipeline"]
+
+Read = tuple[Pipeline | None, list[tuple[Key, SettingsError]]]
+"""A pipeline, or all that is wrong with it, in reading order."""
 
 _CONFIG: Key = ("source", "config")
+_LOOKED_AT = ("destination", "spool", "schedule", "streams")
 _PATHS: tuple[Key, ...] = (
     _CONFIG,
     *(("source", key) for key in ("tap", "catalog")),
@@ -30,13 +35,39 @@ def _is_text(key: Key) -> bool:
     return key[:2] in (("source", "env"), ("spark", "conf")) and key[2:] != ()
 
 
-def read_pipeline(
-    project: Project, expand: Expand, name: str, environment: str | None
-) -> tuple[Pipeline | None, list[tuple[Key, SettingsError]]]:
+def read_pipeline(project: Project, expand: Expand, name: str, environment: str | None) -> Read:
     """Return a pipeline, or all that is wrong with it, in reading order."""
-    document = resolve(project.layers(name, environment), expand, _is_text)
+    return _read(resolve(project.layers(name, environment), expand, _is_text), _full(name, environment))
+
+
+def look_pipeline(project: Project, expand: Expand, name: str, environment: str | None) -> Read:
+    """Return what is needed of a pipeline to look at its lake, or all that is wrong with that, in reading order.
+
+    Its source is left out: no password has to be there, so there is none to hide.
+    """
+    layers = project.layers(name, environment)
+    if not isinstance(layers.value, dict):
+        return read_pipeline(project, expand, name, environment)
+    kept = {key: layers.value[key] for key in _LOOKED_AT if key in layers.value}
+    for key, below in (("destination", "bucket"), ("spool", "dir")):
+        section = kept[key].value if key in kept else None
+        if isinstance(section, dict):
+            kept[key] = replace(kept[key], value={name: section[name] for name in section if name == below})
+    document = resolve(replace(layers, value=kept), expand, _is_text)
+    document.data["source"] = Source.model_construct(tap=[])
+    pipeline, problems = _read(document, _full(name, environment))
+    if any(is_missing(error) for _, error in problems):  # perhaps for a slip of the pen, which was not looked at
+        every = read_pipeline(project, expand, name, environment)[1]
+        problems = _without_echoes([*(one for one in every if _is_unknown(one[1])), *problems])
+    return pipeline, problems
+
+
+def _full(name: str, environment: str | None) -> str:
+    return f"{environment}.{name}" if environment else name
+
+
+def _read(document: Document, full: str) -> Read:
     place, problems = InFile(document), list(document.problems)
-    full = f"{environment}.{name}" if environment else name
     if wrong := pipeline_name(full):
         problems.append(((), place.error((), *wrong)))
     try:
@@ -51,7 +82,27 @@ def read_pipeline(
     except SettingsError as error:
         return None, [(_CONFIG, error)]
     problems += _config_problems(document, place)
-    return None, sorted(problems, key=lambda problem: place.order(problem[0]))
+    return None, sorted(_without_echoes(problems), key=lambda problem: place.order(problem[0]))
+
+
+def is_missing(error: SettingsError) -> bool:
+    """Whether a key is missing, rather than wrong."""
+    return ": missing key key=" in error.message
+
+
+def _is_unknown(error: SettingsError) -> bool:
+    return ": unknown key " in error.message
+
+
+def _without_echoes(problems: list[tuple[Key, SettingsError]]) -> list[tuple[Key, SettingsError]]:
+    """Leave out the keys that are missing only because they were misspelt: that was told already."""
+    unknown = [key for key, error in problems if _is_unknown(error)]
+
+    def misspelt(key: Key) -> bool:
+        there = [str(other[-1]) for other in unknown if other[:-1] == key[:-1]]
+        return any(did_you_mean(name, [str(key[-1])]) for name in there)
+
+    return [(key, error) for key, error in problems if not (is_missing(error) and key and misspelt(key))]
 
 
 def _config_problems(document: Document, place: InFile) -> list[tuple[Key, SettingsError]]:

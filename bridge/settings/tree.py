@@ -101,7 +101,8 @@ def overlay(base: Node | None, over: Node | None, at: Key = ()) -> Node | None:
     if base is None or over is None:
         return over or base
     if not isinstance(base.value, dict) or not isinstance(over.value, dict):
-        return over
+        empty = at == ("source", "config") and over.plain and over.value in ("", "null", "~")
+        return base if empty and isinstance(base.value, dict) else over
     merged = dict(_spelled(base.value, at))
     for name, node in _spelled(over.value, at).items():
         below = merged.pop(name, None) if at == ("streams",) else merged.get(name)

@@ -90,7 +90,9 @@ def file_path(value: Any, info: ValidationInfo) -> Any:
 
 
 def tap_config(value: Any, info: ValidationInfo) -> Any:
-    """Return the tap's settings, or the path of their file."""
+    """Return the tap's settings, or the path of their file; nothing below the key is no settings."""
+    if value is None:
+        return {}
     if not isinstance(value, str | dict | Path):
         raise wrong(
             "must be a mapping, or the path of a JSON file", hint="write the tap's settings below it, or a path"

@@ -115,7 +115,19 @@ def _syntax_error(label: str, text: str, error: yaml.YAMLError) -> SettingsError
     hint = "quote values that start with a special character, such as @ % * & ! { ["
     if mark and mark.line < len(lines) and "${" in lines[mark.line]:
         hint = 'inside { } and [ ] a variable needs quotes: "${NAME}"'
+    if mark and (said := _common_slip(lines, min(mark.line, len(lines) - 1))):
+        hint = said
     return SettingsError(f"{label}:{line}: not valid yaml: {problem}", hint=hint)
+
+
+def _common_slip(lines: list[str], at: int) -> str:
+    """Return the hint for what people do most often: tabs, and settings below a `{}`. `at` is where reading ended."""
+    if any("\t" in line[: len(line) - len(line.lstrip())] for line in lines[: at + 1]):
+        return "indent with spaces: YAML takes no tabs"
+    above = next((line for line in reversed(lines[:at]) if line.strip() and not line.lstrip().startswith("#")), "")
+    if re.search(r":\s*(\{\s*\}|\[\s*\])\s*(#.*)?$", above):
+        return f"take the {'{}' if '{' in above.split('#')[0] else '[]'} away from the line above: a block follows"
+    return ""
 
 
 def _line(node: yaml.Node) -> int:

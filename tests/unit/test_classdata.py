@@ -31,7 +31,7 @@ def test_made_by_the_second_run_and_used_by_the_third(cache: Path) -> None:
     assert second.wanted
     java = subprocess.Popen([find_java(), *second.options, "-version"], stderr=subprocess.PIPE)
     with java, second.kept(java):
-        java.communicate(timeout=60)
+        assert b"[warning]" not in java.communicate(timeout=60)[1]
     third = ClassData(find_java(), "4.0")
     (archive,) = cache.glob("*.jsa")
     assert (third.wanted, third.options) == (False, [f"-XX:SharedArchiveFile={archive}"])

@@ -84,13 +84,13 @@ def test_check_for_people(bridge: Bridge) -> None:
     assert code == 2
     assert '✗ bridge.yaml:2: unknown key defaults.comit\n  did you mean "commit"?\n' in out
     assert "in prod:\n✗ bridge.yaml:6: " in out
-    assert out.endswith("11 problem(s)\n")
+    assert out.endswith("11 problems\n")
 
 
 def test_check_of_one_environment(bridge: Bridge) -> None:
     """`--env` checks the file as that environment sees it, and no other."""
     text = GOOD + "environments: {prod: {defaults: {comit: {}}}, dev: {}}\n"
-    assert bridge(text, "check", "--env", "dev")[:2] == (0, "✓ bridge.yaml: 1 pipeline(s), in dev\n")
+    assert bridge(text, "check", "--env", "dev")[:2] == (0, "✓ bridge.yaml: 1 pipeline, in dev\n")
     assert bridge(text, "check", "--env", "prod")[0] == 2
     assert bridge(text, "check")[0] == 2
     code, _, err = bridge(text, "check", "--env", "prd")
@@ -99,7 +99,7 @@ def test_check_of_one_environment(bridge: Bridge) -> None:
 
 def test_check_of_settings_that_are_right(bridge: Bridge) -> None:
     """Nothing wrong is exit code 0 and one line; as JSON it is an empty list."""
-    assert bridge(GOOD, "check")[:2] == (0, "✓ bridge.yaml: 1 pipeline(s), 0 environment(s)\n")
+    assert bridge(GOOD, "check")[:2] == (0, "✓ bridge.yaml: 1 pipeline, 0 environments\n")
     assert json.loads(bridge(GOOD, "check", "--json")[1])["problems"] == []
 
 
@@ -217,3 +217,21 @@ idle_timeout: null
 def test_the_schema_is_printed(bridge: Bridge) -> None:
     """`config schema` prints the file that is shipped, byte for byte."""
     assert bridge(GOOD, "schema")[:2] == (0, SCHEMA_FILE.read_text())
+
+
+def test_a_misspelt_key_is_told_as_one(bridge: Bridge) -> None:
+    """A key that is missing because it is misspelt is one problem, in the run's words as in those of `check`."""
+    text = GOOD.replace("destination:", "destinatoin:")
+    told = 'bridge.yaml:5: unknown key pipelines.flights.destinatoin\n{}did you mean "destination"?\n'
+    assert bridge(text, "check")[1].startswith("✗ " + told.format("  "))
+    assert bridge(text, "check")[1].endswith("1 problem\n")
+    assert bridge(text, "show", "flights")[2] == "error: " + told.format("hint: ")
+
+
+def test_one_error_of_several_says_how_to_see_all(bridge: Bridge) -> None:
+    """Of several problems a wrong key is told before a missing one, and the hint counts what `check` prints."""
+    text = GOOD.replace("      bucket: ./lake\n", "      {}\n") + "    comit: {}\n"
+    _, _, err = bridge(text, "show", "flights")
+    assert "unknown key pipelines.flights.comit" in err
+    assert err.endswith('did you mean "commit"?; singer-bridge config check shows all 2\n')
+    assert bridge(text, "check")[1].endswith("2 problems\n")

@@ -27,14 +27,17 @@ def project(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("words", LEAVES)
-def test_every_flag_has_its_variable_and_help_shows_it(words: str, typed: Typed) -> None:
-    """`--a-flag` of `a verb` is `SINGER_BRIDGE_A_VERB_A_FLAG`, in the help, whatever its parameter is called inside."""
-    shown = "".join(typed(f"{words} --help").out.split())
+def test_every_flag_has_its_variable_and_help_says_so_once(words: str, typed: Typed) -> None:
+    """`--a-flag` of `a verb` is `SINGER_BRIDGE_A_VERB_A_FLAG`, whatever its parameter is called inside."""
+    shown = typed(f"{words} --help").out
+    prefix = f"SINGER_BRIDGE_{words}".upper().replace(" ", "_")
+    assert shown.endswith(f"Every option is also a variable: {prefix}_<OPTION>\n")
+    assert shown.count("SINGER_BRIDGE_") == 1
     for option in LEAVES[words].params:
         for flag in option.opts:
-            if isinstance(option, click.Option) and flag.startswith("--"):
+            if isinstance(option, click.Option) and flag.startswith("--") and not option.hidden:
                 name = f"SINGER_BRIDGE_{words}_{flag[2:]}".upper().replace("-", "_").replace(" ", "_")
-                assert name in shown
+                assert name in (option.envvar or ())
 
 
 @pytest.mark.parametrize("words", LEAVES)
@@ -88,7 +91,7 @@ def test_a_bad_value_in_a_variable_names_the_variable(
     assert done.code == 2
     assert "error: SINGER_BRIDGE_RUNS_LIST_LIMIT: " in done.err
     assert "stands for --limit of `singer-bridge runs list`" in done.err
-    assert typed(f"runs list --limit {value}").err.startswith("Usage:")
+    assert typed(f"runs list --limit {value}").err.startswith("error: --limit: ")
 
 
 @pytest.mark.parametrize(
@@ -166,3 +169,24 @@ def test_help_has_four_groups_and_every_verb() -> None:
     with pytest.raises(SystemExit) as ended:
         main([])
     assert ended.value.code == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "error", "hint"),
+    [
+        ("statsu", 'no verb "statsu"', 'did you mean "status"? singer-bridge -h lists them'),
+        ("rnu", 'no verb "rnu"', 'did you mean "run"? singer-bridge -h lists them'),
+        ("tabels show", 'no verb "tabels"', 'did you mean "tables"? singer-bridge -h lists them'),
+        ("runs lsit", 'no verb "runs lsit"', 'did you mean "list"? singer-bridge runs -h lists them'),
+        ("qqqq", 'no verb "qqqq"', "singer-bridge -h lists them"),
+        ("validate", 'no verb "validate"', "ours: singer-bridge config check; singer-bridge -h lists them"),
+        ("help run", 'no verb "help"', "singer-bridge -h shows all verbs, singer-bridge run -h one"),
+        ("run --ful", "no option --ful", 'did you mean "--full"? singer-bridge run -h lists them'),
+        ("runs list a b", "got unexpected extra argument (b)", "singer-bridge runs list -h shows what it takes"),
+        ("runs list --limit", "option '--limit' requires an argument", "-h shows what it takes"),
+        ("add x", "missing option '--tap'", "singer-bridge add -h shows what it takes"),
+    ],
+)
+def test_wrong_usage_has_the_shape_of_every_error(typed: Typed, line: str, error: str, hint: str) -> None:
+    """A verb or flag that does not exist is guessed; words of other tools name ours; exit code 2."""
+    assert typed(line) == Done(2, "", f"error: {error}\nhint: {hint}\n")

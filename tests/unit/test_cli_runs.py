@@ -14,6 +14,7 @@ from bridge.cli import main
 from bridge.lock import Lease
 from bridge.runs import RunRecord, log_key
 from bridge.storage.local import LocalStorage
+from tests.shell import Typed
 
 Bridge = Callable[..., tuple[int, str, str]]
 
@@ -95,9 +96,10 @@ def test_all_runs_newest_first(bridge: Bridge) -> None:
     head, *rows = [line.split() for line in out.splitlines()]
     assert head == ["pipeline", "run", "status", "records", "commits", "time", "error"]
     assert [row[:4] for row in rows] == [
-        ["flights", run_id(5), "died", "0"],
-        ["orders", run_id(4), "success", "1,200"],
+        ["flights", run_id(5), "died", "-"],
+        ["orders", run_id(4), "success,", "1"],
     ]
+    assert "success, 1 warning " in out
 
 
 @pytest.mark.parametrize(
@@ -232,3 +234,13 @@ def test_a_damaged_record_is_named(bridge: Bridge, lake: LocalStorage) -> None:
     lake.write(f".bridge/orders/runs/{run_id(6)}.json", b"{")
     code, _, err = bridge("runs", "list")
     assert (code, "hint: delete it" in err, run_id(6) in err) == (3, True, True)
+
+
+def test_why_a_tap_failed_is_in_the_list(typed: Typed, folder: Path) -> None:
+    """The error's message has the tap's reason, and its hint the way to the whole log, once there is a run."""
+    text = "pipelines: {x: {source: {tap: tap-smoke, config: {sreams: []}}, destination: {bucket: lake}}}"
+    (folder / "bridge.yaml").write_text(text)
+    assert typed("run x").code == 1
+    assert "the tap failed: tap-smoke: error: unknown setting sreams" in typed("runs list").out
+    assert "all lines: singer-bridge runs show x --logs" in typed("runs show x").out
+    assert "unknown setting sreams" in typed("runs show x --logs").out

@@ -253,3 +253,15 @@ def test_install_says_what_is_wrong(typed: Typed, folder: Path, line: str, words
     done = typed(line)
     assert (done.code, words in done.err) == (2, True), done.err
     assert not (folder / ".singer-bridge").exists()
+
+
+def test_add_of_a_tap_that_requires_nothing(typed: Typed, folder: Path) -> None:
+    """Its settings stand below `config:` to be uncommented, and the file is right before and after that."""
+    (folder / "bridge.yaml").write_text("pipelines:\n")
+    done = typed("add users --tap tap-smoke")
+    assert "tap-smoke marks no setting as required; uncomment what it needs" in done.out
+    assert typed("config check").code == 0
+    text = (folder / "bridge.yaml").read_text()
+    assert "      config:\n        # " in text
+    (folder / "bridge.yaml").write_text(text.replace("# seed:", "seed:"))
+    assert "seed" in load(folder / "bridge.yaml", {}).pipeline("users").source.config

@@ -7,12 +7,13 @@ import os
 import pty
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from bridge.lock import Lease
-from bridge.opening import lease_path
+from bridge.opening import lease_path, opened
 from bridge.storage.local import LocalStorage
 from tests.states import STATE, A, B, Project, project, shop, text
 
@@ -59,12 +60,16 @@ def test_set_one_bookmark(shop: Project) -> None:
         (["set", "shop", "[1"], "not JSON"),
         (["set", "shop", "missing.json"], "neither JSON nor a file"),
         (["set", "shop", "null"], "null is no STATE"),
+        (["set", "shop", "[]"], "a STATE is a JSON object"),
+        (["merge", "shop", "7"], "a STATE is a JSON object"),
         (["set", "shop", '{"type": "STREAM", "streams": []}'], "a file of olake"),
         (["set", "shopp", "{}"], "unknown pipeline"),
         (["set", "shop", "-s", "a", "{"], "not JSON"),
         (["merge", "shop", '{"users": 2}'], "per stream"),
         (["clear", "shop", "-s", "c"], "no bookmark of this stream"),
         (["clear", "other"], "no STATE to clear"),
+        (["clear", "shop"], "to clear them: --yes"),
+        (["set", "shop", "-s", "aa", "1"], "--force sets it all the same"),
         (["copy", "other", "shop"], "no STATE to copy"),
         (["copy", "shop"], "onto itself"),
         (["copy", "shop", "shop"], "onto itself"),
@@ -97,7 +102,7 @@ def test_a_flat_state(project: Project) -> None:
         assert (done.code, "per stream" in done.err) == (2, True)
     assert project.state("export", "shop", "--format", "singer", "-s", "users").code == 2
     assert project.state("export", "shop", "--format", "singer").json == flat
-    assert project.state("clear", "shop").code == 0
+    assert project.state("clear", "shop", "--yes").code == 0
     assert project.store().get() == {}
 
 
@@ -108,7 +113,7 @@ CHANGES = [
     ["set", "shop", text({"bookmarks": {"a": 1}})],
     ["set", "shop", "-s", "a", "1"],
     ["merge", "shop", text({"bookmarks": {"a": 1}})],
-    ["clear", "shop"],
+    ["clear", "shop", "--yes"],
     ["clear", "shop", "-s", "a", "-s", "b"],
     ["copy", "other", "shop"],
     ["import", "shop", "s.json", "--format", "singer"],
@@ -183,8 +188,47 @@ def test_a_corrupt_file_stops_every_change(ready: Project, words: list[str]) -> 
         done = ready.state(*each)
         assert (done.code, done.out) == (3, "")
         assert "state.json is not JSON" in done.err
-        assert "repair it" in done.err
+        assert "hint: rm " in done.err
     assert ready.kinds() == ["state"]
+
+
+def test_a_new_stream_by_force(shop: Project) -> None:
+    """A stream that neither catalog, tables nor STATE know is more often misspelt than meant; it can be meant."""
+    assert shop.state("set", "shop", "-s", "c", "1", "--force").code == 0
+    kept = shop.folder / ".singer-bridge/catalogs/shop.json"
+    kept.parent.mkdir(parents=True)
+    kept.write_text(text({"streams": [{"tap_stream_id": "orders", "stream": "orders", "schema": {}, "metadata": []}]}))
+    assert shop.state("set", "shop", "-s", "orders", "1").code == 0
+    done = shop.state("set", "shop", "-s", "odrers", "1")
+    assert (done.code, 'did you mean "orders"?' in done.err) == (2, True)
+
+
+def test_clearing_says_what_doubles(shop: Project) -> None:
+    """Tables that a cleared bookmark has loaded once more are named with their rows, and so is the way without."""
+    lake = LocalStorage(shop.folder / "lake")
+    with opened(lake, "shop", "run", Lease(lease_path(lake, "shop"), "run")) as committer:
+        for stream, rows in (("b", 200), ("a", 5000)):
+            name, source = f"part-{stream}.parquet", f".bridge/shop/pending/part-{stream}"
+            with closing(committer.storage.open_pending(source)) as file:
+                file.write(b"rows")
+            adds = [{"name": name, "source": source, "size": 4, "rows": rows}]
+            entry = {"stream": stream, "folder": f"shop/{stream}", "schema": "c", "mode": "append", "removes": []}
+            committer.commit(STATE, [entry | {"adds": adds}])
+    said = (
+        "a (5,000 rows) and b (200) are append-only: the next run adds all their rows again; "
+        "to load them anew without doubles: singer-bridge run shop --full"
+    )
+    refused = shop.state("clear", "shop")
+    assert (refused.code, f"hint: {said}; to clear them all the same: --yes\n" in refused.err) == (2, True)
+    assert f"warning: {said}\n" in shop.state("clear", "shop", "--dry-run").err
+    one = shop.state("clear", "shop", "-s", "b")
+    assert (one.code, "warning: b (200 rows) is append-only: " in one.err) == (0, True)
+    assert one.err.splitlines()[0].endswith("singer-bridge run shop --full -s b")
+
+
+def test_get_prints_json_anyway(shop: Project) -> None:
+    """So `--json` is no mistake."""
+    assert shop.state("get", "shop", "--json").out == shop.state("get", "shop").out
 
 
 def test_no_change_is_no_commit(shop: Project) -> None:

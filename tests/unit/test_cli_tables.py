@@ -144,3 +144,18 @@ def test_ddl_of_a_table_without_columns(tmp_path: Path, tables: Tables) -> None:
     """A table whose only commit was taken back has nothing to read."""
     Shop(tmp_path).lose("t", {"id": INTEGER}, [{"id": 1}])
     assert "the table was taken back" in tables("ddl", "-s", "t", "--dialect", "spark", code=2)
+
+
+def test_a_stream_in_the_place_of_a_pipeline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`tables show orders` is told how streams are named."""
+    Shop(tmp_path).load("orders", {"id": INTEGER}, [])
+    entry = "{source: {tap: x, config: {p: '${NOT_SET}'}}, destination: {bucket: lake}}"
+    for more, hint in (("", "give -s orders"), (f", other: {entry}", "give shop -s orders")):
+        (tmp_path / "bridge.yaml").write_text(f"pipelines: {{shop: {entry}{more}}}")
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(SystemExit):
+            main(["tables", "show", "orders"])
+        err = capsys.readouterr().err
+        assert err == f"error: unknown pipeline name=orders\nhint: orders is a stream: {hint}\n"

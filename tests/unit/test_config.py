@@ -304,3 +304,23 @@ def test_anything_is_accepted_or_refused_with_its_line(section: str, data: st.Da
             return
     assert re.search(r"bridge\.yaml:\d+: ", told[0])
     assert told[1]
+
+
+def test_a_config_with_nothing_below_it_is_empty(settings: Load) -> None:
+    """`config:` alone is no settings, and takes nothing away from those of the defaults."""
+    assert settings(pipeline_text(source="config:")).pipeline("flights").source.config == {}
+    text = "defaults: {source: {config: {a: 1}}}\n" + pipeline_text(source="config:")
+    assert settings(text).pipeline("flights").source.config == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("source", "hint"),
+    [
+        ("config: {}   # settings\n  # a: 1\n  host: x", "take the {} away"),
+        ("select: []\n  - x", "take the [] away"),
+        ("config:\n\thost: x", "indent with spaces"),
+    ],
+)
+def test_common_slips_of_yaml_have_a_hint_of_their_own(settings: Load, source: str, hint: str) -> None:
+    """A block below `{}` and a tab are told as such."""
+    assert hint in refused(lambda: settings(pipeline_text(source=source))).hint

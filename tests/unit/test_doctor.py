@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 
 from bridge.config import load
+from bridge.doctor.contents import content_checks
 from bridge.doctor.finding import looked_at
 from bridge.doctor.lake import lake_checks
 from bridge.lock import Lease
 from bridge.storage.local import LocalStorage
+from bridge.store import StateStore
+from tests.lake import FIRST, Lake
 from tests.shell import Typed
 
 YAML = """\
@@ -148,6 +151,53 @@ def test_a_damaged_commit_log(typed: Typed, folder: Path) -> None:
     assert (code, bad(found)) == (3, {"commit log": "error"})
 
 
+@pytest.mark.parametrize("text", ["{", "[]"])
+def test_a_damaged_state(typed: Typed, folder: Path, text: str) -> None:
+    """A `state.json` that would stop the next run is found before, by `status` too, with the command that mends it."""
+    write(folder)
+    StateStore(folder / "lake", "flights").replace({"bookmarks": {"users": 1}})
+    file = folder / "lake/.bridge/flights/state.json"
+    file.write_text(text)
+    code, found = examined(typed)
+    assert (code, bad(found)) == (3, {"state": "error"})
+    assert found["state"]["fix"] == f"rm {file}; the commit log brings back the last STATE"
+    told = typed("status --json")
+    assert (told.code, json.loads(told.out)[0]["status"]) == (3, "unreadable")
+    file.unlink()
+    assert bad(examined(typed)[1]) == {}
+
+
+def test_an_edited_state(typed: Typed, folder: Path) -> None:
+    """One that was edited by hand is a warning, as it counts; an older one would stop the next run."""
+    write(folder)
+    store = StateStore(folder / "lake", "flights")
+    store.replace({"bookmarks": {"users": 1}})
+    store.replace({"bookmarks": {"users": 2}})
+    file = folder / "lake/.bridge/flights/state.json"
+    for state, status in (({"users": 9}, "warning"), ({"bookmarks": {"users": 1}}, "error")):
+        file.write_text(json.dumps(state))
+        assert bad(examined(typed)[1]) == {"state": status}
+
+
+def test_files_of_a_table_that_are_gone(folder: Path) -> None:
+    """Each file of the log is looked for, up to a bound; what a crash left to the next run is not gone."""
+    lake = Lake(folder / "lake")
+    committer = lake.open(FIRST)
+    files = [lake.load(committer, {"n": n}) for n in range(3)]
+    checks = content_checks(lake.storage, "p")
+    assert [finding.status for finding in looked_at(checks)] == ["ok", "ok"]
+    last = lake.root / "p/s" / files[2]["name"]
+    last.rename(lake.root / files[2]["source"])
+    assert [finding.status for finding in looked_at(checks)] == ["ok", "ok"]
+    path = lake.root / "p/s" / files[0]["name"]
+    path.write_bytes(b"torn and longer than it was")
+    (found,) = [finding for finding in looked_at(checks) if finding.status != "ok"]
+    assert (found.check, found.exit_code) == ("tables", 3)
+    assert found.found == f"s: 1 of 3 files gone: {path}"
+    found = list(looked_at(content_checks(lake.storage, "p", 2)))[-1]
+    assert found.found.endswith("; looked at the first 2 of 3")
+
+
 def test_somebody_holds_the_pipeline(typed: Typed, folder: Path) -> None:
     """It is said who; that is no error."""
     write(folder)
@@ -213,6 +263,9 @@ def test_a_tap_that_forgot_a_dependency(typed: Typed, folder: Path) -> None:
     code, found = examined(typed)
     assert (code, bad(found)) == (1, {"tap --discover": "error"})
     assert "add setuptools to source.pip_url" in found["tap --discover"]["fix"]
+    out = typed("doctor --no-spark").out
+    assert "\n  fix: add setuptools to source.pip_url: the tap needs it and does not say so\n" in out
+    assert "\n  it said: No module named 'pkg_resources'\n" in out
 
 
 def test_a_table_that_was_renamed(typed: Typed, folder: Path) -> None:

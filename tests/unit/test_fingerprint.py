@@ -146,3 +146,22 @@ def test_it_is_told_before_anything_starts(folder: Path, typed: Typed) -> None:
     (said,) = json.loads(typed("run --dry-run --state state.json --json").out)["warnings"]
     assert "--full -s users" in said
     assert json.loads(typed("run --dry-run --state state.json --json --full -s users").out)["warnings"] == []
+
+
+def test_a_dry_run_says_where_the_tap_starts(folder: Path, typed: Typed) -> None:
+    """The STATE is JSON, a stream's bookmark its value; with --full there are none, as the tap gets none."""
+    source = {"tap": "tap-smoke", "config": {"streams": [{"name": "users", "records": 3}]}}
+    pipelines = {"shop": {"source": source, "destination": {"bucket": "lake"}}}
+    (folder / "bridge.yaml").write_text(json.dumps({"pipelines": pipelines}))
+    state = '{"bookmarks":{"users":{"replication_key":"id","replication_key_value":2,"x":null}}}'
+    (folder / "state.json").write_text(state)
+    assert typed("discover").code == 0
+    lines = typed("run --dry-run --state state.json").out.splitlines()
+    (said,) = (line.removeprefix("state: ") for line in lines if line.startswith("state: "))
+    assert json.loads(said) == json.loads(state)
+    assert next(line.split()[-1] for line in lines if line.startswith("users")) == "2"
+    full = "run --dry-run --state state.json --full"
+    assert "state: ignored, --full starts from the beginning" in typed(full).out.splitlines()
+    assert "replication_key" not in typed(full).out
+    assert json.loads(typed(f"{full} --json").out)["streams"][0]["bookmark"] is None
+    assert json.loads(typed(f"{full} -s users --json").out)["state"] is None

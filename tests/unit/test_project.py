@@ -132,10 +132,23 @@ def test_a_tap_without_about_gets_a_place_for_its_settings() -> None:
     """The configuration is empty and says where to look."""
     text = Entry("tap-x", None, pip_url="tap-x==1.2", bucket="${LAKE}").text()
     assert yaml.safe_load(text) == {
-        "source": {"tap": "tap-x", "pip_url": "tap-x==1.2", "config": {}},
+        "source": {"tap": "tap-x", "pip_url": "tap-x==1.2", "config": None},
         "destination": {"bucket": "${LAKE}"},
     }
     assert "documentation" in text
+
+
+def test_a_tap_that_requires_nothing_leaves_a_block_to_uncomment(tmp_path: Path) -> None:
+    """`config` has nothing after it: what is uncommented stands where it belongs; its secrets are named as comments."""
+    optional = [setting("host", required=False), setting("password", required=False, secret=True)]
+    entry, data, text = config(*optional)
+    assert data is None
+    assert yaml.safe_load(text.replace("# ", "", 1))["source"]["config"] == {"host": None}
+    assert (entry.variables, entry.optional_variables) == ([], ["TAP_X_PASSWORD"])
+    example = tmp_path / ".env.example"
+    for _ in range(2):
+        assert name_variables(example, "x", entry.variables, entry.optional_variables) == []
+    assert example.read_text() == "# x\n# TAP_X_PASSWORD=\n"
 
 
 def test_variables_are_written_once(tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def test_older_state_is_refused(lake: Lake, last: dict[str, Any]) -> None:
     lake.edit_state('{"n": 1}')
     with pytest.raises(LakeError, match="older than the lake") as caught:
         lake.open(last)
-    assert "delete state.json" in caught.value.hint
+    assert "state.json; the commit log brings back" in caught.value.hint
     (lake.root / ".bridge/p/state.json").unlink()
     assert lake.open(last).view.state == lake.state == {"n": 3}
 
@@ -173,7 +173,18 @@ def test_state_that_is_not_json(lake: Lake, text: str) -> None:
     lake.edit_state(text)
     with pytest.raises(CorruptLake, match=r"state\.json is not JSON") as caught:
         lake.open(closed(1))
-    assert "repair it, or delete it" in caught.value.hint
+    assert caught.value.hint == f"rm {lake.root}/.bridge/p/state.json; the commit log brings back the last STATE"
+
+
+@pytest.mark.parametrize("text", ["[]", "7", '"x"', "false"])
+def test_state_that_is_no_object(lake: Lake, text: str) -> None:
+    """JSON that nobody would call a STATE stops the run as broken JSON does, and is not committed."""
+    lake.load(lake.open(FIRST), {"n": 1})
+    lake.edit_state(text)
+    with pytest.raises(CorruptLake, match=r"state\.json is not a JSON object") as caught:
+        lake.open(closed(1))
+    assert caught.value.hint.startswith(f"rm {lake.root}/.bridge/p/state.json;")
+    assert lake.kinds == ["data"]
 
 
 def test_crash_between_a_given_state_and_its_file(lake: Lake) -> None:

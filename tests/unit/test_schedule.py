@@ -309,3 +309,13 @@ def test_next_run(cron: str, after: str, expected: str) -> None:
 def test_at_boot_has_no_time() -> None:
     """Nobody knows when the machine starts next."""
     assert next_run("@reboot", datetime.now()) is None
+
+
+def test_help_offers_what_works(capsys: pytest.CaptureFixture[str]) -> None:
+    """No `--to`, which is refused; `remove --all` takes every line of the project."""
+    for words in ("install", "remove", "list"):
+        with pytest.raises(SystemExit):
+            main(["schedule", words, "-h"])
+        out = " ".join(capsys.readouterr().out.split())
+        assert "--to" not in out
+        assert ("Every line of this project" in out) is (words == "remove")

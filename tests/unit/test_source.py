@@ -242,7 +242,7 @@ def test_what_is_no_catalog_shows_what_it_is(tap: Scripted, source: Any) -> None
 def test_a_discovery_that_fails_shows_why(tap: Scripted, source: Any) -> None:
     """The tap's last lines on stderr are in the hint, secrets masked, and the kept catalog stays."""
     tap.program.with_suffix(".json").unlink()
-    with pytest.raises(TapError, match="the tap failed exit_code=1") as caught:
+    with pytest.raises(TapError, match=r"the tap failed: \*\*\*: .* exit_code=1") as caught:
         source(config={"password": "FileNotFoundError"}).discover()
     assert "tap-scripted.json" in caught.value.hint
     assert "FileNotFoundError" not in caught.value.hint

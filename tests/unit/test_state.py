@@ -224,7 +224,7 @@ def test_a_flat_state_has_no_streams_that_are_overwritten_alone() -> None:
 
 
 def test_a_flat_state_that_is_one_position_for_all() -> None:
-    """A cursor that is no stream's name goes on for tables that are all appended, and for none where all are replaced."""
+    """A cursor that is no stream's name goes on where all tables are appended; a mixture is refused."""
     cursor, tables = {"cursor": 5}, ("a", "b")
     assert resumable_versions(cursor, lambda stream: False, lambda _: None, tables) == cursor
     assert resumable_versions({"a": 5}, lambda stream: stream == "b", lambda _: None, tables) == {"a": 5}

@@ -77,5 +77,5 @@ with Stop():
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(60)
 """
-    done = subprocess.run([sys.executable, "-c", program], timeout=30, check=False)
-    assert done.returncode == 143
+    done = subprocess.run([sys.executable, "-c", program], timeout=30, check=False, capture_output=True)
+    assert (done.returncode, done.stderr) == (143, b"stopped at once; what was committed stays, run again\n")

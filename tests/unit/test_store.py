@@ -186,7 +186,7 @@ def test_a_damaged_file_is_no_empty_state(store: StateStore, lake: Lake, text: s
     for ask in (store.get, store.read, lambda: store.get("a")):
         with pytest.raises(CorruptLake, match=r"state\.json is not JSON") as caught:
             ask()
-        assert (caught.value.exit_code, "repair it" in caught.value.hint) == (3, True)
+        assert (caught.value.exit_code, "commit log brings back" in caught.value.hint) == (3, True)
     assert lake.everything() == before
     with pytest.raises(CorruptLake):
         store.set("a", 2)

@@ -153,10 +153,10 @@ def test_a_log_that_takes_no_more_blocks_nothing(script: Script) -> None:
 @pytest.mark.parametrize(
     ("end", "message"),
     [
-        ("sys.exit(3)", "the tap failed exit_code=3"),
+        ("sys.exit(3)", "the tap failed: password is ***! exit_code=3"),
         ("os.kill(os.getpid(), signal.SIGKILL)", "the tap was killed by a signal signal=SIGKILL"),
         ("os.kill(os.getpid(), signal.SIGSEGV)", "the tap was killed by a signal signal=SIGSEGV"),
-        ("raise ValueError('wrong')", "the tap failed exit_code=1"),
+        ("raise ValueError('wrong')", "the tap failed: ValueError: wrong exit_code=1"),
     ],
 )
 def test_a_failed_tap_is_quoted(script: Script, end: str, message: str) -> None:

@@ -3,6 +3,7 @@
 ```
 look.py      list, get, history            confirm.py   before and after, the question, the commit
 change.py    set, edit, clear, merge, copy exchange.py  export, import
+known.py     which streams there are, and which would double
 ```
 """
 

@@ -9,8 +9,9 @@ from typing import Any
 import click
 
 from bridge.cli.choose import choose, in_environment, options
-from bridge.cli.state.confirm import Answer, change, changing, commit_confirmed, settled, store_of
+from bridge.cli.state.confirm import Answer, change, changing, commit_confirmed, settled, store_of, warn
 from bridge.cli.state.exchange import read_argument
+from bridge.cli.state.known import expect_known, would_double
 from bridge.edit import merged, parsed, with_bookmarks, without_bookmarks
 from bridge.errors import BridgeError, SettingsError
 from bridge.formats import FORMATS
@@ -24,6 +25,7 @@ __all__ = ["clear", "copy", "edit", "merge", "set_"]
 @options
 @click.argument("value", metavar="STATE", required=False)
 @click.option("-s", "--stream", metavar="STREAM", help="Set this stream's bookmark; the others keep theirs.")
+@click.option("--force", is_flag=True, help="With -s: also of a stream that nobody knows.")
 @changing
 def set_(
     name: str | None,
@@ -32,6 +34,7 @@ def set_(
     to: str | None,
     pipeline_name: str | None,
     stream: str | None,
+    force: bool,
     **said: bool,
 ) -> None:
     """Replace the STATE: JSON, a file, or - for stdin. With -s, one stream's bookmark.
@@ -42,13 +45,15 @@ def set_(
     """
     name, value = _last_is_value(name, value)
     data, what = read_argument(value), f"state set{f' -s {stream}' if stream else ''}"
-    chosen = choose(name, file, to, pipeline_name).pipeline
+    chosen = choose(name, file, to, pipeline_name)
     if stream is None:
         state = FORMATS["singer"].read(data, None, ())
-        change(chosen, lambda _: state, Answer(**said), what)
+        change(chosen.pipeline, lambda _: state, Answer(**said), what)
     else:
         given = {stream: parsed(data, "the bookmark")}
-        change(chosen, lambda state: with_bookmarks(state, given), Answer(**said), what)
+        if not force:
+            expect_known(chosen, store_of(chosen.pipeline).get(), stream)
+        change(chosen.pipeline, lambda state: with_bookmarks(state, given), Answer(**said), what)
 
 
 @click.command("merge", short_help="Lay bookmarks over the stored ones.")
@@ -84,13 +89,14 @@ def clear(
 ) -> None:
     """Forget all bookmarks, or those of some streams: the next run extracts them from the beginning.
 
-    The tables stay as they are, so append-only ones will have those rows twice; `run --full` replaces them.
+    The tables stay as they are, so append-only ones will have those rows twice; `run --full` replaces them. Without a
+    terminal all bookmarks go only with --yes.
 
     \b
     singer-bridge state clear flights
     singer-bridge state clear flights -s public-users -s public-orders
     """
-    chosen = choose(name, file, to, pipeline_name).pipeline
+    chosen, answer = choose(name, file, to, pipeline_name), Answer(**said)
     what = " ".join(["state clear", *(f"-s {stream}" for stream in streams)])
 
     def apply(state: Any) -> Any:
@@ -100,7 +106,15 @@ def clear(
             raise SettingsError("there is no STATE to clear", hint="the next run starts from the beginning already")
         return {"bookmarks": {}} if isinstance(state, dict) and "bookmarks" in state else {}
 
-    change(chosen, apply, Answer(**said), what)
+    state = store_of(chosen.pipeline).get()
+    apply(state)  # raises for what cannot be meant, before anything is said of doubled rows
+    doubled = would_double(chosen, state, streams)
+    if not (streams or answer.dry_run or answer.yes or answer.asks):
+        hint = f"{doubled}; to clear them all the same: --yes" if doubled else "to clear them: --yes; or name some: -s"
+        raise SettingsError("all bookmarks would be cleared, and nobody is there to be asked", hint=hint)
+    if doubled:
+        warn(doubled)
+    change(chosen.pipeline, apply, answer, what)
 
 
 @click.command("copy", short_help="Take over another pipeline's STATE.")
@@ -126,7 +140,7 @@ def copy(
     singer-bridge state copy flights --from-env staging --env prod
     """
     with in_environment(from_env):
-        source = choose(name, file, to, None).pipeline
+        source = choose(name, file, to, None, look=True).pipeline
     chosen = choose(target or (None if pipeline_name else name), file, to, pipeline_name).pipeline
     if (source.name, source.destination.bucket) == (chosen.name, chosen.destination.bucket):
         raise SettingsError("a STATE cannot be copied onto itself", hint="give NAME and DST, or --from-env")

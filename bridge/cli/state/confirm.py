@@ -17,7 +17,7 @@ from bridge.edit import Difference, differences, plain, same
 from bridge.store import StateStore, Stored
 from bridge.verbatim import dumps
 
-__all__ = ["Answer", "change", "changing", "print_differences", "settled", "store_of"]
+__all__ = ["Answer", "change", "changing", "print_differences", "settled", "store_of", "warn"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -132,6 +132,14 @@ def _text(value: Any) -> str:
 
 def _is_quiet() -> bool:
     return bool(click.get_current_context().meta.get("bridge.quiet"))
+
+
+def warn(text: str) -> None:
+    """Print what somebody should know before the next run."""
+    if events.is_json():
+        events.emit("warning", "warning", message=text)
+    else:
+        click.echo(f"warning: {text}", err=True)
 
 
 def _say(*notes: str) -> None:

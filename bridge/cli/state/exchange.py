@@ -47,7 +47,7 @@ def export(
     singer-bridge state export flights --format singer -o state.json
     singer-bridge state export flights --format olake -s public-users
     """
-    pipeline = choose(name, file, to, pipeline_name).pipeline
+    pipeline = choose(name, file, to, pipeline_name, look=True).pipeline
     state = store_of(pipeline).get()
     if state is None:
         raise SettingsError("there is no STATE to export", hint="run the pipeline first", pipeline=pipeline.name)

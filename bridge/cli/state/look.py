@@ -9,10 +9,9 @@ from typing import Any
 
 import click
 
-from bridge.cli import events
 from bridge.cli.choose import choose, choose_all, committed, options
-from bridge.cli.show import as_json, console, print_table
-from bridge.cli.state.confirm import print_differences, store_of
+from bridge.cli.show import as_json, console, moment, print_table
+from bridge.cli.state.confirm import print_differences, store_of, warn
 from bridge.config import Pipeline
 from bridge.log import Log, bookmarks
 from bridge.past import Step, last_move, steps
@@ -30,30 +29,32 @@ def _read(pipeline: Pipeline) -> Stored:
     if not seen.version and not seen.edited:
         committed(pipeline)
     if seen.edited:
-        _warn("state.json was edited by hand: the next run starts from it, and records it as a commit")
+        warn("state.json was edited by hand: the next run starts from it, and records it as a commit")
     if seen.older:
-        _warn("state.json is older than the lake: the next run will refuse it; delete it, the log has the last STATE")
+        warn("state.json is older than the lake: the next run will refuse it; delete it, the log has the last STATE")
     return seen
-
-
-def _warn(text: str) -> None:
-    if events.is_json():
-        events.emit("warning", "warning", message=text)
-    else:
-        click.echo(f"warning: {text}", err=True)
 
 
 @click.command("get", short_help="Print the STATE, or one stream's bookmark.")
 @options
 @click.option("-s", "--stream", metavar="STREAM", help="Only this stream's bookmark.")
-def get(name: str | None, file: Path | None, to: str | None, pipeline_name: str | None, stream: str | None) -> None:
+@click.option("--json", "json_output", is_flag=True, help="Print JSON, as it does anyway.")
+def get(
+    name: str | None,
+    file: Path | None,
+    to: str | None,
+    pipeline_name: str | None,
+    stream: str | None,
+    json_output: bool,
+) -> None:
     """Print the STATE that the next run starts from, verbatim, as JSON.
 
     \b
     singer-bridge state get flights
     singer-bridge state get --to ./lake --name x -s users
     """
-    value = _read(choose(name, file, to, pipeline_name).pipeline).state
+    del json_output
+    value = _read(choose(name, file, to, pipeline_name, look=True).pipeline).state
     as_json(value if stream is None else bookmark(value, stream))
 
 
@@ -75,14 +76,14 @@ def list_(
     singer-bridge state list flights
     singer-bridge state list --all
     """
-    chosen = choose_all([name] if name else [], file, to, pipeline_name, everything=everything)
+    chosen = choose_all([name] if name else [], file, to, pipeline_name, everything=everything, look=True)
     found = [row for each in chosen for row in _rows(each.pipeline, quiet=everything)]
     if json_output:
         as_json(found)
         return
     columns = ["pipeline", "stream", "bookmark", "moved", "commit"][0 if len(chosen) > 1 else 1 :]
-    rows = [[_cell(row[column]) for column in columns] for row in found]
-    print_table(columns, rows, right=["commit"])
+    rows = [[moment(row[name]) if name == "moved" else _cell(row[name]) for name in columns] for row in found]
+    print_table(columns, rows, right=["commit"], folds=["bookmark"], less=["commit", "moved"])
 
 
 def _cell(value: Any) -> str:
@@ -124,7 +125,7 @@ def history(
     singer-bridge state history flights --diff
     singer-bridge state history flights -s public-users -n 5
     """
-    pipeline = choose(name, file, to, pipeline_name).pipeline
+    pipeline = choose(name, file, to, pipeline_name, look=True).pipeline
     log, head = Log(open_storage(pipeline.destination.bucket), pipeline.name), _read(pipeline).version
     found = (step for step in steps(log, head) if stream is None or any(c.part == stream for c in step.changes))
     shown = list(islice(found, limit))
@@ -134,8 +135,8 @@ def history(
         _print_diffs(shown, stream)
     else:
         columns = ["commit", "at", "kind", "run", "changed", "reason"]
-        rows = [[str(s.commit), f"{s.at[:19]}Z", s.kind, s.run, _parts(s), s.reason] for s in shown]
-        print_table(columns, rows, right=["commit"])
+        rows = [[str(s.commit), moment(s.at), s.kind, s.run, _parts(s), s.reason] for s in shown]
+        print_table(columns, rows, right=["commit"], folds=["changed", "reason"], less=["kind", "run"])
 
 
 def _parts(step: Step) -> str:
@@ -150,6 +151,6 @@ def _as_json(step: Step) -> dict[str, Any]:
 
 def _print_diffs(shown: list[Step], stream: str | None) -> None:
     for step in shown:
-        facts = (f"commit {step.commit}", f"{step.at[:19]}Z", step.kind, step.run, step.reason)
+        facts = (f"commit {step.commit}", moment(step.at), step.kind, step.run, step.reason)
         console().print("  ".join(filter(None, facts)), markup=False, style="bold", soft_wrap=True)
         print_differences([c for c in step.changes if stream in (None, c.part)], err=False)
