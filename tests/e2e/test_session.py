@@ -14,8 +14,9 @@ def test_secrets_are_not_in_the_process_list_and_sessions_follow_each_other(tmp_
     """What `spark.conf` keeps secret reaches the JVM and the workers, not `ps`; a process may open a second session."""
     conf = {"spark.my.password": "hunter2", "spark.executorEnv.API_TOKEN": "tok-123"}
     session = Session("local[1]", conf, tmp_path / "first dir", tmp_path / "log")
-    children = psutil.Process().children(recursive=True)
-    (jvm,) = (child for child in children if any("first dir" in word for word in child.cmdline()))
+    here = str(tmp_path / "first dir")
+    found = psutil.process_iter(["cmdline"])
+    (jvm,) = (process for process in found if any(here in word for word in process.info["cmdline"] or ()))
     assert not {"hunter2", "tok-123"} & {word for part in jvm.cmdline() for word in part.split("=")}
     assert session.spark.conf.get("spark.my.password") == "hunter2"
     tokens = session.spark.sparkContext.parallelize([0], 1).map(lambda _: os.environ.get("API_TOKEN"))

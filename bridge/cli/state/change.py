@@ -93,7 +93,7 @@ def clear(
     terminal all bookmarks go only with --yes.
 
     \b
-    singer-bridge state clear flights
+    singer-bridge state clear flights --yes
     singer-bridge state clear flights -s public-users -s public-orders
     """
     chosen, answer = choose(name, file, to, pipeline_name), Answer(**said)
