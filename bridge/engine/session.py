@@ -89,7 +89,7 @@ class Session:
         except Exception as error:  # pyspark, py4j and the system each have their own
             if self._process:
                 self._process.kill()
-                self._process.wait()
+                _end(self._process)
             raise EngineError("Spark did not start", hint=tail(log), cause=type(error).__name__) from error
 
     @property
