@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,9 @@ import pytest
 
 from bridge.commit import Committer
 from bridge.errors import LakeError
+from bridge.lock import Lease
 from bridge.log import Log, meta
+from bridge.opening import lease_path
 from bridge.storage.local import LocalStorage
 
 __all__ = ["DEAD", "FIRST", "Faulty", "Lake", "closed", "fail", "unpublished", "unreachable"]
@@ -141,3 +143,13 @@ def unpublished(lake: Lake, state: Any, entries: list[dict[str, Any]], last: dic
     storage.armed = True
     with pytest.raises(LakeError, match="cannot reach the bucket"):
         committer.commit(state, entries, **facts)
+
+
+@contextmanager
+def holding(lake: Lake, run: str, *, brief: bool = False) -> Iterator[None]:
+    """Hold the pipeline as another process does: a lock belongs to its descriptor, not to its process."""
+    lease = Lease(lease_path(lake.storage, "p"), run, brief=brief)
+    try:
+        yield
+    finally:
+        lease.close(head=Log(lake.storage, "p").head(), clean=True)

@@ -6,8 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,7 @@ from bridge.log import Log
 from bridge.opening import lease_path
 from bridge.runs import RunRecord
 from bridge.store import StateStore
-from tests.lake import FIRST, Lake
+from tests.lake import FIRST, Lake, holding
 
 ORDERS = {"replication_key": "id", "replication_key_value": 5}
 
@@ -36,16 +34,6 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
 @pytest.fixture
 def store(lake: Lake) -> StateStore:
     return StateStore(lake.root, "p")
-
-
-@contextmanager
-def holding(lake: Lake, run: str, *, brief: bool = False) -> Iterator[None]:
-    """Hold the pipeline as another process does: a lock belongs to its descriptor, not to its process."""
-    lease = Lease(lease_path(lake.storage, "p"), run, brief=brief)
-    try:
-        yield
-    finally:
-        lease.close(head=Log(lake.storage, "p").head(), clean=True)
 
 
 # reading and writing

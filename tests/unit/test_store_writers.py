@@ -6,21 +6,19 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bridge.errors import CommitLost, LakeError, PipelineHeld
-from bridge.lock import Lease
 from bridge.log import Log
 from bridge.opening import lease_path
 from bridge.state import bookmark
 from bridge.storage.local import LocalStorage
 from bridge.store import StateStore
-from tests.lake import Faulty, Lake, fail
+from tests.lake import Faulty, Lake, fail, holding
 
 
 @pytest.fixture
@@ -32,16 +30,6 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
 @pytest.fixture
 def store(lake: Lake) -> StateStore:
     return StateStore(lake.root, "p")
-
-
-@contextmanager
-def holding(lake: Lake, run: str, *, brief: bool = False) -> Iterator[None]:
-    """Hold the pipeline as another process does: a lock belongs to its descriptor, not to its process."""
-    lease = Lease(lease_path(lake.storage, "p"), run, brief=brief)
-    try:
-        yield
-    finally:
-        lease.close(head=Log(lake.storage, "p").head(), clean=True)
 
 
 # compare and swap
