@@ -12,33 +12,38 @@
 4. `publish` the files and the tables' manifests. 5. `state.json`. 6. Report. 7. The spool lets go of the segments.
 8. Close: the lease notes the head, so that the next run needs no fence.
 
-`n + 1` is created only after `n` is published: recovery never looks further back than the last data commit.
+`n + 1` is created only after `n` is published: recovery never looks further back than the last data commit. Manifests
+and `state.json` are swapped by their version, so a writer that slept through its own replacement changes none of them.
 """
 
 from __future__ import annotations
 
 import shlex
 import uuid
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from datetime import datetime, timezone
 from typing import Any
 
 from bridge.errors import CommitLost, CommitUnknown, CorruptLake, EngineError, LakeError
-from bridge.log import FORMAT, Log, View, changes_of, inverse, meta
+from bridge.log import FORMAT, Log, View, add_of, changes_of, inverse, meta
+from bridge.owners import Owner, files_of_others, owned_by, owners_of
 from bridge.state import bookmark, is_flat
 from bridge.storage import Missing, Storage
+from bridge.storage.parallel import each
 from bridge.verbatim import NotJson, dumps, loads
 
 __all__ = ["Committer", "expect_object", "read_state_file", "was_said"]
 
 _FILES_CHANGED = ("data", "void")
+_TRIES = 5
+"""How often a file is swapped again that somebody else changes at the same time, by hand or by an older run."""
 
 
 class Committer:
     """The one writer of a pipeline's log during a run. `view` is the lake after the last commit that is ours.
 
-    `notes` collects what recovery did, in sentences for the operator.
+    `notes` collects what it did beyond what it was asked for, in sentences for the operator.
     """
 
     def __init__(self, storage: Storage, pipeline: str, run: str, *, last: dict[str, Any]) -> None:
@@ -46,6 +51,7 @@ class Committer:
         self.storage = storage
         self.run = run
         self.notes: list[str] = []
+        self._versions: dict[str, str | None] = {}
         # A run that died may have left more than its lease says: only the list of records shows a gap among them.
         head = self.log.head(last.get("closed"))
         clean = head == last.get("closed", 0)
@@ -129,7 +135,8 @@ class Committer:
 
     def _check_state_file(self, *, recovering: bool) -> None:
         """Compare `state.json` with the head, behind which an unfinished step 5 may have left it."""
-        there, state = read_state_file(self.storage, self.log.pipeline), self.view.state
+        state, data = self.view.state, self._look(_state_key(self.log.pipeline))
+        there = parse_state(self.storage, self.log.pipeline, data[0]) if data else None
         if there is None:
             if state is not None:
                 self._write_state()
@@ -157,25 +164,24 @@ class Committer:
     def _check_staged(self) -> None:
         """Have a half loaded table start again if a file of it is gone: the tap would not send those rows twice."""
         staged = self.view.staged
-        lost = {stream for stream, stage in staged.items() if not all(map(self._is_whole, stage["files"]))}
+        files = {add_of(stage.get("folder", ""), file): s for s, stage in staged.items() for file in stage["files"]}
+        lost = {files[add] for add in self.storage.lost(list(files))}
         if lost:
             kept = {stream: stage for stream, stage in staged.items() if stream not in lost}
             self._create("state", _forget(self.view.state, lost), staged=kept, reason="staged files are gone")
             self._write_state()
             self.notes.append(f"files of half loaded tables were gone, these start again: {', '.join(sorted(lost))}")
 
-    def _is_whole(self, file: dict[str, Any]) -> bool:
-        return bool(self.storage.size(file["source"]) == file["size"])
-
     def _abort_older(self) -> None:
-        """Delete pending files of lower generations: nobody can commit them any more. Best effort."""
-        kept = {file["source"] for stage in self.view.staged.values() for file in stage["files"]}
-        folder = meta(self.log.pipeline, "pending")
+        """Take away what lower generations left pending: nobody can commit it any more. Best effort."""
+        kept = {file["name"] for stage in self.view.staged.values() for file in stage["files"]}
         with suppress(LakeError):
-            for name in self.storage.list(folder):
+            for pending in self.storage.pending(meta(self.log.pipeline, "pending")):
+                folder, _, name = (pending.key or pending.source).removesuffix(".pending").rpartition("/")
                 generation = name.split("-")[1] if name.startswith("part-") else ""
-                if generation.isdigit() and int(generation) < self.generation and f"{folder}/{name}" not in kept:
-                    self.storage.delete(f"{folder}/{name}")
+                old = generation.isdigit() and int(generation) < self.generation and name not in kept
+                if old and (not pending.upload or owned_by(self.storage, folder, self.log.pipeline)):
+                    self.storage.abort(pending)
 
     # steps 2 to 6
 
@@ -184,16 +190,12 @@ class Committer:
 
         `tables` are entries `{stream, folder, schema, mode, adds, removes}`; `adds` name their pending `source`.
         """
-        for entry in tables:
-            for add in entry["adds"]:
-                self._verify(add)
-        for stage in facts.get("staged", {}).values():
-            for file in stage["files"]:
-                self._verify(file)
+        self._verify(tables, facts.get("staged", {}))
         record = self._create("data", state, tables=tables, **facts)
         try:
             self._publish(record)
         except Missing as missing:
+            self._check_head()
             hint = "something deletes pending files; run again: the next run takes this commit back"
             raise LakeError("a pending file is gone", hint=hint, file=missing.keys[0], commit=record["n"]) from missing
         self._write_state()
@@ -209,26 +211,69 @@ class Committer:
         kept, before = self.view.staged.items(), self.view.state
         return {stream: stage for stream, stage in kept if bookmark(state, stream) == bookmark(before, stream)}
 
-    def _verify(self, file: dict[str, Any]) -> None:
-        have = self.storage.size(file["source"])
-        if have != file["size"]:
+    def _verify(self, tables: list[dict[str, Any]], staged: dict[str, Any]) -> None:
+        adds = [add_of(entry["folder"], add) for entry in tables for add in entry["adds"]]
+        adds += [add_of(stage.get("folder", ""), file) for stage in staged.values() for file in stage["files"]]
+        for add in self.storage.lost(adds)[:1]:
+            self._check_head()
             hint = "something deletes pending files; nothing was committed, run again"
-            raise EngineError("a pending file is not what was written", hint=hint, file=file["source"], bytes=have)
+            raise EngineError("a pending file is not what was written", hint=hint, file=add.source, bytes=add.size)
 
     def _publish(self, record: dict[str, Any]) -> None:
         self.storage.publish(changes_of(self.log.pipeline, record))
-        for entry in record.get("tables", []):
-            table = self.view.tables[entry["stream"]]
-            uris = [f"{self.storage.uri}/{table.folder}/{name}\n" for name in sorted(table.files)]
-            for name in ("manifest", "symlinks/manifest"):  # Hive and its kin take a folder of manifests, not a file
-                self.storage.write(f".bridge/tables/{table.folder}.{name}", "".join(uris).encode())
+        each(self.storage, self._write_manifests, record.get("tables", []))
+
+    def _write_manifests(self, entry: dict[str, Any]) -> None:
+        table = self.view.tables[entry["stream"]]
+        me = Owner(self.log.pipeline, entry["stream"])
+
+        def uris() -> bytes:
+            names = set(table.files)
+            if entry.get("shared"):  # whoever writes the manifest last has to have seen the logs of all
+                others = [owner for owner in owners_of(self.storage, table.folder)[0] if owner != me]
+                names |= files_of_others(self.storage, others)
+            return "".join(f"{self.storage.uri}/{table.folder}/{name}\n" for name in sorted(names)).encode()
+
+        for name in ("manifest", "symlinks/manifest"):  # Hive and its kin take a folder of manifests, not a file
+            self._swap(f".bridge/tables/{table.folder}.{name}", uris)
 
     def _write_state(self) -> None:
-        if self.storage.size(self.log.key(self.view.n + 1)) is None:
-            self.storage.write(_state_key(self.log.pipeline), dumps(self.view.state, indent=2))
+        key = _state_key(self.log.pipeline)
+        for other in self._swap(key, lambda: dumps(self.view.state, indent=2)):
+            self.storage.write(f"{key}.edited", other)
+            self.notes.append("state.json was edited by hand while a run went on: that is now state.json.edited")
+
+    def _swap(self, key: str, data: Callable[[], bytes]) -> list[bytes]:
+        """Write a file that shows the head, and return what somebody else had written there since we last saw it.
+
+        Its version is known from before the last look at the head: whoever took over since then has changed the file
+        or will. Raises `CommitLost` if somebody did.
+        """
+        others: list[bytes] = []
+        if key not in self._versions:
+            self._look(key)
+        for _ in range(_TRIES):
+            self._versions[key] = new = self.storage.swap(key, data(), self._versions[key])
+            if new:
+                return others
+            others += self._look(key)
+        raise LakeError("a file of the lake is changed by somebody all the time", hint="find out by whom", file=key)
+
+    def _look(self, key: str) -> list[bytes]:
+        """Note a file's version while we are the last writer, and return its bytes."""
+        stored = self.storage.fetch(key)
+        self._check_head()
+        self._versions[key] = stored.version if stored else None
+        return [stored.data] if stored else []
+
+    def _check_head(self) -> None:
+        """Raise `CommitLost` if another writer has made a commit after ours."""
+        if self.storage.size(self.log.key(self.view.n + 1)) is not None:
+            raise CommitLost("another run took over", hint=_OVERTAKEN, commit=self.view.n + 1)
 
 
 _LOST = "two runs of this pipeline were alive; this one ended before it changed anything, the other goes on"
+_OVERTAKEN = "two runs of this pipeline were alive; this one ends, what it committed is the other's to go on from"
 _UNKNOWN = "check the bucket and run again: the next run finds out what happened; nothing was aborted"
 
 
@@ -251,7 +296,11 @@ def was_said(log: Log, head: int, state: Any) -> bool:
 
 def read_state_file(storage: Storage, pipeline: str) -> Any:
     """Return what `state.json` says, None if there is none. Raises `CorruptLake` if it is not JSON."""
-    data = storage.read(_state_key(pipeline))
+    return parse_state(storage, pipeline, storage.read(_state_key(pipeline)))
+
+
+def parse_state(storage: Storage, pipeline: str, data: bytes | None) -> Any:
+    """Return what these bytes of `state.json` say, None for none. Raises `CorruptLake` if they are not JSON."""
     if data is None:
         return None
     try:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bridge.errors import SettingsError
 from bridge.settings.explain import did_you_mean
-from bridge.settings.inline import inline_pipeline
+from bridge.settings.inline import inline_destination, inline_pipeline
 from bridge.settings.options import CommitEvery, Destination, Incremental, Pipeline, Rejects, Source, Spark, Spool
 from bridge.settings.project import Project, read_project
 from bridge.settings.reading import Read, is_missing, look_pipeline, read_pipeline
@@ -38,6 +38,7 @@ __all__ = [
     "Spool",
     "check",
     "find_file",
+    "inline_destination",
     "inline_pipeline",
     "load",
     "parse_duration",

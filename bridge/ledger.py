@@ -19,6 +19,8 @@ from bridge.tables.parquet import Job, raise_failure, write_empty
 
 __all__ = ["Ledger"]
 
+_OF_A_FILE = ("name", "source", "size", "rows", "upload")
+
 
 class Ledger:
     """Pending files by stream. All of it is used from one thread at a time, the one that handles Spark's batches."""
@@ -28,14 +30,14 @@ class Ledger:
         committer: Committer,
         job: Job,
         *,
-        folders: dict[str, str],
+        shared: Collection[str] = (),
         adopted: dict[str, int],
         max_rejects: int,
         seen: Callable[[dict[str, Any]], None],
     ) -> None:
         self._committer = committer
         self._job = job
-        self._folders = folders
+        self._shared = shared
         self._max_rejects = max_rejects
         self._seen = seen
         self._files: dict[str, list[dict[str, Any]]] = {}
@@ -123,7 +125,7 @@ class Ledger:
         schema = self._kept_schema(stream, barrier.schemas[stream])
         if not files:
             files = [write_empty(self._job, through, stream, schema)]
-        adds = [{key: file[key] for key in ("name", "source", "size", "rows")} for file in files]
+        adds = [{key: file[key] for key in _OF_A_FILE if key in file} for file in files]
         removes = list(table.files) if mode == "replace" else []
         rows = sum(file["rows"] for file in files)
         if removes and rows * 2 < table.rows:
@@ -136,7 +138,7 @@ class Ledger:
             "mode": "replace" if mode == "replace" else "append",
             "adds": adds,
             "removes": removes,
-        }
+        } | ({"shared": True} if stream in self._shared else {})
 
     def _kept_schema(self, stream: str, schema: TableSchema) -> TableSchema:
         """Return the columns that the stream's files have, after keeping them in the bucket under their hash."""
@@ -148,7 +150,7 @@ class Ledger:
         return schema
 
     def _table(self, stream: str) -> LiveTable:
-        return self._committer.view.tables.get(stream) or LiveTable(self._folders[stream], None)
+        return self._committer.view.tables.get(stream) or LiveTable(self._job.folders[stream], None)
 
     def _stage(self, stream: str, version: int, barrier: Barrier) -> dict[str, Any]:
         if stream not in barrier.schemas:  # the tap has not come to it in this run
@@ -156,7 +158,8 @@ class Ledger:
             return stage
         self._one_version(stream, self._versions.get(stream, set()) | {version})
         schema = self._kept_schema(stream, barrier.schemas[stream])
-        return {"version": version, "schema": schema.hash, "files": self._files.get(stream, [])}
+        folder = self._table(stream).folder
+        return {"version": version, "schema": schema.hash, "folder": folder, "files": self._files.get(stream, [])}
 
     @staticmethod
     def _one_version(stream: str, versions: Collection[int | None]) -> int | None:

@@ -73,7 +73,7 @@ class Load:
         adopted = {s: stage["version"] for s, stage in staged.items() if not full or s not in restarted}
         rejects = pipeline.rejects
         limit = rejects.max if rejects.on_reject == "quarantine" else 0
-        self._job = self._new_job(scratch)
+        self._job = self._new_job(scratch, placement.folders)
         self._ledger = self._new_ledger(placement, adopted, limit)
         self._spool = Spool(scratch.spool)
         self._engine = self._new_engine(scratch)
@@ -92,7 +92,7 @@ class Load:
             counts=self.counts,
         )
 
-    def _new_job(self, scratch: Scratch) -> Job:
+    def _new_job(self, scratch: Scratch, folders: dict[str, str]) -> Job:
         return Job(
             bucket=self._committer.storage.uri,
             pipeline=self._pipeline.name,
@@ -100,13 +100,15 @@ class Load:
             generation=self._committer.generation,
             spool=str(scratch.spool),
             compression=self._pipeline.destination.compression,
+            folders=folders,
+            s3=self._pipeline.destination.s3_options,
         )
 
     def _new_ledger(self, placement: Placement, adopted: dict[str, int], limit: int) -> Ledger:
         return Ledger(
             self._committer,
             self._job,
-            folders=placement.folders,
+            shared=placement.shared,
             adopted=adopted,
             max_rejects=limit,
             seen=self._committed,

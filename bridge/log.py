@@ -17,7 +17,18 @@ from bridge.errors import CorruptLake, LakeError
 from bridge.storage import Add, Change, Remove, Storage
 from bridge.verbatim import NotJson, dumps, loads
 
-__all__ = ["SNAPSHOT_EVERY", "Beginning", "LiveTable", "Log", "View", "bookmarks", "changes_of", "inverse", "meta"]
+__all__ = [
+    "SNAPSHOT_EVERY",
+    "Beginning",
+    "LiveTable",
+    "Log",
+    "View",
+    "add_of",
+    "bookmarks",
+    "changes_of",
+    "inverse",
+    "meta",
+]
 
 SNAPSHOT_EVERY = 100
 _STEPS = 100
@@ -238,6 +249,11 @@ class Log:
         return self.storage.put_if_absent(self.key(after.n), dumps(record, indent=1)), after
 
 
+def add_of(folder: str, file: dict[str, Any]) -> Add:
+    """Return how a file that a record or a report names gets into its table's folder."""
+    return Add(file["source"], f"{folder}/{file['name']}", file["size"], file.get("upload", ""))
+
+
 def changes_of(pipeline: str, record: dict[str, Any]) -> list[Change]:
     """Return what publishing this record does to the table folders."""
     changes = []
@@ -247,10 +263,11 @@ def changes_of(pipeline: str, record: dict[str, Any]) -> list[Change]:
         changes.append(
             Change(
                 folder,
-                tuple(Add(add["source"], f"{folder}/{add['name']}", add["size"]) for add in entry["adds"]),
+                tuple(add_of(folder, add) for add in entry["adds"]),
                 tuple(Remove(f"{folder}/{name}", f"{trash}/{name}.removed") for name in entry["removes"]),
                 replace=entry["mode"] == "replace",
                 trash=trash,
+                aborts=tuple(add_of(folder, add) for add in entry.get("aborts", [])),
             )
         )
     return changes
@@ -274,6 +291,7 @@ def inverse(pipeline: str, record: dict[str, Any], before: View) -> list[dict[st
                 "mode": "append",
                 "adds": back,
                 "removes": [add["name"] for add in entry["adds"]],
+                "aborts": entry["adds"],
             }
         )
     return entries

@@ -27,7 +27,7 @@ from bridge.scratch import Scratch, Tee
 from bridge.source import Source
 from bridge.state import is_empty, is_flat, resumable_versions, without
 from bridge.stop import Stop
-from bridge.storage import Storage, open_storage
+from bridge.storage import Storage, lake_of
 from bridge.tap import Log
 
 __all__ = ["Request", "Result", "Run"]
@@ -116,11 +116,13 @@ class Run:
             with self._stop, self._stop.within(self.request.timeout):
                 self._check_request()
                 source = Source(self.pipeline, self.home, self._stop.tick)
+                self.stage = "looking at the bucket"
+                storage = self._reached()
                 self.stage = "reading the catalog"
                 catalog, deselected = source.catalog(self.request.streams, refresh=self.request.refresh_catalog)
                 self.result.warnings += source.notes
                 self._stop.tick()
-                self._with_lease(source, catalog, deselected)
+                self._with_lease(storage, source, catalog, deselected)
                 self.result.status = "success"
         except BridgeError as error:
             self._failed(error)
@@ -148,8 +150,16 @@ class Run:
     def _set_stage(self, stage: str) -> None:
         self.stage = stage
 
-    def _with_lease(self, source: Source, catalog: dict[str, Any] | None, deselected: set[str]) -> None:
-        storage = open_storage(self.pipeline.destination.bucket)
+    def _reached(self) -> Storage:
+        """Open the bucket. Raises `LakeError` where it cannot be used, before anything of the tap is started."""
+        storage = lake_of(self.pipeline.destination)
+        if storage.folder is None:  # a folder is made, and looked at, when there is something to write
+            storage.prepare()
+        return storage
+
+    def _with_lease(
+        self, storage: Storage, source: Source, catalog: dict[str, Any] | None, deselected: set[str]
+    ) -> None:
         lease = self._lease(lease_path(storage, self.pipeline.name))
         self.stage = "reading the commit log"
         with opened(storage, self.pipeline.name, self.result.run_id, lease, clean=lambda: self._clean) as committer:

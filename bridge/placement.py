@@ -14,6 +14,7 @@ from bridge.errors import CorruptLake, LakeError, SettingsError
 from bridge.log import LiveTable, View, meta
 from bridge.messages import Schema
 from bridge.names import folder_name
+from bridge.owners import Owner, claim, files_of_others
 from bridge.schema import TableSchema
 from bridge.settings.explain import did_you_mean
 from bridge.state import continues
@@ -43,18 +44,11 @@ def read_schema(storage: Storage, pipeline: str, name: str) -> TableSchema:
         raise CorruptLake("a table's schema is unreadable", hint="restore it from a backup", file=key) from error
 
 
-def _owner(storage: Storage, key: str) -> tuple[str, str]:
-    """Return the pipeline and the stream that own a table."""
-    try:
-        owner = orjson.loads(storage.read(key) or b"")
-        return str(owner["pipeline"]), str(owner["stream"])
-    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-        hint = "it says whose the table is: restore it from a backup, or delete it if the table is this pipeline's"
-        raise CorruptLake("a table's owner is unreadable", hint=hint, file=key) from error
-
-
 class Placement:
-    """Decides on each stream's first SCHEMA. `folders` maps the streams decided on to their folders."""
+    """Decides on each stream's first SCHEMA. `folders` maps the streams decided on to their folders.
+
+    `shared` are those whose tables other pipelines add files to as well.
+    """
 
     def __init__(
         self,
@@ -69,13 +63,14 @@ class Placement:
         self._storage, self._pipeline, self._view, self._catalog = storage, pipeline, view, catalog
         self._full, self._append = full, append
         self.folders: dict[str, str] = {}
+        self.shared: set[str] = set()
 
     def open(self, message: Schema) -> tuple[Stream, TableSchema | None]:
         """Return the stream and the columns its table has. Raises `LakeError` if the table is not ours to write."""
         mode, reason = self.method(message.stream, message.bookmark_properties)
         table = self._view.tables.get(message.stream)
         self.folders[message.stream] = self._folder(message.stream)
-        self._claim(message.stream)
+        self._claim(message.stream, mode)
         staged = {} if self._full else self._view.staged.get(message.stream, {})
         extends = mode == "replace" and not self._full and not staged and self._continues(message.stream, table)
         # Else the old table goes; only what an earlier run staged of the new one has columns to keep.
@@ -124,20 +119,20 @@ class Placement:
             raise SettingsError("the table is in another folder", hint=hint, stream=stream, folder=table.folder)
         return table.folder
 
-    def _claim(self, stream: str) -> None:
+    def _claim(self, stream: str, mode: Mode) -> None:
         """Own the table's folder, or refuse: rows of another pipeline must not be deleted or mixed with ours."""
-        folder = self.folders[stream]
-        key = f".bridge/tables/{folder}.json"
-        owner = {"format": 1, "pipeline": self._pipeline.name, "stream": stream}
-        if not self._storage.put_if_absent(key, orjson.dumps(owner)):
-            pipeline, name = _owner(self._storage, key)
-            if (pipeline, name) != (self._pipeline.name, stream):
-                hint = "give this pipeline another destination.path"
-                facts = {"folder": folder, "pipeline": pipeline, "stream": name}
-                raise LakeError("the table belongs to another pipeline", hint=hint, **facts)
+        folder, me = self.folders[stream], Owner(self._pipeline.name, stream)
+        shared = self._pipeline.destination.shared
+        if shared and mode != "append":
+            hint = "set load_method to append-only, or give the pipeline a table of its own"
+            raise SettingsError("a shared table can only be appended to", hint=hint, stream=stream)
+        others = claim(self._storage, folder, me, shared=shared)
+        if shared:
+            self.shared.add(stream)
+        names = [name for name in self._storage.list(folder) if name.endswith(".parquet")]
         table = self._view.tables.get(stream)
-        known = table.files if table else {}
-        strange = [n for n in self._storage.list(folder) if n.endswith(".parquet") and n not in known]
+        known = (set(table.files) if table else set()) | files_of_others(self._storage, others)
+        strange = [name for name in names if name not in known]
         if strange:
-            hint = "move them away or choose another destination.path; a table folder holds our own files only"
+            hint = "`run --adopt` makes them part of the table; or move them away, or choose another destination.path"
             raise LakeError("the table's folder holds files of others", hint=hint, folder=folder, file=strange[0])

@@ -25,9 +25,10 @@ from bridge.lock import Lease, holder, last_lease
 from bridge.log import Log, bookmarks
 from bridge.opening import lease_path, opened
 from bridge.runs import new_run_id, read_runs, write_streams
+from bridge.settings.s3options import S3Options
 from bridge.settings.values import pipeline_name
 from bridge.state import bookmark
-from bridge.storage import open_storage
+from bridge.storage import Storage, open_storage
 
 __all__ = ["LastRun", "StateStore", "Stored", "Written"]
 
@@ -83,14 +84,28 @@ class StateStore:
     raises `PipelineHeld` while a run is alive, and `SettingsError` for what a flat STATE cannot do.
     """
 
-    def __init__(self, bucket: str | os.PathLike[str], pipeline: str, *, environment: str | None = None) -> None:
+    def __init__(
+        self,
+        bucket: str | os.PathLike[str],
+        pipeline: str,
+        *,
+        environment: str | None = None,
+        s3: S3Options | None = None,
+    ) -> None:
         """Name the pipeline; nothing is read, or made, until a method is called."""
-        name = f"{environment}.{pipeline}" if environment else pipeline
+        self._open(open_storage(os.fspath(bucket), s3), f"{environment}.{pipeline}" if environment else pipeline)
+
+    @classmethod
+    def at(cls, storage: Storage, pipeline: str) -> StateStore:
+        """Return the store of a pipeline by its full name in a bucket that is open already."""
+        store = cls.__new__(cls)
+        store._open(storage, pipeline)
+        return store
+
+    def _open(self, storage: Storage, name: str) -> None:
         if wrong := pipeline_name(name):
             raise SettingsError(wrong[0], hint=wrong[1], name=name)
-        self.pipeline = name
-        self._storage = open_storage(os.fspath(bucket))
-        self._log = Log(self._storage, name)
+        self.pipeline, self._storage, self._log = name, storage, Log(storage, name)
 
     def __repr__(self) -> str:
         return f"StateStore({self._storage.uri!r}, {self.pipeline!r})"

@@ -47,7 +47,7 @@ class Lake:
         self._files += 1
         name = f"part-{generation:010d}-000001-{self._files:032x}.parquet"
         source = meta("p", "pending", f"{name}.pending")
-        with closing(self.storage.open_pending(source)) as file:
+        with closing(self.storage.open_pending(source, f"p/s/{name}")) as file:
             file.write(b"rows" * self._files)
         return {"name": name, "source": source, "size": 4 * self._files, "rows": 1}
 

@@ -64,9 +64,9 @@ class Shop:
         table = committer.view.tables.get(stream)
         kept = read_schema(self.storage, "shop", table.schema) if table and table.schema and mode == "append" else None
         schema = merge(kept, from_singer({"properties": properties}, list(keys)))
-        job = Job(str(self.root), "shop", "run", committer.generation, str(self.spool), "zstd")
         folders = {stream: table.folder if table else f"shop/{self._folder(committer, stream)}"}
-        ledger = Ledger(committer, job, folders=folders, adopted={}, max_rejects=0, seen=seen.append)
+        job = Job(str(self.root), "shop", "run", committer.generation, str(self.spool), "zstd", folders)
+        ledger = Ledger(committer, job, adopted={}, max_rejects=0, seen=seen.append)
         if records:
             segment = self._segment(stream, schema, records)
             manifest = Manifest(1, [[segment]], [segment.file], segment.end, segment.lines)

@@ -16,7 +16,7 @@ LADDER = [
     ["about", "catalog", "classdata", "java", "lastwords", "names", "stop", "storage", "types", "venvs"],
     ["changes", "overrides", "schema", "select"],
     ["decode", "kept", "log", "spool", "tap"],
-    ["state"],
+    ["owners", "state"],
     ["edit"],
     ["commit", "formats", "installed", "lock", "retention", "runs", "schedule", "tables"],
     ["fingerprint", "opening", "past"],

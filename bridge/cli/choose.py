@@ -13,14 +13,14 @@ import click
 from click.core import ParameterSource
 
 from bridge.cli.completion import complete_environments, complete_names
-from bridge.config import FILE_NAME, Pipeline, Settings, find_file, inline_pipeline, load
+from bridge.config import FILE_NAME, Pipeline, Settings, find_file, inline_destination, inline_pipeline, load
 from bridge.errors import BridgeError, LakeError, SettingsError
 from bridge.lock import holder
 from bridge.log import Log, View, meta
 from bridge.opening import lease_path
 from bridge.settings.explain import did_you_mean
 from bridge.source import home_folder
-from bridge.storage import Storage, open_storage
+from bridge.storage import Storage, lake_of
 
 __all__ = [
     "Chosen",
@@ -179,7 +179,7 @@ def _meant_as_stream(name: str, settings: Settings) -> str:
     for known in settings.pipelines:
         with suppress(BridgeError):  # one that is wrong, or a bucket that cannot be read: nobody asked for it
             pipeline = settings.look(known)
-            log = Log(open_storage(pipeline.destination.bucket), pipeline.name)
+            log = Log(lake_of(pipeline.destination), pipeline.name)
             if name in log.view(log.latest()).tables:
                 return f"{name} is a stream: give {'' if len(settings.pipelines) == 1 else f'{known} '}-s {name}"
     return ""
@@ -208,7 +208,7 @@ def settings_file(file: Path | None) -> Path:
 
 def committed(pipeline: Pipeline) -> tuple[Storage, View]:
     """Return the lake after the pipeline's last commit. Raises `SettingsError` when there is none."""
-    storage = open_storage(pipeline.destination.bucket)
+    storage = lake_of(pipeline.destination)
     log = Log(storage, pipeline.name)
     head = log.latest()
     if not head:
@@ -249,7 +249,7 @@ def _default_name(bucket: str, tap: str | None) -> str:
     """Return the name of the tap, or of the only pipeline in the bucket."""
     if tap:
         return Path(tap.split()[0]).name
-    found = in_bucket(open_storage(bucket))
+    found = in_bucket(lake_of(inline_destination(bucket)))
     if len(found) == 1:
         return found[0]
     hint = f"give --name, one of: {', '.join(found)}" if found else "nothing was loaded there yet; check --to"

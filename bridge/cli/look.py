@@ -11,14 +11,14 @@ from typing import Any
 from bridge.cli import report
 from bridge.cli.choose import Chosen, choose, environment, in_bucket, settings_file
 from bridge.cli.show import count_of
-from bridge.config import load
+from bridge.config import inline_destination, load
 from bridge.errors import SettingsError
 from bridge.lock import holder
 from bridge.opening import lease_path
 from bridge.runs import read_run
 from bridge.settings.explain import did_you_mean
 from bridge.source import home_folder
-from bridge.storage import Storage, open_storage
+from bridge.storage import Storage, lake_of
 
 __all__ = ["Unread", "look_at", "readable", "settled", "with_warnings"]
 
@@ -44,7 +44,7 @@ def look_at(name: str | None, file: Path | None, to: str | None, pipeline_name: 
     named = name or pipeline_name
     if to is None:
         return [choose(named, file, None, None, look=True)] if named else _all_of(settings_file(file))
-    storage = open_storage(to)
+    storage = lake_of(inline_destination(to))
     known = in_bucket(storage)
     if not known:
         raise SettingsError("there is no pipeline in this bucket", hint="check --to", bucket=storage.uri)

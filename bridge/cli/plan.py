@@ -15,7 +15,7 @@ from bridge.placement import Placement
 from bridge.resume import completed, leave_out
 from bridge.source import Source
 from bridge.state import bookmark, is_empty, without
-from bridge.storage import open_storage
+from bridge.storage import lake_of
 from bridge.verbatim import dumps
 
 __all__ = ["plan"]
@@ -41,7 +41,7 @@ def plan(chosen: Sequence[Chosen], request: Request, *, json_output: bool, sever
 
 def _facts(chosen: Chosen, request: Request) -> dict[str, Any]:
     pipeline = chosen.pipeline
-    storage = open_storage(pipeline.destination.bucket)
+    storage = lake_of(pipeline.destination)
     log = Log(storage, pipeline.name)
     view = log.view(log.latest())
     source = Source(pipeline, chosen.home)

@@ -19,7 +19,7 @@ from bridge.errors import SettingsError
 from bridge.runs import is_run_id, read_log, read_run, read_runs, records
 from bridge.settings.units import parse_duration
 from bridge.state import bookmark
-from bridge.storage import open_storage
+from bridge.storage import lake_of
 from bridge.verbatim import dumps
 
 __all__ = ["runs"]
@@ -88,7 +88,7 @@ def list_(
 
 
 def _runs(chosen: Chosen, since: datetime | None) -> Iterator[dict[str, Any]]:
-    storage = open_storage(chosen.pipeline.destination.bucket)
+    storage = lake_of(chosen.pipeline.destination)
     return (settled(storage, record) for record in read_runs(storage, chosen.pipeline.name, since=since))
 
 
@@ -146,7 +146,7 @@ def _find(among: Sequence[Chosen], run_id: str | None) -> tuple[Chosen, dict[str
     found: list[tuple[Chosen, dict[str, Any]]] = []
     for chosen in among:
         pipeline = chosen.pipeline
-        storage = open_storage(pipeline.destination.bucket)
+        storage = lake_of(pipeline.destination)
         record = (
             read_run(storage, pipeline.name, run_id) if run_id else next(read_runs(storage, pipeline.name, 1), None)
         )
@@ -165,7 +165,7 @@ def _print_logs(chosen: Chosen, record: dict[str, Any]) -> None:
     from bridge.scratch import Scratch
 
     pipeline, run = chosen.pipeline, record["run_id"]
-    scratch, storage = Scratch(chosen.home, pipeline, run), open_storage(pipeline.destination.bucket)
+    scratch, storage = Scratch(chosen.home, pipeline, run), lake_of(pipeline.destination)
     for suffix, here in (("", scratch.tap_log), (".spark", scratch.spark_log)):
         # A log comes into the bucket when its run ends; one that died or still runs has it on its own machine.
         kept = read_log(storage, pipeline.name, run + suffix)

@@ -19,7 +19,7 @@ from bridge.lock import holder
 from bridge.log import Log, View, bookmarks
 from bridge.opening import lease_path
 from bridge.runs import read_runs, records
-from bridge.storage import open_storage
+from bridge.storage import lake_of
 from bridge.store import StateStore
 
 __all__ = ["status"]
@@ -58,12 +58,12 @@ def status(name: str | None, file: Path | None, to: str | None, pipeline_name: s
 
 
 def _facts(chosen: Chosen, now: datetime) -> dict[str, Any]:
-    storage, name = open_storage(chosen.pipeline.destination.bucket), chosen.pipeline.name
+    storage, name = lake_of(chosen.pipeline.destination), chosen.pipeline.name
     run = next(read_runs(storage, name, 1), None)
     run = settled(storage, run) if run else None
     log = Log(storage, name)
     view = log.view(log.latest())
-    StateStore(storage.uri, name).read()  # raises for a `state.json` that would stop the next run
+    StateStore.at(storage, name).read()  # raises for a `state.json` that would stop the next run
     held = holder(lease_path(storage, name))
     return {
         "pipeline": name,

@@ -178,21 +178,28 @@ def _cell(value: Any) -> str:
 
 def _rows(storage: Storage, live: LiveTable, limit: int) -> list[dict[str, Any]]:
     """Return the last rows of the newest files, newest file first."""
-    import pyarrow.parquet as pq
-
     rows: list[dict[str, Any]] = []
     for file in sorted(live.files, reverse=True):
-        path = Path(storage.uri) / live.folder / file
-        try:
-            parquet = pq.ParquetFile(path)
-        except FileNotFoundError as error:
-            hint = "files of the lake were moved or deleted by somebody else"
-            raise CorruptLake("a file of the table is gone", hint=hint, file=path) from error
+        rows += _last_rows(storage, f"{live.folder}/{file}", limit - len(rows))
+        if len(rows) >= limit:
+            break
+    return rows
+
+
+def _last_rows(storage: Storage, key: str, limit: int) -> list[dict[str, Any]]:
+    """Return the last rows of a file, the latest first; of a file far away only their row groups are fetched."""
+    import pyarrow.parquet as pq
+
+    if storage.size(key) is None:
+        hint = "files of the lake were moved or deleted by somebody else"
+        raise CorruptLake("a file of the table is gone", hint=hint, file=f"{storage.uri}/{key}")
+    rows: list[dict[str, Any]] = []
+    with storage.open(key) as file, pq.ParquetFile(file) as parquet:
         for group in reversed(range(parquet.num_row_groups)):
             last = parquet.read_row_group(group)
             rows += reversed(_dicts(last.slice(max(0, last.num_rows - (limit - len(rows))))))
             if len(rows) >= limit:
-                return rows
+                break
     return rows
 
 

@@ -21,7 +21,7 @@ from bridge.doctor.finding import Check, Finding, fine, looked_at, warning
 from bridge.errors import LakeError
 from bridge.lock import holder
 from bridge.log import Log, meta
-from bridge.storage import Add, Change, Storage, open_storage
+from bridge.storage import Add, Change, Storage, lake_of
 from bridge.storage.local import LocalStorage
 
 __all__ = ["lake_checks", "spool_checks"]
@@ -60,7 +60,7 @@ def nearest(folder: Path) -> Path:
 
 def lake_checks(pipeline: Pipeline, storage: Storage | None = None) -> list[Check]:
     """Return the checks of a pipeline's bucket."""
-    trial = _Trial(storage or open_storage(pipeline.destination.bucket))
+    trial = _Trial(storage or lake_of(pipeline.destination))
     checks: list[Check] = [
         ("bucket", lambda: _bucket(trial)),
         ("put-if-absent", lambda: _put_if_absent(trial)),

@@ -11,6 +11,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -188,7 +189,8 @@ class Engine:
                 return  # Spark runs a finished batch again after a stop
             parts = min(bundles, frame.sparkSession.sparkContext.defaultParallelism)
             spread = frame.repartition(parts) if parts > 1 else frame
-            rows = spread.mapInArrow(partial(_load, self._job), "seq bigint, bundle int, report string").collect()
+            job = replace(self._job, folders=dict(self._job.folders))  # they grow while this one is on its way
+            rows = spread.mapInArrow(partial(_load, job), "seq bigint, bundle int, report string").collect()
             self._deliver(rows)
         except BaseException as error:
             self._fail(error if isinstance(error, BridgeError) else self._explained(error))

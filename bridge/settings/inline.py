@@ -11,13 +11,21 @@ from pydantic import ValidationError
 
 from bridge.errors import SettingsError
 from bridge.settings.explain import CommandLine, explained
-from bridge.settings.options import Pipeline, Source
+from bridge.settings.options import Destination, Pipeline, Source
 from bridge.settings.secrets import with_secrets
 from bridge.settings.tree import Key
 from bridge.settings.values import pipeline_name
 from bridge.settings.variables import Variables
 
-__all__ = ["inline_pipeline"]
+__all__ = ["inline_destination", "inline_pipeline"]
+
+
+def inline_destination(bucket: str) -> Destination:
+    """Return the bucket that `--to` names, as it is reached without any file: by the AWS_* environment."""
+    try:
+        return Destination.model_validate({"bucket": bucket})
+    except ValidationError as error:
+        raise explained(error, CommandLine(), ("destination",))[0][1] from None
 
 
 def inline_pipeline(

@@ -19,12 +19,17 @@ from pydantic_core import PydanticCustomError
 
 from bridge.errors import SettingsError
 from bridge.settings.cron import check_cron
+from bridge.settings.s3options import S3Options
 from bridge.settings.units import DURATION, GIB, MIB, SIZE, parse_duration, parse_size
 from bridge.settings.values import (
-    bucket_folder,
+    bucket_uri,
     duration_or_none,
+    endpoint,
     file_path,
+    named,
     parsed,
+    role_arn,
+    storage_class,
     stream_glob,
     table_path,
     tap_command,
@@ -34,6 +39,7 @@ from bridge.settings.values import (
 )
 
 __all__ = [
+    "S3",
     "CommitEvery",
     "Destination",
     "Incremental",
@@ -53,7 +59,29 @@ __all__ = [
 
 Bytes = Annotated[int, parsed(parse_size), WithJsonSchema({"type": ["string", "integer"], "pattern": SIZE})]
 Duration = Annotated[timedelta, parsed(parse_duration), WithJsonSchema({"type": "string", "pattern": DURATION})]
+Name = Annotated[str | None, BeforeValidator(named), WithJsonSchema({"type": ["string", "null"], "minLength": 1})]
 FilePath = Annotated[Path | None, BeforeValidator(file_path), WithJsonSchema({"type": ["string", "null"]})]
+
+_ACL = Literal[
+    "private",
+    "public-read",
+    "public-read-write",
+    "authenticated-read",
+    "aws-exec-read",
+    "bucket-owner-read",
+    "bucket-owner-full-control",
+]
+_STORAGE_CLASS = Annotated[
+    Literal[
+        "STANDARD",
+        "STANDARD_IA",
+        "ONEZONE_IA",
+        "INTELLIGENT_TIERING",
+        "GLACIER_IR",
+        "REDUCED_REDUNDANCY",
+    ],
+    BeforeValidator(storage_class),
+]
 
 
 class Section(BaseModel):
@@ -120,13 +148,50 @@ class Source(Section):
         yield from super().__repr_args__()
 
 
+class S3(Section):
+    """How an `s3://` bucket is reached and written; what is left out is as the AWS_* environment says."""
+
+    endpoint_url: Annotated[
+        str | None, BeforeValidator(endpoint), WithJsonSchema({"type": ["string", "null"], "pattern": "^https?://"})
+    ] = None
+    """The server, where it is not Amazon's: `https://host:port`."""
+    region: Name = None
+    """Of the bucket."""
+    profile: Name = None
+    """Of `~/.aws/config` and `~/.aws/credentials`."""
+    role_arn: Annotated[Name, BeforeValidator(role_arn)] = None
+    """A role to assume before anything is read."""
+    path_style: bool | None = None
+    """`host/bucket` instead of `bucket.host`; true by itself where there is an `endpoint_url`."""
+    sse: Literal["AES256", "aws:kms", "aws:kms:dsse"] | None = None
+    """How the server is to encrypt; by itself as the bucket is set."""
+    kms_key_id: Name = None
+    """The key of `aws:kms`, which it implies; by itself Amazon's own."""
+    acl: _ACL | None = None
+    """A canned ACL for every object; most buckets have none any more."""
+    storage_class: _STORAGE_CLASS | None = None
+    """For every object; the archives are refused, as tables could not be read."""
+
+    @model_validator(mode="after")
+    def _encrypted(self) -> S3:
+        if self.kms_key_id and self.sse == "AES256":
+            raise wrong("AES256 has no key of yours", hint="write sse: aws:kms, or remove kms_key_id", at="kms_key_id")
+        return self
+
+    @property
+    def options(self) -> S3Options:
+        """Return the section as storage takes it."""
+        said = {name: getattr(self, name) for name in type(self).model_fields}
+        return S3Options(**said | {"sse": self.sse or ("aws:kms" if self.kms_key_id else None)})
+
+
 class Destination(Section):
     """Where tables go and how they are written."""
 
-    later = frozenset({"partition_by", "file_size", "column_names", "s3"})
+    later = frozenset({"partition_by", "file_size", "column_names"})
 
-    bucket: Annotated[str, BeforeValidator(bucket_folder)]
-    """The lake: a folder, or `file:///...`. Absolute, once it is read."""
+    bucket: Annotated[str, BeforeValidator(bucket_uri)]
+    """The lake: a folder, `file:///...`, or `s3://bucket/prefix`. A folder is absolute, once it is read."""
     path: Annotated[str, BeforeValidator(table_path)] = "{pipeline}"
     """Folder of the tables inside the bucket; `{pipeline}` and `{tap}` are filled in."""
     format: Annotated[Literal["parquet"], unless("delta", "iceberg")] = "parquet"
@@ -135,6 +200,22 @@ class Destination(Section):
     """How a run changes tables; `auto`: as the catalog says, and never a deletion on a guess."""
     compression: Literal["zstd", "snappy", "gzip", "lz4", "none"] = "zstd"
     """Of the Parquet files."""
+    shared: bool = False
+    """Other pipelines that say so, too, may append to the same tables."""
+    s3: S3 | None = None
+    """How an `s3://` bucket is reached and written; what is left out is as the AWS_* environment says."""
+
+    @model_validator(mode="after")
+    def _on_s3(self) -> Destination:
+        if self.s3 and not self.bucket.startswith("s3://"):
+            hint = "remove it, or in an environment whose bucket is a folder write s3: null"
+            raise wrong("these keys are for an s3:// bucket", hint=hint, at="s3")
+        return self
+
+    @property
+    def s3_options(self) -> S3Options | None:
+        """Return what an S3 bucket is opened with, None where nothing is said or the bucket is a folder."""
+        return self.s3.options if self.s3 else None
 
 
 class Incremental(Section):

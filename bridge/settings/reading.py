@@ -49,10 +49,10 @@ def look_pipeline(project: Project, expand: Expand, name: str, environment: str 
     if not isinstance(layers.value, dict):
         return read_pipeline(project, expand, name, environment)
     kept = {key: layers.value[key] for key in _LOOKED_AT if key in layers.value}
-    for key, below in (("destination", "bucket"), ("spool", "dir")):
+    for key, below in (("destination", ("bucket", "s3")), ("spool", ("dir",))):
         section = kept[key].value if key in kept else None
         if isinstance(section, dict):
-            kept[key] = replace(kept[key], value={name: section[name] for name in section if name == below})
+            kept[key] = replace(kept[key], value={name: section[name] for name in section if name in below})
     document = resolve(replace(layers, value=kept), expand, _is_text)
     document.data["source"] = Source.model_construct(tap=[])
     pipeline, problems = _read(document, _full(name, environment))

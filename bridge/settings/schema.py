@@ -153,7 +153,7 @@ def _schema(annotation: Any) -> dict[str, Any]:
 
 
 def _union(kinds: tuple[Any, ...]) -> dict[str, Any]:
-    schemas = [_schema(kind) for kind in kinds if kind is not NoneType]
+    schemas = [_or_variable(_schema(kind)) for kind in kinds if kind is not NoneType]
     if len(schemas) == 1 and NoneType not in kinds:
         return schemas[0]
     return {"anyOf": [*schemas, *([{"type": "null"}] if NoneType in kinds else [])]}

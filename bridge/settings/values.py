@@ -21,12 +21,16 @@ from bridge.errors import SettingsError
 from bridge.settings.units import parse_duration
 
 __all__ = [
-    "bucket_folder",
+    "bucket_uri",
     "duration_or_none",
+    "endpoint",
     "file_path",
+    "named",
     "not_yet",
     "parsed",
     "pipeline_name",
+    "role_arn",
+    "storage_class",
     "stream_glob",
     "table_path",
     "tap_command",
@@ -36,6 +40,10 @@ __all__ = [
 ]
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+# What AWS takes, and the underscore that other stores do.
+_S3_BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]")
+_IP_ADDRESS = re.compile(r"[0-9]+(\.[0-9]+){3}")
+_KINDS = "a folder such as ./lake, or s3://lake/team"
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 # These stand in <bucket>/.bridge beside the pipelines' folders.
@@ -117,22 +125,87 @@ def tap_command(value: Any, info: ValidationInfo) -> Any:
     return value
 
 
-def bucket_folder(value: Any, info: ValidationInfo) -> Any:
-    """Return the bucket's folder as an absolute path."""
+def bucket_uri(value: Any, info: ValidationInfo) -> Any:
+    """Return the bucket as an absolute path, or as `s3://bucket/prefix` without a slash at its end."""
     if not isinstance(value, str | Path) or not str(value):
-        raise wrong("must be a folder", hint="such as ./lake or file:///data/lake")
+        raise wrong("must be a folder or an s3:// address", hint="such as ./lake, file:///data/lake or s3://lake/team")
     text = str(value)
     scheme = _SCHEME.match(text)
     if not scheme:
         return str(_rooted(text, info))
-    if scheme[1].lower() in ("s3", "s3a"):
-        raise not_yet(f"{scheme[1]}://", "give a folder, such as ./lake or file:///data/lake")
-    if scheme[1].lower() != "file":
-        raise wrong(f"unknown kind of bucket {scheme[1]}://", hint="give a folder, such as ./lake or file:///data/lake")
+    kind = scheme[1].lower()
+    if kind == "s3":
+        return _s3_uri(text[scheme.end() :])
+    if kind in ("s3a", "s3n"):
+        raise wrong(f"{kind}:// is Hadoop's word", hint="write s3://, and the rest as it is")
+    if kind != "file":
+        hint = f"give {_KINDS}"
+        if kind in ("http", "https"):
+            hint += "; the address of an S3 server stands in destination.s3.endpoint_url"
+        elif kind in ("gs", "gcs", "az", "abfs", "abfss", "wasb", "wasbs"):
+            hint += "; a store of another kind needs an S3 server before it that keeps conditional writes"
+        raise wrong(f"unknown kind of bucket {scheme[1]}://", hint=hint)
     url = urlsplit(text)
     if url.netloc not in ("", "localhost") or not url.path.startswith("/"):
         raise wrong("a file URI needs an absolute path", hint="three slashes: file:///data/lake")
     return unquote(url.path)
+
+
+def _s3_uri(text: str) -> str:
+    """Check what follows `s3://`; never shown where it does not fit, as it may hold a key."""
+    bucket, *parts = text.rstrip("/").split("/")
+    if "@" in bucket:
+        hint = "write s3://bucket/prefix; keys come from the environment, a profile or a role"
+        raise wrong("no keys in the address of a bucket", hint=hint)
+    if not _S3_BUCKET.fullmatch(bucket) or ".." in bucket or _IP_ADDRESS.fullmatch(bucket):
+        hint = "3 to 63 lower-case letters, digits, dots and hyphens, such as s3://lake/team"
+        raise wrong("not the name of an S3 bucket", hint=hint)
+    if any(part in ("", ".", "..") for part in parts):
+        raise wrong("the prefix has an empty part or a dot", hint="such as s3://lake/team, with single slashes")
+    if _NOT_IN_PATHS.search("/".join(parts)):
+        raise wrong("a character that the prefix cannot have", hint='leave out \\ % = : ? * " < > | { }')
+    return "/".join(("s3:/", bucket, *parts))
+
+
+def endpoint(value: Any) -> Any:
+    """Return the address of an S3 server. One with a password in it is refused unseen."""
+    if not isinstance(value, str):
+        return value
+    try:
+        url = urlsplit(value)
+        named, _ = url.hostname, url.port
+    except ValueError:
+        url, named = urlsplit(""), None
+    if url.scheme not in ("http", "https") or not named:
+        raise wrong("must be the address of an S3 server", hint="such as https://minio.example.com:9000")
+    if "@" in url.netloc:
+        hint = "leave user and password out; keys come from the environment, a profile or a role"
+        raise wrong("no keys in the address of a server", hint=hint)
+    if url.path.strip("/") or url.query or url.fragment:
+        hint = "scheme, host and port only: the bucket stands in destination.bucket"
+        raise wrong("must be the address of a server alone", hint=hint)
+    return value.rstrip("/")
+
+
+def role_arn(value: Any) -> Any:
+    """Refuse what cannot be a role: a user's ARN, or a role's bare name."""
+    if isinstance(value, str) and not re.fullmatch(r"arn:[a-z0-9-]+:iam::[^:]*:role/\S+", value):
+        raise wrong("must be the ARN of a role", hint="such as arn:aws:iam::123456789012:role/lake")
+    return value
+
+
+def storage_class(value: Any) -> Any:
+    """Refuse the archives with the reason."""
+    if value in ("GLACIER", "DEEP_ARCHIVE"):
+        raise wrong("an archive cannot be read", hint="GLACIER_IR is the cheapest class that tables can be read from")
+    return value
+
+
+def named(value: Any) -> Any:
+    """Refuse an empty text: it would mean something else than no key at all."""
+    if isinstance(value, str) and (not value or value != value.strip()):
+        raise wrong("must not be empty", hint="give a name or remove the key")
+    return value
 
 
 def table_path(value: Any) -> Any:

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bridge.errors import NotAvailable
 from bridge.storage.local import LocalStorage
 from bridge.storage.protocol import Storage
 
-__all__ = ["open_storage"]
+if TYPE_CHECKING:
+    from bridge.settings.options import Destination
+    from bridge.settings.s3options import S3Options
+
+__all__ = ["lake_of", "open_storage"]
 
 
-def open_storage(uri: str) -> Storage:
-    """Return the backend for a bucket URI: a folder or `file://` for now."""
+def open_storage(uri: str, s3: S3Options | None = None) -> Storage:
+    """Return the backend for a bucket's URI: a folder, `file://...`, or `s3://bucket/prefix`. Nothing is read yet."""
+    if uri.startswith("s3://"):
+        from bridge.storage.s3 import S3Storage  # here: boto3 takes a while to load, and a folder needs none
+
+        return S3Storage(uri, s3)
     if "://" in uri and not uri.startswith("file://"):
-        hint = "use a local folder as the bucket"
-        raise NotAvailable("this kind of bucket is not available yet", hint=hint, bucket=uri)
+        raise NotAvailable("this kind of bucket is not available yet", hint="use a folder or s3://", bucket=uri)
     return LocalStorage(Path(uri.removeprefix("file://")))
+
+
+def lake_of(destination: Destination) -> Storage:
+    """Return the backend of a pipeline's bucket, reached as its settings say."""
+    return open_storage(destination.bucket, destination.s3_options)

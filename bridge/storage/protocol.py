@@ -9,18 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import BinaryIO, Protocol
 
-__all__ = ["Add", "Change", "Missing", "Remove", "Storage"]
+__all__ = ["Add", "Change", "Missing", "PendingFile", "Remove", "Storage", "Stored"]
 
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """A file to make visible: from `source` (pending, or trash when a commit is taken back) to `key`."""
+    """A file to make visible: from `source` (pending, or trash when a commit is taken back) to `key`.
+
+    `upload` is the unfinished upload to `key` that holds the bytes, where a backend has such a thing; the file at
+    `source` does otherwise.
+    """
 
     source: str
     key: str
     size: int
+    upload: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +42,8 @@ class Change:
     """What one commit does to one table folder.
 
     `replace` says that afterwards the folder holds exactly `adds`; a backend may then swap the folder whole,
-    keeping the old one under `trash`.
+    keeping the old one under `trash`. `aborts` are pending files of a commit that is taken back: a writer that is
+    only slow must never be able to publish them any more.
     """
 
     folder: str
@@ -44,6 +51,7 @@ class Change:
     removes: tuple[Remove, ...] = ()
     replace: bool = False
     trash: str = field(default="")
+    aborts: tuple[Add, ...] = ()
 
 
 class Missing(Exception):
@@ -54,13 +62,49 @@ class Missing(Exception):
         super().__init__(", ".join(self.keys))
 
 
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An object as it was read. `version` is another one as soon as the bytes are others."""
+
+    data: bytes
+    version: str
+
+
+class PendingFile(Protocol):
+    """A pending file that is being written. Bytes are durable once `close` returned; `upload` is known then."""
+
+    upload: str
+
+    def write(self, data: bytes, /) -> int:
+        """Append to the file."""
+
+    def tell(self) -> int:
+        """Return how many bytes were written."""
+
+    def close(self) -> None:
+        """Make the file durable; the second call does nothing."""
+
+
 class Storage(Protocol):
     """One bucket. Every method raises `LakeError` (exit 3) with a hint when the backend refuses."""
 
     uri: str
+    folder: Path | None
+    """The bucket as a folder of this machine, None where it is none."""
+    parallel: int
+    """How many calls at once make it faster; 1 where the next call need not wait for a network."""
+
+    def prepare(self) -> None:
+        """Make the bucket a lake, once. Raises `LakeError` if it cannot keep two writers apart."""
 
     def read(self, key: str) -> bytes | None:
         """Return the whole object, or None when there is none."""
+
+    def fetch(self, key: str) -> Stored | None:
+        """Return the whole object and its version for `swap`, or None when there is none."""
+
+    def open(self, key: str) -> BinaryIO:
+        """Open an object for reading here and there. Raises `LakeError` when there is none."""
 
     def size(self, key: str) -> int | None:
         """Return the object's size in bytes, or None when there is none."""
@@ -71,7 +115,14 @@ class Storage(Protocol):
     def put_if_absent(self, key: str, data: bytes) -> bool:
         """Create `key` durably with `data` and return True, or return False and change nothing if it exists.
 
-        Atomic among all writers: of two, exactly one gets True. Nobody ever reads a part of it.
+        Atomic among all writers of different bytes: of two, exactly one gets True. Nobody ever reads a part of it.
+        """
+
+    def swap(self, key: str, data: bytes, version: str | None) -> str | None:
+        """Replace `key` durably if its version is still this one (None: it must not exist); return the new version.
+
+        None and nothing changed otherwise, unless just these bytes are there already. Atomic among all that swap;
+        `write` knows no such care.
         """
 
     def write(self, key: str, data: bytes) -> None:
@@ -80,8 +131,21 @@ class Storage(Protocol):
     def delete(self, key: str) -> None:
         """Delete `key`; no error if it is gone already."""
 
-    def open_pending(self, key: str) -> BinaryIO:
-        """Open a new pending file for writing; `close` makes it durable, a crash before leaves garbage only."""
+    def open_pending(self, source: str, key: str) -> PendingFile:
+        """Open a new pending file that is to become `key`; a crash before it is closed leaves garbage only."""
+
+    def pending(self, folder: str) -> Iterator[Add]:
+        """Yield what is pending, best effort: the files below `folder`, and the uploads to whatever key."""
+
+    def abort(self, pending: Add) -> None:
+        """Have a pending file be gone for good; no error if it is already. Its size plays no part."""
+
+    def lost(self, adds: Sequence[Add]) -> Sequence[Add]:
+        """Return those of these pending files that are not there, whole."""
 
     def publish(self, changes: Sequence[Change]) -> None:
-        """Make adds visible and removes invisible; repeatable. Raises `Missing` before it touches that folder."""
+        """Make adds visible and removes invisible; repeatable.
+
+        Raises `Missing`, before it touches anything, if an add is neither pending nor visible. Nothing is taken away
+        before all adds are visible: whoever finds one missing may take the commit back, whatever a slow writer does.
+        """

@@ -23,6 +23,7 @@ from bridge.errors import BridgeError, DataError, EngineError, LakeError
 from bridge.log import meta
 from bridge.names import folder_name
 from bridge.schema import EXTRA, TableSchema
+from bridge.settings.s3options import S3Options
 from bridge.spool import Segment, read_segment
 from bridge.storage import Storage, open_storage
 
@@ -42,6 +43,13 @@ class Job:
     generation: int
     spool: str
     compression: str
+    folders: dict[str, str]
+    """The tables' folders in the bucket, by stream."""
+    s3: S3Options | None = None
+
+    def storage(self) -> Storage:
+        """Open the bucket."""
+        return open_storage(self.bucket, self.s3)
 
 
 class _File:
@@ -49,10 +57,11 @@ class _File:
 
     def __init__(self, storage: Storage, job: Job, seq: int, stream: str, schema: pa.Schema) -> None:
         self.stream, self.schema, self.rows = stream, schema, 0
+        self._facts: dict[str, Any] = {}
         self._gathered: list[pa.Table] = []
         self._name = f"part-{job.generation:010d}-{seq:06d}-{uuid.uuid4().hex}.parquet"
         self._source = meta(job.pipeline, "pending", f"{self._name}.pending")
-        self._file = storage.open_pending(self._source)
+        self._file = storage.open_pending(self._source, f"{job.folders[stream]}/{self._name}")
         self._writer = pq.ParquetWriter(self._file, schema, compression=job.compression)
 
     def add(self, table: pa.Table) -> None:
@@ -68,10 +77,10 @@ class _File:
             self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
 
     def finish(self) -> dict[str, Any]:
-        """Write what is left; the file is whole then, and durable after `close`."""
+        """Write what is left and return the facts; the file is durable after `close`, which completes them."""
         self.flush()
         self._writer.close()
-        return {
+        self._facts = {
             "stream": self.stream,
             "name": self._name,
             "source": self._source,
@@ -79,9 +88,12 @@ class _File:
             "rows": self.rows,
             "extra": EXTRA in self.schema.names,
         }
+        return self._facts
 
     def close(self) -> None:
         self._file.close()
+        if self._file.upload:
+            self._facts["upload"] = self._file.upload
 
 
 def write_bundles(job: Job, bundles: Iterable[tuple[int, Sequence[Segment]]]) -> Iterator[dict[str, Any]]:
@@ -122,7 +134,7 @@ def _durable(report: dict[str, Any], closing: list[Future[None]]) -> dict[str, A
 def _write(
     job: Job, seq: int, segments: Sequence[Segment], disk: ThreadPoolExecutor
 ) -> tuple[dict[str, Any], list[Future[None]]]:
-    storage, spool = open_storage(job.bucket), Path(job.spool)
+    storage, spool = job.storage(), Path(job.spool)
     report: dict[str, Any] = {"files": [], "counts": [], "rejects": [], "extra": {}, "versions": {}}
     schemas: dict[str, TableSchema] = {}
     closing: list[Future[None]] = []
@@ -192,7 +204,7 @@ def _raw(raw: bytes) -> dict[str, Any]:
 
 def write_empty(job: Job, seq: int, stream: str, schema: TableSchema) -> dict[str, Any]:
     """Write a file without rows: a stream that has a SCHEMA has a table that every engine can open."""
-    file = _File(open_storage(job.bucket), job, seq, stream, schema.arrow)
+    file = _File(job.storage(), job, seq, stream, schema.arrow)
     facts = file.finish()
     file.close()
     return facts

@@ -67,12 +67,11 @@ class Run:
         placement = Placement(
             storage, self._settings(storage), committer.view, self.catalog, full=self.full, append=False
         )
-        job = Job(storage.uri, PIPELINE, "run", committer.generation, str(scratch), "zstd")
+        job = Job(storage.uri, PIPELINE, "run", committer.generation, str(scratch), "zstd", placement.folders)
         self._storage, self._job, self._spool = storage, job, Spool(scratch)
         self._ledger = Ledger(
             committer,
             job,
-            folders=placement.folders,
             adopted=adopted,
             max_rejects=self.max_rejects,
             seen=lambda record: None,

@@ -209,7 +209,7 @@ def test_clearing_says_what_doubles(shop: Project) -> None:
     with opened(lake, "shop", "run", Lease(lease_path(lake, "shop"), "run")) as committer:
         for stream, rows in (("b", 200), ("a", 5000)):
             name, source = f"part-{stream}.parquet", f".bridge/shop/pending/part-{stream}"
-            with closing(committer.storage.open_pending(source)) as file:
+            with closing(committer.storage.open_pending(source, "t/f")) as file:
                 file.write(b"rows")
             adds = [{"name": name, "source": source, "size": 4, "rows": rows}]
             entry = {"stream": stream, "folder": f"shop/{stream}", "schema": "c", "mode": "append", "removes": []}

@@ -67,7 +67,7 @@ def commit(lake: LocalStorage, committer: Committer, state: Any) -> None:
     """Commit 1,500 rows with a STATE."""
     name = f"part-{committer.generation:010d}-{committer.view.n:06d}-0.parquet"
     source = f".bridge/{committer.log.pipeline}/pending/{name}"
-    file = lake.open_pending(source)
+    file = lake.open_pending(source, "t/f")
     file.write(b"rows")
     file.close()
     adds = [{"name": name, "source": source, "size": 4, "rows": 1500}]

@@ -186,7 +186,7 @@ def test_unknown_outcome(lake: Lake, landed: bool) -> None:
 
 
 def test_state_file_is_the_heads(lake: Lake) -> None:
-    """A run that was overtaken while it published does not put its STATE over that of its successor."""
+    """A run that was overtaken while it published ends, and puts its STATE over nobody's."""
     storage = Faulty(lake)
 
     def overtaken(publish: Callable[[], None]) -> None:
@@ -195,7 +195,8 @@ def test_state_file_is_the_heads(lake: Lake) -> None:
 
     committer = lake.open(FIRST, storage)
     storage._publish, storage.armed = overtaken, True
-    lake.load(committer, {"n": "slow"})
+    with pytest.raises(CommitLost, match="another run took over"):
+        lake.load(committer, {"n": "slow"})
     assert lake.state == {"n": "successor"}
 
 

@@ -33,14 +33,13 @@ class Desk:
         self.root = root
         self.storage = LocalStorage(root)
         self.committer = Committer(self.storage, "p", "run", last=last or {})
-        self.job = Job(str(root), "p", "run", self.committer.generation, str(root / "spool"), "zstd")
+        folders = {stream: f"p/{stream}" for stream in "stu"}
+        self.job = Job(str(root), "p", "run", self.committer.generation, str(root / "spool"), "zstd", folders)
         self.seen: list[dict[str, Any]] = []
         adopted = {stream: stage["version"] for stream, stage in self.committer.view.staged.items()}
-        folders = {stream: f"p/{stream}" for stream in "stu"}
         self.ledger = Ledger(
             self.committer,
             self.job,
-            folders=folders,
             adopted=adopted,
             max_rejects=max_rejects,
             seen=self.seen.append,
@@ -60,7 +59,7 @@ class Desk:
         self._files += 1
         name = f"part-{self.job.generation:010d}-000001-{self._files:032x}.parquet"
         source = meta("p", "pending", f"{name}.pending")
-        with closing(self.storage.open_pending(source)) as file:
+        with closing(self.storage.open_pending(source, f"p/s/{name}")) as file:
             file.write(b"rows")
         rows = segment.lines - rejects
         written = {"stream": segment.stream, "name": name, "source": source, "size": 4, "rows": rows, "extra": False}

@@ -14,6 +14,7 @@ from bridge.cli import events
 from bridge.cli.show import as_json, console
 from bridge.config import Pipeline
 from bridge.edit import Difference, differences, plain, same
+from bridge.storage import lake_of
 from bridge.store import StateStore, Stored
 from bridge.verbatim import dumps
 
@@ -49,7 +50,7 @@ def changing(function: _F) -> _F:
 
 def store_of(pipeline: Pipeline) -> StateStore:
     """Return the store of a pipeline, whose name has its environment in it."""
-    return StateStore(pipeline.destination.bucket, pipeline.name)
+    return StateStore.at(lake_of(pipeline.destination), pipeline.name)
 
 
 def settled(store: StateStore) -> Stored:

@@ -16,7 +16,7 @@ from bridge.log import Log
 from bridge.runs import read_runs
 from bridge.settings.explain import did_you_mean
 from bridge.state import is_flat
-from bridge.storage import open_storage
+from bridge.storage import lake_of
 
 __all__ = ["expect_known", "would_double"]
 
@@ -26,7 +26,7 @@ _RUNS = 20
 
 def expect_known(chosen: Chosen, state: Any, stream: str) -> None:
     """Raise `SettingsError` for a stream of which neither catalog, tables nor STATE know, if they know any."""
-    log = Log(open_storage(chosen.pipeline.destination.bucket), chosen.pipeline.name)
+    log = Log(lake_of(chosen.pipeline.destination), chosen.pipeline.name)
     known = {*streams_of(state), *log.view(log.latest()).tables}
     with suppress(SettingsError):  # an unreadable catalog is the run's matter
         catalog = Kept(chosen.home, chosen.pipeline).read() or {"streams": []}
@@ -39,7 +39,7 @@ def expect_known(chosen: Chosen, state: Any, stream: str) -> None:
 def would_double(chosen: Chosen, state: Any, streams: Collection[str]) -> str:
     """Say which tables have each row twice after the next run, if these bookmarks, or all, are cleared."""
     pipeline = chosen.pipeline
-    log = Log(open_storage(pipeline.destination.bucket), pipeline.name)
+    log = Log(lake_of(pipeline.destination), pipeline.name)
     tables = log.view(log.latest()).tables
     cleared = streams or (tables if is_flat(state) else streams_of(state))
     rows = {stream: tables[stream].rows for stream in sorted(cleared) if stream in tables}

@@ -16,7 +16,7 @@ from bridge.config import Pipeline
 from bridge.log import Log, bookmarks
 from bridge.past import Step, last_move, steps
 from bridge.state import bookmark
-from bridge.storage import open_storage
+from bridge.storage import lake_of
 from bridge.store import Stored
 from bridge.verbatim import dumps
 
@@ -94,7 +94,7 @@ def _cell(value: Any) -> str:
 
 def _rows(pipeline: Pipeline, *, quiet: bool) -> Iterator[dict[str, Any]]:
     seen = store_of(pipeline).read() if quiet else _read(pipeline)
-    log = Log(open_storage(pipeline.destination.bucket), pipeline.name)
+    log = Log(lake_of(pipeline.destination), pipeline.name)
     moved = log.view(seen.version).moved if seen.version and not seen.edited else {}
     for stream, value in bookmarks(seen.state).items():
         at = moved.get(stream)
@@ -126,7 +126,7 @@ def history(
     singer-bridge state history flights -s public-users -n 5
     """
     pipeline = choose(name, file, to, pipeline_name, look=True).pipeline
-    log, head = Log(open_storage(pipeline.destination.bucket), pipeline.name), _read(pipeline).version
+    log, head = Log(lake_of(pipeline.destination), pipeline.name), _read(pipeline).version
     found = (step for step in steps(log, head) if stream is None or any(c.part == stream for c in step.changes))
     shown = list(islice(found, limit))
     if json_output:

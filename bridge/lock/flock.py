@@ -1,41 +1,33 @@
-"""One run at a time: `flock` on the pipeline's lease file, which also says who holds it and how the last run ended.
-
-The lock is a courtesy that saves work; the fence is the commit number. It dies with its owner and never expires.
-"""
+"""The lease of a pipeline in a folder: `flock` on its file. It dies with its owner and never expires."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import random
-import socket
 import time
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from bridge.errors import LakeError, PipelineHeld
+from bridge.errors import LakeError
+from bridge.lock.owner import held, oneself
 
-__all__ = ["Lease", "holder", "last_lease"]
+__all__ = ["QUEUE", "FlockLease", "holder", "read"]
 
 _PATIENCE = timedelta(milliseconds=200)
 """How long a lock may be refused before somebody holds it: `holder` takes it for an instant, to look."""
-_QUEUE = timedelta(seconds=30)
+QUEUE = timedelta(seconds=30)
 """How long one waits for holders that said they would be brief, one after the other."""
 
 
-class Lease:
-    """An exclusive hold on one pipeline of one bucket. Raises `PipelineHeld` (exit 4) when another run has it.
-
-    `last` is what the previous holder left: `closed` is the number of its last commit, if it ended cleanly.
-    `brief` says that it is held for one commit only: others wait for it and are not refused.
-    """
+class FlockLease:
+    """A hold by a lock on the file at `path`; see `Lease`. Raises `PipelineHeld` when another process has it."""
 
     def __init__(self, path: Path, run: str, *, brief: bool = False) -> None:
-        self._run = run
-        self._brief = {"brief": True} if brief else {}
+        self._owner = oneself(run) | ({"brief": True} if brief else {})
         self._path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -48,20 +40,12 @@ class Lease:
             _lock(self._fd, path)
         except BlockingIOError as error:
             os.close(self._fd)
-            owner = _read(path)
-            raise PipelineHeld(
-                "another run holds this pipeline",
-                hint="wait for it to end, a run does with --wait 10m; `singer-bridge runs list` shows it",
-                run=owner.get("run", "unknown"),
-                pid=owner.get("pid", "unknown"),
-                host=owner.get("host", "unknown"),
-                since=owner.get("since", "unknown"),
-            ) from error
+            raise held(read(path)) from error
         except OSError as error:
             os.close(self._fd)
             hint = "the bucket's filesystem has no file locks; use a local disk, or NFS 4"
             raise LakeError(f"cannot lock the lease: {error.strerror}", hint=hint, path=path) from error
-        self.last = _read(path)
+        self.last = read(path)
         try:
             self._write({"head": self.last.get("head"), "closed": None})
         except LakeError:
@@ -70,9 +54,7 @@ class Lease:
 
     def _write(self, facts: dict[str, Any]) -> None:
         # In place, as the lock belongs to the inode. A torn write reads as "not closed", which costs one fence.
-        since = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        owner = {"format": 1, "run": self._run, "pid": os.getpid(), "host": socket.gethostname(), "since": since}
-        data = orjson.dumps(owner | self._brief | facts)
+        data = orjson.dumps(self._owner | facts)
         try:
             os.ftruncate(self._fd, 0)
             os.pwrite(self._fd, data, 0)
@@ -81,8 +63,11 @@ class Lease:
             hint = "the disk may be full; nothing that was committed is lost"
             raise LakeError(f"cannot write the lease: {error.strerror}", hint=hint, path=self._path) from error
 
+    def check(self) -> None:
+        """Do nothing: nobody can take this lock from its owner."""
+
     def close(self, *, head: int, clean: bool) -> None:
-        """Let go. `clean` promises that nothing of this run is pending or half published."""
+        """Let go."""
         try:
             self._write({"head": head, "closed": head if clean else None})
         finally:
@@ -92,7 +77,7 @@ class Lease:
 def _lock(fd: int, path: Path) -> None:
     """Lock for good. Raises `BlockingIOError` when somebody else holds the lock."""
     now = time.monotonic()
-    end, last = now + _PATIENCE.total_seconds(), now + _QUEUE.total_seconds()
+    end, last = now + _PATIENCE.total_seconds(), now + QUEUE.total_seconds()
     while True:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -101,7 +86,7 @@ def _lock(fd: int, path: Path) -> None:
             now = time.monotonic()
             if now >= end:
                 raise
-            if _read(path).get("brief"):
+            if read(path).get("brief"):
                 end = min(now + _PATIENCE.total_seconds(), last)
         time.sleep(random.uniform(0.002, 0.018))  # noqa: S311 (apart from each other, not secret)
 
@@ -118,7 +103,7 @@ def holder(path: Path) -> dict[str, Any] | None:
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return _read(path)
+        return read(path)
     except OSError as error:
         hint = "the bucket's filesystem has no file locks; use a local disk, or NFS 4"
         raise LakeError(f"cannot look at the lease: {error.strerror}", hint=hint, path=path) from error
@@ -127,12 +112,8 @@ def holder(path: Path) -> dict[str, Any] | None:
     return None
 
 
-def last_lease(path: Path) -> dict[str, Any]:
-    """Return what the last holder, or the one now, wrote about itself; nothing if it cannot be read."""
-    return _read(path)
-
-
-def _read(path: Path) -> dict[str, Any]:
+def read(path: Path) -> dict[str, Any]:
+    """Return what the last holder, or the one now, wrote; nothing if it cannot be read."""
     try:
         value = orjson.loads(path.read_bytes())
     except (OSError, orjson.JSONDecodeError):

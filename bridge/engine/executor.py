@@ -1,0 +1,43 @@
+"""The executors' half of the query: bundles of segments in, reports out."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from bridge.errors import EngineError
+from bridge.spool import Segment
+from bridge.tables.parquet import failure, write_bundles
+
+__all__ = ["REPORTS", "SHARE_SPOOL", "load"]
+
+REPORTS = "seq bigint, bundle int, report string"
+SHARE_SPOOL = "set spool.dir to a folder that the driver and all executors share, under the same path: NFS, a volume"
+
+_SCHEMA = pa.schema([("seq", pa.int64()), ("bundle", pa.int32()), ("report", pa.string())])
+
+
+def load(pickled_job: bytes, batches: Iterator[Any]) -> Iterator[Any]:
+    """Turn bundles into reports; a spool that this machine does not see is one, too."""
+    job = pickle.loads(pickled_job)  # noqa: S301 - the driver's
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    if rows and not os.access(os.path.join(job.spool, "segments"), os.R_OK | os.X_OK):
+        error = EngineError("an executor cannot read the spool", hint=SHARE_SPOOL, host=_host(), folder=job.spool)
+        reports: Iterator[dict[str, Any]] = iter([failure(error)] * len(rows))
+    else:
+        reports = write_bundles(
+            job, ((row["seq"], [Segment(**segment) for segment in row["segments"]]) for row in rows)
+        )
+    for row, report in zip(rows, reports, strict=True):
+        columns = {"seq": [row["seq"]], "bundle": [row["bundle"]], "report": [orjson.dumps(report).decode()]}
+        yield pa.RecordBatch.from_pydict(columns, _SCHEMA)
+
+
+def _host() -> str:
+    return socket.gethostname()

@@ -1,0 +1,23 @@
+"""Many calls of a backend at once, where each of them waits for a network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from bridge.storage.protocol import Storage
+
+__all__ = ["each"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def each(storage: Storage, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """Return what `work` makes of each item, in their order; the first error is raised when all have ended."""
+    threads = min(storage.parallel, len(items))
+    if threads < 2:
+        return [work(item) for item in items]
+    with ThreadPoolExecutor(threads, thread_name_prefix="bucket") as pool:
+        return list(pool.map(work, items))
