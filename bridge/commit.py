@@ -27,16 +27,17 @@ from typing import Any
 
 from bridge.errors import CommitLost, CommitUnknown, CorruptLake, EngineError, LakeError
 from bridge.log import FORMAT, Log, View, add_of, changes_of, inverse, meta
-from bridge.owners import Owner, files_of_others, owned_by, owners_of
+from bridge.owners import Owner, owned_by, owners_of, tables_of
 from bridge.state import bookmark, is_flat
 from bridge.storage import Missing, Storage
 from bridge.storage.parallel import each
 from bridge.verbatim import NotJson, dumps, loads
 
-__all__ = ["Committer", "expect_object", "read_state_file", "was_said"]
+__all__ = ["FILES_CHANGED", "Committer", "expect_object", "forget", "read_state_file", "was_said"]
 
-_FILES_CHANGED = ("data", "void")
-_TRIES = 5
+FILES_CHANGED = ("data", "void", "rollback")
+"""The kinds of commits that change table folders: what one of these left half done is rolled forward."""
+_TRIES = 20
 """How often a file is swapped again that somebody else changes at the same time, by hand or by an older run."""
 
 
@@ -108,7 +109,7 @@ class Committer:
     # step 1
 
     def _recover(self, last: dict[str, Any] | None) -> None:
-        if last and last["kind"] in _FILES_CHANGED:
+        if last and last["kind"] in FILES_CHANGED:
             self._roll_forward(last)
         self._check_state_file(recovering=True)
 
@@ -126,7 +127,7 @@ class Committer:
         if seen is not None and seen == record["state"] != before.state:
             hint = "files of the lake were deleted by somebody else; restore them, or run with --full"
             raise CorruptLake("a committed file is gone", hint=hint, file=missing.keys[0], commit=record["n"])
-        state = _forget(before.state, before.staged)  # their files went into the lost commit: they start again
+        state = forget(before.state, before.staged)  # their files went into the lost commit: they start again
         entries = inverse(self.log.pipeline, record, before)
         self.notes.append(
             f"commit {record['n']} had lost {len(missing.keys)} file(s) before it was visible: taken back"
@@ -168,7 +169,7 @@ class Committer:
         lost = {files[add] for add in self.storage.lost(list(files))}
         if lost:
             kept = {stream: stage for stream, stage in staged.items() if stream not in lost}
-            self._create("state", _forget(self.view.state, lost), staged=kept, reason="staged files are gone")
+            self._create("state", forget(self.view.state, lost), staged=kept, reason="staged files are gone")
             self._write_state()
             self.notes.append(f"files of half loaded tables were gone, these start again: {', '.join(sorted(lost))}")
 
@@ -185,13 +186,13 @@ class Committer:
 
     # steps 2 to 6
 
-    def commit(self, state: Any, tables: list[dict[str, Any]], **facts: Any) -> dict[str, Any]:
+    def commit(self, state: Any, tables: list[dict[str, Any]], *, kind: str = "data", **facts: Any) -> dict[str, Any]:
         """Make one epoch visible together with its STATE and return the record.
 
         `tables` are entries `{stream, folder, schema, mode, adds, removes}`; `adds` name their pending `source`.
         """
         self._verify(tables, facts.get("staged", {}))
-        record = self._create("data", state, tables=tables, **facts)
+        record = self._create(kind, state, tables=tables, **facts)
         try:
             self._publish(record)
         except Missing as missing:
@@ -221,9 +222,10 @@ class Committer:
 
     def _publish(self, record: dict[str, Any]) -> None:
         self.storage.publish(changes_of(self.log.pipeline, record))
-        each(self.storage, self._write_manifests, record.get("tables", []))
+        each(self.storage, self.write_manifests, record.get("tables", []))
 
-    def _write_manifests(self, entry: dict[str, Any]) -> None:
+    def write_manifests(self, entry: dict[str, Any]) -> None:
+        """Have the manifests of the table that `entry` names list exactly its files."""
         table = self.view.tables[entry["stream"]]
         me = Owner(self.log.pipeline, entry["stream"])
 
@@ -231,7 +233,7 @@ class Committer:
             names = set(table.files)
             if entry.get("shared"):  # whoever writes the manifest last has to have seen the logs of all
                 others = [owner for owner in owners_of(self.storage, table.folder)[0] if owner != me]
-                names |= files_of_others(self.storage, others)
+                names = names.union(*(table.files for table in tables_of(self.storage, others).values()))
             return "".join(f"{self.storage.uri}/{table.folder}/{name}\n" for name in sorted(names)).encode()
 
         for name in ("manifest", "symlinks/manifest"):  # Hive and its kin take a folder of manifests, not a file
@@ -277,7 +279,7 @@ _OVERTAKEN = "two runs of this pipeline were alive; this one ends, what it commi
 _UNKNOWN = "check the bucket and run again: the next run finds out what happened; nothing was aborted"
 
 
-def _forget(state: Any, streams: Collection[str]) -> Any:
+def forget(state: Any, streams: Collection[str]) -> Any:
     """Return the STATE without the bookmarks of these streams, which are there if they were staged."""
     if not streams:
         return state

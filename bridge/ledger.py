@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
+from bridge.columns import keep_schema
 from bridge.commit import Committer
 from bridge.epoch import Barrier, Publication
 from bridge.errors import DataError, EngineError
-from bridge.log import LiveTable, meta
+from bridge.log import LiveTable
 from bridge.schema import TableSchema, with_extra
 from bridge.spool import Manifest
 from bridge.tables.parquet import Job, raise_failure, write_empty
@@ -144,9 +145,7 @@ class Ledger:
         """Return the columns that the stream's files have, after keeping them in the bucket under their hash."""
         if stream in self._extra:
             schema = with_extra(schema)
-        key = meta(self._job.pipeline, "schemas", f"{schema.hash}.json")
-        if self._committer.storage.size(key) is None:
-            self._committer.storage.put_if_absent(key, b'{"format":1,"columns":' + schema.to_json() + b"}")
+        keep_schema(self._committer.storage, self._job.pipeline, schema)
         return schema
 
     def _table(self, stream: str) -> LiveTable:

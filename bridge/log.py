@@ -263,7 +263,8 @@ def changes_of(pipeline: str, record: dict[str, Any]) -> list[Change]:
         changes.append(
             Change(
                 folder,
-                tuple(add_of(folder, add) for add in entry["adds"]),
+                # What was adopted is where it is to be: there is nothing to move, and no source to take away.
+                tuple(add for file in entry["adds"] if (add := add_of(folder, file)).source != add.key),
                 tuple(Remove(f"{folder}/{name}", f"{trash}/{name}.removed") for name in entry["removes"]),
                 replace=entry["mode"] == "replace",
                 trash=trash,

@@ -11,10 +11,10 @@ from typing import Any
 import orjson
 
 from bridge.errors import CorruptLake, LakeError
-from bridge.log import Log
+from bridge.log import LiveTable, Log
 from bridge.storage import Storage
 
-__all__ = ["Owner", "claim", "files_of_others", "owned_by", "owners_of"]
+__all__ = ["Owner", "claim", "owned_by", "owners_of", "tables_of"]
 
 _TRIES = 10
 
@@ -79,11 +79,11 @@ def claim(storage: Storage, folder: str, me: Owner, *, shared: bool) -> list[Own
     raise LakeError("the table's owner is changed by somebody all the time", hint="find out by whom", file=key)
 
 
-def files_of_others(storage: Storage, others: list[Owner]) -> set[str]:
-    """Return the names of the files that others who share a table have in it, as their logs say now."""
-    names: set[str] = set()
-    for owner in others:
+def tables_of(storage: Storage, owners: list[Owner]) -> dict[Owner, LiveTable]:
+    """Return what others have in a table that they share, as their logs say now."""
+    tables = {}
+    for owner in owners:
         log = Log(storage, owner.pipeline)
-        table = log.view(log.latest()).tables.get(owner.stream)
-        names |= set(table.files) if table else set()
-    return names
+        if table := log.view(log.latest()).tables.get(owner.stream):
+            tables[owner] = table
+    return tables

@@ -9,16 +9,17 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from bridge.adopt import adopt
 from bridge.commit import Committer
 from bridge.config import Pipeline, redactor
-from bridge.errors import BridgeError, Interrupted, PipelineHeld, SettingsError
+from bridge.errors import BridgeError, Interrupted, SettingsError
 from bridge.fingerprint import fingerprint, noticed
 from bridge.intake import Counts
 from bridge.java import find_java
 from bridge.lastwords import SAID
 from bridge.load import Follow, Load
-from bridge.lock import Lease
-from bridge.opening import lease_path, opened
+from bridge.lock import Lease, take
+from bridge.opening import opened
 from bridge.placement import Placement
 from bridge.resume import completed, leave_out
 from bridge.retention import sweep
@@ -31,9 +32,6 @@ from bridge.storage import Storage, lake_of
 from bridge.tap import Log
 
 __all__ = ["Request", "Result", "Run"]
-
-_LOOK_AGAIN = timedelta(milliseconds=500)
-"""How often a lease that is held is tried again, with `--wait`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +48,7 @@ class Request:
     refresh_catalog: bool = False
     resume: bool = False
     max_records: int | None = None
+    adopt: bool = False
     timeout: timedelta | None = None
     wait: timedelta | None = None
 
@@ -107,6 +106,7 @@ class Run:
         self.took_state = False
         self._stop = stop or Stop()
         self._clean = True
+        self._lease: Lease | None = None
         self._full = request.full or not pipeline.incremental.enabled
 
     def execute(self) -> Result:
@@ -160,7 +160,8 @@ class Run:
     def _with_lease(
         self, storage: Storage, source: Source, catalog: dict[str, Any] | None, deselected: set[str]
     ) -> None:
-        lease = self._lease(lease_path(storage, self.pipeline.name))
+        wait = self.request.wait or timedelta()
+        lease = self._lease = take(storage, self.pipeline.name, self.result.run_id, wait=wait, pause=self._pause)
         self.stage = "reading the commit log"
         with opened(storage, self.pipeline.name, self.result.run_id, lease, clean=lambda: self._clean) as committer:
             self._recorded(storage, committer, source, catalog, deselected)
@@ -168,17 +169,15 @@ class Run:
                 done, head = self.result, committer.view.n
                 done.warnings += sweep(storage, self.pipeline, run=done.run_id, made=done.commits, head=head)
 
-    def _lease(self, path: Path) -> Lease:
-        """Take the lease. Raises `PipelineHeld` when another run has it for longer than `--wait`."""
-        end = time.monotonic() + (self.request.wait or timedelta()).total_seconds()
-        while True:
-            try:
-                return Lease(path, self.result.run_id)
-            except PipelineHeld:
-                if time.monotonic() >= end:
-                    raise
-            self.stage = "waiting for the run that holds the pipeline"
-            self._stop.sleep(_LOOK_AGAIN)
+    def _pause(self, duration: timedelta) -> None:
+        self.stage = "waiting for the run that holds the pipeline"
+        self._stop.sleep(duration)
+
+    def _tick(self) -> None:
+        """Raise when somebody stops us, or when the pipeline is not ours any more."""
+        self._stop.tick()
+        if self._lease:
+            self._lease.check()
 
     def _recorded(
         self,
@@ -190,6 +189,7 @@ class Run:
     ) -> None:
         result, began = self.result, time.monotonic()
         result.warnings += committer.notes
+        told = len(committer.notes)
         result.state = result.state_before = committer.view.state
         if self.request.resume:
             catalog, deselected = self._resumed(storage, catalog, committer.view.state)
@@ -210,6 +210,7 @@ class Run:
             raise
         finally:
             self.stage = "closing"
+            result.warnings += committer.notes[told:]
             result.state = committer.view.state
             result.seconds["load"] = time.monotonic() - began
             with suppress(BridgeError):  # a full disk must not hide what went wrong first
@@ -234,6 +235,8 @@ class Run:
         scratch: Scratch,
     ) -> None:
         state = self._start_state(committer)
+        if self.request.adopt:
+            adopt(committer, self.pipeline)
         placement = Placement(
             committer.storage, self.pipeline, committer.view, catalog, full=self._full, append=self.request.append
         )
@@ -242,7 +245,7 @@ class Run:
             committer,
             placement,
             scratch,
-            Follow(self._stop.tick, self._set_stage),
+            Follow(self._tick, self._set_stage),
             full=self._full,
             deselected=deselected,
             kept=deselected | self._others(committer),

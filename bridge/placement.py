@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
 import pyarrow as pa
 
 from bridge.catalog import replication_method
+from bridge.columns import read_schema
 from bridge.config import Pipeline
 from bridge.epoch import Mode, Stream
-from bridge.errors import CorruptLake, LakeError, SettingsError
-from bridge.log import LiveTable, View, meta
+from bridge.errors import LakeError, SettingsError
+from bridge.log import LiveTable, View
 from bridge.messages import Schema
 from bridge.names import folder_name
-from bridge.owners import Owner, claim, files_of_others
-from bridge.schema import TableSchema
+from bridge.owners import Owner, claim, tables_of
+from bridge.schema import TableSchema, merge
 from bridge.settings.explain import did_you_mean
 from bridge.state import continues
 from bridge.storage import Storage
 
-__all__ = ["Placement", "load_method", "read_schema"]
+__all__ = ["Placement", "load_method", "strangers"]
 
 
 def load_method(setting: str, method: str | None, bookmarks: list[str] | None) -> tuple[Mode, str]:
@@ -34,14 +34,11 @@ def load_method(setting: str, method: str | None, bookmarks: list[str] | None) -
     return "append", "no catalog, no bookmark: nothing is deleted on a guess"
 
 
-def read_schema(storage: Storage, pipeline: str, name: str) -> TableSchema:
-    """Return a table's columns by their hash. Raises `CorruptLake` if they are not there."""
-    key = meta(pipeline, "schemas", f"{name}.json")
-    data = storage.read(key)
-    try:
-        return TableSchema.from_json(orjson.dumps(orjson.loads(data or b"")["columns"]))
-    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-        raise CorruptLake("a table's schema is unreadable", hint="restore it from a backup", file=key) from error
+def strangers(storage: Storage, table: LiveTable, others: list[Owner]) -> list[str]:
+    """Return the names of a folder's Parquet files that neither our log nor the logs of those who share it know."""
+    names = [name for name in storage.list(table.folder) if name.endswith(".parquet")]  # before the logs are read
+    known = set(table.files).union(*(other.files for other in tables_of(storage, others).values()))
+    return sorted(name for name in names if name not in known)
 
 
 class Placement:
@@ -70,13 +67,16 @@ class Placement:
         mode, reason = self.method(message.stream, message.bookmark_properties)
         table = self._view.tables.get(message.stream)
         self.folders[message.stream] = self._folder(message.stream)
-        self._claim(message.stream, mode)
+        others = self._claim(message.stream, mode)
         staged = {} if self._full else self._view.staged.get(message.stream, {})
         extends = mode == "replace" and not self._full and not staged and self._continues(message.stream, table)
         # Else the old table goes; only what an earlier run staged of the new one has columns to keep.
         stays = mode == "append" or extends
         known = (table.schema if table else None) if stays else staged.get("schema")
         columns = read_schema(self._storage, self._pipeline.name, known) if known else None
+        for owner, other in tables_of(self._storage, others).items():
+            if other.schema:  # their rows are in the table, too: no column may mean two things
+                columns = merge(columns, read_schema(self._storage, owner.pipeline, other.schema))
         stream = Stream(message.stream, mode, reason, TableSchema(pa.schema([])), 0, self.keys(message))
         if extends and table:
             stream.swapped, stream.version = True, table.version
@@ -119,7 +119,7 @@ class Placement:
             raise SettingsError("the table is in another folder", hint=hint, stream=stream, folder=table.folder)
         return table.folder
 
-    def _claim(self, stream: str, mode: Mode) -> None:
+    def _claim(self, stream: str, mode: Mode) -> list[Owner]:
         """Own the table's folder, or refuse: rows of another pipeline must not be deleted or mixed with ours."""
         folder, me = self.folders[stream], Owner(self._pipeline.name, stream)
         shared = self._pipeline.destination.shared
@@ -129,10 +129,8 @@ class Placement:
         others = claim(self._storage, folder, me, shared=shared)
         if shared:
             self.shared.add(stream)
-        names = [name for name in self._storage.list(folder) if name.endswith(".parquet")]
-        table = self._view.tables.get(stream)
-        known = (set(table.files) if table else set()) | files_of_others(self._storage, others)
-        strange = [name for name in names if name not in known]
-        if strange:
+        table = self._view.tables.get(stream) or LiveTable(folder, None)
+        if strange := strangers(self._storage, table, others):
             hint = "`run --adopt` makes them part of the table; or move them away, or choose another destination.path"
             raise LakeError("the table's folder holds files of others", hint=hint, folder=folder, file=strange[0])
+        return others

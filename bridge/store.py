@@ -21,9 +21,9 @@ from typing import Any
 from bridge.commit import Committer, expect_object, read_state_file, was_said
 from bridge.edit import plain, same, with_bookmarks, without_bookmarks
 from bridge.errors import CommitLost, PipelineHeld, SettingsError
-from bridge.lock import Lease, holder, last_lease
+from bridge.lock import holder, holds, last_lease, take
 from bridge.log import Log, bookmarks
-from bridge.opening import lease_path, opened
+from bridge.opening import opened
 from bridge.runs import new_run_id, read_runs, write_streams
 from bridge.settings.s3options import S3Options
 from bridge.settings.values import pipeline_name
@@ -127,7 +127,7 @@ class StateStore:
                 return Stored(head, state)
             older = was_said(self._log, head, there)
             # After a death the file is a step behind, and so it is in the middle of a commit: not somebody's doing.
-            behind = older and self._lease().get("closed") is None
+            behind = older and last_lease(self._storage, self.pipeline).get("closed") is None
             if not older:
                 expect_object(self._storage, self.pipeline, there)
             if self._log.latest() == head and (behind or read_state_file(self._storage, self.pipeline) == there):
@@ -144,7 +144,7 @@ class StateStore:
         if record is None:
             return None
         status = str(record["status"])
-        if status == "running" and (self._holder() or {}).get("run") != record["run_id"]:
+        if status == "running" and not holds(self._storage, self.pipeline, str(record["run_id"])):
             status = "died"
         return LastRun(str(record["run_id"]), status, record)
 
@@ -194,14 +194,14 @@ class StateStore:
 
     def refuse_if_held(self) -> None:
         """Raise `PipelineHeld` now if a run is alive, rather than after somebody has thought about a change."""
-        held = self._holder()
+        held = holder(self._storage, self.pipeline)
         if held and not held.get("brief"):
             hint = "wait for it to end; `singer-bridge runs list` shows it"
             raise PipelineHeld("a run holds this pipeline", hint=hint, run=held.get("run"), pid=held.get("pid"))
 
     def _write(self, change: Callable[[Any], Any], reason: str, expected: int | None = None) -> Written:
         run = new_run_id()
-        lease = Lease(lease_path(self._storage, self.pipeline), run, brief=True)
+        lease = take(self._storage, self.pipeline, run, brief=True)
         with opened(self._storage, self.pipeline, run, lease) as committer:
             before = committer.view.state
             outcome = self._changed(committer, change, expected)
@@ -235,12 +235,6 @@ class StateStore:
 
     def _state_at(self, head: int) -> Any:
         return next(self._log.history(head))["state"] if head else None
-
-    def _holder(self) -> dict[str, Any] | None:
-        return holder(lease_path(self._storage, self.pipeline))
-
-    def _lease(self) -> dict[str, Any]:
-        return last_lease(lease_path(self._storage, self.pipeline))
 
 
 def _known(committer: Committer, streams: set[str]) -> list[str]:

@@ -12,9 +12,8 @@ import pytest
 
 from bridge.commit import Committer
 from bridge.errors import LakeError
-from bridge.lock import Lease
+from bridge.lock import take
 from bridge.log import Log, meta
-from bridge.opening import lease_path
 from bridge.storage.local import LocalStorage
 
 __all__ = ["DEAD", "FIRST", "Faulty", "Lake", "closed", "fail", "unpublished", "unreachable"]
@@ -148,7 +147,7 @@ def unpublished(lake: Lake, state: Any, entries: list[dict[str, Any]], last: dic
 @contextmanager
 def holding(lake: Lake, run: str, *, brief: bool = False) -> Iterator[None]:
     """Hold the pipeline as another process does: a lock belongs to its descriptor, not to its process."""
-    lease = Lease(lease_path(lake.storage, "p"), run, brief=brief)
+    lease = take(lake.storage, "p", run, brief=brief)
     try:
         yield
     finally:

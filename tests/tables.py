@@ -16,7 +16,7 @@ from bridge.epoch import Barrier, Publication
 from bridge.errors import LakeError
 from bridge.ledger import Ledger
 from bridge.names import folder_name
-from bridge.placement import read_schema
+from bridge.columns import read_schema
 from bridge.schema import TableSchema, from_singer, merge
 from bridge.spool import Manifest, Segment
 from bridge.storage.local import LocalStorage

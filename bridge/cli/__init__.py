@@ -29,6 +29,7 @@ _GROUPS = {
         "state set": "Put a STATE, or one stream's bookmark, in place.",
         "state edit": "Change the STATE in your editor.",
         "state clear": "Have streams start from the beginning.",
+        "unlock": "Free a pipeline whose run is gone.",
     },
     "Set up": {
         "init": "Start a project: bridge.yaml and what goes with it.",
@@ -45,7 +46,7 @@ _GROUPS = {
 """What the help shows; two words are a verb of a group that stands elsewhere."""
 _LATER = {
     *("compact", "recover", "rejects", "rollback"),
-    *("smoke", "unlock", "verify"),
+    *("smoke", "verify"),
 }
 
 

@@ -17,7 +17,6 @@ from bridge.config import FILE_NAME, Pipeline, Settings, find_file, inline_desti
 from bridge.errors import BridgeError, LakeError, SettingsError
 from bridge.lock import holder
 from bridge.log import Log, View, meta
-from bridge.opening import lease_path
 from bridge.settings.explain import did_you_mean
 from bridge.source import home_folder
 from bridge.storage import Storage, lake_of
@@ -220,7 +219,7 @@ def committed(pipeline: Pipeline) -> tuple[Storage, View]:
 def _why_no_commit(name: str, storage: Storage) -> str:
     known = in_bucket(storage)
     if name in known:
-        held = holder(lease_path(storage, name))
+        held = holder(storage, name)
         if held and not held.get("brief"):
             return f"a run is under way since {held.get('since')}; nothing is committed yet"
         return "it ran, and nothing came of it: `singer-bridge runs list` says why"

@@ -13,8 +13,7 @@ from bridge.cli.choose import Chosen, choose, environment, in_bucket, settings_f
 from bridge.cli.show import count_of
 from bridge.config import inline_destination, load
 from bridge.errors import SettingsError
-from bridge.lock import holder
-from bridge.opening import lease_path
+from bridge.lock import holds
 from bridge.runs import read_run
 from bridge.settings.explain import did_you_mean
 from bridge.source import home_folder
@@ -81,11 +80,10 @@ def with_warnings(status: str, warnings: int) -> str:
 
 
 def settled(storage: Storage, record: dict[str, Any]) -> dict[str, Any]:
-    """Return a run's record with its true status: `died` for one that says `running` and holds nothing."""
+    """Return a run's record with its true status: `died` for one that says `running` and gives no sign of life."""
     if record.get("status") != "running":
         return record
-    live = holder(lease_path(storage, record["pipeline"])) or {}
-    if live.get("run") == record["run_id"]:
+    if holds(storage, record["pipeline"], record["run_id"]):
         return record
     record = read_run(storage, record["pipeline"], record["run_id"]) or record  # it may have ended just now
     return record | {"status": "died"} if record["status"] == "running" else record

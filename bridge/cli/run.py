@@ -41,6 +41,7 @@ _INLINE = ("tap", "tap_config", "catalog", "load_method")
 @click.option("--state", "state_file", type=click.Path(path_type=Path), metavar="FILE", help="Start from this STATE.")
 @click.option("--refresh-catalog", is_flag=True, help="Discover again.")
 @click.option("--max-records", type=click.IntRange(1), metavar="N", help="Stop the tap after about so many records.")
+@click.option("--adopt", is_flag=True, help="Make files that were in the tables' folders before a part of the tables.")
 @click.option("--timeout", type=DURATION, metavar="30m", help="Stop a run that takes longer.")
 @click.option("--wait", type=DURATION, metavar="10m", help="Wait so long for a run that holds the pipeline.")
 @click.option("--every", type=DURATION, metavar="5m", help="Run again and again, in the foreground, until Ctrl-C.")
@@ -104,7 +105,9 @@ def _check(asked: dict[str, Any], *, several: bool) -> None:
     if asked["every"] and asked["json_output"]:
         hint = "read `singer-bridge runs list --json`, or add --log-format json for one object a line on stderr"
         raise SettingsError("--every never ends, so --json has no document to print", hint=hint)
-    if asked["every"] and (asked["state_file"] or asked["full"] or asked["dry_run"]):
+    if asked["adopt"] and asked["dry_run"]:
+        raise SettingsError("--adopt changes tables, --dry-run nothing", hint="leave one of them out")
+    if asked["every"] and (asked["state_file"] or asked["full"] or asked["dry_run"] or asked["adopt"]):
         hint = "do that once, without --every; then begin with it"
         raise SettingsError("--every goes on from the last bookmark", hint=hint)
 
@@ -120,6 +123,7 @@ def _request(asked: dict[str, Any]) -> Request:
         refresh_catalog=asked["refresh_catalog"],
         resume=asked["resume"],
         max_records=asked["max_records"],
+        adopt=asked["adopt"],
         timeout=asked["timeout"],
         wait=asked["wait"],
     )

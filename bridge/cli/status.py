@@ -15,9 +15,8 @@ from bridge.cli.choose import Chosen, options
 from bridge.cli.look import Unread, look_at, settled, with_warnings
 from bridge.cli.show import as_json, count, print_table
 from bridge.errors import BridgeError
-from bridge.lock import holder
+from bridge.lock import fate, holder, silence
 from bridge.log import Log, View, bookmarks
-from bridge.opening import lease_path
 from bridge.runs import read_runs, records
 from bridge.storage import lake_of
 from bridge.store import StateStore
@@ -64,7 +63,7 @@ def _facts(chosen: Chosen, now: datetime) -> dict[str, Any]:
     log = Log(storage, name)
     view = log.view(log.latest())
     StateStore.at(storage, name).read()  # raises for a `state.json` that would stop the next run
-    held = holder(lease_path(storage, name))
+    held = holder(storage, name)
     return {
         "pipeline": name,
         "bucket": storage.uri,
@@ -78,8 +77,15 @@ def _facts(chosen: Chosen, now: datetime) -> dict[str, Any]:
         "commit": view.n,
         "rows": sum(table.rows for table in view.tables.values()),
         "bookmarks": _bookmarks(view, now),
-        "held_by": held and {key: held.get(key) for key in ("run", "pid", "host", "since")},
+        "held_by": held and _held_by(held),
     }
+
+
+def _held_by(held: dict[str, Any]) -> dict[str, Any]:
+    """Return who it is, whether that process lives as far as it can be seen here, and how long it has been silent."""
+    silent = silence(held)
+    facts = {key: held.get(key) for key in ("run", "pid", "host", "since")}
+    return facts | {"process": fate(held), "silent_seconds": silent and round(silent.total_seconds())}
 
 
 def _bookmarks(view: View, now: datetime) -> dict[str, Any]:
@@ -136,5 +142,10 @@ def _holder(held: dict[str, Any] | None, now: datetime) -> str:
     """Say whose it is; `--json` has all that is known."""
     if not held:
         return ""
-    there = "" if held["host"] == socket.gethostname() else f" on {held['host']}"
-    return f"pid {held['pid']}{there}" + (f", {_ago(now, held['since'])}" if held["since"] else "")
+    here, process = held["host"] == socket.gethostname(), held["process"]
+    elsewhere = " elsewhere" if here else ""  # in another container: the pid is none of ours
+    there = "" if here and process != "unknown" else f"{elsewhere} on {held['host']}"
+    since = [_ago(now, held["since"])] if held["since"] else []
+    stopped = ["stopped"] if process == "stopped" else []
+    silent = [f"silent for {_duration(held['silent_seconds'])}"] if held["silent_seconds"] else []
+    return ", ".join([f"pid {held['pid']}{there}", *since, *stopped, *silent])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +14,7 @@ from bridge.cli.choose import choose, committed, options
 from bridge.cli.show import as_json, console, count, moment, print_table, size
 from bridge.errors import CorruptLake, SettingsError
 from bridge.log import LiveTable, Log, View
+from bridge.settings.s3options import S3Options
 from bridge.storage import Storage
 
 if TYPE_CHECKING:
@@ -284,6 +287,15 @@ def _print_diff(versions: list[Version]) -> None:
             click.secho(f"  + {name}  {type_}", fg="green")
 
 
+def _reached(pipeline: Pipeline) -> S3Options:
+    """Return where the S3 server is: as the settings say, else as the environment does, which not every engine asks."""
+    said = pipeline.destination.s3_options or S3Options()
+    if said.endpoint_url or not pipeline.destination.bucket.startswith("s3://"):
+        return said
+    server = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    return replace(said, endpoint_url=server or None)
+
+
 @tables.command("ddl")
 @options
 @_stream_option
@@ -318,5 +330,5 @@ def ddl(
         raise SettingsError("the table was taken back", hint="run the pipeline again", stream=stream)
     columns = read_columns(storage, pipeline.name, live.schema)
     bucket = (location or storage.uri).rstrip("/")
-    table = Table(live.folder, columns, bucket, storage.uri)
+    table = Table(live.folder, columns, bucket, storage.uri, _reached(pipeline))
     click.echo(statement(table, dialect, view=view, manifest=manifest), nl=False)

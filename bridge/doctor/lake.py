@@ -19,7 +19,7 @@ from bridge.config import Pipeline
 from bridge.doctor.contents import content_checks
 from bridge.doctor.finding import Check, Finding, fine, looked_at, warning
 from bridge.errors import LakeError
-from bridge.lock import holder
+from bridge.lock import holder, silence
 from bridge.log import Log, meta
 from bridge.storage import Add, Change, Storage, lake_of
 from bridge.storage.local import LocalStorage
@@ -62,11 +62,16 @@ def lake_checks(pipeline: Pipeline, storage: Storage | None = None) -> list[Chec
     """Return the checks of a pipeline's bucket."""
     trial = _Trial(storage or lake_of(pipeline.destination))
     checks: list[Check] = [
-        ("bucket", lambda: _bucket(trial)),
         ("put-if-absent", lambda: _put_if_absent(trial)),
         ("publish", lambda: _publish(trial)),
         ("commit log", lambda: _log(trial.bucket, pipeline.name)),
+        ("lease", lambda: _lease(trial.bucket, pipeline.name)),
     ]
+    if trial.bucket.uri.startswith("s3://"):
+        from bridge.doctor.s3 import s3_checks  # here: boto3 takes a while to load
+
+        return s3_checks(pipeline, trial.bucket, checks)
+    checks = [("bucket", lambda: _bucket(trial)), *checks]
     if isinstance(trial.bucket, LocalStorage) and trial.folder:
         root, folder = trial.bucket.root, trial.folder
         checks += [
@@ -74,7 +79,6 @@ def lake_checks(pipeline: Pipeline, storage: Storage | None = None) -> list[Chec
             ("locks", lambda: _locks(trial, folder)),
             ("rights", lambda: _rights(root, pipeline)),
             ("free space", lambda: _space("free space", folder, max(_ROOMY, 2 * pipeline.commit.bytes))),
-            ("lease", lambda: _lease(root / meta(pipeline.name, "lease.json"))),
         ]
     return checks
 
@@ -116,7 +120,7 @@ def _publish(trial: _Trial) -> Iterator[Finding]:
     source, folder = f"{trial.prefix}/pending", f"{trial.prefix}/table"
     key, data = f"{folder}/part", b"rows"
     try:
-        file = trial.storage.open_pending(source)
+        file = trial.storage.open_pending(source, key)
         file.write(data)
         file.close()
         trial.storage.publish([Change(folder, adds=(Add(source, key, len(data)),))])
@@ -199,13 +203,17 @@ def _space(check: str, folder: Path, wanted: int) -> Iterator[Finding]:
         yield fine(check, text)
 
 
-def _lease(path: Path) -> Iterator[Finding]:
-    owner = holder(path)
+def _lease(storage: Storage, pipeline: str) -> Iterator[Finding]:
+    owner = holder(storage, pipeline)
     if owner is None:
         yield fine("lease", "nobody holds this pipeline")
         return
     who = ", ".join(f"{key} {owner.get(key, 'unknown')}" for key in ("run", "pid", "host", "since"))
-    yield warning("lease", f"held by {who}", "a run is under way; wait for it, or end it by its pid")
+    if silence(owner):
+        hint = "it may be dead; the next run waits for a sign of life, then takes over. At once: singer-bridge unlock"
+        yield warning("lease", f"held by {who}, who does not renew it any more", hint)
+    else:
+        yield warning("lease", f"held by {who}", "a run is under way; wait for it, or end it by its pid")
 
 
 def _spool(folder: Path, wanted: int) -> Iterator[Finding]:

@@ -12,17 +12,18 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
-import pyarrow as pa
 
+from bridge.engine.diagnosis import diagnose
+from bridge.engine.executor import REPORTS
+from bridge.engine.shipping import executor_task, is_local
 from bridge.engine.sparklog import tail
 from bridge.errors import BridgeError, EngineError
-from bridge.spool import Manifest, Segment, Spool
-from bridge.tables.parquet import Job, write_bundles
+from bridge.spool import Manifest, Spool
+from bridge.tables.parquet import Job
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,17 +34,7 @@ __all__ = ["Engine"]
 
 _SEGMENT = "stream:string,schema:string,file:string,start:bigint,end:bigint,lines:bigint,crc:bigint,prefix:string"
 _BUNDLES = f"seq bigint, bundle int, segments array<struct<{_SEGMENT}>>"
-_REPORTS = pa.schema([("seq", pa.int64()), ("bundle", pa.int32()), ("report", pa.string())])
 _TRIGGER = "100 milliseconds"
-
-
-def _load(job: Job, batches: Iterator[Any]) -> Iterator[Any]:
-    """Turn bundles into reports, on an executor."""
-    rows = [row for batch in batches for row in batch.to_pylist()]
-    bundles = ((row["seq"], [Segment(**segment) for segment in row["segments"]]) for row in rows)
-    for row, report in zip(rows, write_bundles(job, bundles), strict=True):
-        columns = {"seq": [row["seq"]], "bundle": [row["bundle"]], "report": [orjson.dumps(report).decode()]}
-        yield pa.RecordBatch.from_pydict(columns, _REPORTS)
 
 
 def _warm_up(spark: SparkSession, tasks: int) -> None:
@@ -81,6 +72,7 @@ class Engine:
         self._failure: BaseException | None = None
         self._thread: threading.Thread | None = None
         self._session: Session | None = None
+        self._shipped: str | None = None
         self._warming: threading.Thread | None = None
         self._query: Any = None
         self._changed = threading.Condition()
@@ -149,7 +141,7 @@ class Engine:
         if self._warming and not hurry:
             self._warming.join(timeout=60)
         if self._session:
-            if not self._master.startswith("local"):
+            if not is_local(self._master):
                 with suppress(Exception):
                     self._query.stop()
             self._session.close(hurry=hurry)
@@ -161,7 +153,7 @@ class Engine:
             self._session = Session(self._master, self._conf, self._scratch, self._log)
             if self._stopping:
                 return
-            spark = self._session.spark
+            spark, self._shipped = self._session.spark, self._session.shipped
             self._warming = threading.Thread(target=_warm_up, args=(spark, self.tasks), name="warm-up", daemon=True)
             self._warming.start()
             self._query = self._start_query(spark)
@@ -174,9 +166,9 @@ class Engine:
             .option("mode", "FAILFAST")
             .option("maxFileAge", "36500d")
             .option("maxFilesPerTrigger", 4)
-            .json(str(self._spool.folder / "manifests"))
+            .json(_uri(self._spool.folder / "manifests"))
         )
-        checkpoint = str(self._scratch / "checkpoint")
+        checkpoint = _uri(self._scratch / "checkpoint")
         writer = source.writeStream.foreachBatch(self._batch).option("checkpointLocation", checkpoint)
         return writer.trigger(processingTime=_TRIGGER).start()
 
@@ -190,7 +182,7 @@ class Engine:
             parts = min(bundles, frame.sparkSession.sparkContext.defaultParallelism)
             spread = frame.repartition(parts) if parts > 1 else frame
             job = replace(self._job, folders=dict(self._job.folders))  # they grow while this one is on its way
-            rows = spread.mapInArrow(partial(_load, job), "seq bigint, bundle int, report string").collect()
+            rows = spread.mapInArrow(executor_task(job, self._shipped), REPORTS).collect()
             self._deliver(rows)
         except BaseException as error:
             self._fail(error if isinstance(error, BridgeError) else self._explained(error))
@@ -228,11 +220,18 @@ class Engine:
         if code is not None:
             hint = "the system may have been short of memory; what was committed stays, run again\n" + tail(self._log)
             return EngineError("Spark's JVM is gone", hint=hint, exit_code=code)
+        if known := diagnose(str(error), self._job.spool):
+            return known
         text = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         return EngineError("Spark failed", hint=tail(self._log), cause=text[:300])
 
 
 _REPORT_IT = "nothing was committed; run again, and report it with the run's log if it comes back"
+
+
+def _uri(folder: Path) -> str:
+    """Return a folder as Spark finds it whatever its default filesystem is; it takes every character as it stands."""
+    return f"file://{folder}"
 
 
 def _cores(master: str) -> int:

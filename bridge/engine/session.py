@@ -14,12 +14,15 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from bridge.classdata import ClassData
+from bridge.engine.shipping import is_local, ship
 from bridge.engine.sparklog import LOG4J, tail
 from bridge.errors import EngineError
 from bridge.java import check_version, find_java
 from bridge.settings.redact import SPARK_SECRET
 
 __all__ = ["Session", "session_conf"]
+
+_PYTHON = "spark.pyspark.python"
 
 
 def session_conf(master: str, conf: dict[str, str], folder: Path, java: list[str]) -> dict[str, str]:
@@ -49,7 +52,7 @@ def session_conf(master: str, conf: dict[str, str], folder: Path, java: list[str
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
-    if master.startswith("local"):
+    if is_local(master):
         ours |= {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
@@ -59,17 +62,14 @@ def session_conf(master: str, conf: dict[str, str], folder: Path, java: list[str
 
 
 class Session:
-    """An open session: `spark` is the `SparkSession`."""
+    """An open session: `spark` is the `SparkSession`, `shipped` what executors import us from, None on this machine."""
 
     def __init__(self, master: str, conf: dict[str, str], folder: Path, log: Path) -> None:
         """Start a JVM whose output goes to `log`. Raises `EngineError` when it does not come up."""
         if os.environ.get("SPARK_REMOTE") or master.startswith("sc://"):
             hint = "Spark Connect runs foreachBatch on its server; set `spark.master` to local[*] or spark://"
             raise EngineError("Spark Connect sessions cannot be used", hint=hint)
-        self._local = master.startswith("local")
-        if self._local:
-            os.environ["PYSPARK_PYTHON"] = sys.executable  # pyspark would take whatever `python3` is on PATH
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the driver's word decides for executors, too
+        self._local = is_local(master)
         check_version()
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "log4j2.properties").write_text(LOG4J)
@@ -85,7 +85,10 @@ class Session:
             with log.open("ab") as output:
                 gateway = launch_gateway(launched, {"stdout": output, "stderr": output})
             self._process = getattr(gateway, "proc", None)
-            self.spark = SparkSession(SparkContext(conf=settings, gateway=gateway))
+            context = SparkContext(conf=settings, gateway=gateway)
+            context.pythonExec = _executors_python(self._local, conf)
+            self.shipped = None if self._local else ship(context, folder)
+            self.spark = SparkSession(context)
         except Exception as error:  # pyspark, py4j and the system each have their own
             if self._process:
                 self._process.kill()
@@ -126,6 +129,11 @@ class Session:
         # pyspark would give what is gone to the next session of this process.
         SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
         SparkSession._instantiatedSession = SparkSession._activeSession = None
+
+
+def _executors_python(local: bool, conf: dict[str, str]) -> str:
+    """Return the Python that executors start: pyspark by itself takes whatever `python3` is on their PATH."""
+    return sys.executable if local else conf.get(_PYTHON) or os.environ.get("PYSPARK_PYTHON") or sys.executable
 
 
 def _retrying(master: str) -> str:

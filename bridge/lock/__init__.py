@@ -1,8 +1,8 @@
 """One run at a time: who holds a pipeline, and how the last run ended. It is all in the pipeline's `lease.json`.
 
 ```
-lease.py    take it, look who has it: what the others use      owner.py    which process that is, and whether it is alive
-flock.py    a folder: a lock that dies with its owner          remote.py   a bucket: an object that is renewed, or expires
+lease.py    take it, look who has it: what the others use    owner.py    which process that is, and whether it lives
+flock.py    a folder: a lock that dies with its owner        remote.py   a bucket: an object that is renewed, or expires
 ```
 The lease is a courtesy that saves work; the fence is the commit number.
 """

@@ -41,12 +41,13 @@ def fate(owner: dict[str, Any]) -> Fate:
     """Return what became of an owner. Only one that certainly lives no more is `gone`."""
     pid, start = owner.get("pid"), owner.get("start")
     place = (owner.get("host"), owner.get("boot"), owner.get("pids"))
-    if place != (socket.gethostname(), _boot(), _pids()) or None in place or not isinstance(pid, int) or not start:
+    if place != (socket.gethostname(), _boot(), _pids()) or not isinstance(pid, int) or not start:
         return "unknown"
+    gone: Fate = "gone" if all(place) else "unknown"  # a name alone may be that of two machines
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
-        return "gone"
+        return gone
     except (PermissionError, OverflowError):
         pass  # somebody else's, or none that there can be: what is seen of it decides
     seen = _seen(pid)
@@ -54,7 +55,7 @@ def fate(owner: dict[str, Any]) -> Fate:
         return "unknown"
     state, started = seen
     if started != start or state in "ZX":
-        return "gone"
+        return gone
     return "stopped" if state in "Tt" else "alive"
 
 

@@ -8,6 +8,7 @@ whether waiting is worth while; `nonce` is there as long as somebody holds it.
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 import time
@@ -19,7 +20,7 @@ from typing import Any
 
 import orjson
 
-from bridge.errors import BridgeError, CommitLost, LakeError
+from bridge.errors import CommitLost, LakeError
 from bridge.lock.flock import QUEUE
 from bridge.lock.owner import fate, held, now, oneself
 from bridge.log import meta
@@ -58,16 +59,16 @@ class RemoteLease:
 
     def begin(self) -> bool:
         """Take it, and return True, unless it changed since it was seen."""
+        taken = False
         _OURS.add(self._nonce)
         try:
-            if self._put():
-                self._thread.start()
-                return True
-        except BaseException:
-            _OURS.discard(self._nonce)
-            raise
-        _OURS.discard(self._nonce)
-        return False
+            taken = self._put()
+        finally:
+            if not taken:
+                _OURS.discard(self._nonce)
+        if taken:
+            self._thread.start()
+        return taken
 
     def _put(self) -> bool:
         """Renew it once; False when it is not ours any more. Raises `LakeError` when that is not known."""
@@ -125,12 +126,14 @@ class RemoteLease:
         """Let go; of what is somebody else's already it is nothing to say."""
         with self._turn:
             self._closed.set()
-            _OURS.discard(self._nonce)
         self._thread.join()
-        for _ in range(_AGAIN):
-            facts = {"released": now(), "head": head, "closed": head if clean else None}
-            if self._taken_by is not None or self._swap(facts) or not self._is_ours():
-                return
+        facts = {"released": now(), "head": head, "closed": head if clean else None}
+        try:
+            for _ in range(_AGAIN):
+                if self._taken_by is not None or self._swap(facts) or not self._is_ours():
+                    return
+        finally:
+            _OURS.discard(self._nonce)
 
 
 def take(
@@ -219,10 +222,10 @@ def silence(lease: dict[str, Any]) -> timedelta | None:
     if "nonce" not in lease:
         return None
     try:
-        passed = datetime.now(timezone.utc) - datetime.fromisoformat(lease["renewed"])
+        passed = abs(datetime.now(timezone.utc) - datetime.fromisoformat(lease["renewed"]))
     except (KeyError, TypeError, ValueError):
-        return timedelta.max
-    return abs(passed) if abs(passed).total_seconds() >= _ttl(lease) else None
+        passed = timedelta(days=1)  # it was written by hand
+    return passed if passed.total_seconds() >= _ttl(lease) else None
 
 
 def _lost(by: dict[str, Any]) -> CommitLost:
@@ -254,9 +257,7 @@ def _is_held(lease: dict[str, Any]) -> bool:
 
 def _is_dead(lease: dict[str, Any]) -> bool:
     known = fate(lease)
-    if known == "alive" and lease.get("pid") == oneself("")["pid"]:
-        return lease["nonce"] not in _OURS
-    return known == "gone"
+    return known == "gone" or (known == "alive" and lease["pid"] == os.getpid() and lease["nonce"] not in _OURS)
 
 
 def _ttl(lease: dict[str, Any]) -> float:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
-
-from bridge.storage.protocol import Storage
+from typing import Protocol, TypeVar
 
 __all__ = ["each"]
 
@@ -14,7 +12,12 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def each(storage: Storage, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+class _Parallel(Protocol):
+    @property
+    def parallel(self) -> int: ...
+
+
+def each(storage: _Parallel, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
     """Return what `work` makes of each item, in their order; the first error is raised when all have ended."""
     threads = min(storage.parallel, len(items))
     if threads < 2:

@@ -1,7 +1,8 @@
 """The Python that reads a table: by Polars, by pyarrow, and by Spark where SQL cannot say it.
 
 Each is given the columns that the commit log knows, so that what an older file lacks is null. `path` is the table's
-folder, `manifest` the file that lists the table's files; one of the two is what the code reads.
+folder, `manifest` the file that lists the table's files; one of the two is what the code reads. `s3` says how the
+bucket is reached where it is one of S3; keys are the reader's own matter.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import keyword
 import re
 from typing import Any
 
+from bridge.settings.s3options import S3Options
 from bridge.tables.columns import Entry, item_of, struct_of
 from bridge.tables.engines import SPARK
 
@@ -32,6 +34,8 @@ _POLARS = {
     "date32": "pl.Date",
     "timestamp[us, UTC]": 'pl.Datetime("us", "UTC")',
 }
+
+_S3 = "s3://"
 
 
 def _text(text: str) -> str:
@@ -60,28 +64,40 @@ def spark_by_manifest(name: str, columns: list[Entry], manifest: str) -> str:
     )
 
 
-def pyarrow(name: str, columns: list[Entry], path: str) -> str:
+def pyarrow(name: str, columns: list[Entry], path: str, s3: S3Options) -> str:
     """Return code that makes a dataset of the folder."""
-    return _pyarrow(name, columns, "", _text(path))
+    return _pyarrow(name, columns, "", _text(path.removeprefix(_S3)), s3 if path.startswith(_S3) else None)
 
 
-def pyarrow_by_manifest(name: str, columns: list[Entry], manifest: str) -> str:
+def pyarrow_by_manifest(name: str, columns: list[Entry], manifest: str, s3: S3Options) -> str:
     """Return code that makes a dataset of the files that the manifest lists."""
-    return _pyarrow(name, columns, _listed(manifest), "files")
+    if not manifest.startswith(_S3):
+        return _pyarrow(name, columns, _listed(manifest), "files", None)
+    files = (
+        f"with s3.open_input_stream({_text(manifest.removeprefix(_S3))}) as manifest:\n"
+        f'    files = [line.removeprefix("{_S3}") for line in manifest.read().decode().splitlines()]\n'
+    )
+    return _pyarrow(name, columns, files, "files", s3)
 
 
-def polars(name: str, columns: list[Entry], path: str) -> str:
-    """Return code that makes a lazy frame of the folder."""
+def polars(name: str, columns: list[Entry], path: str, manifest: str, s3: S3Options) -> str:
+    """Return code that makes a lazy frame of the folder; it cannot list one of S3, and then goes by the manifest."""
+    if path.startswith(_S3) and _may_mix_integers(columns):
+        return polars_by_manifest(name, columns, manifest, s3)
     if _may_mix_integers(columns):
-        return _polars_joined(name, columns, f'files = sorted(Path({_text(path)}).glob("*.parquet"))\n')
-    return _polars_scan(name, columns, "", _text(path))
+        return _polars_joined(name, columns, f'files = sorted(Path({_text(path)}).glob("*.parquet"))\n', "")
+    if path.startswith(_S3):  # a folder, and no object, by its slash
+        return _polars_scan(name, columns, "", _text(f"{path}/"), _polars_options(s3))
+    return _polars_scan(name, columns, "", _text(path), "")
 
 
-def polars_by_manifest(name: str, columns: list[Entry], manifest: str) -> str:
+def polars_by_manifest(name: str, columns: list[Entry], manifest: str, s3: S3Options) -> str:
     """Return code that makes a lazy frame of the files that the manifest lists."""
+    options = _polars_options(s3) if manifest.startswith(_S3) else ""
+    files = _polars_listed(manifest, options) if manifest.startswith(_S3) else _listed(manifest)
     if _may_mix_integers(columns):
-        return _polars_joined(name, columns, _listed(manifest))
-    return _polars_scan(name, columns, _listed(manifest), "files")
+        return _polars_joined(name, columns, files, options)
+    return _polars_scan(name, columns, files, "files", options)
 
 
 def _listed(manifest: str) -> str:
@@ -89,12 +105,17 @@ def _listed(manifest: str) -> str:
     return f"with {opened} as manifest:\n    files = manifest.read().splitlines()\n"
 
 
-def _pyarrow(name: str, columns: list[Entry], files: str, source: str) -> str:
+def _pyarrow(name: str, columns: list[Entry], files: str, source: str, s3: S3Options | None) -> str:
     fields = "".join(f"    {_pyarrow_field(entry)},\n" for entry in columns)
+    imported = opened = given = ""
+    if s3:
+        said = {"endpoint_override": s3.endpoint_url, "region": s3.region}
+        arguments = ", ".join(f"{key}={_text(value)}" for key, value in said.items() if value)
+        imported, opened, given = "from pyarrow import fs\n", f"s3 = fs.S3FileSystem({arguments})\n", ", filesystem=s3"
     return (
-        f"import pyarrow as pa\nimport pyarrow.dataset as ds\n\n{files}"
+        f"import pyarrow as pa\nimport pyarrow.dataset as ds\n{imported}\n{opened}{files}"
         f"schema = pa.schema([\n{fields}])\n"
-        f"{_variable(name)} = ds.dataset({source}, schema=schema)"
+        f"{_variable(name)} = ds.dataset({source}, schema=schema{given})"
     )
 
 
@@ -115,7 +136,24 @@ def _may_mix_integers(columns: list[Entry]) -> bool:
     return '"decimal": [38, 0]' in json.dumps([entry["type"] for entry in columns])
 
 
-def _polars_scan(name: str, columns: list[Entry], files: str, source: str) -> str:
+def _polars_options(s3: S3Options) -> str:
+    """Return the argument that says where the server is, empty for what Polars finds by itself."""
+    said = {"aws_endpoint_url": s3.endpoint_url, "aws_region": s3.region}
+    if s3.endpoint_url and s3.endpoint_url.startswith("http:"):
+        said["aws_allow_http"] = "true"
+    written = ", ".join(f"{_text(key)}: {_text(value)}" for key, value in said.items() if value)
+    return f"storage_options={{{written}}}" if written else ""
+
+
+def _polars_listed(manifest: str, options: str) -> str:
+    """Return code that reads the manifest, which is no file to Python, as a table of one column."""
+    given = f", {options}" if options else ""
+    read = f'{_text(manifest)}, has_header=False, separator="\\x01", quote_char=None{given}'
+    return f"files = pl.scan_csv({read}).collect().to_series().to_list()\n"
+
+
+def _polars_scan(name: str, columns: list[Entry], files: str, source: str, options: str) -> str:
+    given = f"    {options},\n" if options else ""
     return (
         f"import polars as pl\n\n{files}schema = {{\n{_polars_columns(columns)}}}\n"
         f"{_variable(name)} = pl.scan_parquet(\n"
@@ -124,15 +162,15 @@ def _polars_scan(name: str, columns: list[Entry], files: str, source: str) -> st
         "    glob=False,\n"
         '    missing_columns="insert",\n'
         '    cast_options=pl.ScanCastOptions(missing_struct_fields="insert"),\n'
-        ")"
+        f"{given})"
     )
 
 
-def _polars_joined(name: str, columns: list[Entry], files: str) -> str:
+def _polars_joined(name: str, columns: list[Entry], files: str, options: str) -> str:
     imports = "from pathlib import Path\n\n" if "Path(" in files else ""
     return (
         f"{imports}import polars as pl\n\n{files}schema = {{\n{_polars_columns(columns)}}}\n"
-        "frames = [pl.scan_parquet(file, glob=False) for file in files]\n"
+        f"frames = [pl.scan_parquet(file, glob=False{', ' if options else ''}{options}) for file in files]\n"
         f'{_variable(name)} = pl.concat(frames, how="diagonal_relaxed").select(schema.keys()).cast(schema)'
     )
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 from bridge.errors import SettingsError
+from bridge.settings.s3options import S3Options
 from bridge.tables import code
 from bridge.tables.columns import Entry, holds_json
 from bridge.tables.engines import ATHENA, BIGQUERY, DUCKDB, SNOWFLAKE, SPARK, TRINO, Engine
@@ -23,13 +25,15 @@ __all__ = ["DIALECTS", "Table", "statement"]
 class Table:
     """What is read: its columns, and where the engine finds it.
 
-    `bucket` is the bucket as the engine sees it; `own` is how it is called here, which is what manifests hold.
+    `bucket` is the bucket as the engine sees it; `own` is how it is called here, which is what manifests hold. Of `s3`
+    the server and its region count.
     """
 
     folder: str
     columns: list[Entry]
     bucket: str
     own: str
+    s3: S3Options = field(default_factory=S3Options)
 
     @property
     def name(self) -> str:
@@ -61,7 +65,8 @@ def statement(table: Table, dialect: str, *, view: bool = False, manifest: bool 
         can = [flag for flag, has in (("--view", engine.view), ("--manifest", engine.manifest)) if has]
         hint = f"{dialect} takes {' or '.join(can)}" if can else "it reads the folder: leave the flag out"
         raise SettingsError(f"no {refused} here", hint=hint, dialect=dialect)
-    notes = "".join(f"{engine.comment} {note}\n" for note in _notes(table, dialect, manifest=manifest))
+    comment = "#" if dialect == "spark" and manifest else engine.comment  # that one is Python
+    notes = "".join(f"{comment} {note}\n" for note in _notes(table, dialect, manifest=manifest))
     return f"{notes}{write(table)}\n"
 
 
@@ -71,11 +76,34 @@ def _notes(table: Table, dialect: str, *, manifest: bool) -> Iterator[str]:
     if engine.store and "://" not in table.bucket:
         hint = f"copy the bucket, and give --location {engine.store}://..."
         yield f"{dialect} cannot read a folder of this machine: {hint}"
+    if table.bucket.startswith("s3://"):
+        yield from _s3_notes(table, dialect)
     if manifest and table.bucket != table.own:
         yield f"the manifest names files under {table.own}, whatever --location says"
     sql = ATHENA if engine.sql is TRINO and manifest else engine.sql
     if sql and (left_out := list(sql.left_out(table.columns))):
         yield f"left out, as {dialect} has no such names or types: {', '.join(map(repr, left_out))}"
+
+
+def _s3_notes(table: Table, dialect: str) -> Iterator[str]:
+    """Yield what an engine has to be told once to read from S3, and which server it is if not Amazon's."""
+    server, region = table.s3.endpoint_url, table.s3.region
+    host = urlsplit(server).netloc if server else ""
+    if dialect == "duckdb":
+        said = [f"REGION '{region}'"] if region else []
+        said += [f"ENDPOINT '{host}'", "URL_STYLE 'path'"] if host else []
+        said += ["USE_SSL false"] if server and server.startswith("http:") else []
+        yield f"first: CREATE SECRET ({', '.join(['TYPE s3', 'PROVIDER credential_chain', *said])});"
+    elif dialect == "spark":
+        yield "needs hadoop-aws and, but on EMR, spark.hadoop.fs.s3.impl=org.apache.hadoop.fs.s3a.S3AFileSystem"
+        if server:
+            yield f"and spark.hadoop.fs.s3a.endpoint={server}, spark.hadoop.fs.s3a.path.style.access=true"
+    elif dialect == "athena" and host:
+        yield f"athena reads Amazon's own S3 only, not {host}"
+    elif dialect == "snowflake" and host:
+        yield f"write s3compat:// for s3://, and ENDPOINT = '{host}' into the stage"
+    elif dialect == "bigquery":
+        yield "bigquery reads S3 by a connection of BigQuery Omni only; else copy the bucket, and give --location gs://..."
 
 
 def _uri(path: str) -> str:
@@ -222,13 +250,13 @@ DIALECTS = {
         lambda table: _duckdb_by_manifest(table, view=True),
     ),
     "polars": _Dialect(
-        lambda table: code.polars(table.name, table.columns, table.path),
-        lambda table: code.polars_by_manifest(table.name, table.columns, table.manifest),
+        lambda table: code.polars(table.name, table.columns, table.path, table.manifest, table.s3),
+        lambda table: code.polars_by_manifest(table.name, table.columns, table.manifest, table.s3),
         comment="#",
     ),
     "pyarrow": _Dialect(
-        lambda table: code.pyarrow(table.name, table.columns, table.path),
-        lambda table: code.pyarrow_by_manifest(table.name, table.columns, table.manifest),
+        lambda table: code.pyarrow(table.name, table.columns, table.path, table.s3),
+        lambda table: code.pyarrow_by_manifest(table.name, table.columns, table.manifest, table.s3),
         comment="#",
     ),
     "athena": _Dialect(_athena, _symlinks, sql=ATHENA, store="s3"),

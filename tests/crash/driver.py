@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,9 @@ from bridge.epoch import Barrier, Epochs
 from bridge.errors import TapError
 from bridge.intake import Intake
 from bridge.ledger import Ledger
-from bridge.lock import Lease
-from bridge.log import meta
+from bridge.lock import take
 from bridge.messages import Reader
+from bridge.opening import opened
 from bridge.placement import Placement
 from bridge.spool import Manifest, Spool
 from bridge.storage import Storage, open_storage
@@ -46,20 +46,14 @@ class Run:
     full: bool = False
     max_rejects: int = 1000
     lag: int = 0
-    notes: list[str] = field(default_factory=list)
+    mark: Callable[[str], None] = lambda name: None
+    """Told of instants that change nothing: the end of the tap, the report of a commit."""
 
-    def execute(self, lake: Path, scratch: Path) -> None:
+    def execute(self, lake: str, scratch: Path) -> None:
         """Run to the end. A `TapError` of the tap is the run's, after everything up to its last STATE was committed."""
-        storage = open_storage(str(lake))
-        lease = Lease(lake / meta(PIPELINE, "lease.json"), "run")
-        committer, clean = None, False
-        try:
-            committer = Committer(storage, PIPELINE, "run", last=lease.last)
-            self.notes = committer.notes
+        storage = open_storage(lake)
+        with opened(storage, PIPELINE, "run", take(storage, PIPELINE, "run")) as committer:
             self._load(storage, committer, scratch)
-            clean = True
-        finally:
-            lease.close(head=committer.view.n if committer else 0, clean=clean)
 
     def _load(self, storage: Storage, committer: Committer, scratch: Path) -> None:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -74,7 +68,7 @@ class Run:
             job,
             adopted=adopted,
             max_rejects=self.max_rejects,
-            seen=lambda record: None,
+            seen=lambda record: self.mark("the report"),
         )
         self._waiting: list[tuple[Manifest, Barrier | None, list[dict[str, Any]]]] = []
         self._begun_anew: list[str] = []
@@ -107,10 +101,12 @@ class Run:
         reader = Reader()
         for line in self.tap(state):
             if isinstance(line, TapError):
+                self.mark("the end of the tap")
                 self._intake.end(clean=False)
                 self._drain(0)
                 raise line
             self._intake.take(reader.feed(line.encode() + b"\n"))
+        self.mark("the end of the tap")
         self._intake.end(clean=True)
         self._drain(0)
 

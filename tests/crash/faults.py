@@ -1,64 +1,161 @@
-"""Die at the k-th change of a folder, inside this process: an audit hook sees each system call that changes files.
+"""Die, or stand still, at the k-th step: real signals in a real process, a child that is forked for one run.
 
-A dead process does nothing more: after the crash every further change of the folder raises again, so that no `finally`
-can tidy up what a SIGKILL would have left.
+A *step* is the instant before a change: of the bucket's folder, of the spool, or by a request to S3. A file that is
+created or truncated has a second one, at which it is torn: its bytes were being written. Each step is noted in a pipe
+before it is taken, so that a killed process has told how far it came.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import psutil
 
-__all__ = ["Crash", "Faults", "crashing"]
+from .points import Event, change_of
+
+__all__ = ["Fault", "Watcher"]
 
 _TORN = b'{"format": 1, "to'
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _CHANGES = {"os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "open", "ctypes.dlsym"}
 
 
-class Crash(BaseException):
-    """The process died here. No `except Exception` survives it."""
+@dataclass(frozen=True)
+class Fault:
+    """What happens at which step, counted from 0: SIGKILL or SIGSTOP; None for never.
+
+    `reads` counts requests that only look, and the instant after each request: a process that is stopped between a
+    look and a change wakes up with what it saw.
+    """
+
+    at: int | None = None
+    by: signal.Signals = signal.SIGKILL
+    reads: bool = False
 
 
 @dataclass
-class Faults:
-    """Counts the steps of one run over `folder` and dies at step `at`, counted from 0; None never dies.
+class Watcher:
+    """Counts the steps of this process. `note` is told each one: the change, the phase, and its path."""
 
-    A step is the instant before a change; creating or truncating a file has a second one, at which the file is torn.
-    """
+    lake: str
+    scratch: Path
+    fault: Fault
+    note: Callable[[str, str, str], None]
+    count: int = 0
+    _voiding: bool = False
+    _lock: Any = field(default_factory=threading.Lock)
+    _inside: Any = field(default_factory=threading.local)
 
-    folder: Path
-    at: int | None
-    steps: list[str] = field(default_factory=list)
-    crashed: bool = False
+    def arm(self) -> None:
+        """See every change from now on, for good: this process was made for it."""
+        sys.addaudithook(self._audit)
+        if self.lake.startswith("s3://"):
+            self._see_requests()
 
-    def see(self, event: str, args: tuple[Any, ...]) -> None:
-        """Take one audit event; raise `Crash` at the chosen step and at each one after it."""
-        paths = _changed(event, args)
-        inside = [path for path in paths if path == "renameat2" or Path(path).is_relative_to(self.folder)]
-        if not inside:
+    def mark(self, name: str) -> None:
+        """Take a step that changes nothing: an instant which has a name."""
+        self._step(name, name)
+
+    def _step(self, change: str, path: str, damage: Callable[[], None] | None = None) -> None:
+        phase = "recovery" if _in_main_thread("__init__", "commit.py") else "run"
+        with self._lock:
+            self.note(change, "void" if self._voiding and phase == "recovery" else phase, path)
+            self._voiding = self._voiding or change == "void"
+            self.count += 1
+            if self.count - 1 == self.fault.at:
+                if damage:
+                    damage()
+                # To this very thread: it must not take one more step while another one is stopped first.
+                signal.pthread_kill(threading.get_ident(), self.fault.by)
+
+    # files
+
+    def _audit(self, event: str, args: tuple[Any, ...]) -> None:
+        if event not in _CHANGES or getattr(self._inside, "hook", False):
             return
-        self._step(f"{event} {inside[-1]}")
-        if event == "os.truncate" or (event == "open" and not os.path.exists(inside[0])):
-            self._step(f"torn {inside[0]}", partial(_tear, inside[0]))
+        self._inside.hook = True  # what the hook does itself is not the process's doing
+        try:
+            self._see(event, args)
+        finally:
+            self._inside.hook = False
 
-    def _step(self, name: str, damage: Callable[[], None] | None = None) -> None:
-        if self.crashed:
-            raise Crash(name)
-        self.steps.append(name)
-        if len(self.steps) - 1 == self.at:
-            if damage:
-                damage()
-            self.crashed = True
-            raise Crash(name)
+    def _see(self, event: str, args: tuple[Any, ...]) -> None:
+        paths = _changed(event, args)
+        keys = [key for key in map(self._key, paths) if key]
+        if not keys:
+            return
+        frame = sys._getframe(2)
+        change = change_of(Event(event, keys[0], keys[-1], *_call(frame), _names(frame), _names(_main_frame())))
+        self._step(change, keys[-1])
+        new = event == "open" and not os.path.exists(paths[0])
+        if (new or event == "os.truncate") and self.fault.by == signal.SIGKILL:
+            self._step(change, f"{keys[-1]} (torn)", partial(_tear, paths[0]))
+
+    def _key(self, path: str) -> str:
+        """Return a path below the bucket, or below `spool:`; nothing if it is elsewhere."""
+        for root, prefix in ((self.scratch, "spool:"), (Path(self.lake), "")):
+            if path == "renameat2" or Path(path).is_relative_to(root):
+                return path if path == "renameat2" else f"{prefix}{Path(path).relative_to(root)}"
+        return ""
+
+    # requests
+
+    def _see_requests(self) -> None:
+        from botocore.httpsession import URLLib3Session
+
+        send = URLLib3Session.send
+
+        def seen(session: Any, request: Any) -> Any:
+            change, path = self._request(request)
+            counted = change and (self.fault.reads or request.method not in ("GET", "HEAD"))
+            if counted:
+                self._step(change, path)
+            answer = send(session, request)
+            if counted and self.fault.reads:
+                self._step(f"after {change}", path)
+            return answer
+
+        URLLib3Session.send = seen
+
+    def _request(self, request: Any) -> tuple[str, str]:
+        """Return the change that a request makes, `look` for one that makes none, nothing for what is not ours."""
+        url = urlsplit(request.url)
+        query = parse_qs(url.query, keep_blank_values=True)
+        bucket = urlsplit(self.lake)
+        key = unquote(url.path).removeprefix(f"/{bucket.netloc}{bucket.path}").lstrip("/")
+        verb, source = _verb(request, query), key
+        if verb == "COPY":
+            copied = unquote(request.headers["x-amz-copy-source"].decode()).lstrip("/")
+            source = copied.removeprefix(f"{bucket.netloc}{bucket.path}").lstrip("/")
+        frame = sys._getframe(2)
+        _, data = _call(frame)
+        if key.endswith("lease.json") and threading.current_thread() is not threading.main_thread():
+            return "", key  # it is renewed by a clock
+        event = Event(verb, source, key, key, data, _names(frame), _names(_main_frame()))
+        return ("look" if request.method in ("GET", "HEAD") else change_of(event)), f"{verb} {key}"
+
+
+def _verb(request: Any, query: dict[str, Any]) -> str:
+    if request.method == "PUT":
+        if "x-amz-copy-source" in request.headers:
+            return "COPY"
+        return "PART" if "partNumber" in query else "PUT"
+    if request.method == "POST":
+        return "CREATE" if "uploads" in query else "COMPLETE" if "uploadId" in query else "DELETE"
+    if request.method == "DELETE":
+        return "ABORT" if "uploadId" in query else "DELETE"
+    return str(request.method)
 
 
 def _changed(event: str, args: tuple[Any, ...]) -> list[str]:
@@ -81,42 +178,41 @@ def _tear(path: str) -> None:
     os.close(fd)
 
 
-_armed: list[Faults] = []
+_OURS = re.compile(r"/bridge/(\w+/)*\w+\.py$")
 
 
-def _hook(event: str, args: tuple[Any, ...]) -> None:
-    if not _armed or event not in _CHANGES:
-        return
-    faults = _armed.pop()  # what the hook does itself is not the process's doing
-    try:
-        faults.see(event, args)
-    finally:
-        _armed.append(faults)
+def _call(frame: FrameType | None) -> tuple[str, bytes | None]:
+    """Return the key and the bytes of the storage's method that is under way, which a temporary file does not show."""
+    key, data = "", None
+    while frame is not None:
+        if "/bridge/storage/" in frame.f_code.co_filename:
+            own = frame.f_locals
+            if isinstance(own.get("key"), str):
+                key = own["key"]
+            if data is None and isinstance(own.get("data"), bytes):
+                data = own["data"]
+        frame = frame.f_back
+    return key, data
 
 
-@cache
-def _install() -> None:
-    sys.addaudithook(_hook)  # for good: Python cannot take an audit hook away again
+def _names(frame: FrameType | None) -> tuple[str, ...]:
+    """Return the functions of ours that are under way, innermost first."""
+    names = []
+    while frame is not None:
+        if _OURS.search(frame.f_code.co_filename):
+            names.append(frame.f_code.co_name)
+        frame = frame.f_back
+    return tuple(names)
 
 
-@contextmanager
-def crashing(folder: Path, at: int | None = None) -> Iterator[Faults]:
-    """Run the block as a process that dies at step `at` of changing `folder`; its death ends only the block."""
-    _install()
-    faults = Faults(folder.absolute(), at)
-    _armed.append(faults)
-    try:
-        yield faults
-    except Crash:
-        assert faults.crashed
-    finally:
-        _armed.clear()
-        if faults.crashed:
-            _let_go(faults.folder)
+def _main_frame() -> FrameType | None:
+    return sys._current_frames().get(threading.main_thread().ident or 0)
 
 
-def _let_go(folder: Path) -> None:
-    """Close what a dead process's kernel would close: its locks go with it."""
-    for file in psutil.Process().open_files():
-        if Path(file.path).is_relative_to(folder):
-            os.close(file.fd)
+def _in_main_thread(function: str, file: str) -> bool:
+    frame = _main_frame()
+    while frame is not None:
+        if frame.f_code.co_name == function and frame.f_code.co_filename.endswith(f"/bridge/{file}"):
+            return True
+        frame = frame.f_back
+    return False

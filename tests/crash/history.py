@@ -9,31 +9,40 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .lakes import Folder, Lake
+
 Files = Mapping[str, int]
 """A table at one moment: names of its files and the rows in each."""
 
 
 @dataclass(frozen=True)
 class _Step:
-    """What one commit did to one table. `atomic` promises that no listing shows anything between the two."""
+    """What one commit did to one table.
+
+    `replaced`: the whole of it. `exchanged`: at once, no listing shows anything between the two.
+    """
 
     before: Files
     after: Files
-    atomic: bool
+    replaced: bool
+    exchanged: bool
 
     def shows(self, names: set[str]) -> bool:
         """Return whether a listing made while this commit was published may be `names`."""
         old, new = set(self.before), set(self.after)
-        if self.atomic:
+        if self.exchanged:
             return names in (old, new)
+        if self.replaced:  # what is new appears before anything old goes
+            return names <= old | new and (names >= old or names >= new)
         return old & new <= names <= old | new
 
 
 class History:
-    """The log of one pipeline of a local bucket, which others are writing to. May be used by several threads."""
+    """The log of one pipeline, which others are writing to. May be used by several threads."""
 
-    def __init__(self, bucket: Path, pipeline: str) -> None:
-        self._folder = bucket / ".bridge" / pipeline / "commits"
+    def __init__(self, lake: Lake | Path, pipeline: str) -> None:
+        self._lake = Folder(lake) if isinstance(lake, Path) else lake
+        self._folder = f".bridge/{pipeline}/commits"
         self._records: list[dict[str, Any]] = []
         self._live: list[dict[str, Files]] = [{}]
         self._lock = threading.Lock()
@@ -47,11 +56,8 @@ class History:
             return len(self._records)
 
     def _read(self, n: int) -> dict[str, Any] | None:
-        try:
-            record: dict[str, Any] = json.loads((self._folder / f"{n:020d}.json").read_bytes())
-        except FileNotFoundError:
-            return None
-        return record
+        data = self._lake.read(f"{self._folder}/{n:020d}.json")
+        return None if data is None else dict(json.loads(data))
 
     @property
     def records(self) -> list[dict[str, Any]]:
@@ -77,14 +83,15 @@ class History:
         """Return a stream's table after commit `n`, the last one by default."""
         return self._live[n].get(stream, {})
 
-    def complaint(self, stream: str, seen: Files, before: int, after: int) -> str | None:
+    def complaint(self, stream: str, seen: Files, before: int, after: int, *, of_manifest: bool = False) -> str | None:
         """Return what is wrong with a look, None if nothing is.
 
         `before` and `after` are the heads before the look began and after it ended. A commit is published before its
-        successor is created, so only the last data commit of `before` may still be on its way.
+        successor is created, so only the last data commit of `before` may still be on its way. A look at what a
+        manifest names is the table after one of these commits, exactly.
         """
         settled = self._settled(before)
-        steps = [self._step(stream, n) for n in range(settled + 1, after + 1)]
+        steps = [self._step(stream, n, of_manifest) for n in range(settled + 1, after + 1)]
         names = set(seen)
         if names != set(self.live(stream, settled)) and not any(step.shows(names) for step in steps):
             return self._wrong(stream, names, settled, after)
@@ -97,10 +104,11 @@ class History:
             n -= 1
         return max(0, n - 1)
 
-    def _step(self, stream: str, n: int) -> _Step:
+    def _step(self, stream: str, n: int, of_manifest: bool) -> _Step:
         entries = [entry for entry in self._records[n - 1].get("tables", []) if entry["stream"] == stream]
-        atomic = any(entry["mode"] == "replace" and entry["removes"] for entry in entries)
-        return _Step(self.live(stream, n - 1), self.live(stream, n), atomic)
+        replaced = any(entry["mode"] == "replace" and entry["removes"] for entry in entries)
+        exchanged = of_manifest or (replaced and self._lake.exchanges)
+        return _Step(self.live(stream, n - 1), self.live(stream, n), replaced, exchanged)
 
     def _wrong(self, stream: str, names: set[str], settled: int, after: int) -> str:
         named = {name for n in range(after + 1) for name in self.live(stream, n)}

@@ -27,24 +27,29 @@ def check_clean(project: Project, expected_state: Any) -> None:
     """Hold the whole project against the source, after a run that succeeded."""
     check_bookmarks(project)
     assert project.history.state == expected_state
-    assert json.loads((project.meta / "state.json").read_bytes()) == expected_state
+    assert json.loads(project.lake.read(f"{project.meta}/state.json") or b"null") == expected_state
     source = project.source_rows()
     for stream, folder in project.tables:
         assert project.lake_rows(stream) == sorted(source[stream].items()), f"{stream} is not the source"
-        listed = {path.name for path in folder.iterdir()}
+        listed = project.table(stream)
         assert listed == set(project.history.live(stream)), f"{stream} has other files than the log says"
-        manifest = (project.bucket / ".bridge" / "tables" / "crash" / f"{stream}.manifest").read_text().splitlines()
-        assert manifest == sorted(str(folder / name) for name in listed), f"{stream} has a stale manifest"
+        uris = sorted(f"{project.lake.uri}/{folder}/{name}" for name in listed)
+        assert project.manifest(stream) == uris, f"{stream} has a stale manifest"
     _check_leftovers(project)
 
 
 def _check_leftovers(project: Project) -> None:
     """Find nothing of dead runs: no pending file, no spool, no secrets, no Parquet that a reader could mistake."""
-    assert list((project.bucket / ".bridge").rglob("*.parquet")) == []
-    assert list((project.meta / "pending").iterdir()) == []
+    assert [path for path in project.lake.files(".bridge") if path.endswith(".parquet")] == []
+    assert project.pending() == set()
     local = project.folder / ".singer-bridge"
     scratch = [path for name in ("spool", "checkpoint") for path in (local / name).glob("*/*")]
     assert scratch == []
-    assert list((project.folder / "tmp").glob("singer-bridge-*")) == [], "the tap's settings outlived it"
-    lease = json.loads((project.meta / "lease.json").read_bytes())
-    assert lease["closed"] == project.history.head(), "a clean run closes its lease"
+    check_temporary(project)
+    assert not project.needs_recovery(), "a clean run closes its lease"
+
+
+def check_temporary(project: Project) -> None:
+    """Find no settings of the tap, secrets among them, once it has ended."""
+    left = sorted(path.name for path in (project.folder / "tmp").glob("singer-bridge-*"))
+    assert left == [], "the tap's settings outlived it"

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +32,45 @@ class Missed(Exception):
     """The run ended before the moment that was waited for."""
 
 
-class Orchestrator:
-    """A running `singer-bridge run`. Use it as a context manager: leaving it kills what is still there."""
+@dataclass(frozen=True)
+class Strike:
+    """An instant at which a process of the run kills itself, just before something happens: strike/sitecustomize.py."""
 
-    def __init__(self, project: Path, *, flags: tuple[str, ...] = ()) -> None:
+    events: str
+    count: int = 1
+    phase: str | None = "load"
+    process: str = "bridge"
+    after_ms: int = 0
+
+    def environment(self, mark: Path) -> dict[str, str]:
+        """Return what arms it. `mark` is the file that it leaves."""
+        path = os.pathsep.join(filter(None, [str(Path(__file__).parent / "strike"), os.environ.get("PYTHONPATH")]))
+        return {"PYTHONPATH": path, "CRASH_TEST_STRIKE": json.dumps(asdict(self) | {"mark": str(mark)})}
+
+
+class Orchestrator:
+    """A running `singer-bridge run`. Use it as a context manager: leaving it kills what is still there.
+
+    After `leave()` that is left to `clear()`.
+    """
+
+    def __init__(
+        self,
+        project: Path,
+        *,
+        flags: tuple[str, ...] = (),
+        environ: Mapping[str, str] | None = None,
+        strike: Strike | None = None,
+    ) -> None:
         self._mark = uuid.uuid4().hex
         self._project = project
         self._known_runs = set(self._run_folders())
         self._out, self._err = (project / f"run-{self._mark[:8]}.{name}" for name in ("out", "err"))
-        environment = os.environ | {_MARK: self._mark, "TMPDIR": str(project / "tmp")}
+        self._left = False
+        self._struck = project / f"run-{self._mark[:8]}.struck"
+        environment = os.environ | {_MARK: self._mark, "TMPDIR": str(project / "tmp")} | dict(environ or {})
+        if strike:
+            environment |= strike.environment(self._struck)
         command = [sys.executable, "-m", "bridge", "run", "crash", "--json", *flags]
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self.process = subprocess.Popen(
@@ -55,6 +87,15 @@ class Orchestrator:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if not self._left:
+            self.clear()
+
+    def leave(self) -> None:
+        """Let what is still there live on beyond the context."""
+        self._left = True
+
+    def clear(self) -> None:
+        """Kill what is still there."""
         for process in self.family():
             with suppress(psutil.NoSuchProcess):
                 process.kill()
@@ -70,17 +111,35 @@ class Orchestrator:
         self._wait(self._has_records)
 
     def _has_records(self) -> bool:
-        logs = [folder / "tap.log" for folder in self._run_folders() if folder not in self._known_runs]
-        return any(log.exists() and b" records\n" in log.read_bytes() for log in logs)
+        return self.said > 0
+
+    @property
+    def scratch(self) -> Path | None:
+        """The run's own folder of the spool, None before it is made and after it is deleted."""
+        return next((folder for folder in self._run_folders() if folder not in self._known_runs), None)
+
+    @property
+    def said(self) -> int:
+        """How many records the tap has counted on stderr, 0 when there is no log."""
+        try:
+            text = (self.scratch / "tap.log").read_text() if self.scratch else ""
+        except FileNotFoundError:
+            return 0
+        counts = [line.split()[-2] for line in text.splitlines() if line.endswith(" records")]
+        return int(counts[-1]) if counts else 0
+
+    @property
+    def struck(self) -> bool:
+        """Whether the strike took place."""
+        return self._struck.exists()
 
     def wait_for(self, target: str) -> psutil.Process:
         """Return the target's process once there is one. Raises `Missed`."""
         return self._wait(lambda: self.find(target))
 
-    def wait_for_commits(self, commits: Path, count: int) -> None:
-        """Return at the very moment at which so many more commits are on record. Raises `Missed`."""
-        goal = len(_names(commits)) + count
-        self._wait(lambda: len(_names(commits)) >= goal, seconds=0.0005)
+    def wait_until(self, condition: Callable[[], Any], seconds: float = _POLL_SECONDS) -> None:
+        """Return as soon as the condition holds, asked every so many seconds. Raises `Missed`."""
+        self._wait(condition, seconds)
 
     def _wait(self, condition: Any, seconds: float = _POLL_SECONDS) -> Any:
         while not (found := condition()):
@@ -88,6 +147,17 @@ class Orchestrator:
                 raise Missed
             time.sleep(seconds)
         return found
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Have the orchestrator stand still, for a look at what there is. Raises `Missed`."""
+        if self.process.poll() is not None:
+            raise Missed
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
 
     # its processes
 
@@ -138,10 +208,6 @@ class Orchestrator:
     @property
     def stderr(self) -> str:
         return self._err.read_text(errors="replace")
-
-
-def _names(folder: Path) -> list[str]:
-    return [name for name in os.listdir(folder) if name.endswith(".json")] if folder.exists() else []
 
 
 def _kind(process: psutil.Process) -> str:

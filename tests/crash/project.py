@@ -5,6 +5,7 @@ The tap is its own oracle: run once more without any bridge it says which record
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -14,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow.parquet as pq
 
 from .history import History
+from .lakes import Bucket, Folder
 
 TAP = Path(sys.executable).parent / "tap-smoke"
 NEW_RECORDS = 1500
@@ -57,13 +60,23 @@ SHAPES = (APPEND, OVERWRITE, MIXED)
 
 
 class Project:
-    """A folder with bridge.yaml, the tap's settings and the lake."""
+    """A folder with bridge.yaml and the tap's settings; its lake is in it, or `bucket`. `added`: records a run."""
 
-    def __init__(self, folder: Path, shape: Shape) -> None:
-        self.folder, self.shape = folder, shape
-        self.bucket = folder / "lake"
-        self.history = History(self.bucket, "crash")
-        self.commits = self.meta / "commits"
+    def __init__(
+        self,
+        folder: Path,
+        shape: Shape,
+        bucket: Bucket | None = None,
+        *,
+        added: int = NEW_RECORDS,
+        **pipeline: Any,
+    ) -> None:
+        """`pipeline` are more keys of the pipeline in bridge.yaml."""
+        self.folder, self.shape, self.added = folder, shape, added
+        self.lake = bucket or Folder(folder / "lake")
+        self.environ = bucket.environ if bucket else {}
+        self.history = History(self.lake, "crash")
+        self.meta = ".bridge/crash"
         self._config = folder / "tap.json"
         (folder / "tmp").mkdir(parents=True)
         self.grow()
@@ -71,35 +84,62 @@ class Project:
         if shape.method == "auto":
             (folder / "catalog.json").write_bytes(self._tap("--discover"))
             source["catalog"] = "catalog.json"
-        destination = {"bucket": "lake", "load_method": shape.method}
-        pipeline = {"source": source, "destination": destination, "commit": {"every": "1s"}}
+        destination = {"bucket": bucket.uri if bucket else "lake", "load_method": shape.method}
+        settings = {"source": source, "destination": destination, "commit": {"every": "1s"}} | pipeline
         # YAML reads JSON
-        (folder / "bridge.yaml").write_text(json.dumps({"pipelines": {"crash": pipeline}}))
+        (folder / "bridge.yaml").write_text(json.dumps({"pipelines": {"crash": settings}}))
 
     @property
-    def meta(self) -> Path:
-        """The pipeline's own folder in the bucket."""
-        return self.bucket / ".bridge" / "crash"
+    def name(self) -> str:
+        """How the lake is called in a report."""
+        return f"{'s3-' if self.environ else ''}{self.shape.name}"
 
     @property
-    def tables(self) -> list[tuple[str, Path]]:
-        """Each stream with its table's folder."""
-        return [(stream, self.bucket / "crash" / stream) for stream in self.shape.streams]
+    def tables(self) -> list[tuple[str, str]]:
+        """Each stream with its table's folder in the lake."""
+        return [(stream, f"crash/{stream}") for stream in self.shape.streams]
 
-    def grow(self, *, pause_ms: int = 120) -> None:
-        """Give the source as many new records as the next run shall load, seen from the committed STATE.
+    def table(self, stream: str) -> set[str]:
+        """Return the names of the files in a table's folder."""
+        return set(self.lake.files(f"crash/{stream}"))
 
-        The tap pauses after each STATE, so that a run lasts past Spark's start and makes several commits.
+    def manifest(self, stream: str) -> list[str]:
+        """Return the URIs that a table's manifest names, in order."""
+        return (self.lake.read(f".bridge/tables/crash/{stream}.manifest") or b"").decode().splitlines()
+
+    def pending(self) -> set[str]:
+        """Return what is pending: files by name, and keys with an upload under way; staged ones that are kept aside."""
+        kept = {file["source"] for stage in self.history.staged.values() for file in stage["files"]}
+        names = {name for name in self.lake.files(f"{self.meta}/pending") if f"{self.meta}/pending/{name}" not in kept}
+        return names | set(self.lake.uploads(""))
+
+    def json(self, name: str) -> Any:
+        """Return one of the pipeline's own files in the bucket, None if there is none or a torn one."""
+        try:
+            return json.loads(self.lake.read(f"{self.meta}/{name}") or b"null")
+        except json.JSONDecodeError:
+            return None
+
+    def needs_recovery(self) -> bool:
+        """Whether the last run did not end as it should."""
+        return bool((self.json("lease.json") or {}).get("closed") != self.history.head())
+
+    def grow(self, *, pause_ms: int = 120) -> int:
+        """Give the source as many new records as the next run shall load, seen from the committed STATE; how many?
+
+        The tap pauses after each STATE: with 120 ms a run lasts past Spark's start and makes several commits.
         """
         self.history.head()
-        streams = [{"name": name, "records": self._records(name)} | kind for name, kind in self.shape.streams.items()]
+        there = {name: self._reached(name) for name in self.shape.streams}
+        streams = [{"name": name, "records": there[name] + self.added} | self.shape.streams[name] for name in there]
         config = {"streams": streams, "interleave": self.shape.interleave, "state": {"every": 50}}
         config |= {"batch_delay_ms": pause_ms, "stderr_every": 50}
         self._config.write_text(json.dumps(config))
+        return self.added * len(streams)
 
-    def _records(self, stream: str) -> int:
+    def _reached(self, stream: str) -> int:
         mark = self.bookmark(stream)
-        return int(mark.get("replication_key_value", 0) + mark.get("last_pk_fetched", 0)) + NEW_RECORDS
+        return int(mark.get("replication_key_value", 0) + mark.get("last_pk_fetched", 0))
 
     def bookmark(self, stream: str) -> dict[str, Any]:
         """The committed bookmark of a stream."""
@@ -135,6 +175,14 @@ class Project:
             self._config.write_bytes(paced)
 
     def lake_rows(self, stream: str) -> list[tuple[int, int]]:
-        """Return the (id, n) of every row in a table's folder, as DuckDB lists it, in order."""
-        query = "SELECT id, n FROM read_parquet(?) ORDER BY 1, 2"
-        return duckdb.connect().execute(query, [str(self.bucket / "crash" / stream / "*.parquet")]).fetchall()
+        """Return the (id, n) of every row in a table's folder, in order: DuckDB's word, or pyarrow's for a bucket."""
+        if isinstance(self.lake, Folder):
+            query = "SELECT id, n FROM read_parquet(?) ORDER BY 1, 2"
+            folder = self.lake.root / "crash" / stream / "*.parquet"
+            return duckdb.connect().execute(query, [str(folder)]).fetchall()
+        rows: list[tuple[int, int]] = []
+        for name in self.table(stream):
+            data = self.lake.read(f"crash/{stream}/{name}") or b""
+            table = pq.read_table(io.BytesIO(data), columns=["id", "n"])
+            rows += zip(table["id"].to_pylist(), table["n"].to_pylist(), strict=True)
+        return sorted(rows)

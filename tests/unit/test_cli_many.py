@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from bridge.lock import Lease
+from bridge.lock import take
+from bridge.storage.local import LocalStorage
 from tests.shell import Done, Typed
 
 SETTINGS = """
@@ -66,7 +67,7 @@ def test_keep_going_runs_all_and_the_worst_code_stands(folder: Path, typed: Type
     assert typed("run good bad last --keep-going -q").code == 1
     assert ran(folder) == ["bad", "good", "last"]
     assert typed("run bad wrong last --keep-going -q").code == 2
-    lease = Lease(folder / "lake/.bridge/last/lease.json", "another")
+    lease = take(LocalStorage(folder / "lake"), "last", "another")
     try:
         done = typed("run last wrong bad good --keep-going -q")
     finally:
@@ -131,8 +132,7 @@ def test_a_run_that_takes_too_long_is_stopped(typed: Typed) -> None:
 
 def test_waiting_for_the_run_that_holds_the_pipeline(folder: Path, typed: Typed) -> None:
     """`--wait`: exit code 4 when the other one is still there afterwards; once it is gone we run."""
-    path = folder / "lake/.bridge/good/lease.json"
-    lease = Lease(path, "another")
+    lease = take(LocalStorage(folder / "lake"), "good", "another")
     assert typed("run good -q").code == 4
     assert typed("run good -q --wait 1s").code == 4
     words = [sys.executable, "-m", "bridge", "run", "good", "--wait", "1m", "--json"]

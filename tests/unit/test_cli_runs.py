@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bridge.cli import main
-from bridge.lock import Lease
+from bridge.lock import take
 from bridge.runs import RunRecord, log_key
 from bridge.storage.local import LocalStorage
 from tests.shell import Typed
@@ -51,9 +51,8 @@ def ran(storage: LocalStorage, pipeline: str, day: int, status: str, **facts: An
     record = RunRecord(storage, pipeline, run, tap="tap-x", tap_version="1.2.3")
     if status != "running":
         record.finish(status=status, **facts)
-    lease = Path(storage.uri) / f".bridge/{pipeline}/lease.json"
-    if not lease.exists():
-        Lease(lease, run).close(head=0, clean=True)
+    if not storage.size(f".bridge/{pipeline}/lease.json"):
+        take(storage, pipeline, run).close(head=0, clean=True)
     return run
 
 
@@ -150,10 +149,10 @@ def test_nothing_to_list_is_said(bridge: Bridge) -> None:
 
 def test_a_run_is_running_while_it_holds_the_lease(bridge: Bridge, lake: LocalStorage) -> None:
     """`running` is said of the one run that holds its pipeline; any other that says so has died."""
-    lease = Lease(Path(lake.uri) / ".bridge/flights/lease.json", run_id(5))
+    lease = take(lake, "flights", run_id(5))
     assert listed(bridge("runs", "list", "--json", "--status", "running")[1]) == [("flights", "05", "running")]
     lease.close(head=0, clean=True)
-    lease = Lease(Path(lake.uri) / ".bridge/flights/lease.json", "another")
+    lease = take(lake, "flights", "another")
     assert listed(bridge("runs", "list", "--json", "-n", "1")[1]) == [("flights", "05", "died")]
     lease.close(head=0, clean=True)
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from bridge.lock import Lease
-from bridge.opening import lease_path, opened
+from bridge.lock import take
+from bridge.opening import opened
 from bridge.storage.local import LocalStorage
 from tests.states import STATE, A, B, Project, project, shop, text
 
@@ -167,7 +167,7 @@ def test_a_change_as_json(ready: Project, words: list[str]) -> None:
 @pytest.mark.parametrize("words", CHANGES, ids=" ".join)
 def test_a_running_pipeline_is_left_alone(ready: Project, words: list[str]) -> None:
     """While a run holds the pipeline every change ends with exit 4 and the run's id."""
-    lease = Lease(lease_path(LocalStorage(ready.folder / "lake"), "shop"), "20261120T133501Z-k3f9")
+    lease = take(LocalStorage(ready.folder / "lake"), "shop", "20261120T133501Z-k3f9")
     done = ready.state(*words)
     lease.close(head=1, clean=True)
     assert (done.code, "run=20261120T133501Z-k3f9" in done.err) == (4, True)
@@ -206,7 +206,7 @@ def test_a_new_stream_by_force(shop: Project) -> None:
 def test_clearing_says_what_doubles(shop: Project) -> None:
     """Tables that a cleared bookmark has loaded once more are named with their rows, and so is the way without."""
     lake = LocalStorage(shop.folder / "lake")
-    with opened(lake, "shop", "run", Lease(lease_path(lake, "shop"), "run")) as committer:
+    with opened(lake, "shop", "run", take(lake, "shop", "run")) as committer:
         for stream, rows in (("b", 200), ("a", 5000)):
             name, source = f"part-{stream}.parquet", f".bridge/shop/pending/part-{stream}"
             with closing(committer.storage.open_pending(source, "t/f")) as file:

@@ -16,7 +16,7 @@ import pytest
 
 from bridge.cli import main
 from bridge.commit import Committer
-from bridge.lock import Lease
+from bridge.lock import take
 from bridge.log import Log
 from bridge.opening import opened
 from bridge.runs import RunRecord, new_run_id
@@ -56,8 +56,7 @@ def bridge(capsys: pytest.CaptureFixture[str]) -> Bridge:
 def writing(lake: LocalStorage, pipeline: str) -> Iterator[tuple[str, Committer]]:
     """A run at work, with its record."""
     run = new_run_id()
-    lease = Lease(lake.root / f".bridge/{pipeline}/lease.json", run)
-    with opened(lake, pipeline, run, lease) as committer:
+    with opened(lake, pipeline, run, take(lake, pipeline, run)) as committer:
         record = RunRecord(lake, pipeline, run)
         yield run, committer
         record.finish(status="success", streams={"s": {"records": 1234}}, error=None)

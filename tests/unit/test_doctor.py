@@ -15,7 +15,7 @@ from bridge.config import load
 from bridge.doctor.contents import content_checks
 from bridge.doctor.finding import looked_at
 from bridge.doctor.lake import lake_checks
-from bridge.lock import Lease
+from bridge.lock import take
 from bridge.storage.local import LocalStorage
 from bridge.store import StateStore
 from tests.lake import FIRST, Lake
@@ -201,7 +201,7 @@ def test_files_of_a_table_that_are_gone(folder: Path) -> None:
 def test_somebody_holds_the_pipeline(typed: Typed, folder: Path) -> None:
     """It is said who; that is no error."""
     write(folder)
-    lease = Lease(folder / "lake/.bridge/flights/lease.json", "20261120T000000Z-abcd")
+    lease = take(LocalStorage(folder / "lake"), "flights", "20261120T000000Z-abcd")
     code, found = examined(typed)
     lease.close(head=0, clean=True)
     assert (code, bad(found)) == (0, {"lease": "warning"})

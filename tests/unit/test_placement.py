@@ -8,11 +8,12 @@ from typing import Any
 import orjson
 import pytest
 
+from bridge.columns import read_schema
 from bridge.config import Pipeline, inline_pipeline
 from bridge.errors import CorruptLake, LakeError, SettingsError
 from bridge.log import LiveTable, View
 from bridge.messages import Schema
-from bridge.placement import Placement, load_method, read_schema
+from bridge.placement import Placement, load_method
 from bridge.schema import from_singer
 from bridge.settings.options import StreamKeys
 from bridge.storage.local import LocalStorage

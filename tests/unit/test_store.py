@@ -15,9 +15,8 @@ import pytest
 import bridge
 from bridge.commit import Committer
 from bridge.errors import CorruptLake, LakeError, SettingsError
-from bridge.lock import Lease
+from bridge.lock import take
 from bridge.log import Log
-from bridge.opening import lease_path
 from bridge.runs import RunRecord
 from bridge.store import StateStore
 from tests.lake import FIRST, Lake, holding
@@ -71,7 +70,7 @@ def test_each_write_is_one_commit(store: StateStore, lake: Lake) -> None:
 def test_a_run_starts_from_it(store: StateStore, lake: Lake) -> None:
     """What was written is where the next run starts, without a fence or a note: the writer had closed cleanly."""
     store.set("orders", ORDERS)
-    lease = Lease(lease_path(lake.storage, "p"), "next")
+    lease = take(lake.storage, "p", "next")
     committer = Committer(lake.storage, "p", "next", last=lease.last)
     lease.close(head=1, clean=True)
     assert committer.view.state == {"bookmarks": {"orders": ORDERS}}

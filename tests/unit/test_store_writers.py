@@ -14,7 +14,6 @@ import pytest
 
 from bridge.errors import CommitLost, LakeError, PipelineHeld
 from bridge.log import Log
-from bridge.opening import lease_path
 from bridge.state import bookmark
 from bridge.storage.local import LocalStorage
 from bridge.store import StateStore
@@ -52,7 +51,7 @@ def test_a_fence_is_nobodys_write(store: StateStore, lake: Lake) -> None:
     """The fence that a writer sets after another one died changes no STATE, so it fails no compare and swap."""
     store.set("a", 1)
     seen = store.read()
-    lease_path(lake.storage, "p").unlink()  # as a death leaves it: nothing says that the end was clean
+    lake.storage.delete(".bridge/p/lease.json")  # as a death leaves it: nothing says that the end was clean
     assert store.compare_and_swap(seen.version, {"bookmarks": {"a": 2}}) == 3
     assert lake.kinds == ["state", "fence", "state"]
 
@@ -183,9 +182,9 @@ def test_a_run_is_not_disturbed(store: StateStore, lake: Lake) -> None:
 
 _BRIEFLY = """
 import sys
-from pathlib import Path
-from bridge.lock import Lease
-lease = Lease(Path(sys.argv[1]), "writer", brief=True)
+from bridge.lock import take
+from bridge.storage import open_storage
+lease = take(open_storage(sys.argv[1]), "p", "writer", brief=True)
 print("held", flush=True)
 sys.stdin.readline()
 lease.close(head=0, clean=True)
@@ -195,7 +194,7 @@ lease.close(head=0, clean=True)
 @pytest.mark.parametrize("write", [lambda store: store.set("a", 1), lambda store: store.refuse_if_held()])
 def test_another_writer_is_waited_for(store: StateStore, lake: Lake, write: Callable[[StateStore], Any]) -> None:
     """A writer that has the pipeline for one commit is waited for, longer than a run would be."""
-    argv = [sys.executable, "-c", _BRIEFLY, str(lease_path(lake.storage, "p"))]
+    argv = [sys.executable, "-c", _BRIEFLY, lake.storage.uri]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout
         assert other.stdin

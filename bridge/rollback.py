@@ -1,0 +1,288 @@
+"""Data and STATE as they were after an earlier commit, by one new commit of kind `rollback`.
+
+Files that were removed since then come back from the trash, under new names: a name is never used twice. What was
+added since goes into the trash, so that a rollback can be rolled back. Nothing of the log is taken away.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from bridge.commit import Committer, forget
+from bridge.edit import same
+from bridge.errors import BridgeError, CommitLost, LakeError, SettingsError
+from bridge.lock import take
+from bridge.log import LiveTable, Log, View, bookmarks, changes_of, meta
+from bridge.opening import opened
+from bridge.owners import owners_of
+from bridge.runs import new_run_id, write_streams
+from bridge.storage import Storage
+from bridge.storage.parallel import each
+
+__all__ = ["Back", "Plan", "TableChange", "follows_a_log", "plan", "roll_back"]
+
+_POSITIONS = {
+    *("lsn", "_sdc_lsn", "xmin"),  # PostgreSQL
+    *("log_file", "log_pos", "gtid"),  # MySQL, MariaDB
+    *("scn", "oplog_ts_time", "oplog_ts_inc", "current_log_version"),  # Oracle, MongoDB, SQL Server
+}
+"""Keys of bookmarks by which taps note a position in a database's log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Back:
+    """A file that comes back: from `source` in the trash, under a new name. `name` is the one it had."""
+
+    name: str
+    source: str
+    size: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    """What a rollback does to one table. `then` is the table that it will be, but for its files' names."""
+
+    stream: str
+    now: LiveTable
+    then: LiveTable
+    back: tuple[Back, ...]
+    removed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a rollback to commit `to` does; two are equal if they do the same.
+
+    `restarted` are streams that were half loaded then: of these the rows are gone, and the tap starts them again.
+    `dropped` are those that are half loaded now and will not be, `staged` what stays so.
+    """
+
+    to: int
+    before: Any
+    state: Any
+    staged: dict[str, Any]
+    tables: tuple[TableChange, ...]
+    restarted: tuple[str, ...]
+    dropped: tuple[str, ...]
+    head: int = field(compare=False)
+
+    @property
+    def nothing_to_do(self) -> bool:
+        return not self.tables and not self.dropped and same(self.before, self.state)
+
+
+class _Trail:
+    """Where each file went since a commit: into the trash, from there back under another name, and so on."""
+
+    def __init__(self, then: View) -> None:
+        self._places: dict[str, list[str]] = {}
+        self._keys_at: dict[str, list[str]] = {}
+        for table in then.tables.values():
+            for name in table.files:
+                self._begin(f"{table.folder}/{name}")
+
+    def _begin(self, key: str) -> None:
+        self._places[key] = [key]
+        self._keys_at.setdefault(key, []).append(key)
+
+    def follow(self, pipeline: str, record: dict[str, Any]) -> None:
+        """Take in what the next commit moved, and the files that it added."""
+        changes = changes_of(pipeline, record)
+        moves = {remove.key: remove.trash for change in changes for remove in change.removes}
+        moves |= {add.source: add.key for change in changes for add in change.adds}
+        moved = [(target, self._keys_at.pop(source, [])) for source, target in moves.items()]
+        for target, keys in moved:
+            for key in keys:
+                self._places[key].append(target)
+            self._keys_at.setdefault(target, []).extend(keys)
+        for change in changes:
+            for add in change.adds:
+                if add.key not in self._places:
+                    self._begin(add.key)
+
+    def places(self, key: str) -> list[str]:
+        """Return where a file has been, the latest place first."""
+        return self._places[key][::-1]
+
+
+class _Search:
+    """Finds what a table of the past is made of now. `records` are those after `then`, oldest first."""
+
+    def __init__(self, log: Log, then: View, now: View, records: list[dict[str, Any]]) -> None:
+        self._storage, self._then, self._records = log.storage, then, records
+        self._trash = meta(log.pipeline, "trash", "")
+        self._live = {f"{table.folder}/{name}" for table in now.tables.values() for name in table.files}
+        self._found: dict[str, str | None] = {}
+        self._trail = _Trail(then)
+        for record in records:
+            self._trail.follow(log.pipeline, record)
+
+    def locate(self, tables: Iterable[LiveTable]) -> list[str]:
+        """Find all files of these tables; return those that are nowhere any more."""
+        wanted = [(f"{t.folder}/{name}", facts["size"]) for t in tables for name, facts in t.files.items()]
+        new = [one for one in wanted if one[0] not in self._found]
+        self._found |= zip((key for key, _ in new), each(self._storage, self._look, new), strict=True)
+        return [key for key, _ in wanted if self._found[key] is None]
+
+    def _look(self, wanted: tuple[str, int]) -> str | None:
+        key, size = wanted
+        places = self._trail.places(key)
+        if places[0] in self._live:
+            return places[0]
+        # After a rollback that was taken back itself a file may not have come as far as the log says.
+        trashed = (place for place in places if place.startswith(self._trash))
+        return next((place for place in trashed if self._storage.size(place) == size), None)
+
+    def place(self, key: str) -> str:
+        """Return where a file is that was located."""
+        return self._found[key] or ""
+
+    def earliest(self) -> int | None:
+        """Return the first later commit of which nothing is gone, None if there is none before the last one."""
+        view, voided = self._then, {record.get("voids") for record in self._records}
+        for record in self._records[:-1]:
+            view = view.after(record)
+            if record["n"] not in voided and not self.locate(view.tables.values()):
+                return int(record["n"])
+        return None
+
+
+def plan(log: Log, now: View, to: int) -> Plan:
+    """Return what a rollback from `now` to commit `to` does; nothing is written.
+
+    Raises `SettingsError` for a commit that there is none of, or that was taken back, and `LakeError` for one that is
+    not in the log any more, or whose files are not in the trash any more.
+    """
+    if to > now.n:
+        hint = "`singer-bridge state history` shows the commits"
+        raise SettingsError("there is no such commit", hint=hint, commit=to, last=now.n)
+    if to < (first := log.beginning().first):
+        hint = "records are kept for `retention.commits`, and as long as something needs them"
+        raise LakeError("this commit is not in the log any more", hint=hint, commit=to, first=first)
+    then, records = log.view(to), []
+    for record in log.history(now.n, fences=False):
+        if record["n"] <= to:
+            break
+        if record.get("voids") == to:
+            hint = f"it lost files before they were visible; roll back to {to - 1}, or to {record['n']}"
+            raise SettingsError("this commit was taken back", hint=hint, commit=to)
+        records.append(record)
+    search = _Search(log, then, now, records[::-1])
+    if gone := search.locate(then.tables.values()):
+        raise _too_late(to, gone, search.earliest())
+    staged = {stream: stage for stream, stage in now.staged.items() if then.staged.get(stream) == stage}
+    restarted = then.staged.keys() - staged.keys()
+    changes = (_change(stream, now, then, search) for stream in sorted({*now.tables, *then.tables}))
+    return Plan(
+        to=to,
+        before=now.state,
+        state=forget(then.state, restarted),
+        staged=staged,
+        tables=tuple(change for change in changes if change),
+        restarted=tuple(sorted(restarted)),
+        dropped=tuple(sorted(now.staged.keys() - staged.keys())),
+        head=now.n,
+    )
+
+
+def _too_late(to: int, gone: list[str], earliest: int | None) -> LakeError:
+    possible = f"the earliest commit that can be had is {earliest}" if earliest else "no commit before the last one can"
+    hint = f"what tables gave up is kept for `retention.trash`; {possible}; or load anew: singer-bridge run NAME --full"
+    more = {"and_others": len(gone) - 1} if len(gone) > 1 else {}
+    return LakeError("a file of that commit is gone", hint=hint, commit=to, file=gone[0], **more)
+
+
+def _change(stream: str, now: View, then: View, search: _Search) -> TableChange | None:
+    here = now.tables.get(stream)
+    there = then.tables.get(stream) or LiveTable(here.folder if here else "", None)
+    here = here or LiveTable(there.folder, None)
+    back, kept = [], set()
+    for name, facts in sorted(there.files.items()):
+        place = search.place(f"{there.folder}/{name}")
+        folder, _, last = place.rpartition("/")
+        if folder == here.folder and last in here.files:
+            kept.add(last)
+        else:
+            back.append(Back(name, place, facts["size"], facts["rows"]))
+    removed = tuple(name for name in here.files if name not in kept)
+    if not back and not removed and (here.schema, here.version) == (there.schema, there.version):
+        return None
+    return TableChange(stream, here, there, tuple(back), removed)
+
+
+def roll_back(storage: Storage, pipeline: str, to: int, confirmed: Plan | None = None) -> tuple[Plan, int, list[str]]:
+    """Roll a pipeline back; return what was done, the last commit now, and what recovery had to do before.
+
+    `confirmed` is the plan that somebody saw and agreed to: `CommitLost` is raised if it would be another one now.
+    Raises `PipelineHeld` while a run is alive.
+    """
+    run = new_run_id()
+    with opened(storage, pipeline, run, take(storage, pipeline, run, brief=True)) as committer:
+        done = _planned(committer, to, confirmed)
+        if isinstance(done, Plan) and not done.nothing_to_do:
+            _commit(committer, done)
+    if not isinstance(done, Plan):
+        raise done  # out here: nothing was begun, so the lease is left in good order
+    return done, committer.view.n, committer.notes
+
+
+def _planned(committer: Committer, to: int, confirmed: Plan | None) -> Plan | BridgeError:
+    try:
+        fresh = plan(committer.log, committer.view, to)
+    except BridgeError as error:
+        return error
+    if confirmed is not None and fresh != confirmed:
+        hint = "look at it again: --dry-run shows what it would do now"
+        return CommitLost("the lake is not as it was shown any more", hint=hint, commit=committer.view.n)
+    return fresh
+
+
+def _commit(committer: Committer, plan: Plan) -> None:
+    reason = f"rollback to commit {plan.to}"
+    entries = [_entry(committer, change) for change in plan.tables]
+    committer.commit(plan.state, entries, kind="rollback", to=plan.to, staged=plan.staged, reason=reason)
+    moved = {*bookmarks(plan.before), *bookmarks(plan.state), *(change.stream for change in plan.tables)}
+    streams = sorted(moved & committer.view.tables.keys())
+    write_streams(committer.storage, committer.log.pipeline, committer.view, streams)
+
+
+def _entry(committer: Committer, change: TableChange) -> dict[str, Any]:
+    folder = change.now.folder
+    adds = [
+        {
+            "name": f"part-{committer.generation:010d}-{seq:06d}-{uuid.uuid4().hex}.parquet",
+            "source": file.source,
+            "size": file.size,
+            "rows": file.rows,
+        }
+        for seq, file in enumerate(change.back, 1)
+    ]
+    return {
+        "stream": change.stream,
+        "folder": folder,
+        "schema": change.then.schema,
+        "version": change.then.version,
+        "mode": "append",
+        "adds": adds,
+        "removes": list(change.removed),
+    } | ({"shared": True} if owners_of(committer.storage, folder)[1] else {})
+
+
+def follows_a_log(before: Any, after: Any, known: Collection[str] = ()) -> list[str]:
+    """Return the streams whose bookmark differs and is a position in a database's log.
+
+    Those in `known` are replicated so by the catalog; of the others their bookmarks' keys tell.
+    """
+    old, new = bookmarks(before), bookmarks(after)
+    moved = (s for s in {**old, **new} if (s in old) != (s in new) or not same(old[s], new[s]))
+    return [s for s in moved if s in known or any(_is_position(s, side.get(s)) for side in (old, new))]
+
+
+def _is_position(key: str, value: Any) -> bool:
+    if not isinstance(value, dict):
+        return key in _POSITIONS
+    return bool(_POSITIONS & value.keys()) or value.get("replication_key") in _POSITIONS

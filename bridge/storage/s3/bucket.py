@@ -1,0 +1,150 @@
+"""Single requests to a bucket: what each needs to be sent along, and what its answers mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from boto3.s3.transfer import TransferConfig
+
+from bridge.errors import LakeError, SettingsError
+from bridge.settings.s3options import S3Options
+from bridge.storage.parallel import each
+from bridge.storage.protocol import Stored
+from bridge.storage.s3.clients import clients
+from bridge.storage.s3.errors import FAILURES, TORN, explain, explained, is_gone
+
+__all__ = ["Bucket"]
+
+_LARGEST_COPY = 5 * 1024**3
+_BATCH = 1000
+_READS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """A bucket or a folder of it. Keys are below the folder: `prefix` is empty or ends in a slash."""
+
+    name: str
+    prefix: str
+    options: S3Options
+    parallel: int = 16
+
+    @classmethod
+    def of(cls, uri: str, options: S3Options) -> Bucket:
+        """Return the bucket of `s3://name/folder`."""
+        name, _, folder = uri.removeprefix("s3://").partition("/")
+        if not name:
+            raise SettingsError("the bucket has no name", hint="write it as s3://bucket/folder", bucket=uri)
+        folder = folder.strip("/")
+        return cls(name, f"{folder}/" if folder else "", options)
+
+    @property
+    def once(self) -> Any:
+        """The client that never sends anything twice."""
+        with self.explained("open the bucket", ""):
+            return clients(self.options).once
+
+    @property
+    def patient(self) -> Any:
+        """The client that tries again by itself."""
+        with self.explained("open the bucket", ""):
+            return clients(self.options).patient
+
+    def at(self, key: str) -> dict[str, str]:
+        """Return how a request names an object."""
+        return {"Bucket": self.name, "Key": self.prefix + key}
+
+    def place(self, key: str) -> str:
+        """Return an object's URI, for people."""
+        return f"s3://{self.name}/{self.prefix}{key}"
+
+    def explained(self, action: str, key: str) -> Any:
+        """Return a context that turns what boto3 raises into a LakeError about this object."""
+        return explained(action, self.place(key))
+
+    def kept_as(self, key: str) -> dict[str, str]:
+        """Return how a new object is to be kept. Our own files are small and often read: no storage class for them."""
+        options = self.options
+        wanted = {
+            "ServerSideEncryption": options.sse or ("aws:kms" if options.kms_key_id else None),
+            "SSEKMSKeyId": options.kms_key_id,
+            "ACL": options.acl,
+            "StorageClass": None if key.startswith(".bridge/") else options.storage_class,
+        }
+        return {name: value for name, value in wanted.items() if value}
+
+    def put(self, key: str, data: bytes) -> None:
+        """Create or replace an object."""
+        with self.explained("write", key):
+            self.patient.put_object(Body=data, **self.at(key), **self.kept_as(key))
+
+    def get(self, key: str, **how: str) -> Stored | None:
+        """Return an object (a range of it), whole, or None when there is none."""
+        for attempt in range(_READS):
+            try:
+                answer = self.patient.get_object(**self.at(key), **how)
+                return Stored(answer["Body"].read(), answer["ETag"])
+            except FAILURES as error:
+                if is_gone(error):
+                    return None
+                if not isinstance(error, TORN) or attempt == _READS - 1:
+                    raise explain(error, "read", self.place(key)) from error
+        raise AssertionError("unreachable")
+
+    def head(self, key: str) -> tuple[int, str] | None:
+        """Return an object's size in bytes and its version, or None when there is none."""
+        try:
+            answer = self.patient.head_object(**self.at(key))
+        except FAILURES as error:
+            if is_gone(error):
+                return None
+            raise explain(error, "look for", self.place(key)) from error
+        return int(answer["ContentLength"]), str(answer["ETag"])
+
+    def size(self, key: str) -> int | None:
+        """Return an object's size in bytes, or None when there is none."""
+        there = self.head(key)
+        return there[0] if there else None
+
+    def copy(self, source: str, key: str, size: int) -> None:
+        """Copy an object within the store. Raises what boto3 raises."""
+        if size > _LARGEST_COPY:  # a single request copies no more
+            parts = TransferConfig(multipart_threshold=_LARGEST_COPY, multipart_chunksize=_LARGEST_COPY // 10)
+            self.patient.copy(self.at(source), **self.at(key), ExtraArgs=self.kept_as(key), Config=parts)
+        else:
+            self.patient.copy_object(CopySource=self.at(source), **self.at(key), **self.kept_as(key))
+
+    def delete(self, key: str) -> None:
+        """Delete an object; no error if it is gone already."""
+        try:
+            self.patient.delete_object(**self.at(key))
+        except FAILURES as error:
+            if not is_gone(error):
+                raise explain(error, "delete", self.place(key)) from error
+
+    def delete_all(self, keys: Sequence[str]) -> None:
+        """Delete many objects; no error for those that are gone already."""
+        batches = [keys[start : start + _BATCH] for start in range(0, len(keys), _BATCH)]
+        left = [key for refused in each(self, self._delete_batch, batches) for key in refused]
+        each(self, self.delete, left)
+
+    def _delete_batch(self, keys: Sequence[str]) -> Sequence[str]:
+        """Delete up to 1000 objects and return those that need a request of their own, which says why."""
+        if len(keys) == 1:
+            return keys
+        names = [{"Key": self.prefix + key} for key in keys]
+        try:
+            answer = self.patient.delete_objects(Bucket=self.name, Delete={"Objects": names, "Quiet": True})
+        except FAILURES:  # not every store can, or may: one by one tells what is really wrong
+            return keys
+        return [str(error["Key"]).removeprefix(self.prefix) for error in answer.get("Errors", [])]
+
+    def require(self, key: str) -> tuple[int, str]:
+        """Return an object's size in bytes and its version. Raises `LakeError` when there is none."""
+        there = self.head(key)
+        if there is None:
+            hint = "look who cleans up in this bucket (a lifecycle rule, another tool)"
+            raise LakeError("cannot read: there is no such object", hint=hint, at=self.place(key))
+        return there

@@ -1,0 +1,115 @@
+"""Puts that only one of two writers can win, and what is done when their outcome is not known."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+
+from bridge.errors import LakeError
+from bridge.storage.protocol import Stored
+from bridge.storage.s3.bucket import Bucket
+from bridge.storage.s3.errors import FAILURES, code_of, explain, is_passing, status_of
+
+__all__ = ["check_conditions", "put_if"]
+
+_PATIENCE = 15.0
+"""Seconds for which a put is tried again."""
+
+
+def put_if(bucket: Bucket, key: str, data: bytes, condition: dict[str, str]) -> str | None:
+    """Put an object under a condition: its new version, or None if the store holds others' bytes (or none) for good.
+
+    A 412 does not mean that somebody else won: it may be our own put, whose answer was lost. The bytes tell.
+    Raises `LakeError` if the outcome stays unknown; the put may then land at any later time.
+    """
+    unknown: BaseException | None = None
+    for _ in _attempts():
+        try:
+            return str(bucket.once.put_object(Body=data, **bucket.at(key), **bucket.kept_as(key), **condition)["ETag"])
+        except FAILURES as error:
+            if _is_refusal(error, condition):
+                there = bucket.get(key)
+                if there and there.data == data:
+                    return there.version
+                if there or "IfMatch" in condition:
+                    return None
+            elif not is_passing(error):
+                raise explain(error, "write", bucket.place(key)) from error
+            unknown = error
+    there = _look(bucket, key, unknown)
+    if there and there.data == data:
+        return there.version
+    if there and there.version != condition.get("IfMatch"):
+        return None
+    raise _unknown(bucket, key, unknown) from unknown
+
+
+def _attempts() -> Iterator[None]:
+    until, wait = time.monotonic() + _PATIENCE, 0.2
+    while True:
+        yield
+        pause = wait * random.uniform(0.5, 1)  # noqa: S311 - keeps writers from coming back all at once
+        if time.monotonic() + pause > until:
+            return
+        time.sleep(pause)
+        wait = min(2 * wait, 4)
+
+
+def _is_refusal(error: BaseException, condition: dict[str, str]) -> bool:
+    if status_of(error) == 412 or code_of(error) == "PreconditionFailed":
+        return True
+    return "IfMatch" in condition and code_of(error) == "NoSuchKey"
+
+
+def _look(bucket: Bucket, key: str, cause: BaseException | None) -> Stored | None:
+    try:
+        return bucket.get(key)
+    except LakeError as error:
+        raise _unknown(bucket, key, cause) from error
+
+
+def _unknown(bucket: Bucket, key: str, cause: BaseException | None) -> LakeError:
+    hint = "check the network and the store, then run again: the next run finds out, and nothing is lost"
+    return LakeError(f"it is not known whether an object was written: {cause}", hint=hint, at=bucket.place(key))
+
+
+def check_conditions(bucket: Bucket, key: str) -> None:
+    """Raise `LakeError` unless the store refuses a put over what is there, and one over what is not there any more.
+
+    The bytes that are there are put again: a store that takes them has changed nothing.
+    """
+    there = bucket.get(key)
+    if there is None:
+        raise LakeError("an object that was just written is not there", hint=_OTHER_STORE, at=bucket.place(key))
+    for condition in ({"IfNoneMatch": "*"}, {"IfMatch": '"00000000000000000000000000000000"'}):
+        if not _refuses(bucket, key, there.data, condition):
+            raise LakeError("the bucket does not keep two writers apart", hint=_OTHER_STORE, at=bucket.place(""))
+
+
+_OTHER_STORE = (
+    "the store must honour conditional puts (If-None-Match and If-Match), as Amazon S3, MinIO, Cloudflare R2 and Ceph "
+    "from Squid on do: update it or choose another, or a folder"
+)
+
+
+def _refuses(bucket: Bucket, key: str, data: bytes, condition: dict[str, str]) -> bool:
+    passing: BaseException | None = None
+    for _ in _attempts():
+        try:
+            bucket.once.put_object(Body=data, **bucket.at(key), **bucket.kept_as(key), **condition)
+        except FAILURES as error:
+            if status_of(error) == 412:
+                return True
+            if status_of(error) in (400, 501) and code_of(error) in _CANNOT:
+                return False
+            if not is_passing(error):
+                raise explain(error, "write", bucket.place(key)) from error
+            passing = error
+        else:
+            return False
+    assert passing is not None
+    raise explain(passing, "write", bucket.place(key)) from passing
+
+
+_CANNOT = ("NotImplemented", "InvalidArgument", "InvalidRequest", "UnsupportedOperation", "501", "400")

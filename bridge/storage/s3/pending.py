@@ -1,0 +1,114 @@
+"""A pending file while it is written: a small one in memory, then one object; a large one an upload not completed.
+
+An upload goes to the file's final key, which nobody sees before the upload is completed: publishing moves no bytes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+
+from bridge.errors import LakeError
+from bridge.storage.s3.bucket import Bucket
+
+__all__ = ["PendingObject"]
+
+_SMALL = 8 * 1024**2
+"""Up to so many bytes a plain object costs no more requests, and no clean-up of unfinished uploads can take it."""
+_PART = 16 * 1024**2
+"""All parts but the last are of one size, as some stores demand; 10,000 of them make 156 GiB, the largest file."""
+_AT_ONCE = 3
+
+
+class PendingObject:
+    """A file for writing, start to end. Memory holds a part and up to three that are on their way."""
+
+    def __init__(self, bucket: Bucket, source: str, key: str) -> None:
+        self.upload = ""
+        self.closed = False
+        self._bucket, self._source, self._key = bucket, source, key
+        self._buffer = bytearray()
+        self._written = self._parts = 0
+        self._sending: deque[Future[None]] = deque()
+        self._pool: ThreadPoolExecutor | None = None
+
+    def write(self, data: bytes, /) -> int:
+        """Append to the file. Raises `LakeError`, also for what was written before."""
+        if self.closed:
+            raise ValueError("write to a closed file")
+        self._buffer += data
+        count = len(memoryview(data).cast("B"))
+        self._written += count
+        while len(self._buffer) >= _PART:
+            self._send(bytes(memoryview(self._buffer)[:_PART]))
+            del self._buffer[:_PART]
+        return count
+
+    def tell(self) -> int:
+        """Return how many bytes were written."""
+        return self._written
+
+    def close(self) -> None:
+        """Make the file durable."""
+        if self.closed:
+            return
+        self.closed = True
+        try:
+            if not self.upload and self._written <= _SMALL:
+                self._bucket.put(self._source, bytes(self._buffer))
+                return
+            if self._buffer:
+                self._send(bytes(self._buffer))
+            while self._sending:
+                self._sending.popleft().result()
+        except BaseException:
+            with suppress(LakeError):  # what is left costs space only, and the next run looks for it again
+                self.discard()
+            raise
+        finally:
+            self._buffer.clear()
+            if self._pool:
+                self._pool.shutdown()
+
+    def discard(self) -> None:
+        """Give the file up."""
+        self.closed = True
+        if self._pool:
+            self._pool.shutdown(cancel_futures=True)
+        if self.upload:
+            with self._bucket.explained("abort an upload", self._key):
+                self._bucket.patient.abort_multipart_upload(**self._bucket.at(self._key), UploadId=self.upload)
+
+    def _send(self, part: bytes) -> None:
+        if self._pool is None:
+            with self._bucket.explained("begin an upload", self._key):
+                answer = self._bucket.patient.create_multipart_upload(
+                    **self._bucket.at(self._key), **self._bucket.kept_as(self._key)
+                )
+            self.upload = answer["UploadId"]
+            self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="upload")
+        while len(self._sending) >= _AT_ONCE:
+            self._sending.popleft().result()
+        self._parts += 1
+        self._sending.append(self._pool.submit(self._put_part, self._parts, part))
+
+    def _put_part(self, number: int, part: bytes) -> None:
+        with self._bucket.explained("upload a part", self._key):
+            self._bucket.patient.upload_part(
+                **self._bucket.at(self._key), UploadId=self.upload, PartNumber=number, Body=part
+            )
+
+    # What Arrow asks of a file that it writes to.
+
+    def flush(self) -> None:
+        """Do nothing: only `close` makes bytes durable."""
+
+    def writable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return False

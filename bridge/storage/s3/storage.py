@@ -1,0 +1,106 @@
+"""A bucket of an S3 store as the lake's place. Atomic by conditional puts; published by completed uploads and copies.
+
+Guarantee to listing readers: nothing is visible before its commit; an append shows 0..k of its k files for an
+instant, and a replaced table the new files beside the old ones: a store has no way to exchange several at once.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from bridge.settings.s3options import S3Options
+from bridge.storage.protocol import Add, Change, PendingFile, Stored
+from bridge.storage.s3 import publish
+from bridge.storage.s3.bucket import Bucket
+from bridge.storage.s3.conditional import check_conditions, put_if
+from bridge.storage.s3.errors import FAILURES
+from bridge.storage.s3.pending import PendingObject
+from bridge.storage.s3.reading import open_object
+from bridge.verbatim import dumps
+
+__all__ = ["S3Storage"]
+
+_LAKE = ".bridge/lake.json"
+
+
+class S3Storage:
+    """One bucket, or a folder of it: `s3://bucket/folder`."""
+
+    def __init__(self, uri: str, options: S3Options | None = None) -> None:
+        self.uri = uri.rstrip("/")
+        self.folder: Path | None = None
+        self._bucket = Bucket.of(uri, options or S3Options())
+        self.parallel = self._bucket.parallel
+
+    def prepare(self) -> None:
+        if self.size(_LAKE) is None:
+            lake = {"format": 1, "id": str(uuid.uuid4()), "made_by": "singer-bridge"}
+            self.put_if_absent(_LAKE, dumps(lake))
+        check_conditions(self._bucket, _LAKE)
+
+    def read(self, key: str) -> bytes | None:
+        there = self.fetch(key)
+        return there.data if there else None
+
+    def fetch(self, key: str) -> Stored | None:
+        return self._bucket.get(key)
+
+    def open(self, key: str) -> BinaryIO:
+        return open_object(self._bucket, key)
+
+    def size(self, key: str) -> int | None:
+        return self._bucket.size(key)
+
+    def list(self, prefix: str) -> Iterator[str]:
+        folder = self._below(prefix)
+        with self._bucket.explained("list", prefix):
+            pages = self._bucket.patient.get_paginator("list_objects_v2")
+            for page in pages.paginate(Bucket=self._bucket.name, Prefix=folder, Delimiter="/"):
+                keys = [item["Key"] for item in page.get("Contents", [])]
+                keys += [item["Prefix"] for item in page.get("CommonPrefixes", [])]
+                names = (key.removeprefix(folder).rstrip("/") for key in keys)
+                yield from (name for name in names if name and not name.startswith("."))
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        return put_if(self._bucket, key, data, {"IfNoneMatch": "*"}) is not None
+
+    def swap(self, key: str, data: bytes, version: str | None) -> str | None:
+        return put_if(self._bucket, key, data, {"IfMatch": version} if version else {"IfNoneMatch": "*"})
+
+    def write(self, key: str, data: bytes) -> None:
+        self._bucket.put(key, data)
+
+    def delete(self, key: str) -> None:
+        self._bucket.delete(key)
+
+    def open_pending(self, source: str, key: str) -> PendingFile:
+        return PendingObject(self._bucket, source, key)
+
+    def pending(self, folder: str) -> Iterator[Add]:
+        client, bucket = self._bucket.patient, self._bucket.name
+        try:
+            for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=self._below(folder)):
+                for item in page.get("Contents", []):
+                    yield Add(item["Key"].removeprefix(self._bucket.prefix), "", 0)
+            uploads = client.get_paginator("list_multipart_uploads")
+            for page in uploads.paginate(Bucket=bucket, Prefix=self._bucket.prefix):
+                for item in page.get("Uploads", []):
+                    yield Add("", item["Key"].removeprefix(self._bucket.prefix), 0, item["UploadId"])
+        except FAILURES:  # it needs rights of its own, and some stores cannot; nothing depends on it
+            return
+
+    def abort(self, pending: Add) -> None:
+        publish.abort(self._bucket, pending)
+
+    def lost(self, adds: Sequence[Add]) -> Sequence[Add]:
+        return publish.lost(self._bucket, adds)
+
+    def publish(self, changes: Sequence[Change]) -> None:
+        publish.publish(self._bucket, changes)
+
+    def _below(self, folder: str) -> str:
+        folder = folder.strip("/")
+        return self._bucket.prefix + (f"{folder}/" if folder else "")

@@ -1,0 +1,87 @@
+"""One thing that is not as the log says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+__all__ = ["Finding", "Mend", "Report", "error", "warning"]
+
+
+@dataclass(frozen=True, slots=True)
+class Mend:
+    """How a finding is mended without guessing.
+
+    `how`: `publish` (the commit named by `file` once more), `back` (the file at `source` belongs at `file`), `trash`
+    (`file` is of no commit), `again` (`file` was removed by a commit, to `source`), `manifest`, `stream`, `owner`,
+    `recover` (opening the pipeline does it), `state` (`state.json` is set aside first).
+    """
+
+    how: Literal["publish", "back", "trash", "again", "manifest", "stream", "owner", "recover", "state"]
+    stream: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found of one file of the bucket, by its key. An `error` needs repair; a `warning` does no harm yet."""
+
+    severity: Literal["error", "warning"]
+    check: str
+    file: str
+    found: str
+    fix: str
+    mend: Mend | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the finding as `verify --json` prints it."""
+        facts = {"severity": self.severity, "check": self.check, "file": self.file, "found": self.found}
+        return facts | {"fix": self.fix, "repairable": self.mend is not None}
+
+
+_REPAIR = "singer-bridge verify NAME --repair"
+
+
+def error(check: str, file: str, found: str, fix: str = "", mend: Mend | None = None) -> Finding:
+    """Something that readers or the next run would get wrong, or stop at."""
+    return Finding("error", check, file, found, fix or f"{_REPAIR} mends it", mend)
+
+
+def warning(check: str, file: str, found: str, fix: str = "", mend: Mend | None = None) -> Finding:
+    """Something that nobody gets wrong, or that the next run mends by itself."""
+    return Finding("warning", check, file, found, fix or f"{_REPAIR} mends it", mend)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was looked at, and what of it is wrong. `running` is the run that held the pipeline meanwhile, if any."""
+
+    head: int
+    first: int
+    commits: int
+    tables: int
+    files: int
+    rows: int
+    bytes: int
+    running: str = ""
+    findings: Sequence[Finding] = field(default_factory=tuple)
+
+    @property
+    def errors(self) -> int:
+        return sum(finding.severity == "error" for finding in self.findings)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as `verify --json` prints it."""
+        counts = {"commits": self.commits, "tables": self.tables, "files": self.files}
+        status = "error" if self.errors else "warning" if self.findings else "ok"
+        return {
+            "status": status,
+            "commit": self.head,
+            "first_commit": self.first,
+            **counts,
+            "rows": self.rows,
+            "bytes": self.bytes,
+            "running": self.running or None,
+            "findings": [finding.to_json() for finding in self.findings],
+        }

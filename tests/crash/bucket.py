@@ -1,0 +1,231 @@
+"""The bucket of the model: what each request does to it, all at once, and what must be true of it at any time.
+
+Its `seen`, `settled`, `purged` and `broken` are no objects: they remember what happened, for `wrong`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, NamedTuple
+
+__all__ = ["Bucket", "File", "Log", "Record", "last_change", "live", "record_at", "state_of"]
+
+
+class File(NamedTuple):
+    """A Parquet file; `run` stands for the uuid in its name. A `part` is an `upload`, or a `small` object."""
+
+    load: int
+    part: str
+    generation: int
+    run: int
+
+
+class Record(NamedTuple):
+    """A commit. `run` is its nonce too: no run creates two different records of one number."""
+
+    kind: str
+    run: int
+    state: int
+    adds: tuple[File, ...] = ()
+    removes: tuple[File, ...] = ()
+    aborts: tuple[File, ...] = ()
+    voids: int = 0
+
+
+Log = tuple[Record, ...]
+Files = frozenset[File]
+
+
+def state_of(log: Log) -> int:
+    """Return the STATE after these commits: how many loads of the source it covers, 0 for no STATE."""
+    return log[-1].state if log else 0
+
+
+def last_change(log: Log) -> int:
+    """Return the number of the last commit that is no fence, 0 for none."""
+    return next((n for n in range(len(log), 0, -1) if log[n - 1].kind != "fence"), 0)
+
+
+def record_at(log: Log, n: int) -> Record | None:
+    """Return commit `n`, None if there is none."""
+    return log[n - 1] if 0 < n <= len(log) else None
+
+
+@cache
+def live(log: Log) -> Files:
+    """Return the table's files after these commits."""
+    if not log:
+        return frozenset()
+    return (live(log[:-1]) - set(log[-1].removes)) | set(log[-1].adds)
+
+
+class Bucket(NamedTuple):
+    """All there is in the bucket, what is on the wire to it, and how much may still go wrong with it."""
+
+    overwrite: bool
+    log: Log = ()
+    pending: Files = frozenset()
+    visible: Files = frozenset()
+    trash: Files = frozenset()
+    manifest: Files = frozenset()
+    state: int = 0
+    """What `state.json` says, 0 where there is none."""
+    closed: int = 0
+    """The last head that a run closed cleanly. The lease may say so, or not any more."""
+    flying: tuple[tuple[int, Record], ...] = ()
+    purges: int = 0
+    losses: int = 0
+    purged: bool = False
+    seen: frozenset[int] = frozenset()
+    """The commits whose STATE somebody has read in `state.json` or on stdout."""
+    settled: int = 0
+    """As long as this is the last commit that changed anything the bucket has to be as it says, to the last file."""
+    broken: str = ""
+
+    # what a run asks: each yields the possible answers, with the bucket afterwards
+
+    def head(self) -> Iterator[tuple[Any, Bucket]]:
+        yield (self.log, False), self
+        if self.closed == len(self.log):
+            yield (self.log, True), self
+
+    def read(self, n: int) -> Iterator[tuple[Any, Bucket]]:
+        yield record_at(self.log, n), self
+
+    def put_if_absent(self, n: int, record: Record) -> Iterator[tuple[Any, Bucket]]:
+        """None is no answer: it landed, or it is still on its way."""
+        absent = n > len(self.log)
+        yield absent, self.after_put(n, record)
+        if self.losses:
+            unheard = self._replace(losses=self.losses - 1)
+            yield None, unheard.after_put(n, record)
+            if absent:
+                yield None, unheard._replace(flying=(*self.flying, (n, record)))
+
+    def after_put(self, n: int, record: Record) -> Bucket:
+        if n <= len(self.log):
+            return self
+        if n > len(self.log) + 1:
+            return self._replace(broken="the log has a gap")
+        return self._replace(log=(*self.log, record))
+
+    def fetch(self, name: str) -> Iterator[tuple[Any, Bucket]]:
+        yield self.state if name == "state.json" else self.manifest, self
+
+    def swap(self, name: str, data: Any, version: Any, n: int) -> Iterator[tuple[Any, Bucket]]:
+        """A version is the bytes: what is written twice has it twice."""
+        there = self.state if name == "state.json" else self.manifest
+        done = there in (version, data)
+        yield done, self.with_file(name, data, n) if done else self
+
+    def write(self, name: str, data: Any, n: int) -> Iterator[tuple[Any, Bucket]]:
+        yield None, self.with_file(name, data, n)
+
+    def with_file(self, name: str, data: Any, n: int) -> Bucket:
+        return self.with_seen(n)._replace(state=data) if name == "state.json" else self._replace(manifest=data)
+
+    def write_pending(self, files: tuple[File, ...]) -> Iterator[tuple[Any, Bucket]]:
+        yield None, self._replace(pending=self.pending | set(files))
+
+    def has(self, where: str, file: File) -> Iterator[tuple[Any, Bucket]]:
+        yield file in getattr(self, where), self
+
+    def lost(self, files: tuple[File, ...]) -> Iterator[tuple[Any, Bucket]]:
+        yield bool(set(files) - self.pending), self
+
+    def show(self, file: File, source: str) -> Iterator[tuple[Any, Bucket]]:
+        """Complete an upload, or copy an object. False if there is nothing to complete or to copy."""
+        if file not in getattr(self, source):
+            yield False, self
+            return
+        after = self._replace(visible=self.visible | {file})
+        if file.part == "upload" and source == "pending":
+            after = after._replace(pending=self.pending - {file})
+        if source == "pending" and file in self.trash:
+            after = after._replace(broken="a file that was taken away is visible again")
+        yield True, after
+
+    def abort(self, file: File) -> Iterator[tuple[Any, Bucket]]:
+        yield None, self._replace(pending=self.pending - {file})
+
+    def keep(self, file: File) -> Iterator[tuple[Any, Bucket]]:
+        yield None, self._replace(trash=self.trash | ({file} & self.visible))
+
+    def remove(self, file: File) -> Iterator[tuple[Any, Bucket]]:
+        yield None, self._replace(visible=self.visible - {file})
+
+    def pending_files(self) -> Iterator[tuple[Any, Bucket]]:
+        yield self.pending, self
+
+    def started(self, view: Log) -> Iterator[tuple[Any, Bucket]]:
+        """The run is open, its tap starts: the bucket is as the log says."""
+        yield None, self._replace(settled=max(self.settled, last_change(view)))
+
+    def report(self, n: int, view: Log) -> Iterator[tuple[Any, Bucket]]:
+        """The STATE of commit `n` is printed; with a view, its epoch is done."""
+        yield None, self.with_seen(n)._replace(settled=max(self.settled, last_change(view)))
+
+    def with_seen(self, n: int) -> Bucket:
+        record = record_at(self.log, n)
+        if record and n == last_change(self.log) and not self.visible.issuperset(record.adds):
+            return self._replace(seen=self.seen | {n}, broken="a STATE was seen before its rows")
+        return self._replace(seen=self.seen | {n})
+
+    def close(self, n: int) -> Iterator[tuple[Any, Bucket]]:
+        yield None, self._replace(closed=max(self.closed, n))
+
+    # what happens by itself
+
+    def events(self) -> Iterator[tuple[str, Bucket]]:
+        """A put whose sender has given up lands; an unfinished upload is purged."""
+        for n, record in self.flying:
+            landed = self.after_put(n, record)
+            yield f"the put of {record.kind} {n} lands late", landed._replace(flying=())
+        if self.purges:
+            for file in self.pending:
+                if file.part == "upload":
+                    after = self._replace(pending=self.pending - {file}, purges=self.purges - 1, purged=True)
+                    yield f"the upload {file.load}g{file.generation}r{file.run} is purged", after
+
+    def quiet(self) -> Bucket:
+        """Return the bucket if nothing goes wrong with it any more."""
+        return self._replace(flying=(), purges=0, losses=0)
+
+    # what must be true
+
+    def wrong(self) -> str:
+        """Return the promise that is broken, or nothing."""
+        if self.broken:
+            return self.broken
+        voided = {record.voids for record in self.log if record.kind == "void"}
+        if voided & self.seen:
+            return "a STATE was seen, and its commit taken back"
+        if voided and not self.purged:
+            return "a commit was taken back though nothing was purged"
+        if not covered(self.log, self.overwrite):
+            return "the STATE does not cover the rows that the log names, each once"
+        if self.settled == last_change(self.log):
+            return self._unsettled()
+        return ""
+
+    def _unsettled(self) -> str:
+        named = live(self.log)
+        if named - self.visible:
+            return "rows that the STATE covers are not visible"
+        if self.visible - named:
+            return "a file is visible that no commit names"
+        if self.manifest != named:
+            return "the manifest is not what the log says"
+        if self.state != state_of(self.log):
+            return "state.json is not what the log says"
+        return ""
+
+
+@cache
+def covered(log: Log, overwrite: bool) -> bool:
+    """Return whether the table's files are those of the loads that the STATE covers; with `overwrite`, of the last."""
+    state, found = state_of(log), sorted((file.load, file.part) for file in live(log))
+    loads = [state] if overwrite and state else range(1, state + 1)
+    parts = sorted({part for _, part in found})
+    return found == [(load, part) for load in loads for part in parts] and bool(found) == bool(state)

@@ -1,0 +1,313 @@
+"""The commit protocol as a model: every method of `Committer` is named after the one of bridge/commit.py it stands for.
+
+A run is a generator that yields the one thing it asks of the bucket next, and is sent the answer; between two of its
+requests everybody else may act. `bucket.py` says what a request does, `explorer.py` tries every order of them. The
+publish is that of a bucket without folders: uploads that are completed, small files that are copied, no renames.
+
+What `broken` names is left out or done wrong: see `BROKEN`. The tests show that each of these loses, doubles or hides
+something, or (`HARMLESS`) only costs a commit that has to be taken back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from .bucket import File, Log, Record, last_change, live, record_at, state_of
+
+__all__ = ["BROKEN", "HARMLESS", "Committer", "Stop"]
+
+BROKEN = {
+    "abort before the fence": "recovery aborts what no commit names, and only then creates its fence",
+    "abort whatever no commit names": "recovery does not look at generations",
+    "no fence": "a run that found an unclosed lake starts without a fence of its own",
+    "no roll forward": "recovery leaves the last commit as it is",
+    "remove before add": "publish takes old files away before the new ones are visible",
+    "void without aborts": "a void removes what is visible and leaves the rest pending",
+    "void removes before it aborts": "a file that becomes visible between the two stays",
+    "one look": "publish looks at the key, then at the pending file, and not at the key again",
+    "source stays": "publish leaves the source of a small file it copied",
+    "rebase": "who loses n takes n + 1",
+    "no nonce": "a put whose answer was lost is sent again, and a 412 taken for somebody else's commit: cleaned up",
+    "abort after an unknown put": "a commit that is not there yet is taken for lost: its files are cleaned up",
+    "n + 1 before n is published": "two commits, then both are published",
+    "report before publish": "the STATE is printed once the commit exists",
+    "state.json written plainly": "after a look whether n is still the head",
+    "manifest written plainly": "without any look",
+    "version without the head": "a version is read, but not whether anybody took over before that",
+}
+"""The variants that break a promise, each with what it does."""
+
+HARMLESS = {
+    "no verify": "a commit may name a file that was purged before: it is taken back by the next run",
+    "a 412 ends the run": "a run takes its own commit for another's, and dies: the next run rolls it forward",
+}
+"""Variants that break no promise about rows: what they cost is said here."""
+
+Steps = Generator[Any, Any, Any]
+UNKNOWN = "unknown"
+"""The version of a file that this run has not looked at."""
+
+
+class Stop(Exception):
+    """The run ends without closing cleanly; its argument is why."""
+
+
+class Missing(Exception):
+    """As in bridge/storage/protocol.py."""
+
+
+class Committer:
+    """One run, from its opening to its end. All it knows is hashable and in its attributes or its frames' locals."""
+
+    def __init__(self, run: int, last: int, loads: int, parts: tuple[str, ...], overwrite: bool, broken: str) -> None:
+        self.run, self.broken = run, broken
+        self.last, self.loads, self.parts, self.overwrite = last, loads, parts, overwrite
+        self.view: Log = ()
+        self.generation = 0
+        self.versions: tuple[Any, Any] = (UNKNOWN, UNKNOWN)  # of the manifest and of state.json
+
+    def life(self) -> Steps:
+        """Open, load what the source still has, `loads` commits at most, and close."""
+        yield from self.open()
+        end = min(self.last, state_of(self.view) + self.loads)
+        while state_of(self.view) < end:
+            yield from self.load()
+        yield "close", len(self.view)
+
+    # step 0 and 3
+
+    def open(self) -> Steps:
+        """`Committer.__init__`. Whether the lease says `closed` at the head is a guess: it may be stale or lost."""
+        self.view, clean = yield ("head",)
+        self.generation = len(self.view) if clean else len(self.view) + 1
+        if clean:
+            yield from self._check_state_file(recovering=False)
+        else:
+            if self.broken == "abort before the fence":
+                yield from self._abort_unnamed()
+            if self.broken != "no fence":
+                yield from self._create(Record("fence", self.run, state_of(self.view)))
+            if self.broken == "abort whatever no commit names":
+                yield from self._abort_unnamed()
+            yield from self._recover()
+        yield from self._abort_older()
+        yield "started", self.view
+
+    def _create(self, record: Record) -> Steps:
+        created = yield ("put_if_absent", len(self.view) + 1, record)
+        if created is None and self.broken == "no nonce":
+            created = yield ("put_if_absent", len(self.view) + 1, record)
+        elif created is None:
+            created = yield from self._read_back(record)
+        if not created:
+            yield from self._lost(record)
+        self.view = (*self.view, record)
+
+    def _read_back(self, record: Record) -> Steps:
+        there = yield ("read", len(self.view) + 1)
+        if there is None:
+            if self.broken == "abort after an unknown put":
+                yield from self._clean_up(record)
+            raise Stop("unknown")
+        return there == record and self.broken != "a 412 ends the run"
+
+    def _lost(self, record: Record) -> Steps:
+        """Raise unless the record that is there is ours."""
+        there = yield ("read", len(self.view) + 1)
+        if self.broken == "no nonce":
+            yield from self._clean_up(record)
+            raise Stop("lost")
+        if self.broken == "a 412 ends the run":
+            raise Stop("lost")
+        if self.broken == "rebase" and there != record:
+            self.view = (*self.view, there)
+            yield from self._create(record)
+            self.view = self.view[:-1]
+        elif there != record:
+            raise Stop("lost")
+
+    def _clean_up(self, record: Record) -> Steps:
+        for file in record.adds:
+            yield "abort", file
+
+    # step 1
+
+    def _recover(self) -> Steps:
+        record = record_at(self.view, last_change(self.view))
+        if record is not None and self.broken != "no roll forward":
+            yield from self._roll_forward(record)
+        yield from self._check_state_file(recovering=True)
+
+    def _roll_forward(self, record: Record) -> Steps:
+        try:
+            yield from self._publish(record)
+            return
+        except Missing:
+            pass
+        yield from self._look(1)
+        if record.kind == "void":
+            raise Stop("corrupt: a file of the lake is gone")
+        yield from self._void(record)
+
+    def _void(self, record: Record) -> Steps:
+        n = last_change(self.view)
+        before = self.view[: n - 1]
+        if self.versions[1] == record.state != state_of(before):
+            raise Stop("corrupt: a committed file is gone")
+        aborts = () if self.broken == "void without aborts" else record.adds
+        void = Record("void", self.run, state_of(before), record.removes, record.adds, aborts, voids=n)
+        yield from self._create(void)
+        yield from self._roll_forward(void)
+
+    def _check_state_file(self, *, recovering: bool) -> Steps:
+        yield from self._look(1)
+        there = self.versions[1]
+        if there == state_of(self.view):
+            return
+        if there == 0 or (recovering and there == self._state_before()):
+            yield from self._write_state()
+        elif any(record.state == there for record in self.view):
+            raise Stop("refused: state.json is older than the lake")
+        else:
+            yield from self._create(Record("state", self.run, there))
+
+    def _state_before(self) -> int:
+        below = len(self.view) + 1
+        for n in range(len(self.view), 0, -1):
+            record = self.view[n - 1]
+            if record.kind != "fence" and n < below and record.state != state_of(self.view):
+                return record.state
+            below = min(below, record.voids or below)
+        return 0
+
+    def _abort_older(self) -> Steps:
+        pending = yield ("pending_files",)
+        for file in sorted(pending):
+            if file.generation < self.generation:
+                yield "abort", file
+
+    def _abort_unnamed(self) -> Steps:
+        """What a recovery without generations would do, after which it has an empty room."""
+        named = frozenset(file for record in self.view for file in record.adds)
+        pending = yield ("pending_files",)
+        for file in sorted(pending - named):
+            yield "abort", file
+
+    # steps 2 to 6
+
+    def load(self) -> Steps:
+        """One epoch: its pending files, the commit, the report. The source's next load is the one after the STATE."""
+        record = yield from self._epoch()
+        if self.broken == "n + 1 before n is published" and record.state < self.last:
+            yield from self._create(record)
+            first, record = record, (yield from self._epoch())
+            yield from self._create(record)
+            yield from self._publish(first)
+            yield from self._publish(record)
+            yield from self._write_state()
+        else:
+            yield from self.commit(record)
+        yield "report", len(self.view), self.view
+
+    def _epoch(self) -> Steps:
+        number = state_of(self.view) + 1
+        adds = tuple(File(number, part, self.generation, self.run) for part in self.parts)
+        yield "write_pending", adds
+        return Record("data", self.run, number, adds, tuple(sorted(live(self.view))) if self.overwrite else ())
+
+    def commit(self, record: Record) -> Steps:
+        yield from self._verify(record)
+        yield from self._create(record)
+        if self.broken == "report before publish":
+            yield "report", len(self.view), ()
+        try:
+            yield from self._publish(record)
+            lost = False
+        except Missing:
+            lost = True
+        if lost:
+            yield from self._check_head()
+            raise Stop("a pending file is gone")
+        yield from self._write_state()
+
+    def _verify(self, record: Record) -> Steps:
+        if (yield ("lost", record.adds)) and self.broken != "no verify":
+            yield from self._check_head()
+            raise Stop("a pending file is not what was written")
+
+    def _publish(self, record: Record) -> Steps:
+        yield from self._storage_publish(record)
+        if self.broken == "manifest written plainly":
+            yield "write", "manifest", live(self.view), 0
+        else:
+            yield from self._swap(0, live(self.view))
+
+    def _write_state(self) -> Steps:
+        if self.broken == "state.json written plainly":
+            if (yield ("read", len(self.view) + 1)) is None:
+                yield "write", "state.json", state_of(self.view), last_change(self.view)
+        else:
+            yield from self._swap(1, state_of(self.view))
+
+    def _swap(self, which: int, data: Any) -> Steps:
+        """What somebody else wrote there meanwhile is looked at once more; `_look` ends the run if he took over."""
+        if self.versions[which] == UNKNOWN:
+            yield from self._look(which)
+        while not (yield ("swap", _NAMES[which], data, self.versions[which], last_change(self.view))):
+            yield from self._look(which)
+        self._know(which, data)
+
+    def _look(self, which: int) -> Steps:
+        self._know(which, (yield ("fetch", _NAMES[which])))
+        if self.broken != "version without the head":
+            yield from self._check_head()
+
+    def _know(self, which: int, version: Any) -> None:
+        self.versions = (version, self.versions[1]) if which == 0 else (self.versions[0], version)
+
+    def _check_head(self) -> Steps:
+        if (yield ("read", len(self.view) + 1)) is not None:
+            raise Stop("lost")
+
+    # the storage's publish: adds that a void brings back come from the trash
+
+    def _storage_publish(self, record: Record) -> Steps:
+        source = "trash" if record.kind == "void" else "pending"
+        shown: tuple[File, ...] = ()
+        for file in record.adds:
+            shown += (file,) * (yield from self._is_visible(file, source))
+        if self.broken != "void removes before it aborts":
+            yield from self._clean_up(Record("", 0, 0, record.aborts))
+        for file in record.removes:
+            yield "keep", file
+        if self.broken == "remove before add":
+            for file in record.removes:
+                yield "remove", file
+        for file in record.adds:
+            if file not in shown:
+                yield from self._show(file, source)
+            if file.part == "small" and source == "pending" and self.broken != "source stays":
+                yield "abort", file
+        for file in record.removes:
+            yield "remove", file
+        if self.broken == "void removes before it aborts":
+            yield from self._clean_up(Record("", 0, 0, record.aborts))
+
+    def _is_visible(self, file: File, source: str) -> Steps:
+        """Raise `Missing` if the file is nowhere. Whoever made it visible between the looks is seen by the last."""
+        if (yield ("has", "visible", file)):
+            return True
+        if (yield ("has", source, file)):
+            return False
+        if self.broken == "one look" or not (yield ("has", "visible", file)):
+            raise Missing
+        return True
+
+    def _show(self, file: File, source: str) -> Steps:
+        """Complete or copy. Whatever is wrong with that, what counts is whether the file is there now."""
+        if not (yield ("show", file, source)) and not (yield ("has", "visible", file)):
+            raise Missing
+
+
+_NAMES = ("manifest", "state.json")

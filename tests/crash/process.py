@@ -1,0 +1,127 @@
+"""A run as a real process: a fork of the warm test process, which a real signal ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import traceback
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .faults import Fault, Watcher
+
+__all__ = ["Child", "Ending", "Step"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """The instant before a change; see `points.Point` for the phases."""
+
+    change: str
+    phase: str
+    path: str
+
+
+@dataclass
+class Ending:
+    """How a process ended: the signal, or the error's class and text, or neither; and the steps it came to."""
+
+    signal: signal.Signals | None = None
+    error: str | None = None
+    text: str = ""
+    steps: list[Step] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
+
+    @property
+    def killed(self) -> bool:
+        return self.signal == signal.SIGKILL
+
+
+class Child:
+    """A process that does one piece of work under a fault; `work` is given its watcher. Always ended by `wait`."""
+
+    def __init__(
+        self, work: Callable[[Watcher], None], lake: str, scratch: Path, fault: Fault, *, also: Callable[[], None]
+    ) -> None:
+        self._read, write = os.pipe()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # threads of libraries wait; they do not hold a lock
+            self.pid = os.fork()
+        if self.pid:
+            os.close(write)
+            os.set_blocking(self._read, False)
+            self._data = b""
+            return
+        os.close(self._read)
+        code = 1
+        try:
+            code = _live(work, lake, scratch, fault, write, also)
+        finally:
+            os._exit(code)
+
+    def stopped(self) -> bool:
+        """Wait until the process stands still, or has ended; return whether it stands still."""
+        while True:
+            self._take()
+            pid, status = os.waitpid(self.pid, os.WUNTRACED | os.WNOHANG)
+            if pid:
+                self._status = status
+                return os.WIFSTOPPED(status)
+            _breathe(self._read)
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def wait(self) -> Ending:
+        """Wait for the end."""
+        assert not self.stopped()
+        self._take()
+        os.close(self._read)
+        ending = Ending(signal.Signals(os.WTERMSIG(self._status)) if os.WIFSIGNALED(self._status) else None)
+        for line in self._data.splitlines():
+            said = json.loads(line)
+            if "step" in said:
+                ending.steps.append(Step(*said["step"]))
+            elif "told" in said:
+                ending.told.append(said["told"])
+            else:
+                ending.error, ending.text = said["error"]
+        return ending
+
+    def _take(self) -> None:
+        while True:
+            try:
+                part = os.read(self._read, 1 << 16)
+            except BlockingIOError:
+                return
+            if not part:
+                return
+            self._data += part
+
+
+def _breathe(fd: int) -> None:
+    """Wait for the pipe to have something, for a moment: a stopped process says nothing."""
+    import select
+
+    select.select([fd], [], [], 0.002)
+
+
+def _live(
+    work: Callable[[Watcher], None], lake: str, scratch: Path, fault: Fault, out: int, also: Callable[[], None]
+) -> int:
+    def tell(**said: object) -> None:
+        os.write(out, json.dumps(said).encode() + b"\n")
+
+    watcher = Watcher(lake, scratch, fault, lambda *step: tell(step=step))
+    watcher.tell = lambda text: tell(told=text)  # type: ignore[attr-defined]
+    try:
+        also()
+        watcher.arm()
+        work(watcher)
+    except BaseException as error:  # noqa: BLE001 (whatever it is, the parent asserts on it)
+        tell(error=[type(error).__name__, f"{error}\n{traceback.format_exc()}"])
+        return 1
+    return 0
