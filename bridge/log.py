@@ -15,6 +15,7 @@ from typing import Any
 
 from bridge.errors import CorruptLake, LakeError
 from bridge.storage import Add, Change, Remove, Storage
+from bridge.storage.parallel import each
 from bridge.verbatim import NotJson, dumps, loads
 
 __all__ = [
@@ -211,8 +212,8 @@ class Log:
             }
             moved = record.get("moved", dict.fromkeys(bookmarks(record["state"]), record.get("at", "")))
             view = View(start, record["state"], tables, record.get("staged", {}), moved)
-        for number in range(start + 1, n + 1):
-            view = view.after(self._existing(number, n))
+        for record in each(self.storage, lambda number: self._existing(number, n), range(start + 1, n + 1)):
+            view = view.after(record)
         return view
 
     def _existing(self, n: int, asked: int) -> dict[str, Any]:

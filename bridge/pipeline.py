@@ -12,7 +12,7 @@ from typing import Any
 from bridge.adopt import adopt
 from bridge.commit import Committer
 from bridge.config import Pipeline, redactor
-from bridge.errors import BridgeError, Interrupted, SettingsError
+from bridge.errors import BridgeError, CommitLost, Interrupted, SettingsError
 from bridge.fingerprint import fingerprint, noticed
 from bridge.intake import Counts
 from bridge.java import find_java
@@ -214,7 +214,8 @@ class Run:
             result.state = committer.view.state
             result.seconds["load"] = time.monotonic() - began
             with suppress(BridgeError):  # a full disk must not hide what went wrong first
-                write_streams(storage, self.pipeline.name, committer.view, list(result.streams))
+                if not isinstance(result.error, CommitLost):  # else it is another run that knows better
+                    write_streams(storage, self.pipeline.name, committer.view, list(result.streams))
                 scratch.keep_logs(storage)
                 record.finish(**result.to_json())
             scratch.delete()

@@ -13,6 +13,7 @@ from bridge.errors import CorruptLake
 from bridge.log import View, bookmarks, meta
 from bridge.names import folder_name
 from bridge.storage import Storage
+from bridge.storage.parallel import each
 from bridge.verbatim import NotJson, dumps, loads
 
 __all__ = [
@@ -101,7 +102,8 @@ def records(run: dict[str, Any]) -> int | None:
 def write_streams(storage: Storage, pipeline: str, view: View, streams: Sequence[str]) -> None:
     """Write what a person or another tool wants to know of each stream, beside its name. Derived, never read."""
     known = bookmarks(view.state)
-    for stream in streams:
+
+    def write(stream: str) -> None:
         table = view.tables.get(stream)
         facts = {
             "format": 1,
@@ -114,6 +116,8 @@ def write_streams(storage: Storage, pipeline: str, view: View, streams: Sequence
         }
         folder = table.folder.rsplit("/", 1)[-1] if table else folder_name(stream, ())
         storage.write(meta(pipeline, "streams", f"{folder}.json"), dumps(facts, indent=2))
+
+    each(storage, write, streams)
 
 
 def log_key(pipeline: str, run: str) -> str:

@@ -31,7 +31,7 @@ class Daemon:
     def __init__(self, spark: Path, folder: Path, host: str, *words: str, **environ: str) -> None:
         self.process = subprocess.Popen(
             [str(spark.with_name("spark-class")), *words, "--host", host, "--port", "0", "--webui-port", "0"],
-            env=os.environ
+            env={name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
             | {
                 "PYSPARK_PYTHON": str(spark),  # finds Spark's folder; what executors start is the driver's to say
                 "SPARK_DAEMON_MEMORY": "256m",

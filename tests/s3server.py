@@ -94,10 +94,10 @@ class S3Server:
 
         `match`: a regular expression in `METHOD /bucket/key?query`. Of the requests that match, `skip` are let
         through, then `times` (None: all others) meet with the `action`:
-        error: answer `status` and `code` (with `extra` elements), `when` "before" or "after" doing the request;
+        error: answer `status` and `code` (with `extra` elements, or a `body`), `when` "before" or "after" doing it;
         reset: close the connection without an answer, before or after doing it;
         late: close it now and do the request `seconds` later; delay: do it `seconds` later, or answer so much later;
-        hold: wait before or after doing it until `clear`; kill, stop: send `pid` SIGKILL (and close) or SIGSTOP;
+        hold: wait before or after doing it until `release`; kill, stop: send `pid` SIGKILL (and close) or SIGSTOP;
         ignore_conditions: do it whatever is there; short: send half of the answer's body, then close.
         """
         self._control("faults", {"action": action, "match": match} | rule)
@@ -109,6 +109,10 @@ class S3Server:
     def clear(self) -> None:
         """Behave again, let go what was held, and forget the log."""
         self._control("clear", {})
+
+    def release(self) -> None:
+        """Let go what was held, and inject no more faults; the habit and the log stay."""
+        self._control("release", {})
 
     def purge(self) -> None:
         """Abort all uploads, as a lifecycle rule does."""
@@ -202,6 +206,8 @@ class _Store:
             _close(environ)
         answer = do() if rule.after or action == "short" else None
         if action == "error":
+            if "body" in facts:
+                return f"{facts['status']} OK", [("Content-Type", "application/xml")], facts["body"].encode()
             return _error(facts["status"], facts["code"], environ["REQUEST_METHOD"], facts.get("extra", {}))
         if action == "reset":
             _close(environ)
@@ -260,10 +266,12 @@ class _Store:
                 self._rules.append(_Rule(data))
             elif what == "habit":
                 self._second_complete = data["second_complete"]
-            elif what == "clear":
-                self._rules, self._log, self._second_complete = [], [], "200"
+            elif what in ("clear", "release"):
+                self._rules = []
                 self._released.set()
                 self._released = threading.Event()
+                if what == "clear":
+                    self._log, self._second_complete = [], "200"
             elif what == "purge":
                 self._purge()
             elif what == "held":

@@ -29,6 +29,9 @@ _GROUPS = {
         "state set": "Put a STATE, or one stream's bookmark, in place.",
         "state edit": "Change the STATE in your editor.",
         "state clear": "Have streams start from the beginning.",
+        "rollback": "Go back to an earlier commit, data and STATE.",
+        "recover": "Repair what a dead run left, without tap or Spark.",
+        "verify": "Hold the lake against its log, and mend it.",
         "unlock": "Free a pipeline whose run is gone.",
     },
     "Set up": {
@@ -45,8 +48,7 @@ _GROUPS = {
 }
 """What the help shows; two words are a verb of a group that stands elsewhere."""
 _LATER = {
-    *("compact", "recover", "rejects", "rollback"),
-    *("smoke", "verify"),
+    *("compact", "rejects", "smoke"),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ __all__ = [
     "options",
     "options_for_several",
     "settings_file",
+    "typed",
 ]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -203,6 +205,14 @@ def settings_file(file: Path | None) -> Path:
         hint = "singer-bridge init starts a project; or name a bucket: --to ./lake"
         raise SettingsError(f"no {FILE_NAME} here or above", hint=hint, folder=Path.cwd())
     return path
+
+
+def typed(pipeline: Pipeline) -> str:
+    """Return what is typed to choose this pipeline once more, for hints."""
+    ctx, env = click.get_current_context(silent=True), environment()
+    if to := ctx and ctx.params.get("to"):
+        return shlex.join(["--to", str(to), "--name", pipeline.name])
+    return f"{pipeline.name.removeprefix(f'{env}.')} --env {env}" if env else pipeline.name
 
 
 def committed(pipeline: Pipeline) -> tuple[Storage, View]:

@@ -11,7 +11,8 @@ from bridge.cli.choose import Chosen, choose_all, options_for_several
 from bridge.cli.events import report
 from bridge.cli.show import as_json, note
 from bridge.errors import BridgeError
-from bridge.recover import Recovered, recover as recover_lake
+from bridge.recover import Recovered
+from bridge.recover import recover as recover_lake
 from bridge.storage import lake_of
 
 __all__ = ["recover"]

@@ -12,7 +12,7 @@ import click
 
 from bridge.catalog import replication_method
 from bridge.cli import events
-from bridge.cli.choose import Chosen, choose, committed, options
+from bridge.cli.choose import Chosen, choose, committed, options, typed
 from bridge.cli.show import as_json, console, count, count_of
 from bridge.cli.state.confirm import print_differences, warn
 from bridge.edit import differences
@@ -95,7 +95,7 @@ def _warnings(chosen: Chosen, shown: Plan) -> list[str]:
         found.append(
             f"{_named(streams)}: the tap reads a database's log (LOG_BASED), and may not get the changes since then "
             "again: the database lets go of what was once confirmed. If it has, load anew: "
-            f"singer-bridge run {chosen.pipeline.name} --full"
+            f"singer-bridge run {typed(chosen.pipeline)} --full"
         )
     if shown.restarted:
         found.append(f"{_named(shown.restarted)}: half loaded at that commit; the next run starts the table again")
@@ -116,9 +116,7 @@ def _log_based(chosen: Chosen, shown: Plan) -> set[str]:
     return {stream for stream in streams if replication_method(catalog, stream) == "LOG_BASED"}
 
 
-def _finish(
-    chosen: Chosen, done: Plan, head: int, warnings: list[str], *, dry_run: bool, json_output: bool
-) -> None:
+def _finish(chosen: Chosen, done: Plan, head: int, warnings: list[str], *, dry_run: bool, json_output: bool) -> None:
     name = chosen.pipeline.name
     if json_output:
         as_json({"format": 1, "pipeline": name, "commit": head, "dry_run": dry_run, **_as_json(done, warnings)})

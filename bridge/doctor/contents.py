@@ -10,6 +10,7 @@ from bridge.doctor.finding import Check, Finding, error, fine, warning
 from bridge.errors import CorruptLake
 from bridge.log import LiveTable, Log
 from bridge.storage import Storage
+from bridge.storage.parallel import each
 from bridge.store import StateStore
 
 __all__ = ["MOST_FILES", "content_checks"]
@@ -60,7 +61,9 @@ def _tables(log: Log, most: int) -> Iterator[Finding]:
 def _gone(log: Log, head: int, tables: dict[str, LiveTable], most: int) -> dict[str, list[str]]:
     """Return by stream the files that are not there with their size; not what a crash left for the next run."""
     listed = ((s, f"{t.folder}/{n}", f["size"]) for s, t in sorted(tables.items()) for n, f in sorted(t.files.items()))
-    wrong = [one for one in islice(listed, most) if log.storage.size(one[1]) != one[2]]
+    looked_at = list(islice(listed, most))
+    sizes = each(log.storage, log.storage.size, [key for _, key, _ in looked_at])
+    wrong = [one for one, size in zip(looked_at, sizes, strict=True) if size != one[2]]
     pending = _pending(log, head) if wrong else {}
     gone: dict[str, list[str]] = {}
     for stream, key, size in wrong:

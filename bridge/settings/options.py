@@ -22,13 +22,13 @@ from bridge.settings.cron import check_cron
 from bridge.settings.s3options import S3Options
 from bridge.settings.units import DURATION, GIB, MIB, SIZE, parse_duration, parse_size
 from bridge.settings.values import (
+    arn_of_role,
     bucket_uri,
     duration_or_none,
     endpoint,
     file_path,
     named,
     parsed,
-    role_arn,
     storage_class,
     stream_glob,
     table_path,
@@ -159,7 +159,7 @@ class S3(Section):
     """Of the bucket."""
     profile: Name = None
     """Of `~/.aws/config` and `~/.aws/credentials`."""
-    role_arn: Annotated[Name, BeforeValidator(role_arn)] = None
+    role_arn: Annotated[Name, BeforeValidator(arn_of_role)] = None
     """A role to assume before anything is read."""
     path_style: bool | None = None
     """`host/bucket` instead of `bucket.host`; true by itself where there is an `endpoint_url`."""

@@ -21,6 +21,7 @@ from bridge.errors import SettingsError
 from bridge.settings.units import parse_duration
 
 __all__ = [
+    "arn_of_role",
     "bucket_uri",
     "duration_or_none",
     "endpoint",
@@ -29,7 +30,6 @@ __all__ = [
     "not_yet",
     "parsed",
     "pipeline_name",
-    "role_arn",
     "storage_class",
     "stream_glob",
     "table_path",
@@ -187,7 +187,7 @@ def endpoint(value: Any) -> Any:
     return value.rstrip("/")
 
 
-def role_arn(value: Any) -> Any:
+def arn_of_role(value: Any) -> Any:
     """Refuse what cannot be a role: a user's ARN, or a role's bare name."""
     if isinstance(value, str) and not re.fullmatch(r"arn:[a-z0-9-]+:iam::[^:]*:role/\S+", value):
         raise wrong("must be the ARN of a role", hint="such as arn:aws:iam::123456789012:role/lake")

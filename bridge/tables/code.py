@@ -36,6 +36,8 @@ _POLARS = {
 }
 
 _S3 = "s3://"
+_OPTIONS = "storage_options"
+"""Polars' own word for where an object store is; a variable of the code is called so, too."""
 
 
 def _text(text: str) -> str:
@@ -85,19 +87,18 @@ def polars(name: str, columns: list[Entry], path: str, manifest: str, s3: S3Opti
     if path.startswith(_S3) and _may_mix_integers(columns):
         return polars_by_manifest(name, columns, manifest, s3)
     if _may_mix_integers(columns):
-        return _polars_joined(name, columns, f'files = sorted(Path({_text(path)}).glob("*.parquet"))\n', "")
+        return _polars_joined(name, columns, f'files = sorted(Path({_text(path)}).glob("*.parquet"))\n')
     if path.startswith(_S3):  # a folder, and no object, by its slash
-        return _polars_scan(name, columns, "", _text(f"{path}/"), _polars_options(s3))
-    return _polars_scan(name, columns, "", _text(path), "")
+        return _polars_scan(name, columns, _polars_options(s3), _text(f"{path}/"))
+    return _polars_scan(name, columns, "", _text(path))
 
 
 def polars_by_manifest(name: str, columns: list[Entry], manifest: str, s3: S3Options) -> str:
     """Return code that makes a lazy frame of the files that the manifest lists."""
-    options = _polars_options(s3) if manifest.startswith(_S3) else ""
-    files = _polars_listed(manifest, options) if manifest.startswith(_S3) else _listed(manifest)
+    files = _polars_listed(manifest, _polars_options(s3)) if manifest.startswith(_S3) else _listed(manifest)
     if _may_mix_integers(columns):
-        return _polars_joined(name, columns, files, options)
-    return _polars_scan(name, columns, files, "files", options)
+        return _polars_joined(name, columns, files)
+    return _polars_scan(name, columns, files, "files")
 
 
 def _listed(manifest: str) -> str:
@@ -137,23 +138,23 @@ def _may_mix_integers(columns: list[Entry]) -> bool:
 
 
 def _polars_options(s3: S3Options) -> str:
-    """Return the argument that says where the server is, empty for what Polars finds by itself."""
+    """Return the line that says where the server is, empty for what Polars finds by itself."""
     said = {"aws_endpoint_url": s3.endpoint_url, "aws_region": s3.region}
     if s3.endpoint_url and s3.endpoint_url.startswith("http:"):
         said["aws_allow_http"] = "true"
     written = ", ".join(f"{_text(key)}: {_text(value)}" for key, value in said.items() if value)
-    return f"storage_options={{{written}}}" if written else ""
+    return f"{_OPTIONS} = {{{written}}}\n" if written else ""
 
 
 def _polars_listed(manifest: str, options: str) -> str:
     """Return code that reads the manifest, which is no file to Python, as a table of one column."""
-    given = f", {options}" if options else ""
+    given = f", {_OPTIONS}={_OPTIONS}" if options else ""
     read = f'{_text(manifest)}, has_header=False, separator="\\x01", quote_char=None{given}'
-    return f"files = pl.scan_csv({read}).collect().to_series().to_list()\n"
+    return f"{options}listed = pl.scan_csv({read})\nfiles = listed.collect().to_series().to_list()\n"
 
 
-def _polars_scan(name: str, columns: list[Entry], files: str, source: str, options: str) -> str:
-    given = f"    {options},\n" if options else ""
+def _polars_scan(name: str, columns: list[Entry], files: str, source: str) -> str:
+    given = f"    {_OPTIONS}={_OPTIONS},\n" if files.startswith(_OPTIONS) else ""
     return (
         f"import polars as pl\n\n{files}schema = {{\n{_polars_columns(columns)}}}\n"
         f"{_variable(name)} = pl.scan_parquet(\n"
@@ -166,11 +167,12 @@ def _polars_scan(name: str, columns: list[Entry], files: str, source: str, optio
     )
 
 
-def _polars_joined(name: str, columns: list[Entry], files: str, options: str) -> str:
+def _polars_joined(name: str, columns: list[Entry], files: str) -> str:
+    given = f", {_OPTIONS}={_OPTIONS}" if files.startswith(_OPTIONS) else ""
     imports = "from pathlib import Path\n\n" if "Path(" in files else ""
     return (
         f"{imports}import polars as pl\n\n{files}schema = {{\n{_polars_columns(columns)}}}\n"
-        f"frames = [pl.scan_parquet(file, glob=False{', ' if options else ''}{options}) for file in files]\n"
+        f"frames = [pl.scan_parquet(file, glob=False{given}) for file in files]\n"
         f'{_variable(name)} = pl.concat(frames, how="diagonal_relaxed").select(schema.keys()).cast(schema)'
     )
 

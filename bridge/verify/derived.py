@@ -13,6 +13,7 @@ from bridge.owners import Owner, owners_of, tables_of
 from bridge.verbatim import NotJson, loads
 from bridge.verify.files import OURS
 from bridge.verify.finding import Finding, Mend, error, warning
+from bridge.verify.history import History
 
 __all__ = ["derived", "lake"]
 
@@ -32,22 +33,24 @@ def lake(log: Log) -> Iterator[Finding]:
         yield error("lake", key, "is of a newer format", "upgrade singer-bridge: a newer version wrote this bucket")
 
 
-def derived(log: Log, view: View, *, unfinished: bool, running: bool, generation: int) -> Iterator[Finding]:
-    """Look at all that follows from `view`. What a commit that is `unfinished` leaves behind for an instant is no news.
+def derived(history: History, view: View, *, unfinished: bool, running: bool) -> Iterator[Finding]:
+    """Look at all that follows from `view`; not at what a `running` run is about to write.
 
-    `generation`: pending files of lower ones are nobody's any more.
+    `unfinished`: the last run has not, or not yet, ended in good order.
     """
+    log = history.log
+    changing = {entry["stream"] for entry in (history.last or {}).get("tables", [])} if running else set()
     for stream, table in sorted(view.tables.items()):
         yield from _owner(log, stream, table)
-        if not unfinished:
+        if stream not in changing:
             yield from _manifests(log, stream, table)
         yield from _schema(log, table)
         if not running:
             yield from _stream(log, view, stream, table)
-    yield from _state(log, view, unfinished=unfinished)
+    yield from _state(log, view, unfinished=unfinished, running=running)
     if not running:
         yield from _staged(log, view)
-        yield from _pending(log, view, generation)
+        yield from _pending(log, view, view.n + 1 if unfinished else view.n)
 
 
 def _json(log: Log, key: str) -> Any:
@@ -120,7 +123,7 @@ def _stream(log: Log, view: View, stream: str, table: LiveTable) -> Iterator[Fin
         yield warning("streams", key, found, mend=Mend("stream", stream))
 
 
-def _state(log: Log, view: View, *, unfinished: bool) -> Iterator[Finding]:
+def _state(log: Log, view: View, *, unfinished: bool, running: bool) -> Iterator[Finding]:
     key = meta(log.pipeline, "state.json")
     try:
         there = read_state_file(log.storage, log.pipeline)
@@ -131,12 +134,14 @@ def _state(log: Log, view: View, *, unfinished: bool) -> Iterator[Finding]:
         return
     if there == view.state:
         return
-    if there is None:
-        if not unfinished:
-            yield warning("state", key, "is not there; the log has the STATE", mend=Mend("recover"))
-    elif was_said(log, view.n, there):
-        if not unfinished:
-            found = "has an older STATE than the log; no run starts, as it would load rows twice"
+    if there is None or was_said(log, view.n, there):
+        if running:
+            return
+        behind = "is not there" if there is None else "has an older STATE than the log"
+        if there is None or unfinished:
+            yield warning("state", key, f"{behind}; the next run writes it", mend=Mend("recover"))
+        else:
+            found = f"{behind}: no run starts, as it would load rows twice"
             yield error("state", key, found, mend=Mend("state"))
     else:
         fix = "nothing, if that was meant; `singer-bridge state get` shows it"
@@ -151,7 +156,10 @@ def _staged(log: Log, view: View) -> Iterator[Finding]:
 
 
 def _pending(log: Log, view: View, generation: int) -> Iterator[Finding]:
-    """Look for what can become visible no more. Best effort: some backends list what is pending, some do not."""
+    """Look for what can become visible no more, of generations below that of the next run.
+
+    Best effort: some backends list what is pending, some do not.
+    """
     kept = {file["name"] for stage in view.staged.values() for file in stage["files"]}
     folders = {table.folder for table in view.tables.values()}
     for pending in log.storage.pending(meta(log.pipeline, "pending")):

@@ -5,23 +5,28 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from bridge.commit import FILES_CHANGED
 from bridge.errors import BridgeError, LakeError
-from bridge.log import LiveTable, View, add_of, changes_of, meta
+from bridge.log import LiveTable, View, add_of, meta
 from bridge.owners import Owner, owners_of, tables_of
 from bridge.storage import Storage
 from bridge.storage.parallel import each
 from bridge.verify.finding import Finding, Mend, error, warning
 from bridge.verify.history import History
 
-__all__ = ["Files", "OURS"]
+__all__ = ["OURS", "Files"]
 
 OURS = re.compile(r"part-([0-9]{10})-[0-9]{6}-[0-9a-f]{32}\.parquet")
 """The name of a file that a run of ours wrote; its group is the run's generation."""
 _AT_ONCE = 1000
-_LOST = "restore it from a backup of the bucket; or go back: singer-bridge rollback {before} NAME; or load the table anew: singer-bridge run NAME --full -s {stream}"
+_ADOPT = "move it out of the table's folder; or have it be of the table: singer-bridge run NAME --adopt"
+_LOST = (
+    "restore it from a backup of the bucket; or go back: singer-bridge rollback {before} NAME; "
+    "or load the table anew: singer-bridge run NAME --full -s {stream}"
+)
 
 
 @dataclass
@@ -52,12 +57,7 @@ class Files:
         """Yield what is wrong. While a run is `running`, what it is about to publish is not."""
         hidden = 0
         for stream, table in sorted(self.view.tables.items()):
-            for finding in self._live(stream, table):
-                if finding is None:
-                    hidden += 1
-                else:
-                    yield finding
-            for finding in self._others(stream, table):
+            for finding in chain(self._live(stream, table), self._others(stream, table)):
                 if finding is None:
                     hidden += 1
                 else:
@@ -81,10 +81,20 @@ class Files:
             for key, wrong in zip(part, each(self.storage, look, part), strict=True):
                 if wrong is None:
                     self.whole.add(key)
-                elif wrong == "gone" and key in self._waiting and not self.storage.lost([self._waiting[key]]):
+                elif wrong == "gone" and self._is_on_its_way(key):
                     yield None
                 else:
                     yield self._lost(stream, table, key, wrong)
+
+    def _is_on_its_way(self, key: str) -> bool:
+        """Return whether the last commit has a file that it did not make visible yet."""
+        add = self._waiting.get(key)
+        if add is None:
+            return False
+        folder, _, name = key.rpartition("/")
+        # Where a folder is exchanged whole, its files are gathered first.
+        gathered = meta(self.history.log.pipeline, "trash", f"{self._last:020d}", f"{folder}.new", name)
+        return not self.storage.lost([add]) or self.storage.size(gathered) == add.size
 
     def _wrong(self, key: str, facts: dict[str, int]) -> str | None:
         """Return what is wrong with a file, None if nothing is."""
@@ -113,12 +123,9 @@ class Files:
     def _in_trash(self, folder: str, name: str, size: int) -> str | None:
         """Return where in the trash a file is, whatever brought it there."""
         if folder not in self._trash:
-            found, trash = {}, meta(self.history.log.pipeline, "trash")
-            for commit in sorted(self.storage.list(trash)):
-                found |= {
-                    each: f"{trash}/{commit}/{folder}/{each}"
-                    for each in self.storage.list(f"{trash}/{commit}/{folder}")
-                }
+            trash, found = meta(self.history.log.pipeline, "trash"), dict[str, str]()
+            for place in (f"{trash}/{commit}/{folder}" for commit in sorted(self.storage.list(trash))):
+                found |= {each: f"{place}/{each}" for each in self.storage.list(place)}
             self._trash[folder] = found
         places = (self._trash[folder].get(each) for each in (f"{name}.removed", name))
         return next((place for place in places if place and self.storage.size(place) == size), None)
@@ -155,9 +162,12 @@ class Files:
         if OURS.fullmatch(name) and alone and self.history.complete:
             found = "is of no commit; a run that had lost its pipeline left it, and its rows are read as well"
             return error("files", key, found, mend=Mend("trash", stream))
+        if OURS.fullmatch(name) and not alone:
+            found = "is in no log; another pipeline that shares the table may be about to publish or remove it"
+            return warning("files", key, found, "verify the other pipelines of the table, too")
         if name.endswith(".parquet"):
             found = "is not ours, its rows are read as well, and no run starts beside it"
-            return error("files", key, found, "move it out of the table's folder; nothing of ours does")
+            return error("files", key, found, _ADOPT)
         return warning(
             "files", key, "is not ours", "move it out of the table's folder: some readers take any file there"
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -57,15 +56,15 @@ def warning(check: str, file: str, found: str, fix: str = "", mend: Mend | None 
 class Report:
     """What was looked at, and what of it is wrong. `running` is the run that held the pipeline meanwhile, if any."""
 
-    head: int
-    first: int
-    commits: int
-    tables: int
-    files: int
-    rows: int
-    bytes: int
+    head: int = 0
+    first: int = 0
+    commits: int = 0
+    tables: int = 0
+    files: int = 0
+    rows: int = 0
+    bytes: int = 0
     running: str = ""
-    findings: Sequence[Finding] = field(default_factory=tuple)
+    findings: list[Finding] = field(default_factory=list)
 
     @property
     def errors(self) -> int:

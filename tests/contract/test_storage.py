@@ -6,53 +6,18 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from bridge.errors import NotAvailable
-from bridge.log import View, changes_of, inverse
-from bridge.storage import Add, Change, Missing, Remove, Storage, open_storage
-from bridge.storage.local import LocalStorage
-from tests.crash.faults import crashing
+from bridge.errors import LakeError, NotAvailable
+from bridge.storage import Add, Change, Missing, Storage, open_storage
 
-BACKENDS: dict[str, Callable[[Path], Storage]] = {"local": LocalStorage}
+from .lakes import AFTER, CHANGES, PENDING, TRASH, pend, replacing, table, tree, waiting
 
-PENDING, TRASH = ".bridge/p/pending", ".bridge/p/trash"
-
-
-LINUX = pytest.mark.skipif(sys.platform != "linux", reason="renameat2 and /proc are Linux's")
-
-
-@pytest.fixture(params=BACKENDS)
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
-    return BACKENDS[request.param](tmp_path / "bucket")
-
-
-def pend(storage: Storage, *names: str) -> tuple[Add, ...]:
-    """Write pending files and return how to publish them into the table `t`."""
-    for name in names:
-        with closing(storage.open_pending(f"{PENDING}/{name}.pending")) as file:
-            file.write(name.encode())
-    return tuple(Add(f"{PENDING}/{name}.pending", f"t/{name}", len(name)) for name in names)
-
-
-def replacing(storage: Storage, number: int, new: tuple[str, ...], old: tuple[str, ...]) -> Change:
-    """The change by which commit `number` replaces the table's files."""
-    trash = f"{TRASH}/{number}/t"
-    removes = tuple(Remove(f"t/{name}", f"{trash}/{name}.removed") for name in old)
-    return Change("t", pend(storage, *new), removes, replace=True, trash=trash)
-
-
-def table(storage: Storage) -> set[str]:
-    return set(storage.list("t"))
-
-
-def tree(storage: Storage) -> dict[str, bytes]:
-    root = Path(storage.uri)
-    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+EVERY_KIND = pytest.mark.parametrize("storage", ["local", "s3", "s3 uploads"], indirect=True)
 
 
 def test_what_is_not_there(storage: Storage) -> None:
@@ -87,14 +52,15 @@ from bridge.storage import open_storage
 storage, me = open_storage(sys.argv[1]), sys.argv[2].encode()
 print("ready", flush=True)
 sys.stdin.readline()
-for key in range(40):
+for key in range(int(sys.argv[3])):
     print(int(storage.put_if_absent(f"race/{key}", me * 50_000)), flush=True)
 """
 
 
 def test_put_if_absent_among_processes(storage: Storage) -> None:
     """Of eight processes that put the same key exactly one is told it won, and nobody ever reads a part of it."""
-    processes = [_python(_RACE, storage.uri, str(number)) for number in range(8)]
+    keys = 40 if storage.folder else 10
+    processes = [_python(_RACE, storage.uri, str(number), str(keys)) for number in range(8)]
     for process in processes:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
@@ -108,9 +74,9 @@ def test_put_if_absent_among_processes(storage: Storage) -> None:
             assert data is not None
             assert data == data[:1] * 50_000
     won = [[int(line) for line in process.communicate()[0].split()] for process in processes]
-    assert [sum(wins) for wins in zip(*won, strict=True)] == [1] * 40
-    winners = [next(number for number, wins in enumerate(won) if wins[key]) for key in range(40)]
-    assert [storage.read(f"race/{key}") for key in range(40)] == [str(n).encode() * 50_000 for n in winners]
+    assert [sum(wins) for wins in zip(*won, strict=True)] == [1] * keys
+    winners = [next(number for number, wins in enumerate(won) if wins[key]) for key in range(keys)]
+    assert [storage.read(f"race/{key}") for key in range(keys)] == [str(n).encode() * 50_000 for n in winners]
     assert {name for name in tree(storage) if not name.startswith("race/")} == set()
 
 
@@ -122,7 +88,9 @@ def _python(script: str, *arguments: str) -> subprocess.Popen[str]:
 def test_write_is_atomic_under_a_reader(storage: Storage) -> None:
     """A reader sees the old bytes or the new ones while a key is replaced, never a part and never nothing."""
     storage.write("k", b"0" * 200_000)
-    writer = threading.Thread(target=lambda: [storage.write("k", b"%d" % (n % 10) * 200_000) for n in range(100)])
+    writer = threading.Thread(
+        target=lambda: [storage.write("k", b"%d" % (n % 10) * 200_000) for n in range(100 if storage.folder else 20)]
+    )
     writer.start()
     seen = set()
     while writer.is_alive():
@@ -133,175 +101,170 @@ def test_write_is_atomic_under_a_reader(storage: Storage) -> None:
     assert storage.read("k") == b"9" * 200_000
 
 
+@EVERY_KIND
 def test_pending_file_is_invisible_until_published(storage: Storage) -> None:
     """A pending file is durable and in no table; publishing moves it there and nowhere else."""
     adds = pend(storage, "a.parquet")
-    assert (table(storage), storage.size(adds[0].source)) == (set(), 9)
+    assert (table(storage), list(storage.lost(adds)), len(waiting(storage))) == (set(), [], 1)
     storage.publish([Change("t", adds)])
-    assert (table(storage), storage.read("t/a.parquet"), storage.size(adds[0].source)) == (
-        {"a.parquet"},
-        b"a.parquet",
-        None,
-    )
+    assert (table(storage), storage.read("t/a.parquet")) == ({"a.parquet"}, b"a.parquet")
+    assert (waiting(storage), list(storage.lost(adds))) == (set(), list(adds))
 
 
+@EVERY_KIND
 def test_missing_is_raised_before_anything_is_touched(storage: Storage) -> None:
     """If any file of any table is neither pending nor visible nothing is published at all, and each one is named."""
-    good = Change("good", tuple(Add(add.source, f"good/{n}", add.size) for n, add in enumerate(pend(storage, "g"))))
+    good = Change("good", pend(storage, "g", folder="good"))
     bad = replacing(storage, 1, ("x", "y", "z"), ())
-    for name in ("x", "z"):
-        storage.delete(f"{PENDING}/{name}.pending")
+    for add in (bad.adds[0], bad.adds[2]):
+        storage.abort(add)
     before = tree(storage)
     with pytest.raises(Missing) as caught:
         storage.publish([good, bad])
     assert (caught.value.keys, tree(storage)) == (["t/x", "t/z"], before)
 
 
-CHANGES: dict[str, Callable[[Storage], list[Change]]] = {
-    "append": lambda s: [Change("t", pend(s, "n1", "n2"))],
-    "append and remove": lambda s: [
-        Change(
-            "t", pend(s, "n1"), (Remove("t/o1", f"{TRASH}/1/t/o1.removed"), Remove("t/o2", f"{TRASH}/1/t/o2.removed"))
-        )
-    ],
-    "replace": lambda s: [replacing(s, 1, ("n1", "n2"), ("o1", "o2"))],
-    "replace by nothing": lambda s: [replacing(s, 1, (), ("o1", "o2"))],
-    "two tables": lambda s: [
-        replacing(s, 1, ("n1", "n2"), ("o1", "o2")),
-        Change("u", tuple(Add(add.source, "u/n3", add.size) for add in pend(s, "n3"))),
-    ],
-}
-
-AFTER = {
-    "append": {"o1", "o2", "n1", "n2"},
-    "append and remove": {"n1"},
-    "replace": {"n1", "n2"},
-    "replace by nothing": set(),
-    "two tables": {"n1", "n2"},
-}
+@EVERY_KIND
+def test_large_and_small_pending_files(storage: Storage) -> None:
+    """What was written in whatever pieces, also more than one part of an upload, is what becomes visible."""
+    block = os.urandom(1_000_003)
+    for name, count in (("empty", 0), ("small", 3), ("large", 36)):
+        with closing(storage.open_pending(f"{PENDING}/{name}", f"t/{name}")) as file:
+            for _ in range(count):
+                assert file.write(block) == len(block)
+            assert file.tell() == count * len(block)
+        file.close()
+        add = Add(f"{PENDING}/{name}", f"t/{name}", count * len(block), file.upload)
+        assert (storage.lost([add]), storage.size(f"t/{name}")) == ([], None)
+        storage.publish([Change("t", (add,))])
+        assert storage.read(f"t/{name}") == count * block
 
 
-@pytest.mark.parametrize("exchange", [True, False])
+def test_parquet_written_and_read_in_place(storage: Storage) -> None:
+    """Arrow writes to a pending file as to any other, and reads back single columns of the visible one."""
+    rows = pa.table({"id": range(50_000), "name": [f"name {n}" for n in range(50_000)]})
+    with closing(storage.open_pending(f"{PENDING}/f", "t/f.parquet")) as file:
+        with pq.ParquetWriter(file, rows.schema) as writer:
+            for start in range(0, 50_000, 10_000):
+                writer.write_table(rows.slice(start, 10_000))
+        size = file.tell()
+    storage.publish([Change("t", (Add(f"{PENDING}/f", "t/f.parquet", size, file.upload),))])
+    with storage.open("t/f.parquet") as visible:
+        parquet = pq.ParquetFile(visible)
+        assert parquet.read_row_group(3, ["name"]) == rows.slice(30_000, 10_000).select(["name"])
+        assert parquet.read() == rows
+
+
+def test_open_reads_here_and_there(storage: Storage) -> None:
+    """An open object can be read from any place to any other; one that is not there is an error of the lake."""
+    data = os.urandom(3 * 1024**2)
+    storage.write("k", data)
+    with storage.open("k") as file:
+        for start, count in ((0, 10), (2_999_999, 100_000), (5, 2_000_000), (3 * 1024**2, 1), (1_048_570, 20)):
+            file.seek(start)
+            assert file.read(count) == data[start : start + count]
+        assert file.seek(-4, os.SEEK_END) == len(data) - 4
+        assert (file.read(), file.read()) == (data[-4:], b"")
+    with pytest.raises(LakeError) as caught:
+        storage.open("none")
+    assert caught.value.hint
+
+
+@EVERY_KIND
 @pytest.mark.parametrize("name", CHANGES)
-def test_publish_goes_on_where_it_died(
-    tmp_path: Path, name: str, exchange: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Publishing dies anywhere and is repeated, and repeated once more: the same files, and no mix on the way."""
-    if not exchange:
-        monkeypatch.setattr("bridge.storage.local._exchange", lambda one, other: False)
-    step, crashed = 0, True
-    while crashed:
-        storage = LocalStorage(tmp_path / str(step))
-        storage.publish([Change("t", pend(storage, "o1", "o2"))])
-        changes = CHANGES[name](storage)
-        with crashing(storage.root, step) as faults:
-            storage.publish(changes)
-        crashed = faults.crashed
-        if changes[0].replace and changes[0].adds:
-            assert table(storage) in ({"o1", "o2"}, AFTER[name], *([] if exchange else [set()]))
-        for _ in range(2):
-            storage.publish(changes)
-            assert table(storage) == AFTER[name]
-            assert {path: data for path, data in tree(storage).items() if path.startswith(PENDING)} == {}
-            kept = {Path(path).name for path in tree(storage) if path.startswith(TRASH)}
-            assert kept == {f"{old}.removed" for old in {"o1", "o2"} - AFTER[name]}
-        step += 1
-    assert step > 2
+def test_publish_can_be_repeated(storage: Storage, name: str) -> None:
+    """After the second publishing of the same change everything is as after the first."""
+    storage.publish([Change("t", pend(storage, "o1", "o2"))])
+    changes = CHANGES[name](storage)
+    storage.publish(changes)
+    once = tree(storage)
+    storage.publish(changes)
+    assert tree(storage) == once
+    assert (table(storage), waiting(storage)) == (AFTER[name], set())
+    assert {key.rpartition("/")[2] for key in once if key.startswith(TRASH)} == {
+        f"{old}.removed" for old in {"o1", "o2"} - AFTER[name]
+    }
 
 
-@pytest.mark.parametrize("exchange", [True, False])
-def test_taking_back_what_died_half_published(tmp_path: Path, exchange: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wherever a swap died, its inverse brings the old files back and leaves no new one for any reader to find."""
-    if not exchange:
-        monkeypatch.setattr("bridge.storage.local._exchange", lambda one, other: False)
-    before = View().after(_record(1, ["o1.parquet", "o2.parquet"], []))
-    step, crashed = 0, True
-    while crashed:
-        storage = LocalStorage(tmp_path / str(step))
-        pend(storage, "o1.parquet", "o2.parquet", "n1.parquet", "n2.parquet")
-        storage.publish(changes_of("p", _record(1, ["o1.parquet", "o2.parquet"], [])))
-        record = _record(2, ["n1.parquet", "n2.parquet"], ["o1.parquet", "o2.parquet"])
-        with crashing(storage.root, step) as faults:
-            storage.publish(changes_of("p", record))
-        crashed = faults.crashed
-        back = {"n": 3, "tables": inverse("p", record, before)}
-        for _ in range(2):
-            storage.publish(changes_of("p", back))
-            assert table(storage) == {"o1.parquet", "o2.parquet"}
-            assert not [path for path in tree(storage) if path.startswith(".bridge") and path.endswith(".parquet")]
-        step += 1
-    assert step > 5
+@EVERY_KIND
+def test_lost_and_aborted_files(storage: Storage) -> None:
+    """A pending file is lost when it is gone or not whole; an aborted one is gone for good, however often it is."""
+    whole, short, gone = pend(storage, "whole", "short", "gone")
+    short = Add(short.source, short.key, short.size + 1, short.upload)
+    assert waiting(storage) == {add.key if add.upload else add.source for add in (whole, short, gone)}
+    for _ in range(2):
+        storage.abort(gone)
+    assert list(storage.lost([whole, short, gone])) == [short, gone]
+    with pytest.raises(Missing) as caught:
+        storage.publish([Change("t", (whole, gone))])
+    assert (caught.value.keys, table(storage)) == (["t/gone"], set())
+    for add in storage.pending(PENDING):
+        storage.abort(add)
+    assert (waiting(storage), list(storage.lost([whole]))) == (set(), [whole])
 
 
-def _record(n: int, adds: list[str], removes: list[str]) -> dict[str, object]:
-    files = [{"name": name, "source": f"{PENDING}/{name}.pending", "size": 10, "rows": 1} for name in adds]
-    mode = "replace" if removes else "append"
-    entry = {"stream": "t", "folder": "t", "schema": None, "mode": mode, "adds": files, "removes": removes}
-    return {"n": n, "state": None, "tables": [entry]}
+@EVERY_KIND
+def test_aborts_come_with_the_change(storage: Storage) -> None:
+    """What a change aborts nobody can publish any more, also if it was there to the last moment."""
+    slow = pend(storage, "n1", "n2")
+    storage.publish([Change("t", pend(storage, "o1"), aborts=slow)])
+    with pytest.raises(Missing):
+        storage.publish([Change("t", slow)])
+    assert (table(storage), waiting(storage)) == ({"o1"}, set())
 
 
-@LINUX
-def test_swap_never_shows_a_mix(tmp_path: Path) -> None:
-    """Readers that list a table while it is replaced again and again see one generation or the next, whole."""
-    storage = LocalStorage(tmp_path)
-    generations = [tuple(f"{number}-{part}" for part in range(8)) for number in range(60)]
-    storage.publish([Change("t", pend(storage, *generations[0]))])
-    looks, done = [0, 0], threading.Event()
-    mixed: list[list[str]] = []
-
-    def look(reader: int) -> None:
-        while not done.is_set():
-            names = os.listdir(tmp_path / "t")
-            looks[reader] += 1
-            if len({name.split("-")[0] for name in names}) != 1 or len(names) != 8:
-                mixed.append(names)
-
-    readers = [threading.Thread(target=look, args=(number,)) for number in range(2)]
-    for reader in readers:
-        reader.start()
-    for number in range(1, len(generations)):
-        storage.publish([replacing(storage, number, generations[number], generations[number - 1])])
-    done.set()
-    for reader in readers:
-        reader.join()
-    assert mixed == []
-    assert min(looks) > 20
+def test_swap(storage: Storage) -> None:
+    """A swap needs the version that is there, changes nothing otherwise, and gives the one that is there then."""
+    assert storage.fetch("k") is None
+    assert storage.swap("k", b"zero", "0" * 32) is None
+    first = storage.swap("k", b"one", None)
+    assert first is not None
+    assert storage.swap("k", b"two", None) is None
+    second = storage.swap("k", b"two", first)
+    assert second not in (None, first)
+    assert storage.swap("k", b"three", first) is None
+    there = storage.fetch("k")
+    assert there is not None
+    assert (there.data, there.version) == (b"two", second)
 
 
-@LINUX
-@pytest.mark.parametrize(
-    ("act", "order"),
-    [
-        (lambda s: s.put_if_absent("a/k", b"x"), ["fsync .tmp", "os.link k", "fsync a"]),
-        (lambda s: s.write("a/k", b"x"), ["fsync .tmp", "os.rename k", "fsync a"]),
-        (lambda s: pend(s, "f"), ["fsync f.pending", "fsync pending"]),
-        (lambda s: s.publish([Change("t", pend(s, "f"))]), ["fsync f.pending", "os.rename f", "fsync t"]),
-    ],
-)
-def test_survives_a_power_cut(
-    tmp_path: Path,
-    act: Callable[[LocalStorage], object],
-    order: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Bytes are on the disk before their name is, and the name before anybody is told: in this order, each time."""
-    real = os.fsync
-    with crashing(tmp_path) as faults:
+_COUNT = """
+import sys
+from bridge.storage import open_storage
+storage = open_storage(sys.argv[1])
+for turn in range(8):
+    while True:
+        there = storage.fetch("counter")
+        lines = there.data if there else b""
+        mine = lines + f"{sys.argv[2]}-{turn}\\n".encode()
+        if storage.swap("counter", mine, there.version if there else None):
+            break
+"""
 
-        def fsync(fd: int) -> None:
-            faults.steps.append(f"fsync {os.readlink(f'/proc/self/fd/{fd}')}")
-            real(fd)
 
-        monkeypatch.setattr("os.fsync", fsync)
-        act(LocalStorage(tmp_path))
-    steps = [f"{step.split()[0]} {Path(step).name if '.tmp' not in step else '.tmp'}" for step in faults.steps]
-    positions = [steps.index(wanted) for wanted in order]
-    assert positions == sorted(positions), steps
+def test_swap_among_processes(storage: Storage) -> None:
+    """Four processes that count in one object by swaps lose no count."""
+    processes = [_python(_COUNT, storage.uri, str(number)) for number in range(4)]
+    for process in processes:
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+    lines = (storage.read("counter") or b"").decode().split()
+    assert sorted(lines) == sorted(f"{number}-{turn}" for number in range(4) for turn in range(8))
+
+
+def test_prepare(storage: Storage) -> None:
+    """A bucket is made a lake once, and stays the same one."""
+    storage.prepare()
+    once = tree(storage)
+    storage.prepare()
+    assert tree(storage) == once
+    assert list(once) == [".bridge/lake.json"]
 
 
 def test_other_buckets_are_refused_for_now() -> None:
-    """A bucket that is not a folder is refused by name, with what to use instead; `file://` is a folder."""
-    with pytest.raises(NotAvailable, match="s3://lake") as caught:
-        open_storage("s3://lake")
+    """A bucket of a kind that there is no backend for is refused by name; `file://` is a folder."""
+    with pytest.raises(NotAvailable, match="gs://lake") as caught:
+        open_storage("gs://lake")
     assert caught.value.hint
     assert open_storage("file:///lake").uri == open_storage("/lake").uri == "/lake"
+    assert open_storage("s3://lake/team/").uri == "s3://lake/team"

@@ -26,7 +26,7 @@ if user:
     os.setuid(user)  # root may write everywhere
 big = b"x" * 300_000
 def pending():
-    with contextlib.closing(storage.open_pending("pending/f")) as file:
+    with contextlib.closing(storage.open_pending("pending/f", "t/f")) as file:
         for _ in range(3):
             file.write(big)
 acts = {
@@ -118,7 +118,7 @@ def test_bucket_that_is_a_file(tmp_path: Path) -> None:
     for act in (
         lambda: storage.write("a/k", b""),
         lambda: storage.put_if_absent("k", b""),
-        lambda: storage.open_pending("k"),
+        lambda: storage.open_pending("k", "t/k"),
         lambda: storage.read("k"),
         lambda: list(storage.list("k")),
     ):

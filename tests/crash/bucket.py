@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
-__all__ = ["Bucket", "File", "Log", "Record", "last_change", "live", "record_at", "state_of"]
+__all__ = ["Bucket", "File", "Log", "Record", "last_change", "live", "record_at", "said", "state_of"]
 
 
 class File(NamedTuple):
@@ -42,6 +42,11 @@ def state_of(log: Log) -> int:
     return log[-1].state if log else 0
 
 
+def said(state: int, repeats: int) -> int:
+    """Return how a STATE is written, where it is the same again after so many loads; never the same for 0."""
+    return (state - 1) % repeats + 1 if state and repeats else state
+
+
 def last_change(log: Log) -> int:
     """Return the number of the last commit that is no fence, 0 for none."""
     return next((n for n in range(len(log), 0, -1) if log[n - 1].kind != "fence"), 0)
@@ -67,15 +72,17 @@ class Bucket(NamedTuple):
     log: Log = ()
     pending: Files = frozenset()
     visible: Files = frozenset()
-    trash: Files = frozenset()
+    trash: frozenset[tuple[int, File]] = frozenset()
+    """What each commit has taken away."""
     manifest: Files = frozenset()
-    state: int = 0
-    """What `state.json` says, 0 where there is none."""
+    state: tuple[int, int] = (0, 0)
+    """What `state.json` says, 0 where there is none, and the commit it says it for."""
     closed: int = 0
     """The last head that a run closed cleanly. The lease may say so, or not any more."""
     flying: tuple[tuple[int, Record], ...] = ()
     purges: int = 0
     losses: int = 0
+    repeats: int = 0
     purged: bool = False
     seen: frozenset[int] = frozenset()
     """The commits whose STATE somebody has read in `state.json` or on stdout."""
@@ -128,35 +135,39 @@ class Bucket(NamedTuple):
     def write_pending(self, files: tuple[File, ...]) -> Iterator[tuple[Any, Bucket]]:
         yield None, self._replace(pending=self.pending | set(files))
 
-    def has(self, where: str, file: File) -> Iterator[tuple[Any, Bucket]]:
-        yield file in getattr(self, where), self
+    def has(self, where: str, n: int, file: File) -> Iterator[tuple[Any, Bucket]]:
+        yield self._has(where, n, file), self
+
+    def _has(self, where: str, n: int, file: File) -> bool:
+        return (n, file) in self.trash if where == "trash" else file in getattr(self, where)
 
     def lost(self, files: tuple[File, ...]) -> Iterator[tuple[Any, Bucket]]:
         yield bool(set(files) - self.pending), self
 
-    def show(self, file: File, source: str) -> Iterator[tuple[Any, Bucket]]:
+    def show(self, file: File, source: str, n: int) -> Iterator[tuple[Any, Bucket]]:
         """Complete an upload, or copy an object. False if there is nothing to complete or to copy."""
-        if file not in getattr(self, source):
+        if not self._has(source, n, file):
             yield False, self
             return
         after = self._replace(visible=self.visible | {file})
         if file.part == "upload" and source == "pending":
             after = after._replace(pending=self.pending - {file})
-        if source == "pending" and file in self.trash:
-            after = after._replace(broken="a file that was taken away is visible again")
         yield True, after
 
     def abort(self, file: File) -> Iterator[tuple[Any, Bucket]]:
         yield None, self._replace(pending=self.pending - {file})
 
-    def keep(self, file: File) -> Iterator[tuple[Any, Bucket]]:
-        yield None, self._replace(trash=self.trash | ({file} & self.visible))
+    def keep(self, file: File, n: int) -> Iterator[tuple[Any, Bucket]]:
+        yield None, self._replace(trash=self.trash | {(n, file)}) if file in self.visible else self
 
     def remove(self, file: File) -> Iterator[tuple[Any, Bucket]]:
         yield None, self._replace(visible=self.visible - {file})
 
     def pending_files(self) -> Iterator[tuple[Any, Bucket]]:
+        """Nobody may rely on this list: it may be refused, or lack what another writer has begun."""
         yield self.pending, self
+        if self.pending:
+            yield frozenset(), self
 
     def started(self, view: Log) -> Iterator[tuple[Any, Bucket]]:
         """The run is open, its tap starts: the bucket is as the log says."""
@@ -217,7 +228,7 @@ class Bucket(NamedTuple):
             return "a file is visible that no commit names"
         if self.manifest != named:
             return "the manifest is not what the log says"
-        if self.state != state_of(self.log):
+        if self.state[0] != said(state_of(self.log), self.repeats):
             return "state.json is not what the log says"
         return ""
 

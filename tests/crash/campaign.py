@@ -46,6 +46,7 @@ _LOCAL = {
     "run record": "os.rename .*/crash/runs/",
     "scratch": "shutil.rmtree .*/(spool|checkpoint)/",
     "lease": r"os.truncate \d+ 0",
+    "close": r"os.truncate \d+ 0",
     "writing": r"open .*/pending/part-",
 }
 _S3 = {
@@ -58,6 +59,7 @@ _S3 = {
     "run record": r"http.client.send PUT \S*/crash/runs/",
     "scratch": "shutil.rmtree .*/(spool|checkpoint)/",
     "lease": r"http.client.send PUT \S*/crash/lease\.json",
+    "close": "shutil.rmtree .*/checkpoint/",  # the lease is renewed all the time, its last renewal looks like any other
     "writing": r"http.client.send (PUT|POST) \S*/part-",
 }
 """What is about to happen at the instant of a strike. `record` is the first thing after a record is there."""
@@ -68,7 +70,7 @@ _STRIKES: dict[str, list[tuple[str, int, str]]] = {
     "pending": [("before record", 1, "load")],
     "manifest": [("manifest", 1, "load"), ("manifest", 2, "load")],
     "state": [("state", 1, "load")],
-    "closing": [("streams", 1, "load"), ("run record", 1, "load"), ("scratch", 1, "load"), ("lease", 1, "load")],
+    "closing": [("streams", 1, "load"), ("run record", 1, "load"), ("scratch", 1, "load"), ("close", 1, "load")],
     "before fence": [("before record", 1, "recovery"), ("lease", 1, "recovery")],
     "fence": [("record", 1, "recovery"), ("visible", 1, "recovery")],
     "forward": [("visible", 2, "recovery"), ("manifest", 1, "recovery"), ("state", 1, "recovery")],

@@ -15,37 +15,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .bucket import Bucket, File, Record
-from .model import Committer, Stop
+from .model import Committer, Stop, World
 
-__all__ = ["Broken", "Explored", "World", "explore"]
+__all__ = ["Broken", "Explored", "explore"]
 
 State = tuple[int, int, tuple[int, ...]]
 """The bucket's number, how many runs were started, the numbers of those that are alive."""
-
-
-@dataclass(frozen=True)
-class World:
-    """What is tried: `runs` altogether, `alive` at once, each makes `loads` commits at most until the source's `last`.
-
-    `purges` uploads vanish, the answers to `losses` puts are lost. With `overwrite` a load replaces all earlier ones.
-    """
-
-    runs: int = 2
-    alive: int = 2
-    last: int = 1
-    loads: int = 1
-    parts: tuple[str, ...] = ("small", "upload")
-    overwrite: bool = False
-    purges: int = 0
-    losses: int = 0
-
-    def bucket(self) -> Bucket:
-        """Return a new bucket; for an overwrite, one with a first load in it."""
-        if not self.overwrite:
-            return Bucket(False, purges=self.purges, losses=self.losses)
-        first = File(1, self.parts[-1], 0, 0)
-        files, log = frozenset({first}), (Record("data", 0, 1, (first,)),)
-        return Bucket(True, log, frozenset(), files, frozenset(), files, 1, 1, (), self.purges, self.losses, settled=1)
 
 
 @dataclass
@@ -94,8 +69,8 @@ class _Runs:
         return self._next[key]
 
     def _position(self, run: int, answers: tuple[Any, ...]) -> int:
-        world, asks, end = self.world, None, ""
-        committer = Committer(run, world.last, world.loads, world.parts, world.overwrite, self.broken)
+        asks, end = None, ""
+        committer = Committer(run, self.world, self.broken)
         life = committer.life()
         try:
             asks = next(life)
@@ -126,8 +101,8 @@ def _frames(generator: Any) -> Iterator[Any]:
 
 
 class _Explorer:
-    def __init__(self, world: World, broken: str) -> None:
-        self.world = world
+    def __init__(self, world: World, broken: str, mend: bool) -> None:
+        self.world, self._mend = world, mend
         self.runs = _Runs(world, broken)
         self.buckets: list[Bucket] = []
         self.ends: set[str] = set()
@@ -181,8 +156,10 @@ class _Explorer:
     def judge(self, bucket: int) -> str:
         """Return the promise that this bucket breaks, or that the next run could not keep from here."""
         if bucket not in self.wrong:
-            quiet = self.number(self.buckets[bucket].quiet())
-            self.wrong[bucket] = self.buckets[bucket].wrong() or self.mend(quiet, self.runs.new(self.world.runs + 1))
+            self.wrong[bucket] = self.buckets[bucket].wrong()
+            if self._mend and not self.wrong[bucket]:
+                quiet = self.number(self.buckets[bucket].quiet())
+                self.wrong[bucket] = self.mend(quiet, self.runs.new(self.world.runs + 1))
         return self.wrong[bucket]
 
     def mend(self, bucket: int, run: int) -> str:
@@ -198,9 +175,12 @@ class _Explorer:
         return self._mended[key]
 
 
-def explore(world: World, broken: str = "", *, limit: int = 5_000_000) -> Explored:
-    """Go through all states, or to the first that breaks a promise. Raises `MemoryError` above so many states."""
-    explorer = _Explorer(world, broken)
+def explore(world: World, broken: str = "", *, mend: bool = True, limit: int = 5_000_000) -> Explored:
+    """Go through all states, or to the first that breaks a promise. Raises `MemoryError` above so many states.
+
+    With `mend` one more run goes on alone from every bucket that comes up: it has to get everything right.
+    """
+    explorer = _Explorer(world, broken, mend)
     start: State = (explorer.number(world.bucket()), 0, ())
     came: dict[State, State | None] = {start: None}
     queue = deque([start])

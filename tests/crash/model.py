@@ -11,11 +11,12 @@ something, or (`HARMLESS`) only costs a commit that has to be taken back.
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import dataclass
 from typing import Any
 
-from .bucket import File, Log, Record, last_change, live, record_at, state_of
+from .bucket import Bucket, File, Log, Record, last_change, live, record_at, said, state_of
 
-__all__ = ["BROKEN", "HARMLESS", "Committer", "Stop"]
+__all__ = ["BROKEN", "HARMLESS", "Committer", "Stop", "World"]
 
 BROKEN = {
     "abort before the fence": "recovery aborts what no commit names, and only then creates its fence",
@@ -23,6 +24,7 @@ BROKEN = {
     "no fence": "a run that found an unclosed lake starts without a fence of its own",
     "no roll forward": "recovery leaves the last commit as it is",
     "remove before add": "publish takes old files away before the new ones are visible",
+    "trash before add": "publish copies old files to the trash before the new ones are visible",
     "void without aborts": "a void removes what is visible and leaves the rest pending",
     "void removes before it aborts": "a file that becomes visible between the two stays",
     "one look": "publish looks at the key, then at the pending file, and not at the key again",
@@ -34,6 +36,8 @@ BROKEN = {
     "report before publish": "the STATE is printed once the commit exists",
     "state.json written plainly": "after a look whether n is still the head",
     "manifest written plainly": "without any look",
+    "missing without the head": "recovery takes a file for lost, and not for taken away by who took over",
+    "the same bytes twice": "a STATE that comes back is written in the same bytes: a version is no more than these",
     "version without the head": "a version is read, but not whether anybody took over before that",
 }
 """The variants that break a promise, each with what it does."""
@@ -49,6 +53,34 @@ UNKNOWN = "unknown"
 """The version of a file that this run has not looked at."""
 
 
+@dataclass(frozen=True)
+class World:
+    """What is tried: `runs` altogether, `alive` at once, each makes `loads` commits at most until the source's `last`.
+
+    `purges` uploads vanish, the answers to `losses` puts are lost. With `overwrite` a load replaces all earlier ones.
+    The tap's STATE is another one after each load, or the same again after `repeats` of them.
+    """
+
+    runs: int = 2
+    alive: int = 2
+    last: int = 1
+    loads: int = 1
+    parts: tuple[str, ...] = ("small", "upload")
+    overwrite: bool = False
+    purges: int = 0
+    losses: int = 0
+    repeats: int = 0
+
+    def bucket(self) -> Bucket:
+        """Return a new bucket; for an overwrite, one with a first load in it."""
+        trouble = {"purges": self.purges, "losses": self.losses, "repeats": self.repeats}
+        if not self.overwrite:
+            return Bucket(False, **trouble)
+        first = File(1, self.parts[-1], 0, 0)
+        files, log = frozenset({first}), (Record("data", 0, 1, (first,)),)
+        return Bucket(True, log, frozenset(), files, manifest=files, state=(1, 1), closed=1, settled=1, **trouble)
+
+
 class Stop(Exception):
     """The run ends without closing cleanly; its argument is why."""
 
@@ -60,9 +92,8 @@ class Missing(Exception):
 class Committer:
     """One run, from its opening to its end. All it knows is hashable and in its attributes or its frames' locals."""
 
-    def __init__(self, run: int, last: int, loads: int, parts: tuple[str, ...], overwrite: bool, broken: str) -> None:
-        self.run, self.broken = run, broken
-        self.last, self.loads, self.parts, self.overwrite = last, loads, parts, overwrite
+    def __init__(self, run: int, world: World, broken: str) -> None:
+        self.run, self.world, self.broken = run, world, broken
         self.view: Log = ()
         self.generation = 0
         self.versions: tuple[Any, Any] = (UNKNOWN, UNKNOWN)  # of the manifest and of state.json
@@ -70,7 +101,7 @@ class Committer:
     def life(self) -> Steps:
         """Open, load what the source still has, `loads` commits at most, and close."""
         yield from self.open()
-        end = min(self.last, state_of(self.view) + self.loads)
+        end = min(self.world.last, state_of(self.view) + self.world.loads)
         while state_of(self.view) < end:
             yield from self.load()
         yield "close", len(self.view)
@@ -108,7 +139,7 @@ class Committer:
         there = yield ("read", len(self.view) + 1)
         if there is None:
             if self.broken == "abort after an unknown put":
-                yield from self._clean_up(record)
+                yield from self._clean_up(record.adds)
             raise Stop("unknown")
         return there == record and self.broken != "a 412 ends the run"
 
@@ -116,7 +147,7 @@ class Committer:
         """Raise unless the record that is there is ours."""
         there = yield ("read", len(self.view) + 1)
         if self.broken == "no nonce":
-            yield from self._clean_up(record)
+            yield from self._clean_up(record.adds)
             raise Stop("lost")
         if self.broken == "a 412 ends the run":
             raise Stop("lost")
@@ -127,8 +158,8 @@ class Committer:
         elif there != record:
             raise Stop("lost")
 
-    def _clean_up(self, record: Record) -> Steps:
-        for file in record.adds:
+    def _clean_up(self, files: tuple[File, ...]) -> Steps:
+        for file in files:
             yield "abort", file
 
     # step 1
@@ -145,7 +176,10 @@ class Committer:
             return
         except Missing:
             pass
-        yield from self._look(1)
+        if self.broken == "missing without the head":
+            self._know(1, (yield ("fetch", "state.json")))
+        else:
+            yield from self._look(1)
         if record.kind == "void":
             raise Stop("corrupt: a file of the lake is gone")
         yield from self._void(record)
@@ -153,7 +187,8 @@ class Committer:
     def _void(self, record: Record) -> Steps:
         n = last_change(self.view)
         before = self.view[: n - 1]
-        if self.versions[1] == record.state != state_of(before):
+        there = self.versions[1][0]
+        if there == self._said(record) != self._said(record_at(before, len(before))):
             raise Stop("corrupt: a committed file is gone")
         aborts = () if self.broken == "void without aborts" else record.adds
         void = Record("void", self.run, state_of(before), record.removes, record.adds, aborts, voids=n)
@@ -162,24 +197,28 @@ class Committer:
 
     def _check_state_file(self, *, recovering: bool) -> Steps:
         yield from self._look(1)
-        there = self.versions[1]
-        if there == state_of(self.view):
+        there, head = self.versions[1][0], self._said(record_at(self.view, len(self.view)))
+        if there == head:
             return
-        if there == 0 or (recovering and there == self._state_before()):
+        if there == 0 or (recovering and there == self._state_before(head)):
             yield from self._write_state()
-        elif any(record.state == there for record in self.view):
+        elif any(self._said(record) == there for record in self.view):
             raise Stop("refused: state.json is older than the lake")
         else:
             yield from self._create(Record("state", self.run, there))
 
-    def _state_before(self) -> int:
+    def _state_before(self, head: int) -> int:
         below = len(self.view) + 1
         for n in range(len(self.view), 0, -1):
             record = self.view[n - 1]
-            if record.kind != "fence" and n < below and record.state != state_of(self.view):
-                return record.state
+            if record.kind != "fence" and n < below and self._said(record) != head:
+                return self._said(record)
             below = min(below, record.voids or below)
         return 0
+
+    def _said(self, record: Record | None) -> int:
+        """Return the STATE as it is written, which may be the same for several loads."""
+        return said(record.state, self.world.repeats) if record else 0
 
     def _abort_older(self) -> Steps:
         pending = yield ("pending_files",)
@@ -199,7 +238,7 @@ class Committer:
     def load(self) -> Steps:
         """One epoch: its pending files, the commit, the report. The source's next load is the one after the STATE."""
         record = yield from self._epoch()
-        if self.broken == "n + 1 before n is published" and record.state < self.last:
+        if self.broken == "n + 1 before n is published" and record.state < self.world.last:
             yield from self._create(record)
             first, record = record, (yield from self._epoch())
             yield from self._create(record)
@@ -212,9 +251,9 @@ class Committer:
 
     def _epoch(self) -> Steps:
         number = state_of(self.view) + 1
-        adds = tuple(File(number, part, self.generation, self.run) for part in self.parts)
+        adds = tuple(File(number, part, self.generation, self.run) for part in self.world.parts)
         yield "write_pending", adds
-        return Record("data", self.run, number, adds, tuple(sorted(live(self.view))) if self.overwrite else ())
+        return Record("data", self.run, number, adds, tuple(sorted(live(self.view))) if self.world.overwrite else ())
 
     def commit(self, record: Record) -> Steps:
         yield from self._verify(record)
@@ -244,11 +283,14 @@ class Committer:
             yield from self._swap(0, live(self.view))
 
     def _write_state(self) -> Steps:
+        """The bytes tell whose they are: else a run that slept would not see that the same STATE came back."""
+        n = last_change(self.view)
+        data = (self._said(record_at(self.view, n)), 0 if self.broken == "the same bytes twice" else n)
         if self.broken == "state.json written plainly":
             if (yield ("read", len(self.view) + 1)) is None:
-                yield "write", "state.json", state_of(self.view), last_change(self.view)
+                yield "write", "state.json", data, n
         else:
-            yield from self._swap(1, state_of(self.view))
+            yield from self._swap(1, data)
 
     def _swap(self, which: int, data: Any) -> Steps:
         """What somebody else wrote there meanwhile is looked at once more; `_look` ends the run if he took over."""
@@ -273,40 +315,48 @@ class Committer:
     # the storage's publish: adds that a void brings back come from the trash
 
     def _storage_publish(self, record: Record) -> Steps:
-        source = "trash" if record.kind == "void" else "pending"
+        n = self.view.index(record) + 1
+        source = ("trash", record.voids) if record.kind == "void" else ("pending", 0)
         shown: tuple[File, ...] = ()
         for file in record.adds:
             shown += (file,) * (yield from self._is_visible(file, source))
         if self.broken != "void removes before it aborts":
-            yield from self._clean_up(Record("", 0, 0, record.aborts))
-        for file in record.removes:
-            yield "keep", file
+            yield from self._clean_up(record.aborts)
+        if self.broken in ("trash before add", "remove before add"):
+            yield from self._keep(n, record)
         if self.broken == "remove before add":
-            for file in record.removes:
-                yield "remove", file
+            yield from self._remove(record)
         for file in record.adds:
             if file not in shown:
                 yield from self._show(file, source)
-            if file.part == "small" and source == "pending" and self.broken != "source stays":
+            if file.part == "small" and source[0] == "pending" and self.broken != "source stays":
                 yield "abort", file
+        yield from self._keep(n, record)
+        yield from self._remove(record)
+        if self.broken == "void removes before it aborts":
+            yield from self._clean_up(record.aborts)
+
+    def _keep(self, n: int, record: Record) -> Steps:
+        for file in record.removes:
+            yield "keep", file, n
+
+    def _remove(self, record: Record) -> Steps:
         for file in record.removes:
             yield "remove", file
-        if self.broken == "void removes before it aborts":
-            yield from self._clean_up(Record("", 0, 0, record.aborts))
 
-    def _is_visible(self, file: File, source: str) -> Steps:
+    def _is_visible(self, file: File, source: tuple[str, int]) -> Steps:
         """Raise `Missing` if the file is nowhere. Whoever made it visible between the looks is seen by the last."""
-        if (yield ("has", "visible", file)):
+        if (yield ("has", "visible", 0, file)):
             return True
-        if (yield ("has", source, file)):
+        if (yield ("has", *source, file)):
             return False
-        if self.broken == "one look" or not (yield ("has", "visible", file)):
+        if self.broken == "one look" or not (yield ("has", "visible", 0, file)):
             raise Missing
         return True
 
-    def _show(self, file: File, source: str) -> Steps:
+    def _show(self, file: File, source: tuple[str, int]) -> Steps:
         """Complete or copy. Whatever is wrong with that, what counts is whether the file is there now."""
-        if not (yield ("show", file, source)) and not (yield ("has", "visible", file)):
+        if not (yield ("show", file, *source)) and not (yield ("has", "visible", 0, file)):
             raise Missing
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-__all__ = ["POINTS", "Event", "Point", "change_of", "points_of"]
+__all__ = ["POINTS", "RECOVERED", "Event", "Point", "change_of", "points_of"]
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,11 @@ def change_of(event: Event) -> str:
 
 
 def _of_spool(event: Event) -> str:
+    if event.verb in ("os.mkdir", "os.rmdir"):
+        return "..."
     if "retire" in event.names:
         return "a segment is let go"
-    if "/manifests/" in event.target or "manifests" in event.target:
+    if "manifests/" in event.target:
         return "the spool is sealed"
     return "a segment"
 
@@ -103,9 +105,10 @@ class _Step(Protocol):
 
 @dataclass(frozen=True)
 class Point:
-    """A named instant. `after` and `before` are kinds of changes, any if empty; `where`: the backends that have it.
+    """A named instant: what has happened last, and what is about to, each one of these kinds of changes.
 
-    `phase` is "recovery" for step 1 of the protocol, "void" while it takes a commit back, "run" after it.
+    With one of the two it is the border of such changes: "after the fence" is not within it. `phase` is "recovery" for
+    step 1 of the protocol, "void" while that takes a commit back, "run" after it. `where`: the backends that have it.
     """
 
     name: str
@@ -114,30 +117,101 @@ class Point:
     phase: str = ""
     where: tuple[str, ...] = ("local", "s3")
 
-    def hit(self, last: _Step | None, coming: _Step | None) -> bool:
+    @property
+    def id(self) -> str:
+        """Its name in a test's id."""
+        return self.name.replace(", ", "-").replace(" ", "-")
+
+    def hit(self, last: _Step | None, coming: _Step) -> bool:
         """Return whether the instant between these two changes is this point."""
-        if self.phase and not (coming and coming.phase == self.phase):
+        if self.phase and (coming if self.before else last or coming).phase != self.phase:
             return False
-        return _fits(self.after, last) and _fits(self.before, coming)
-
-
-def _fits(kinds: tuple[str, ...], step: _Step | None) -> bool:
-    return not kinds or (step is not None and step.change in kinds)
+        was, comes = last is not None and last.change in self.after, coming.change in self.before
+        if self.after and self.before:
+            return was and comes
+        if self.after:
+            return was and coming.change not in self.after
+        return comes and (last is None or last.change not in self.before)
 
 
 def points_of(steps: Sequence[Any]) -> list[list[str]]:
-    """Return the names of the points that each instant before a step is."""
-    found = []
-    last: Any = None
-    ahead: list[Any] = [None] * len(steps)
-    coming: Any = None
-    for number in range(len(steps) - 1, -1, -1):
-        coming = steps[number] if steps[number].change != "..." else coming
-        ahead[number] = coming
-    for number, step in enumerate(steps):
-        found.append([point.name for point in POINTS if point.hit(last, ahead[number])])
+    """Return the names of the points that the instant before each step is."""
+    ahead: list[Any] = []
+    for step in reversed(steps):
+        ahead.append(step if step.change != "..." or not ahead else ahead[-1])
+    ahead.reverse()
+    found, last = [], None
+    for step, coming in zip(steps, ahead, strict=True):
+        names = [point.name for point in POINTS if point.hit(last, coming)]
+        if last and last.phase != "run" and coming.phase == "run":
+            names.append(RECOVERED.name)
+        found.append(names)
         last = step if step.change != "..." else last
     return found
 
 
-POINTS: list[Point] = []
+def _around(kind: str, *, phase: str = "", name: str = "", over: str = "after {}") -> list[Point]:
+    name = name or kind
+    return [Point(f"before {name}", before=(kind,), phase=phase), Point(over.format(name), after=(kind,), phase=phase)]
+
+
+def _publishing(phase: str, what: str) -> list[Point]:
+    """The points of step 4, in a run and when it is done again."""
+    return [
+        Point(f"{what}, with some files visible", _COMING, _COMING, phase),
+        Point(f"{what}, with old files kept in the trash", ("a copy for the trash",), (_VISIBLE,), phase, ("s3",)),
+        Point(f"{what}, before the exchange", (), ("the table is exchanged",), phase, ("local",)),
+        Point(f"{what}, after the exchange", ("the table is exchanged",), (), phase, ("local",)),
+        Point(f"{what}, new files beside old ones", (_VISIBLE,), (_GOING,), phase, ("s3",)),
+        Point(f"{what}, with some old files gone", (_GOING,), (_GOING,), phase, ("local",)),
+        Point(f"{what}, before the manifest", (), ("the manifest",), phase),
+        Point(f"{what}, between the manifests", ("the manifest",), ("the manifest",), phase),
+        Point(f"{what}, after the manifest", ("the manifest",), (), phase),
+    ]
+
+
+_VISIBLE, _GOING = "a file is made visible", "old files go"
+_COMING = (_VISIBLE, "the table is exchanged")
+_BACK = ("a pending file is aborted", "a copy for the trash", _VISIBLE, _GOING)
+RECOVERED = Point("recovered, before the tap starts")
+
+POINTS: list[Point] = [
+    # 0. open
+    *_around("the lake", name="the bucket is made a lake"),
+    *_around("the lease", name="the lease is taken"),
+    *_around("the fence"),
+    # 1. recover
+    Point("before rolling forward", (), (*_COMING, "a copy for the trash"), "recovery"),
+    *_publishing("recovery", "rolling forward"),
+    *_around("state.json", phase="recovery", name="state.json is repaired"),
+    *_around("void", name="a commit is taken back"),
+    Point("taking back, some files done", _BACK, _BACK, "void"),
+    Point("taken back, before the manifest", (), ("the manifest",), "void"),
+    Point("taken back, after the manifest", ("the manifest",), (), "void"),
+    *_around("an edited STATE", name="an edited STATE is recorded"),
+    *_around("a restart", name="a lost staged file is recorded"),
+    *_around("an abort", name="old pending files are deleted"),
+    Point("some old pending files are deleted", ("an abort",), ("an abort",)),
+    RECOVERED,
+    # the tap runs
+    *_around("the owner of a table", name="a table is claimed"),
+    *_around("a segment", name="a segment is written"),
+    Point("while a segment is written", ("a segment",), ("a segment",)),
+    *_around("the spool is sealed", name="segments are sealed"),
+    Point("while segments are sealed", ("the spool is sealed",), ("the spool is sealed",)),
+    *_around("a pending file", name="pending files are written"),
+    Point("while pending files are written", ("a pending file",), ("a pending file",)),
+    *_around("the rejects", name="rejects are kept"),
+    *_around("the schema", name="a schema is kept"),
+    Point("the tap has ended, before the last commit", ("the end of the tap",), ()),
+    # 2 to 8. commit
+    *_around("the commit", name="the commit record"),
+    *_publishing("run", "publishing"),
+    *_around("state.json", phase="run"),
+    *_around("the report"),
+    *_around("a segment is let go", name="segments are let go"),
+    Point("while segments are let go", ("a segment is let go",), ("a segment is let go",)),
+    Point("before closing", (), ("closing",)),
+    Point("while closing", ("closing",), ("closing",), where=("local",)),
+]
+"""All points, in the order of the protocol's steps."""

@@ -44,7 +44,7 @@ class Child:
     """A process that does one piece of work under a fault; `work` is given its watcher. Always ended by `wait`."""
 
     def __init__(
-        self, work: Callable[[Watcher], None], lake: str, scratch: Path, fault: Fault, *, also: Callable[[], None]
+        self, work: Callable[[Watcher], None], lake: str, scratch: Path, fault: Fault, *, prepare: Callable[[], None]
     ) -> None:
         self._read, write = os.pipe()
         with warnings.catch_warnings():
@@ -58,7 +58,7 @@ class Child:
         os.close(self._read)
         code = 1
         try:
-            code = _live(work, lake, scratch, fault, write, also)
+            code = _live(work, lake, scratch, fault, write, prepare)
         finally:
             os._exit(code)
 
@@ -110,7 +110,7 @@ def _breathe(fd: int) -> None:
 
 
 def _live(
-    work: Callable[[Watcher], None], lake: str, scratch: Path, fault: Fault, out: int, also: Callable[[], None]
+    work: Callable[[Watcher], None], lake: str, scratch: Path, fault: Fault, out: int, prepare: Callable[[], None]
 ) -> int:
     def tell(**said: object) -> None:
         os.write(out, json.dumps(said).encode() + b"\n")
@@ -118,7 +118,7 @@ def _live(
     watcher = Watcher(lake, scratch, fault, lambda *step: tell(step=step))
     watcher.tell = lambda text: tell(told=text)  # type: ignore[attr-defined]
     try:
-        also()
+        prepare()
         watcher.arm()
         work(watcher)
     except BaseException as error:  # noqa: BLE001 (whatever it is, the parent asserts on it)

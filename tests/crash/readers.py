@@ -198,10 +198,13 @@ class Watch:
 
 
 def witnesses(lake: Folder | Bucket, session: Any = None, *, a_second: float = LOOKS_A_SECOND) -> dict[str, Reader]:
-    """Return every reader that can look into this lake; Spark does if there is a session of its own."""
+    """Return every reader that can look into this lake; Spark does if there is a session of its own.
+
+    The heavy ones look less often: the runs need the machine, too.
+    """
     manifest = Reader(manifest_look(lake), a_second, of_manifest=True)
     if isinstance(lake, Bucket):
-        # pyarrow asks for each file anew, and the server is busy with the runs
+        # pyarrow asks for each file anew, and the server has the runs to serve
         return {
             "boto3": Reader(listing_look(lake), a_second),
             "pyarrow": Reader(pyarrow_look(lake), a_second / 8),
@@ -209,5 +212,5 @@ def witnesses(lake: Folder | Bucket, session: Any = None, *, a_second: float = L
         }
     readers = {"duckdb": Reader(duckdb_look(lake), a_second), "pyarrow": Reader(pyarrow_look(lake), a_second)}
     if session is not None:
-        readers["spark"] = Reader(spark_look(lake, session), a_second)
+        readers["spark"] = Reader(spark_look(lake, session), a_second / 4)
     return readers | {"manifest": manifest}

@@ -16,10 +16,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 __all__ = ["ENVIRON", "Server", "server"]
 
 ENVIRON = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
 _ANSWER_WITHIN = 30
+_LOOK_AGAIN = 5
 
 
 class Server:
@@ -56,27 +59,26 @@ class Server:
 @contextmanager
 def server(folder: Path) -> Iterator[Server]:
     """Start an empty server, and end it with all its copies. `folder` is for its sockets: a short path."""
-    pid = os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, "-m", __name__, str(folder)])
-    try:
-        with socket.socket(socket.AF_UNIX) as ready:
-            ready.bind(str(folder / "ready"))
-            ready.listen()
-            (folder / "go").touch()
-            ready.settimeout(60)
+    with socket.socket(socket.AF_UNIX) as ready:
+        ready.bind(str(folder / "ready"))
+        ready.listen()
+        ready.settimeout(60)
+        pid = os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, "-m", __name__, str(folder), str(os.getpid())])
+        try:
             said, _ = ready.accept()
             with said:
                 port = int(said.recv(64).decode())
-        yield Server(folder, pid, f"http://127.0.0.1:{port}")
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+            yield Server(folder, pid, f"http://127.0.0.1:{port}")
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
 
 
 class _Copies:
     """What runs in the server's process."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, owner: int) -> None:
         from moto.server import DomainDispatcherApplication, create_backend_app
         from werkzeug.serving import WSGIRequestHandler, make_server
 
@@ -90,7 +92,7 @@ class _Copies:
             def log(self, *args: Any) -> None:
                 pass
 
-        self._folder = folder
+        self._folder, self._owner = folder, owner
         application = DomainDispatcherApplication(create_backend_app)
         self._server = make_server("127.0.0.1", 0, application, threaded=False, request_handler=Quiet)
         self._awake = False
@@ -103,8 +105,9 @@ class _Copies:
         self._control.listen()
 
     def serve(self) -> None:
-        while True:
-            ready, _, _ = select.select([self._control, *([self._server.socket] if self._awake else [])], [], [])
+        while psutil.pid_exists(self._owner):  # else the tests were killed
+            sockets = [self._control, *([self._server.socket] if self._awake else [])]
+            ready, _, _ = select.select(sockets, [], [], _LOOK_AGAIN)
             if self._control in ready:
                 self._obey()
             elif ready:
@@ -130,10 +133,10 @@ class _Copies:
             os._exit(0)
 
 
-def _main(folder: Path) -> None:
+def _main(folder: Path, owner: int) -> None:
     os.setpgid(0, 0)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended copies leave nothing
-    copies = _Copies(folder)
+    copies = _Copies(folder, owner)
     with socket.socket(socket.AF_UNIX) as ready:
         ready.connect(str(folder / "ready"))
         ready.sendall(str(copies.port).encode())
@@ -141,4 +144,4 @@ def _main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    _main(Path(sys.argv[1]))
+    _main(Path(sys.argv[1]), int(sys.argv[2]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,15 +11,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from .history import History
-from .readers import Look, Watch, duckdb_look, pyarrow_look
+from .lakes import Folder
+from .readers import Look, Reader, Watch, duckdb_look, listing_look, manifest_look, pyarrow_look
 
 ROWS = 3
 
 
-@pytest.fixture(params=[duckdb_look, pyarrow_look], ids=["duckdb", "pyarrow"])
-def look(request: pytest.FixtureRequest) -> Look:
-    """A reader."""
-    made: Look = request.param()
+@pytest.fixture(params=[duckdb_look, pyarrow_look, listing_look], ids=["duckdb", "pyarrow", "listing"])
+def look(request: pytest.FixtureRequest, tmp_path: Path) -> Look:
+    """A reader of the lake."""
+    made: Look = request.param(Folder(tmp_path))
     return made
 
 
@@ -45,7 +47,7 @@ def _show(bucket: Path, *names: str, rows: int = ROWS) -> None:
 def _complaint(bucket: Path, look: Look) -> str | None:
     history = History(bucket, "crash")
     head = history.head()
-    return history.complaint("t", look(bucket / "crash" / "t"), head, head)
+    return history.complaint("t", look("crash/t"), head, head)
 
 
 OLD, NEW = ["a1.parquet", "a2.parquet"], ["b1.parquet", "b2.parquet"]
@@ -101,14 +103,62 @@ def test_a_file_with_other_rows_than_committed_is_noticed(tmp_path: Path, look: 
     assert "files in part" in str(_complaint(tmp_path, look))
 
 
-def test_a_watch_counts_files_that_went_away_and_keeps_every_other_failure(tmp_path: Path, look: Look) -> None:
+class _Slowly(Folder):
+    """A lake whose tables are replaced file by file, as a bucket's are."""
+
+    exchanges = False
+
+
+@pytest.mark.parametrize(
+    ("shown", "fine"),
+    [
+        (OLD, True),
+        ([*OLD, "b1.parquet"], True),
+        ([*OLD, *NEW], True),
+        (["a2.parquet", *NEW], True),
+        (NEW, True),
+        (["a1.parquet", "b1.parquet"], False),
+        (["a1.parquet"], False),
+        (["b1.parquet"], False),
+        ([], False),
+    ],
+)
+def test_where_a_table_cannot_be_exchanged_the_new_one_is_whole_before_the_old_one_goes(
+    tmp_path: Path, shown: list[str], fine: bool
+) -> None:
+    """So a listing never lacks a row that is in both; anything less is noticed."""
+    _commit(tmp_path, OLD, [])
+    _commit(tmp_path, NEW, OLD, mode="replace")
+    history = History(_Slowly(tmp_path), "crash")
+    head = history.head()
+    assert (history.complaint("t", dict.fromkeys(shown, ROWS), head, head) is None) == fine
+
+
+@pytest.mark.parametrize(("named", "fine"), [(OLD, True), ([*OLD, *NEW], True), ([*OLD, "b1.parquet"], False)])
+def test_a_manifest_is_one_committed_table_exactly(tmp_path: Path, named: list[str], fine: bool) -> None:
+    """What a listing may show in part, a manifest never does."""
+    _commit(tmp_path, OLD, [])
+    _commit(tmp_path, NEW, [])
+    _show(tmp_path, *named)
+    manifest = tmp_path / ".bridge" / "tables" / "crash" / "t.manifest"
+    manifest.parent.mkdir(parents=True)
+    manifest.write_text("".join(f"{tmp_path}/crash/t/{name}\n" for name in named))
+    watch = Watch(History(tmp_path, "crash"), [], {})
+    watch.look_once("manifest", Reader(manifest_look(Folder(tmp_path)), of_manifest=True), "t", "crash/t")
+    assert (watch.wrong == []) == fine
+
+
+@pytest.mark.parametrize("engine", [duckdb_look, pyarrow_look])
+def test_a_watch_counts_files_that_went_away_and_keeps_every_other_failure(
+    tmp_path: Path, engine: Callable[[Folder], Look]
+) -> None:
     """A missing folder is said aloud and counted; a file that is no Parquet is a finding."""
     _commit(tmp_path, OLD, [])
     folder = tmp_path / "crash" / "t"
-    watch = Watch(History(tmp_path, "crash"), [("t", folder)], {"reader": look})
-    watch.look_once("reader", look, "t", folder)
+    watch, reader = Watch(History(tmp_path, "crash"), [], {}), Reader(engine(Folder(tmp_path)))
+    watch.look_once("reader", reader, "t", "crash/t")
     assert (sum(watch.errors.values()), watch.wrong) == (1, [])
     _show(tmp_path, "a2.parquet")
     (folder / "a1.parquet").write_bytes(b"torn")
-    watch.look_once("reader", look, "t", folder)
+    watch.look_once("reader", reader, "t", "crash/t")
     assert len(watch.wrong) == 1

@@ -113,6 +113,7 @@ def test_five_lost_numbers_are_enough(store: StateStore, lake: Lake, monkeypatch
 
 def test_other_errors_are_not_tried_again(store: StateStore, lake: Lake) -> None:
     """A bucket that cannot be written is an error at once, and the pipeline is free afterwards."""
+    lake.storage.prepare()
     store._storage = store._log.storage = Faulty(lake, put=fail)
     store._storage.armed = True  # type: ignore[attr-defined]
     with pytest.raises(LakeError, match="cannot reach"):

@@ -1,0 +1,135 @@
+"""The repair: what can be mended without guessing. Under the lease, and whatever dies in it can be done again.
+
+First what would keep the pipeline from being opened, then recovery, then the rest. Nothing is deleted that counts, and
+nothing is touched that is not ours: a file of no commit goes into the trash, by a commit that says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bridge.commit import FILES_CHANGED, Committer
+from bridge.lock import take
+from bridge.log import changes_of, meta
+from bridge.opening import opened
+from bridge.owners import Owner, claim, owners_of
+from bridge.runs import new_run_id, write_streams
+from bridge.storage import Add, Change, Missing, Remove, Storage
+from bridge.verify.check import Verifier
+from bridge.verify.finding import Finding, Mend, Report
+
+__all__ = ["repair"]
+
+
+def repair(storage: Storage, pipeline: str) -> tuple[list[str], Report]:
+    """Mend what can be; return what was done, in sentences, and what is found after it.
+
+    Raises `PipelineHeld` while a run is alive, and `CorruptLake` where even recovery would have to guess.
+    """
+    run, verifier = new_run_id(), Verifier(storage, pipeline)
+    lease = take(storage, pipeline, run)
+    try:
+        before = verifier.look(lease.last).findings
+        done = _before_opening(storage, pipeline, before)
+    except BaseException:
+        lease.close(head=lease.last.get("head") or 0, clean=False)
+        raise
+    with opened(storage, pipeline, run, lease) as committer:
+        after = verifier.look(_closed(committer)).findings
+        done += [*committer.notes, *(f"mended by recovery: {name}" for name in _gone(before, after))]
+        done += _mended(committer, after)
+    return done, Verifier(storage, pipeline).look(_closed(committer))
+
+
+def _gone(before: Sequence[Finding], after: Sequence[Finding]) -> list[str]:
+    """Return the files that recovery has put in order."""
+    still = {finding.file for finding in after}
+    mends = {finding.file: finding.mend.how for finding in before if finding.mend}
+    return [file for file, how in mends.items() if file not in still and how not in ("back", "state")]
+
+
+def _closed(committer: Committer) -> dict[str, Any]:
+    return {"head": committer.view.n, "closed": committer.view.n}
+
+
+def _before_opening(storage: Storage, pipeline: str, findings: Sequence[Finding]) -> list[str]:
+    """Mend what recovery would stop at."""
+    done = []
+    for finding in findings:
+        if finding.mend and finding.mend.how == "back":
+            folder = finding.file.rpartition("/")[0]
+            add = Add(finding.mend.source, finding.file, storage.size(finding.mend.source) or 0)
+            storage.publish([Change(folder, adds=(add,))])
+            done.append(f"brought back from the trash: {finding.file}")
+        elif finding.mend and finding.mend.how == "state":
+            aside = meta(pipeline, "state.json.damaged")
+            storage.write(aside, storage.read(finding.file) or b"")
+            storage.delete(finding.file)
+            done.append(f"state.json is the log's STATE again; what it said is in {aside}")
+    return done
+
+
+def _mended(committer: Committer, findings: Sequence[Finding]) -> list[str]:
+    """Mend the rest, and say what was done."""
+    named = [(finding.file, finding.mend) for finding in findings if finding.mend]
+    acts: dict[str, Callable[[Committer, str, Mend], str]] = {
+        "publish": _publish,
+        "again": _remove_again,
+        "manifest": _manifest,
+        "stream": _stream,
+        "owner": _owner,
+    }
+    done = [acts[mend.how](committer, file, mend) for file, mend in named if mend.how in acts]
+    if ghosts := [(file, mend.stream) for file, mend in named if mend.how == "trash"]:
+        _into_the_trash(committer, ghosts)
+        done += [f"moved into the trash by commit {committer.view.n}: {file}" for file, _ in ghosts]
+    return list(dict.fromkeys(done))
+
+
+def _publish(committer: Committer, file: str, _: Mend) -> str:
+    """Publish the last commit once more, though its run said that it had."""
+    records = committer.log.history(committer.view.n, fences=False)
+    record = next(record for record in records if record["kind"] in FILES_CHANGED)
+    try:
+        committer.storage.publish(changes_of(committer.log.pipeline, record))
+    except Missing as missing:
+        return f"could not be published, {missing.keys[0]} is gone: {file}"
+    return f"published once more: {file}"
+
+
+def _remove_again(committer: Committer, file: str, mend: Mend) -> str:
+    committer.storage.publish([Change(file.rpartition("/")[0], removes=(Remove(file, mend.source),))])
+    return f"removed once more, into the trash: {file}"
+
+
+def _manifest(committer: Committer, _: str, mend: Mend) -> str:
+    committer.write_manifests({"stream": mend.stream, **_shared(committer, mend.stream)})
+    return f"written anew: the manifests of {mend.stream}"
+
+
+def _stream(committer: Committer, file: str, mend: Mend) -> str:
+    write_streams(committer.storage, committer.log.pipeline, committer.view, [mend.stream])
+    return f"written anew: {file}"
+
+
+def _owner(committer: Committer, file: str, mend: Mend) -> str:
+    me, folder = Owner(committer.log.pipeline, mend.stream), committer.view.tables[mend.stream].folder
+    claim(committer.storage, folder, me, shared=False)
+    return f"written anew: {file}"
+
+
+def _into_the_trash(committer: Committer, ghosts: list[tuple[str, str]]) -> None:
+    """Take files away that are of no commit, by one that names them: the retention then knows of them, too."""
+    entries = []
+    for stream in dict.fromkeys(stream for _, stream in ghosts):
+        table = committer.view.tables[stream]
+        names = [file.rpartition("/")[2] for file, of in ghosts if of == stream]
+        facts = {"schema": table.schema, "version": table.version, "mode": "append", "adds": [], "removes": names}
+        entries.append({"stream": stream, "folder": table.folder, **facts, **_shared(committer, stream)})
+    view, reason = committer.view, "verify --repair: files of no commit"
+    committer.commit(view.state, entries, staged=view.staged, reason=reason)
+
+
+def _shared(committer: Committer, stream: str) -> dict[str, bool]:
+    return {"shared": True} if owners_of(committer.storage, committer.view.tables[stream].folder)[1] else {}

@@ -1,0 +1,144 @@
+"""Where a history happens: a folder or a bucket, always at the same address, put back before each crash."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from .driver import Run
+from .faults import Fault, Watcher
+from .lakes import Bucket, Folder, Lake
+from .process import Child, Ending
+from .s3copies import ENVIRON, Server
+
+__all__ = ["InBucket", "InFolder", "Place"]
+
+_NOTHING = Fault()
+
+
+class Place:
+    """One lake. `lake` is how others see it; `freeze` keeps it as it is now, and `thawed` puts that back."""
+
+    name: str
+    uri: str
+    lake: Lake
+    scratch: Path
+
+    def freeze(self) -> Any:
+        raise NotImplementedError
+
+    def thawed(self, frozen: Any = None) -> Any:
+        """Return a context in which the lake is a copy of what was frozen; empty without."""
+        raise NotImplementedError
+
+    def lose(self, key: str, upload: bool = False) -> None:
+        raise NotImplementedError
+
+    def put(self, key: str, data: bytes) -> None:
+        raise NotImplementedError
+
+    def prepare(self) -> None:
+        """Make a child ready for this place, in the child."""
+
+    def child(self, work: Callable[[Watcher], None], fault: Fault = _NOTHING) -> Child:
+        """Start a process that works on the lake."""
+        return Child(work, self.uri, self.scratch, fault, prepare=self.prepare)
+
+    def run(self, run: Run, fault: Fault = _NOTHING) -> Ending:
+        """Run to the end, whatever ends it."""
+
+        def work(watcher: Watcher) -> None:
+            run.mark = watcher.mark
+            run.execute(self.uri, self.scratch)
+
+        return self.child(work, fault).wait()
+
+
+class InFolder(Place):
+    """A lake in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.name, self._root = "local", folder / "lake"
+        self.uri, self.scratch = str(self._root), folder / "spool"
+        self.lake = Folder(self._root)
+        self._frozen = (folder / f"frozen-{number}" for number in count())
+
+    def freeze(self) -> Path:
+        return shutil.copytree(self._root, next(self._frozen))
+
+    @contextmanager
+    def thawed(self, frozen: Path | None = None) -> Iterator[None]:
+        if frozen:
+            shutil.copytree(frozen, self._root)
+        else:
+            self._root.mkdir()
+        try:
+            yield
+        finally:
+            shutil.rmtree(self._root)
+
+    def lose(self, key: str, upload: bool = False) -> None:
+        (self._root / key).unlink()
+
+    def put(self, key: str, data: bytes) -> None:
+        path = self._root / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+
+class InBucket(Place):
+    """A lake in a bucket. `uploads`: every pending file is an upload under way, as large ones are."""
+
+    def __init__(self, folder: Path, root: Server, *, uploads: bool) -> None:
+        self.name, self._uploads = "s3", uploads
+        self.uri, self.scratch = "s3://lake/team", folder / "spool"
+        self._environ = ENVIRON | {"AWS_ENDPOINT_URL": root.endpoint}
+        self.lake: Bucket = Bucket(self.uri, self._environ)
+        with patch.dict(os.environ, self._environ):
+            from bridge.settings.s3options import S3Options
+            from bridge.storage.s3.clients import clients
+
+            self._clients = clients(S3Options())
+        self._empty = root.copy()
+        with self._empty.awake():
+            self.lake.client.create_bucket(Bucket="lake")
+        self._now: Server | None = None
+
+    def prepare(self) -> None:
+        from bridge.storage.s3 import clients, pending
+
+        os.environ |= self._environ
+        # To make clients anew takes ten times as long as a run. These were never used, so no connection is shared.
+        clients._clients = lambda *_: self._clients  # type: ignore[assignment]
+        if self._uploads:
+            pending._SMALL = -1
+
+    def freeze(self) -> Server:
+        assert self._now
+        return self._now.copy()
+
+    @contextmanager
+    def thawed(self, frozen: Server | None = None) -> Iterator[None]:
+        self._now = (frozen or self._empty).copy()
+        try:
+            with self._now.awake():
+                yield
+        finally:
+            self._now.close()
+
+    def lose(self, key: str, upload: bool = False) -> None:
+        if not upload:
+            self.lake.client.delete_object(Bucket="lake", Key=f"team/{key}")
+            return
+        for item in self.lake.client.list_multipart_uploads(Bucket="lake")["Uploads"]:
+            if item["Key"] == f"team/{key}":
+                self.lake.client.abort_multipart_upload(Bucket="lake", Key=item["Key"], UploadId=item["UploadId"])
+
+    def put(self, key: str, data: bytes) -> None:
+        self.lake.client.put_object(Bucket="lake", Key=f"team/{key}", Body=data)

@@ -1,0 +1,144 @@
+"""The lakes on which a run dies: fresh ones, and what runs left that died before it, or lost a file, or were edited."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from .cases import CASES, Case
+from .driver import PIPELINE, Run
+from .faults import Fault
+from .invariants import EDITED, META, files_of_last_commit, pending
+from .places import Place
+from .points import points_of
+
+__all__ = ["SCENES", "Instant", "Scene", "Stage"]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A case's run, or the run after one that died at the last instant of the point `died` and then had bad luck.
+
+    `lost`: a file of the last commit is gone, `"pending"` or `"visible"`; `"staged"`: one of a half loaded table.
+    `edited`: somebody wrote another STATE into `state.json`.
+    """
+
+    case: str
+    died: str = ""
+    lost: str = ""
+    edited: bool = False
+
+    @property
+    def name(self) -> str:
+        luck = (f"died {self.died}" * bool(self.died), f"lost {self.lost}" * bool(self.lost), "edited" * self.edited)
+        return ", ".join([self.case, *filter(None, luck)])
+
+    @property
+    def run(self) -> Run:
+        """The run in which we look for points."""
+        case = CASES[self.case]
+        return (case.again or case.run) if self.died else case.run
+
+
+_TORN_OFF = "after the commit record"
+_HALF = "publishing, with some files visible"
+
+SCENES = [
+    *(Scene(case) for case in CASES),
+    *(Scene(case, _TORN_OFF) for case in ("append", "overwrite", "--full", "held", "staged, adopted", "empty")),
+    *(Scene(case, _HALF) for case in ("append", "--full")),
+    *(Scene(case, "before state.json") for case in ("append", "overwrite", "held")),
+    *(Scene(case, "before the commit record") for case in ("append", "overwrite", "held", "rejects")),
+    *(Scene(case, _HALF, lost="pending") for case in ("append", "--full")),
+    *(Scene(case, _TORN_OFF, lost="pending") for case in ("append", "overwrite", "staged, adopted")),
+    *(Scene(case, "publishing, after the manifest", lost="visible") for case in ("append", "--full")),
+    Scene("append, resumed", edited=True),
+    Scene("staged, adopted", lost="staged"),
+]
+
+
+@dataclass
+class Instant:
+    """A step of a scene's run, counted from 0, and the points that the instant before it is."""
+
+    scene: Scene
+    step: int
+    points: list[str]
+
+
+@dataclass
+class Stage:
+    """All scenes at one place. Lakes are made when they are asked for, and kept."""
+
+    place: Place
+    _frozen: dict[Scene, Any] = field(default_factory=dict)
+    _instants: dict[Scene, list[Instant]] = field(default_factory=dict)
+
+    def lake(self, scene: Scene) -> Any:
+        """Return the frozen lake at which the scene's run starts, None if the scene cannot be: no such instant."""
+        if scene not in self._frozen:
+            self._frozen[scene] = self._dead(scene) if scene.died else self._before(scene)
+        return self._frozen[scene]
+
+    def _before(self, scene: Scene) -> Any:
+        with self.place.thawed():
+            for run in CASES[scene.case].before:
+                ending = self.place.run(run)
+                assert ending.error in (None, "TapError"), ending.text
+            self._bad_luck(scene)
+            return self.place.freeze()
+
+    def _dead(self, scene: Scene) -> Any:
+        alive = Scene(scene.case)
+        at = [instant.step for instant in self.instants(alive) if scene.died in instant.points]
+        if not at:
+            return None
+        with self.place.thawed(self.lake(alive)):
+            assert self.place.run(alive.run, Fault(at[-1])).killed
+            return self.place.freeze() if self._bad_luck(scene) else None
+
+    def _bad_luck(self, scene: Scene) -> bool:
+        lake = self.place.lake
+        if scene.edited:
+            state = json.loads(lake.read(f"{META}/state.json") or b"")
+            state["bookmarks"][EDITED] = {}
+            self.place.put(f"{META}/state.json", json.dumps(state).encode())
+        elif scene.lost == "staged":
+            self.place.lose(*staged_file(self.place))
+        elif scene.lost:
+            shown = f"{PIPELINE}/"
+            files = [
+                (key, upload)
+                for key, upload in files_of_last_commit(lake)
+                if (key.startswith(shown) and not upload) == (scene.lost == "visible")
+            ]
+            for key, upload in files[:1]:
+                self.place.lose(key, upload)
+            return bool(files)
+        return True
+
+    def instants(self, scene: Scene) -> list[Instant]:
+        """Return every instant of the scene's run: it is watched once, to its end."""
+        if scene not in self._instants:
+            frozen = self.lake(scene)
+            if frozen is None:
+                self._instants[scene] = []
+                return []
+            with self.place.thawed(frozen):
+                ending = self.place.run(scene.run)
+            assert ending.error in (None, "TapError"), ending.text
+            found = points_of(ending.steps)
+            self._instants[scene] = [Instant(scene, step, points) for step, points in enumerate(found)]
+        return self._instants[scene]
+
+
+def staged_file(place: Place) -> tuple[str, bool]:
+    """Return where a pending file is, and whether as an upload."""
+    key = pending(place.lake)[0]
+    upload = "/" in key
+    return ("/".join(key.split("/")[-3:]) if upload else f"{META}/pending/{key}"), upload
+
+
+def case_of(scene: Scene) -> Case:
+    return CASES[scene.case]
