@@ -118,6 +118,10 @@ class S3Server:
         """Abort all uploads, as a lifecycle rule does."""
         self._control("purge", {})
 
+    def fill(self, bucket: str, keys: list[str]) -> None:
+        """Create many objects at once; each holds one byte."""
+        self._control("fill", {"bucket": bucket, "keys": keys})
+
     def log(self) -> list[str]:
         """Each request since `clear` as `METHOD /bucket/key?query status`; the status is 0 where none was sent."""
         return list(self._control("log", {}))
@@ -274,19 +278,31 @@ class _Store:
                     self._log, self._second_complete = [], "200"
             elif what == "purge":
                 self._purge()
+            elif what == "fill":
+                self._fill(data["bucket"], data["keys"])
             elif what == "held":
                 return self._held
-            return self._log
+            return list(self._log)
 
     def _purge(self) -> None:
-        from moto.s3.models import s3_backends
-
         with self._one:
-            for account in s3_backends.values():
-                for backend in account.values():
-                    for bucket in backend.buckets.values():
-                        self._ended.update(dict.fromkeys(bucket.multiparts))
-                        bucket.multiparts.clear()
+            for backend in _backends():
+                for bucket in backend.buckets.values():
+                    self._ended.update(dict.fromkeys(bucket.multiparts))
+                    bucket.multiparts.clear()
+
+    def _fill(self, bucket: str, keys: list[str]) -> None:
+        with self._one:
+            for backend in _backends():
+                for key in keys if bucket in backend.buckets else []:
+                    backend.put_object(bucket, key, b"x")
+
+
+def _backends() -> Iterator[Any]:
+    from moto.s3.models import s3_backends
+
+    for account in s3_backends.values():
+        yield from account.values()
 
 
 def _error(status: int, code: str, method: str, extra: dict[str, str]) -> Answer:

@@ -19,6 +19,7 @@ from bridge.errors import BridgeError, LakeError, SettingsError
 from bridge.lock import holder
 from bridge.log import Log, View, meta
 from bridge.settings.explain import did_you_mean
+from bridge.settings.variables import read_dotenv
 from bridge.source import home_folder
 from bridge.storage import Storage, lake_of
 
@@ -34,6 +35,7 @@ __all__ = [
     "options",
     "options_for_several",
     "settings_file",
+    "settings_in",
     "typed",
 ]
 
@@ -129,7 +131,7 @@ def choose_all(
     if not everything and len(names) <= 1:
         return [choose(names[0] if names else None, file, to, pipeline_name, look=look, **inline)]
     path = _file(file, inline)
-    settings = load(path, os.environ, environment())
+    settings = settings_in(path)
     wanted = list(settings.pipelines) if everything else dict.fromkeys(names)
     return [Chosen(_taken(settings, name, look=look), home_folder(path)) for name in wanted]
 
@@ -159,7 +161,7 @@ def choose(
         values = {key: inline.get(key) for key in ("tap", "tap_config", "catalog", "load_method")}
         return Chosen(inline_pipeline(name=chosen, bucket=to, environ=environ, **values), home_folder(None))
     path = _file(file, inline)
-    settings = load(path, os.environ, environment())
+    settings = settings_in(path)
     return Chosen(_taken(settings, name or pipeline_name, look=look), home_folder(path))
 
 
@@ -196,6 +198,17 @@ def _file(file: Path | None, inline: dict[str, str | None]) -> Path:
     if given:
         raise SettingsError(f"{given[0]} needs --to", hint="give the bucket: --to ./lake; or use a bridge.yaml")
     return settings_file(file)
+
+
+def settings_in(path: Path) -> Settings:
+    """Return the settings of a file. What `.env` beside it says of AWS counts for the bucket as if it were exported.
+
+    boto3 looks into the environment only; what is there wins.
+    """
+    for name, value in read_dotenv(path.absolute().parent / ".env").items():
+        if name.startswith("AWS_"):
+            os.environ.setdefault(name, value)
+    return load(path, os.environ, environment())
 
 
 def settings_file(file: Path | None) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -13,9 +12,9 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from bridge.cli.choose import Chosen, choose, environment, options
+from bridge.cli.choose import Chosen, choose, options, settings_in
 from bridge.cli.show import as_json, console, count_of
-from bridge.config import FILE_NAME, Settings, find_file, load
+from bridge.config import FILE_NAME, Settings, find_file
 from bridge.doctor.finding import Check, Finding, error, exit_code, fine, looked_at, warning
 from bridge.errors import BridgeError
 from bridge.lastwords import SAID
@@ -103,7 +102,7 @@ def _targets(
         if to is not None or path is None or name or pipeline_name:
             chosen = choose(name, file, to, pipeline_name)
             return [(chosen.pipeline.name, chosen)]
-        settings = load(path, os.environ, environment())
+        settings = settings_in(path)
     except BridgeError as failure:
         return [(name or pipeline_name, error("settings", failure))]
     return [(one, _target(settings, one, home_folder(path))) for one in settings.pipelines]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bridge.cli import report
-from bridge.cli.choose import Chosen, choose, environment, in_bucket, settings_file
+from bridge.cli.choose import Chosen, choose, in_bucket, settings_file, settings_in
 from bridge.cli.show import count_of
-from bridge.config import inline_destination, load
+from bridge.config import inline_destination
 from bridge.errors import SettingsError
 from bridge.lock import holds
 from bridge.runs import read_run
@@ -63,7 +62,7 @@ def readable(among: Sequence[Chosen | Unread]) -> tuple[list[Chosen], int]:
 
 
 def _all_of(path: Path) -> list[Chosen | Unread]:
-    settings, found = load(path, os.environ, environment()), list[Chosen | Unread]()
+    settings, found = settings_in(path), list[Chosen | Unread]()
     for name in settings.looked_at:
         try:
             found.append(Chosen(settings.look(name), home_folder(path)))

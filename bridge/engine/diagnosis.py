@@ -23,10 +23,13 @@ _HERE = ".".join(map(str, sys.version_info[:2]))
 _PYTHON = f"give every executor Python {_HERE}, its path in PYSPARK_PYTHON or in spark.pyspark.python of spark.conf"
 
 
-def diagnose(text: str, spool: str) -> EngineError | None:
-    """Return the error that Spark's `text` is about if it is about what an executor lacks, else None."""
-    found = _HOST.search(text)
-    host = {"host": found[1]} if found else {}
+def diagnose(text: str, log: str, spool: str) -> EngineError | None:
+    """Return the error that Spark's `text` is about if it is about what an executor lacks, else None.
+
+    Where that was often stands in Spark's `log` only.
+    """
+    hosts = _HOST.findall(text) or _HOST.findall(log)
+    host = {"host": hosts[-1]} if hosts else {}
     if found := _VERSION.search(text):
         there = found[1].strip(" ,").replace(", ", ".")
         return EngineError("an executor has another Python", hint=_PYTHON, **host, there=there, here=_HERE)

@@ -220,7 +220,8 @@ class Engine:
         if code is not None:
             hint = "the system may have been short of memory; what was committed stays, run again\n" + tail(self._log)
             return EngineError("Spark's JVM is gone", hint=hint, exit_code=code)
-        if known := diagnose(str(error), self._job.spool):
+        log = self._log.read_text(errors="replace") if self._log.exists() else ""
+        if known := diagnose(str(error), log, self._job.spool):
             return known
         text = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         return EngineError("Spark failed", hint=tail(self._log), cause=text[:300])

@@ -53,11 +53,12 @@ class FlockLease:
             raise
 
     def _write(self, facts: dict[str, Any]) -> None:
-        # In place, as the lock belongs to the inode. A torn write reads as "not closed", which costs one fence.
+        # In place, as the lock belongs to the inode. A torn write reads as "not closed", which costs one fence. It is
+        # whole at every moment for those who look: on a busy disk there can be seconds between the two calls.
         data = orjson.dumps(self._owner | facts)
         try:
-            os.ftruncate(self._fd, 0)
-            os.pwrite(self._fd, data, 0)
+            os.pwrite(self._fd, data.ljust(os.fstat(self._fd).st_size), 0)
+            os.ftruncate(self._fd, len(data))
             os.fsync(self._fd)
         except OSError as error:
             hint = "the disk may be full; nothing that was committed is lost"
@@ -83,11 +84,12 @@ def _lock(fd: int, path: Path) -> None:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         except BlockingIOError:
-            now = time.monotonic()
+            now, owner = time.monotonic(), read(path)
+            # It is brief, or has not said yet what it is, or somebody only looks, and may not get the CPU for a while.
+            if owner.get("brief") or owner.get("closed") is not None or not owner:
+                end = min(now + _PATIENCE.total_seconds(), last)
             if now >= end:
                 raise
-            if read(path).get("brief"):
-                end = min(now + _PATIENCE.total_seconds(), last)
         time.sleep(random.uniform(0.002, 0.018))  # noqa: S311 (apart from each other, not secret)
 
 

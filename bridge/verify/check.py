@@ -16,7 +16,7 @@ from bridge.verify.files import Files
 from bridge.verify.finding import Finding, Report, error
 from bridge.verify.history import History
 
-__all__ = ["Verifier", "verify"]
+__all__ = ["Verifier", "lease_of", "verify"]
 
 _LOOKS = 3
 _PAUSE = timedelta(milliseconds=500)
@@ -35,13 +35,13 @@ class Verifier:
     def look(self, lease: dict[str, Any], running: str = "") -> Report:
         """Look once. `lease` is what the last holder wrote, `running` the run that holds the pipeline."""
         self.seen = (lease, running)
+        head = self.log.head()
         try:
             self._history = history = self._history or History(self.log)
-            head = self.log.head()
             history.advance(head)
         except CorruptLake as problem:
             key = meta(self.log.pipeline, "begins.json")
-            return Report(running=running, findings=[error("commits", key, problem.message, problem.hint)])
+            return Report(head=head, running=running, findings=[error("commits", key, problem.message, problem.hint)])
         view = history.view
         findings = [*(lake(self.log) if head or lease else ()), *history.findings]
         unfinished = bool(running) or lease.get("closed", 0) != head
@@ -77,20 +77,20 @@ def verify(storage: Storage, pipeline: str) -> Report:
     While somebody holds the pipeline only what is found again and again counts: he may be about to commit.
     """
     verifier = Verifier(storage, pipeline)
-    report, kept = verifier.look(*_lease(storage, pipeline)), list[Finding]()
+    report, kept = verifier.look(*lease_of(storage, pipeline)), list[Finding]()
     for look in range(_LOOKS - 1):
-        quiet = not report.running and _lease(storage, pipeline) == verifier.seen
+        quiet = not report.running and lease_of(storage, pipeline) == verifier.seen
         if quiet and verifier.log.head() == report.head:
             return report
         kept = [finding for finding in report.findings if not look or finding in kept]
         if not kept:
             break
         time.sleep(_PAUSE.total_seconds())
-        report = verifier.look(*_lease(storage, pipeline))
+        report = verifier.look(*lease_of(storage, pipeline))
     return replace(report, findings=[finding for finding in report.findings if finding in kept])
 
 
-def _lease(storage: Storage, pipeline: str) -> tuple[dict[str, Any], str]:
+def lease_of(storage: Storage, pipeline: str) -> tuple[dict[str, Any], str]:
     """Return what the last holder wrote, and the run that is the holder now."""
     held = holder(storage, pipeline)
     return last_lease(storage, pipeline), str(held.get("run", "unknown")) if held else ""

@@ -50,7 +50,7 @@ def derived(history: History, view: View, *, unfinished: bool, running: bool) ->
     yield from _state(log, view, unfinished=unfinished, running=running)
     if not running:
         yield from _staged(log, view)
-        yield from _pending(log, view, view.n + 1 if unfinished else view.n)
+        yield from _pending(history, view, view.n + 1 if unfinished else view.n)
 
 
 def _json(log: Log, key: str) -> Any:
@@ -130,7 +130,7 @@ def _state(log: Log, view: View, *, unfinished: bool, running: bool) -> Iterator
         if there is not None:
             expect_object(log.storage, log.pipeline, there)
     except CorruptLake as problem:
-        yield error("state", key, f"{problem.message}; no run starts", mend=Mend("state"))
+        yield error("state", key, f"{problem.message}; no run starts", mend=Mend("state", source=f"{key}.damaged"))
         return
     if there == view.state:
         return
@@ -138,8 +138,10 @@ def _state(log: Log, view: View, *, unfinished: bool, running: bool) -> Iterator
         if running:
             return
         behind = "is not there" if there is None else "has an older STATE than the log"
-        if there is None or unfinished:
+        if there is None:
             yield warning("state", key, f"{behind}; the next run writes it", mend=Mend("recover"))
+        elif unfinished:
+            yield warning("state", key, f"{behind}: the last run died before it was written", mend=Mend("state"))
         else:
             found = f"{behind}: no run starts, as it would load rows twice"
             yield error("state", key, found, mend=Mend("state"))
@@ -155,12 +157,13 @@ def _staged(log: Log, view: View) -> Iterator[Finding]:
             yield warning("staged", lost.source, found, mend=Mend("recover"))
 
 
-def _pending(log: Log, view: View, generation: int) -> Iterator[Finding]:
+def _pending(history: History, view: View, generation: int) -> Iterator[Finding]:
     """Look for what can become visible no more, of generations below that of the next run.
 
     Best effort: some backends list what is pending, some do not.
     """
-    kept = {file["name"] for stage in view.staged.values() for file in stage["files"]}
+    log, kept = history.log, {file["name"] for stage in view.staged.values() for file in stage["files"]}
+    kept |= {add["name"] for entry in (history.last or {}).get("tables", []) for add in entry["adds"]}
     folders = {table.folder for table in view.tables.values()}
     for pending in log.storage.pending(meta(log.pipeline, "pending")):
         folder, _, name = (pending.key or pending.source).removesuffix(".pending").rpartition("/")

@@ -12,9 +12,9 @@ __all__ = ["Finding", "Mend", "Report", "error", "warning"]
 class Mend:
     """How a finding is mended without guessing.
 
-    `how`: `publish` (the commit named by `file` once more), `back` (the file at `source` belongs at `file`), `trash`
-    (`file` is of no commit), `again` (`file` was removed by a commit, to `source`), `manifest`, `stream`, `owner`,
-    `recover` (opening the pipeline does it), `state` (`state.json` is set aside first).
+    `how`: `publish` (the last commit, once more), `back` (the file at `source` belongs here), `trash` (it is of no
+    commit), `again` (a commit removed it, to `source`), `manifest`, `stream`, `owner` (it is written anew), `state`
+    (`state.json` goes, to `source` if that is given), `recover` (opening the pipeline does it).
     """
 
     how: Literal["publish", "back", "trash", "again", "manifest", "stream", "owner", "recover", "state"]

@@ -10,16 +10,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bridge.commit import FILES_CHANGED, Committer
+from bridge.errors import CorruptLake
 from bridge.lock import take
-from bridge.log import changes_of, meta
+from bridge.log import Log, changes_of
 from bridge.opening import opened
 from bridge.owners import Owner, claim, owners_of
 from bridge.runs import new_run_id, write_streams
 from bridge.storage import Add, Change, Missing, Remove, Storage
-from bridge.verify.check import Verifier
+from bridge.verify.check import Verifier, lease_of
 from bridge.verify.finding import Finding, Mend, Report
 
 __all__ = ["repair"]
+
+_BY_RECOVERY = ("recover", "publish", "manifest")
 
 
 def repair(storage: Storage, pipeline: str) -> tuple[list[str], Report]:
@@ -28,10 +31,15 @@ def repair(storage: Storage, pipeline: str) -> tuple[list[str], Report]:
     Raises `PipelineHeld` while a run is alive, and `CorruptLake` where even recovery would have to guess.
     """
     run, verifier = new_run_id(), Verifier(storage, pipeline)
+    before = verifier.look(*lease_of(storage, pipeline)).findings
+    for finding in before:
+        if finding.check == "commits" and not finding.mend:
+            raise CorruptLake(finding.found, hint=finding.fix, file=finding.file)
     lease = take(storage, pipeline, run)
     try:
-        before = verifier.look(lease.last).findings
-        done = _before_opening(storage, pipeline, before)
+        report = verifier.look(lease.last)
+        closed = lease.last.get("closed") == report.head
+        done = _before_opening(verifier.log, report.findings, closed=closed)
     except BaseException:
         lease.close(head=lease.last.get("head") or 0, clean=False)
         raise
@@ -46,27 +54,29 @@ def _gone(before: Sequence[Finding], after: Sequence[Finding]) -> list[str]:
     """Return the files that recovery has put in order."""
     still = {finding.file for finding in after}
     mends = {finding.file: finding.mend.how for finding in before if finding.mend}
-    return [file for file, how in mends.items() if file not in still and how not in ("back", "state")]
+    return [file for file, how in mends.items() if file not in still and how in _BY_RECOVERY]
 
 
 def _closed(committer: Committer) -> dict[str, Any]:
     return {"head": committer.view.n, "closed": committer.view.n}
 
 
-def _before_opening(storage: Storage, pipeline: str, findings: Sequence[Finding]) -> list[str]:
-    """Mend what recovery would stop at."""
-    done = []
-    for finding in findings:
-        if finding.mend and finding.mend.how == "back":
-            folder = finding.file.rpartition("/")[0]
-            add = Add(finding.mend.source, finding.file, storage.size(finding.mend.source) or 0)
-            storage.publish([Change(folder, adds=(add,))])
-            done.append(f"brought back from the trash: {finding.file}")
-        elif finding.mend and finding.mend.how == "state":
-            aside = meta(pipeline, "state.json.damaged")
-            storage.write(aside, storage.read(finding.file) or b"")
-            storage.delete(finding.file)
-            done.append(f"state.json is the log's STATE again; what it said is in {aside}")
+def _before_opening(log: Log, findings: Sequence[Finding], *, closed: bool) -> list[str]:
+    """Mend what recovery would stop at, or would not look for as the last run has `closed` well."""
+    done, storage = [], log.storage
+    for file, mend in [(finding.file, finding.mend) for finding in findings if finding.mend]:
+        if mend.how == "back":
+            add = Add(mend.source, file, storage.size(mend.source) or 0)
+            storage.publish([Change(file.rpartition("/")[0], adds=(add,))])
+            done.append(f"brought back from the trash: {file}")
+        elif mend.how == "state":
+            if mend.source:
+                storage.write(mend.source, storage.read(file) or b"")
+            storage.delete(file)
+            kept = f"; what it said is in {mend.source}" if mend.source else ""
+            done.append(f"state.json is the log's STATE again{kept}")
+        elif mend.how == "publish" and closed:
+            done.append(_publish(log, file))
     return done
 
 
@@ -74,7 +84,6 @@ def _mended(committer: Committer, findings: Sequence[Finding]) -> list[str]:
     """Mend the rest, and say what was done."""
     named = [(finding.file, finding.mend) for finding in findings if finding.mend]
     acts: dict[str, Callable[[Committer, str, Mend], str]] = {
-        "publish": _publish,
         "again": _remove_again,
         "manifest": _manifest,
         "stream": _stream,
@@ -87,12 +96,12 @@ def _mended(committer: Committer, findings: Sequence[Finding]) -> list[str]:
     return list(dict.fromkeys(done))
 
 
-def _publish(committer: Committer, file: str, _: Mend) -> str:
+def _publish(log: Log, file: str) -> str:
     """Publish the last commit once more, though its run said that it had."""
-    records = committer.log.history(committer.view.n, fences=False)
+    records = log.history(log.head(), fences=False)
     record = next(record for record in records if record["kind"] in FILES_CHANGED)
     try:
-        committer.storage.publish(changes_of(committer.log.pipeline, record))
+        log.storage.publish(changes_of(log.pipeline, record))
     except Missing as missing:
         return f"could not be published, {missing.keys[0]} is gone: {file}"
     return f"published once more: {file}"

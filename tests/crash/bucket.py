@@ -135,18 +135,20 @@ class Bucket(NamedTuple):
     def write_pending(self, files: tuple[File, ...]) -> Iterator[tuple[Any, Bucket]]:
         yield None, self._replace(pending=self.pending | set(files))
 
-    def has(self, where: str, n: int, file: File) -> Iterator[tuple[Any, Bucket]]:
-        yield self._has(where, n, file), self
+    def has(self, where: str, file: File) -> Iterator[tuple[Any, Bucket]]:
+        yield self._has(where, file), self
 
-    def _has(self, where: str, n: int, file: File) -> bool:
-        return (n, file) in self.trash if where == "trash" else file in getattr(self, where)
+    def _has(self, where: str, file: File) -> bool:
+        if where.startswith("trash/"):
+            return (int(where[6:]), file) in self.trash
+        return file in getattr(self, where)
 
     def lost(self, files: tuple[File, ...]) -> Iterator[tuple[Any, Bucket]]:
         yield bool(set(files) - self.pending), self
 
-    def show(self, file: File, source: str, n: int) -> Iterator[tuple[Any, Bucket]]:
+    def show(self, file: File, source: str) -> Iterator[tuple[Any, Bucket]]:
         """Complete an upload, or copy an object. False if there is nothing to complete or to copy."""
-        if not self._has(source, n, file):
+        if not self._has(source, file):
             yield False, self
             return
         after = self._replace(visible=self.visible | {file})
@@ -156,6 +158,13 @@ class Bucket(NamedTuple):
 
     def abort(self, file: File) -> Iterator[tuple[Any, Bucket]]:
         yield None, self._replace(pending=self.pending - {file})
+
+    def drop(self, file: File, source: str) -> Iterator[tuple[Any, Bucket]]:
+        """Delete what was copied."""
+        if source == "pending":
+            yield None, self._replace(pending=self.pending - {file})
+        else:
+            yield None, self._replace(trash=self.trash - {(int(source[6:]), file)})
 
     def keep(self, file: File, n: int) -> Iterator[tuple[Any, Bucket]]:
         yield None, self._replace(trash=self.trash | {(n, file)}) if file in self.visible else self

@@ -231,7 +231,8 @@ class Campaign:
         if kill.aim == "extracting":
             time.sleep(kill.moment * 0.8)
         elif kill.aim == "pending":
-            run.wait_until(self.project.pending, seconds=0.005)
+            # a server that is asked all the time would have none left for the run
+            run.wait_until(self.project.pending, seconds=0.005 if isinstance(self.project.lake, Folder) else 0.1)
             time.sleep(kill.moment * 0.1)
         elif kill.aim == "between":
             head = self.project.history.head()

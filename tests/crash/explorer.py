@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from .bucket import Bucket, File, Record
@@ -162,6 +163,10 @@ class _Explorer:
                 self.wrong[bucket] = self.mend(quiet, self.runs.new(self.world.runs + 1))
         return self.wrong[bucket]
 
+    def alarms(self) -> list[str]:
+        """Return how runs ended that blamed the lake or its user: never right here, nobody has touched it."""
+        return [end for end in self.ends if end.startswith(("corrupt", "refused"))]
+
     def mend(self, bucket: int, run: int) -> str:
         """Let a run go on alone, whatever it is answered, and return what is wrong then."""
         key = (bucket, run)
@@ -191,7 +196,7 @@ def explore(world: World, broken: str = "", *, mend: bool = True, limit: int = 5
             if after in came:
                 continue
             came[after] = state
-            if explorer.judge(after[0]) or any(end.startswith(("corrupt", "refused")) for end in explorer.ends):
+            if explorer.judge(after[0]) or explorer.alarms():
                 found = after
                 break
             queue.append(after)
@@ -200,7 +205,7 @@ def explore(world: World, broken: str = "", *, mend: bool = True, limit: int = 5
     kinds = {record.kind for bucket in explorer.buckets for record in bucket.log}
     trouble = None
     if found is not None:
-        promise = explorer.judge(found[0]) or "a run ends: " + ", ".join(sorted(explorer.ends))
+        promise = explorer.judge(found[0]) or f"a run ends: {explorer.alarms()[0]}"
         trouble = Broken(promise, _trace(explorer, came, found))
     return Explored(len(came), len(explorer.buckets), explorer.ends, kinds, trouble)
 
@@ -211,7 +216,7 @@ def _trace(explorer: _Explorer, came: dict[State, State | None], state: State | 
         states.append(state)
         state = came[state]
     states.reverse()
-    return [_line(explorer, before, after) for before, after in zip(states, states[1:], strict=False)]
+    return [_line(explorer, before, after) for before, after in pairwise(states)]
 
 
 def _line(explorer: _Explorer, before: State, after: State) -> str:

@@ -27,8 +27,8 @@ BROKEN = {
     "trash before add": "publish copies old files to the trash before the new ones are visible",
     "void without aborts": "a void removes what is visible and leaves the rest pending",
     "void removes before it aborts": "a file that becomes visible between the two stays",
-    "one look": "publish looks at the key, then at the pending file, and not at the key again",
-    "source stays": "publish leaves the source of a small file it copied",
+    "visible before pending": "publish looks at the key first: what another makes visible meanwhile is in neither place",
+    "source stays": "publish leaves what it copied where it was",
     "rebase": "who loses n takes n + 1",
     "no nonce": "a put whose answer was lost is sent again, and a 412 taken for somebody else's commit: cleaned up",
     "abort after an unknown put": "a commit that is not there yet is taken for lost: its files are cleaned up",
@@ -65,7 +65,7 @@ class World:
     alive: int = 2
     last: int = 1
     loads: int = 1
-    parts: tuple[str, ...] = ("small", "upload")
+    parts: tuple[str, ...] = ("upload",)
     overwrite: bool = False
     purges: int = 0
     losses: int = 0
@@ -199,8 +199,9 @@ class Committer:
         yield from self._look(1)
         there, head = self.versions[1][0], self._said(record_at(self.view, len(self.view)))
         if there == head:
-            return
-        if there == 0 or (recovering and there == self._state_before(head)):
+            if recovering:  # the same STATE, but maybe not the same bytes
+                yield from self._write_state()
+        elif there == 0 or (recovering and there == self._state_before(head)):
             yield from self._write_state()
         elif any(self._said(record) == there for record in self.view):
             raise Stop("refused: state.json is older than the lake")
@@ -298,6 +299,8 @@ class Committer:
             yield from self._look(which)
         while not (yield ("swap", _NAMES[which], data, self.versions[which], last_change(self.view))):
             yield from self._look(which)
+            if _NAMES[which] == "state.json":
+                raise Stop("refused: it seems that state.json was edited by hand")
         self._know(which, data)
 
     def _look(self, which: int) -> Steps:
@@ -316,22 +319,23 @@ class Committer:
 
     def _storage_publish(self, record: Record) -> Steps:
         n = self.view.index(record) + 1
-        source = ("trash", record.voids) if record.kind == "void" else ("pending", 0)
-        shown: tuple[File, ...] = ()
+        source = f"trash/{record.voids}" if record.kind == "void" else "pending"
+        found: tuple[File, ...] = ()
         for file in record.adds:
-            shown += (file,) * (yield from self._is_visible(file, source))
+            found += (file,) * (yield from self._is_pending(file, source))
         if self.broken != "void removes before it aborts":
             yield from self._clean_up(record.aborts)
         if self.broken in ("trash before add", "remove before add"):
             yield from self._keep(n, record)
         if self.broken == "remove before add":
             yield from self._remove(record)
-        for file in record.adds:
-            if file not in shown:
-                yield from self._show(file, source)
-            if file.part == "small" and source[0] == "pending" and self.broken != "source stays":
-                yield "abort", file
+        for file in found:
+            yield from self._bring_in(file, source)
         yield from self._keep(n, record)
+        if self.broken != "source stays":
+            for file in record.adds:
+                if file.part == "small" or source != "pending":
+                    yield "drop", file, source
         yield from self._remove(record)
         if self.broken == "void removes before it aborts":
             yield from self._clean_up(record.aborts)
@@ -344,19 +348,19 @@ class Committer:
         for file in record.removes:
             yield "remove", file
 
-    def _is_visible(self, file: File, source: tuple[str, int]) -> Steps:
-        """Raise `Missing` if the file is nowhere. Whoever made it visible between the looks is seen by the last."""
-        if (yield ("has", "visible", 0, file)):
-            return True
-        if (yield ("has", *source, file)):
+    def _is_pending(self, file: File, source: str) -> Steps:
+        """Raise `Missing` if the file is nowhere. In this order, whoever makes it visible between the looks is seen."""
+        if self.broken == "visible before pending" and (yield ("has", "visible", file)):
             return False
-        if self.broken == "one look" or not (yield ("has", "visible", 0, file)):
+        if (yield ("has", source, file)):
+            return True
+        if self.broken == "visible before pending" or not (yield ("has", "visible", file)):
             raise Missing
-        return True
+        return False
 
-    def _show(self, file: File, source: tuple[str, int]) -> Steps:
+    def _bring_in(self, file: File, source: str) -> Steps:
         """Complete or copy. Whatever is wrong with that, what counts is whether the file is there now."""
-        if not (yield ("show", file, *source)) and not (yield ("has", "visible", 0, file)):
+        if not (yield ("show", file, source)) and not (yield ("has", "visible", file)):
             raise Missing
 
 

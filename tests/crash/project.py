@@ -108,10 +108,10 @@ class Project:
         return (self.lake.read(f".bridge/tables/crash/{stream}.manifest") or b"").decode().splitlines()
 
     def pending(self) -> set[str]:
-        """Return what is pending: files by name, and keys with an upload under way; staged ones that are kept aside."""
-        kept = {file["source"] for stage in self.history.staged.values() for file in stage["files"]}
-        names = {name for name in self.lake.files(f"{self.meta}/pending") if f"{self.meta}/pending/{name}" not in kept}
-        return names | set(self.lake.uploads(""))
+        """Return the names of what is pending, uploads under way too; staged files are to stay, they do not count."""
+        kept = {file["name"] for stage in self.history.staged.values() for file in stage["files"]}
+        keys = [*self.lake.files(f"{self.meta}/pending"), *self.lake.uploads("")]
+        return {key.rpartition("/")[2].removesuffix(".pending") for key in keys} - kept
 
     def json(self, name: str) -> Any:
         """Return one of the pipeline's own files in the bucket, None if there is none or a torn one."""

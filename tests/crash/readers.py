@@ -14,7 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from types import TracebackType
 from typing import Any
@@ -206,9 +206,9 @@ def witnesses(lake: Folder | Bucket, session: Any = None, *, a_second: float = L
     if isinstance(lake, Bucket):
         # pyarrow asks for each file anew, and the server has the runs to serve
         return {
-            "boto3": Reader(listing_look(lake), a_second),
+            "boto3": Reader(listing_look(lake), a_second / 2),
             "pyarrow": Reader(pyarrow_look(lake), a_second / 8),
-            "manifest": manifest,
+            "manifest": replace(manifest, a_second=a_second / 2),
         }
     readers = {"duckdb": Reader(duckdb_look(lake), a_second), "pyarrow": Reader(pyarrow_look(lake), a_second)}
     if session is not None:

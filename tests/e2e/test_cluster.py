@@ -182,7 +182,7 @@ def test_slow_tasks_and_a_lost_worker_cost_no_row(tmp_path: Path, cluster: Clust
     assert job.pending() != []  # of the attempts that did not count
 
     job.tap(more=100)
-    job.conf.update({"spark.speculation": "false", "spark.eventLog.enabled": "false"})
+    job.pipeline["spark"] = {"master": "local[2]"}
     assert job.records(job.start()) == dict.fromkeys(RECORDS, 100)
     assert job.exact(more=100)
     assert job.pending() == []

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bridge.config import load
+from bridge.doctor.finding import exit_code, looked_at
+from bridge.doctor.lake import lake_checks
 from tests.s3server import S3Server
 from tests.shell import Typed
 
@@ -22,17 +24,16 @@ pipelines:
 class Doctor:
     """A project on a bucket of its own, and what `doctor` finds."""
 
-    def __init__(self, s3: S3Server, typed: Typed, folder: Path) -> None:
-        self.s3, self._typed = s3, typed
+    def __init__(self, s3: S3Server, folder: Path) -> None:
+        self.s3, self._file = s3, folder / "bridge.yaml"
         self.bucket = s3.bucket(f"doctor-{folder.name.replace('_', '-').lower()}"[:60].strip("-"))
-        (folder / "bridge.yaml").write_text(YAML.replace("BUCKET", self.bucket))
+        self._file.write_text(YAML.replace("BUCKET", self.bucket))
 
     def __call__(self) -> tuple[int, list[dict[str, Any]]]:
         """Return the exit code and the findings about the bucket."""
-        done = self._typed("doctor --no-spark --json")
-        found = [check for check in json.loads(done.out)["checks"] if not check["check"].startswith("tap")]
-        assert all(check["fix"] for check in found if check["status"] != "ok")
-        return done.code, found
+        found = list(looked_at(lake_checks(load(self._file, {}).pipeline(None))))
+        assert all(finding.fix for finding in found if finding.status != "ok")
+        return exit_code(found), [finding.to_json() for finding in found]
 
     def refuse(self, match: str, code: str = "AccessDenied", status: int = 403) -> None:
         self.s3.fault("error", match, status=status, code=code, times=None)
@@ -52,9 +53,9 @@ class Doctor:
 
 
 @pytest.fixture
-def doctor(s3: S3Server, typed: Typed, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Doctor:
+def doctor(s3: S3Server, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Doctor:
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "2")
-    return Doctor(s3, typed, folder)
+    return Doctor(s3, folder)
 
 
 def of(found: list[dict[str, Any]], check: str) -> list[str]:
@@ -76,6 +77,14 @@ def test_a_bucket_in_order(doctor: Doctor) -> None:
     assert {"lifecycle", "versioning", "object lock", "clock"} <= names
     assert "Advice: AbortIncompleteMultipartUpload after 7 days" in of(found, "lifecycle")[0]
     assert doctor.left() == []
+
+
+def test_people_read_it(doctor: Doctor, typed: Typed) -> None:
+    """The command shows these checks among those of the machine, the spool and the tap."""
+    done = typed("doctor --no-spark")
+    assert done.code == 0
+    assert f"✓ bucket          s3://{doctor.bucket}/team is there" in done.out
+    assert done.out.splitlines()[-1] == "✓ all is fine"
 
 
 @pytest.mark.parametrize(

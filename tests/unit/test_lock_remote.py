@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ import pytest
 from bridge.errors import CommitLost, LakeError, PipelineHeld
 from bridge.lock import Lease, fate, holder, holds, last_lease, release, silence, take
 from bridge.storage import Storage
+from bridge.storage.local import LocalStorage
 from tests.s3server import S3Server
 
 KEY = ".bridge/p/lease.json"
@@ -227,7 +229,7 @@ def test_a_pid_that_was_given_again(lake: Storage) -> None:
     """A container that was started anew has the same host and pid 1: only the process's start tells."""
     quick(lake).close(head=2, clean=True)
     lake.write(KEY, json.dumps(said(lake) | {"nonce": "x", "pid": os.getppid(), "start": "1"}).encode())
-    lease = quick(lake)
+    lease = quick(lake, pause=never)
     assert lease.last["nonce"] == "x"
     lease.close(head=2, clean=True)
 
@@ -236,7 +238,7 @@ def test_what_a_failed_attempt_of_ours_left(lake: Storage) -> None:
     """A put of this very process that was thought to have failed, and landed, does not keep its next attempt out."""
     quick(lake).close(head=2, clean=True)
     lake.write(KEY, json.dumps(said(lake) | {"nonce": "late", "closed": None}).encode())
-    quick(lake).close(head=2, clean=True)
+    quick(lake, pause=never).close(head=2, clean=True)
 
 
 def test_a_holder_elsewhere_that_renewed_just_now(lake: Storage) -> None:
@@ -373,6 +375,42 @@ def test_taken_away_by_hand(lake: Storage) -> None:
     other.check()
     other.close(head=0, clean=True)
     assert release(lake, "p", owner) is None
+
+
+class Unsure(LocalStorage):
+    """Objects whose swaps, `lost` of them, do what they shall and then fail: the answer never came."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.folder = None
+        self.lost = 0
+
+    def swap(self, key: str, data: bytes, version: str | None) -> str | None:
+        new = super().swap(key, data, version)
+        if self.lost:
+            self.lost -= 1
+            raise LakeError("no answer", hint="look at the network")
+        return new
+
+
+def test_answers_that_never_came(tmp_path: Path) -> None:
+    """A lease that was taken, renewed or let go without our knowing is still known as our own."""
+    lake = Unsure(tmp_path)
+    lake.lost = 1
+    with pytest.raises(LakeError, match="no answer"):
+        quick(lake)
+    lease = quick(lake, pause=never)
+    for _ in range(2):
+        lake.lost, beat, until = 1, said(lake)["beat"], time.monotonic() + 20
+        while said(lake)["beat"] < beat + 3:
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        lease.check()
+    lake.lost = 1
+    with pytest.raises(LakeError, match="no answer"):
+        lease.close(head=5, clean=True)
+    assert (holder(lake, "p"), said(lake)["closed"]) == (None, 5)
+    quick(lake, pause=never).close(head=5, clean=True)
 
 
 @pytest.mark.parametrize("torn", [b"", b"[]", b"\xff\x00", b'{"head": 3, "clo'])

@@ -72,6 +72,7 @@ _HINTS = {
     "SlowDown": "the store is too busy: run again later, or with fewer pipelines at once; nothing that was committed "
     "is lost",
     "NoSuchKey": "somebody else deleted it: look who cleans up in this bucket (a lifecycle rule, another tool)",
+    "PreconditionFailed": "somebody else replaced it meanwhile: run again",
     "InvalidStorageClass": "choose another storage class for this store",
     "NotImplemented": "this store cannot do that: look into its manual, or choose another",
     "AccessControlListNotSupported": "the bucket has ACLs switched off: remove the acl from the settings",
@@ -79,6 +80,7 @@ _HINTS = {
     "once",
 }
 _HINTS["ExpiredTokenException"] = _HINTS["TokenRefreshRequired"] = _HINTS["ExpiredToken"]
+_HINTS["InvalidClientTokenId"] = _HINTS["InvalidAccessKeyId"]
 _HINTS["ServiceUnavailable"] = _HINTS["SlowDown"]
 _WRONG_REGION = ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "301")
 _SAYINGS = {

@@ -36,7 +36,7 @@ class S3Storage:
         self.parallel = self._bucket.parallel
 
     def prepare(self) -> None:
-        if self.size(_LAKE) is None:
+        if self.fetch(_LAKE) is None:  # no HEAD, which is not told why a key is refused
             lake = {"format": 1, "id": str(uuid.uuid4()), "made_by": "singer-bridge"}
             self.put_if_absent(_LAKE, dumps(lake))
         check_conditions(self._bucket, _LAKE)
