@@ -190,7 +190,7 @@ def plan(log: Log, now: View, to: int) -> Plan:
 
 
 def _too_late(to: int, gone: list[str], earliest: int | None) -> LakeError:
-    possible = f"the earliest commit that can be had is {earliest}" if earliest else "no commit before the last one can"
+    possible = f"the earliest commit that can be had is {earliest}" if earliest else "none but the last can be had"
     hint = f"what tables gave up is kept for `retention.trash`; {possible}; or load anew: singer-bridge run NAME --full"
     more = {"and_others": len(gone) - 1} if len(gone) > 1 else {}
     return LakeError("a file of that commit is gone", hint=hint, commit=to, file=gone[0], **more)

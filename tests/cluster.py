@@ -10,6 +10,7 @@ import importlib.metadata
 import os
 import queue
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -25,12 +26,26 @@ EXECUTORS_NEED = ("boto3", "orjson", "pyarrow", "simplejson")
 """All that docs/cluster.md asks of the executors' Python."""
 
 
+_HIDE = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"')
+
+
+def can_hide(folder: Path) -> bool:
+    """Whether this user may give a process another view of the files, as another machine has it."""
+    return (
+        bool(shutil.which("unshare"))
+        and not subprocess.run([*_HIDE, folder, "true"], capture_output=True, check=False).returncode
+    )
+
+
 class Daemon:
     """A process of the cluster whose log lines can be waited for."""
 
-    def __init__(self, spark: Path, folder: Path, host: str, *words: str, **environ: str) -> None:
+    def __init__(
+        self, spark: Path, folder: Path, host: str, *words: str, hidden: Path | None = None, **environ: str
+    ) -> None:
+        wrapped = [*_HIDE, str(hidden)] if hidden else []
         self.process = subprocess.Popen(
-            [str(spark.with_name("spark-class")), *words, "--host", host, "--port", "0", "--webui-port", "0"],
+            [*wrapped, str(spark.with_name("spark-class")), *words, "--host", host, "--port", "0", "--webui-port", "0"],
             env={name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
             | {
                 "PYSPARK_PYTHON": str(spark),  # finds Spark's folder; what executors start is the driver's to say
@@ -99,14 +114,14 @@ class Cluster:
         self._hosts = 1
         self.master = self._start("127.0.0.1", "master.Master").said(r"Starting Spark master at (spark://\S+)")
 
-    def grow(self, workers: int) -> None:
-        """Have so many workers of one core each, lost ones replaced."""
+    def grow(self, workers: int, hidden: Path | None = None) -> None:
+        """Have so many workers of one core each, lost ones replaced; new ones find a folder empty if it is `hidden`."""
         new = []
         while len(self.workers) < workers:
             self._hosts += 1
             work = self._folder / f"work-{self._hosts}"
             sizes = ("--cores", "1", "--memory", "512m", "--work-dir", str(work), self.master)
-            new.append(self._start(f"127.0.0.{self._hosts}", "worker.Worker", *sizes))
+            new.append(self._start(f"127.0.0.{self._hosts}", "worker.Worker", *sizes, hidden=hidden))
             self.workers.append(new[-1])
         for worker in new:
             worker.said(r"(Successfully registered) with master")
@@ -115,9 +130,9 @@ class Cluster:
         """Take one away without a word."""
         self.workers.pop().kill()
 
-    def _start(self, host: str, role: str, *words: str) -> Daemon:
+    def _start(self, host: str, role: str, *words: str, hidden: Path | None = None) -> Daemon:
         kind = f"org.apache.spark.deploy.{role}"
-        daemon = Daemon(self._spark, self._folder, host, kind, *words, **self._environ)
+        daemon = Daemon(self._spark, self._folder, host, kind, *words, hidden=hidden, **self._environ)
         self._stack.callback(daemon.kill)
         return daemon
 

@@ -76,7 +76,7 @@ def _one(chosen: Chosen, *, repair: bool, quiet: bool, several: bool) -> dict[st
     if not quiet:
         _say(report.to_json(), typed(chosen.pipeline))
     mended: list[str] = []
-    if repair and report.findings:
+    if repair and (report.findings or report.running):  # what a run hides is only seen when it has ended
         mended, report = mend(storage, name)
         if not quiet:
             for line in mended:

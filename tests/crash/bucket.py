@@ -203,7 +203,7 @@ class Bucket(NamedTuple):
             landed = self.after_put(n, record)
             yield f"the put of {record.kind} {n} lands late", landed._replace(flying=())
         if self.purges:
-            for file in self.pending:
+            for file in sorted(self.pending):
                 if file.part == "upload":
                     after = self._replace(pending=self.pending - {file}, purges=self.purges - 1, purged=True)
                     yield f"the upload {file.load}g{file.generation}r{file.run} is purged", after

@@ -40,17 +40,20 @@ class Explored:
     """What an exploration went through. `ends` says how runs ended, `broken` is None if every promise held."""
 
     states: int
-    buckets: int
+    buckets: set[Bucket]
     ends: set[str]
-    kinds: set[str]
     broken: Broken | None
+
+    @property
+    def kinds(self) -> set[str]:
+        return {record.kind for bucket in self.buckets for record in bucket.log}
 
 
 class _Runs:
-    """Every position in the life of every run, by number."""
+    """Every position in the life of every run, by number. With `merge`, those with the same future have the same."""
 
-    def __init__(self, world: World, broken: str) -> None:
-        self.world, self.broken = world, broken
+    def __init__(self, world: World, broken: str, merge: bool) -> None:
+        self.world, self.broken, self._merge = world, broken, merge
         self.run: list[int] = []
         self.asks: list[tuple[Any, ...] | None] = []  # what it asks the bucket next; None at its end
         self.end: list[str] = []
@@ -81,7 +84,9 @@ class _Runs:
             asks, end = None, "closed"
         except Stop as stop:
             asks, end = None, str(stop)
-        key = (run, end) if asks is None else (run, asks, tuple(_frames(life)), tuple(vars(committer).items()))
+        key: Any = (run, end)
+        if asks is not None:
+            key = (run, tuple(_frames(life)), tuple(vars(committer).items())) if self._merge else (run, answers)
         if key not in self._numbers:
             self._numbers[key] = len(self.run)
             self.run.append(run)
@@ -102,9 +107,9 @@ def _frames(generator: Any) -> Iterator[Any]:
 
 
 class _Explorer:
-    def __init__(self, world: World, broken: str, mend: bool) -> None:
+    def __init__(self, world: World, broken: str, mend: bool, merge: bool) -> None:
         self.world, self._mend = world, mend
-        self.runs = _Runs(world, broken)
+        self.runs = _Runs(world, broken, merge)
         self.buckets: list[Bucket] = []
         self.ends: set[str] = set()
         self._numbers: dict[Bucket, int] = {}
@@ -165,7 +170,7 @@ class _Explorer:
 
     def alarms(self) -> list[str]:
         """Return how runs ended that blamed the lake or its user: never right here, nobody has touched it."""
-        return [end for end in self.ends if end.startswith(("corrupt", "refused"))]
+        return [end for end in sorted(self.ends) if end.startswith(("corrupt", "refused"))]
 
     def mend(self, bucket: int, run: int) -> str:
         """Let a run go on alone, whatever it is answered, and return what is wrong then."""
@@ -180,12 +185,15 @@ class _Explorer:
         return self._mended[key]
 
 
-def explore(world: World, broken: str = "", *, mend: bool = True, limit: int = 5_000_000) -> Explored:
+def explore(
+    world: World, broken: str = "", *, mend: bool = True, merge: bool = True, limit: int = 5_000_000
+) -> Explored:
     """Go through all states, or to the first that breaks a promise. Raises `MemoryError` above so many states.
 
     With `mend` one more run goes on alone from every bucket that comes up: it has to get everything right.
+    Without `merge` each history of a run is told apart from any other, which takes many more states.
     """
-    explorer = _Explorer(world, broken, mend)
+    explorer = _Explorer(world, broken, mend, merge)
     start: State = (explorer.number(world.bucket()), 0, ())
     came: dict[State, State | None] = {start: None}
     queue = deque([start])
@@ -202,12 +210,11 @@ def explore(world: World, broken: str = "", *, mend: bool = True, limit: int = 5
             queue.append(after)
         if len(came) > limit:
             raise MemoryError(f"more than {limit} states")
-    kinds = {record.kind for bucket in explorer.buckets for record in bucket.log}
     trouble = None
     if found is not None:
         promise = explorer.judge(found[0]) or f"a run ends: {explorer.alarms()[0]}"
         trouble = Broken(promise, _trace(explorer, came, found))
-    return Explored(len(came), len(explorer.buckets), explorer.ends, kinds, trouble)
+    return Explored(len(came), {explorer.buckets[number] for number, _, _ in came}, explorer.ends, trouble)
 
 
 def _trace(explorer: _Explorer, came: dict[State, State | None], state: State | None) -> list[str]:

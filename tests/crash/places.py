@@ -37,7 +37,12 @@ class Place:
         """Return a context in which the lake is a copy of what was frozen; empty without."""
         raise NotImplementedError
 
+    def put_back(self, frozen: Any) -> None:
+        """Have the lake that is thawed be a copy of this one instead."""
+        raise NotImplementedError
+
     def lose(self, key: str, upload: bool = False) -> None:
+        """Delete a file, or end the upload to there."""
         raise NotImplementedError
 
     def put(self, key: str, data: bytes) -> None:
@@ -83,6 +88,10 @@ class InFolder(Place):
         finally:
             shutil.rmtree(self._root)
 
+    def put_back(self, frozen: Path) -> None:
+        shutil.rmtree(self._root)
+        shutil.copytree(frozen, self._root)
+
     def lose(self, key: str, upload: bool = False) -> None:
         (self._root / key).unlink()
 
@@ -106,8 +115,9 @@ class InBucket(Place):
 
             self._clients = clients(S3Options())
         self._empty = root.copy()
-        with self._empty.awake():
-            self.lake.client.create_bucket(Bucket="lake")
+        self._empty.wake()
+        self.lake.client.create_bucket(Bucket="lake")
+        self._empty.sleep()
         self._now: Server | None = None
 
     def prepare(self) -> None:
@@ -125,12 +135,24 @@ class InBucket(Place):
 
     @contextmanager
     def thawed(self, frozen: Server | None = None) -> Iterator[None]:
-        self._now = (frozen or self._empty).copy()
+        self._wake(frozen or self._empty)
         try:
-            with self._now.awake():
-                yield
+            yield
         finally:
-            self._now.close()
+            self._end()
+
+    def put_back(self, frozen: Server) -> None:
+        self._end()
+        self._wake(frozen)
+
+    def _wake(self, frozen: Server) -> None:
+        self._now = frozen.copy()
+        self._now.wake()
+
+    def _end(self) -> None:
+        assert self._now
+        self._now.sleep()
+        self._now.close()
 
     def lose(self, key: str, upload: bool = False) -> None:
         if not upload:

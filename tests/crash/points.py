@@ -122,6 +122,17 @@ class Point:
         """Its name in a test's id."""
         return self.name.replace(", ", "-").replace(" ", "-")
 
+    @property
+    def recovers(self) -> bool:
+        """Whether it is in step 1 of the protocol."""
+        return self.phase in ("recovery", "void") or self.name in _IN_RECOVERY
+
+    @property
+    def moves_files(self) -> bool:
+        """Whether it matters how pending files are kept: whole, or as uploads."""
+        kinds = {*self.after, *self.before}
+        return bool(kinds & {*_COMING, *_BACK, "a pending file", "an abort", "the commit", "void", "a restart"})
+
     def hit(self, last: _Step | None, coming: _Step) -> bool:
         """Return whether the instant between these two changes is this point."""
         if self.phase and (coming if self.before else last or coming).phase != self.phase:
@@ -173,6 +184,15 @@ def _publishing(phase: str, what: str) -> list[Point]:
 _VISIBLE, _GOING = "a file is made visible", "old files go"
 _COMING = (_VISIBLE, "the table is exchanged")
 _BACK = ("a pending file is aborted", "a copy for the trash", _VISIBLE, _GOING)
+_IN_RECOVERY = {
+    "after the fence",
+    "before a commit is taken back",
+    "after a commit is taken back",
+    "before old pending files are deleted",
+    "some old pending files are deleted",
+    "after old pending files are deleted",
+    "recovered, before the tap starts",
+}
 RECOVERED = Point("recovered, before the tap starts")
 
 POINTS: list[Point] = [

@@ -26,7 +26,7 @@ _LOOK_AGAIN = 5
 
 
 class Server:
-    """One copy. It answers while it is `awake`; what it holds then is what `copy` copies."""
+    """One copy. It answers while it is awake; what it holds then is what `copy` copies."""
 
     def __init__(self, folder: Path, pid: int, endpoint: str) -> None:
         self._folder, self._pid, self.endpoint = folder, pid, endpoint
@@ -42,14 +42,12 @@ class Server:
         """Return a new server that holds the same; it sleeps."""
         return Server(self._folder, int(self._ask("copy")), self.endpoint)
 
-    @contextmanager
-    def awake(self) -> Iterator[None]:
+    def wake(self) -> None:
         """Have it answer requests; no other may be awake."""
         self._ask("wake")
-        try:
-            yield
-        finally:
-            self._ask("sleep")
+
+    def sleep(self) -> None:
+        self._ask("sleep")
 
     def close(self) -> None:
         """End it; its copies live on."""

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from .cases import CASES
+from .cases import CASES, Case
 from .faults import Fault
-from .invariants import after_death, after_success, kinds, pending
-from .places import InBucket, InFolder
-from .points import POINTS, Point
+from .invariants import after_death, after_success, pending
+from .places import InBucket, InFolder, Place
+from .points import POINTS, Point, points_of
 from .s3copies import server
 from .scenes import SCENES, Instant, Stage
 
@@ -41,31 +41,74 @@ def stages() -> Iterator[dict[str, list[Stage]]]:
         large.lake.close()
 
 
-def die(stage: Stage, instant: Instant) -> None:
-    """Kill the run of a scene there and look; let the next one run and look."""
+def recover(place: Place, case: Case) -> None:
+    """Let the next run do all that is left to do."""
+    ending = place.run(case.again or case.run)
+    assert ending.error is None, ending.text
+    after_success(place.lake, case)
+    assert pending(place.lake) == [], "what nobody can commit any more is deleted"
+
+
+def die(stage: Stage, instant: Instant, *, twice: bool) -> None:
+    """Kill the run of a scene there, and if `twice` the next one at that point again; look after each run."""
     place, case = stage.place, CASES[instant.scene.case]
-    with place.thawed(stage.lake(instant.scene)):
-        ending = place.run(instant.scene.run, Fault(instant.step))
-        assert ending.killed, (ending.error, ending.text)
+    with stage.killed(instant):
         after_death(place.lake)
-        ending = place.run(case.again or case.run)
-        assert ending.error is None, ending.text
-        after_success(place.lake, case)
-        assert pending(place.lake) == [], "what nobody can commit any more is deleted"
+        if twice:
+            die_again(place, case, instant)
+        recover(place, case)
+
+
+def die_again(place: Place, case: Case, instant: Instant) -> None:
+    """Kill the next run at a point that the first one died at, if it comes there."""
+    dead = place.freeze()
+    ending = place.run(case.again or case.run)
+    assert ending.error is None, ending.text
+    steps = [step for step, points in enumerate(points_of(ending.steps)) if set(points) & set(instant.points)]
+    place.put_back(dead)
+    if steps:
+        assert place.run(case.again or case.run, Fault(steps[-1])).killed
+        after_death(place.lake)
+
+
+def chosen(stage: Stage, point: Point, *, everywhere: bool) -> Iterator[Instant]:
+    """Yield instants that are this point: in one scene (two in a folder), another one for each point; or in all."""
+    turn = 0 if everywhere else POINTS.index(point) % 5
+    found = 0
+    for scene in [*SCENES[turn : turn + 1], *SCENES]:
+        if hits := [instant for instant in stage.instants(scene) if point.name in instant.points]:
+            yield hits[-1]
+            found += 1
+            if everywhere and len(hits) > 1:
+                yield hits[0]
+            elif found == (2 if stage.place.name == "local" else 1):
+                return
 
 
 CELLS = [pytest.param(b, p, id=f"{b}-{p.id}") for p in POINTS for b in BACKENDS if b in p.where]
 
 
+def try_all(stages: list[Stage], point: Point, *, everywhere: bool) -> None:
+    tried = 0
+    for stage in stages if everywhere or point.moves_files else stages[:1]:
+        for instant in chosen(stage, point, everywhere=everywhere):
+            die(stage, instant, twice=point.recovers)
+            tried += 1
+    assert tried, "no run comes by"
+
+
 @pytest.mark.parametrize(("backend", "point"), CELLS)
 def test_death(backend: str, point: Point, stages: dict[str, list[Stage]]) -> None:
-    """A run that dies there leaves nothing that the next one does not repair: each record once, the tap's STATE."""
-    tried = 0
-    for stage in stages[backend]:
-        hits = [
-            [instant for instant in stage.instants(scene) if point.name in instant.points] for scene in SCENES
-        ]
-        for instants in list(filter(None, hits))[:2]:
-            die(stage, instants[-1])
-            tried += 1
-    assert tried
+    """A run that dies there leaves nothing that the next one does not repair: each record once, the tap's STATE.
+
+    Where recovery comes by, the run after it dies there as well, and the third one repairs what both have left.
+    """
+    try_all(stages[backend], point, everywhere=False)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("backend", "point"), CELLS)
+def test_death_in_every_scene(backend: str, point: Point, stages: dict[str, list[Stage]]) -> None:
+    """The same in every history that comes by: the first time and the last."""
+    try_all(stages[backend], point, everywhere=True)

@@ -15,7 +15,7 @@ KEPT = {
     "an overwrite, every mishap": World(last=3, loads=2, parts=TWO, purges=1, losses=1, overwrite=True),
     "the upload first": World(last=3, parts=TWO[::-1], purges=1, overwrite=True),
     "a STATE that comes back": World(last=4, loads=3, parts=ONE, repeats=2, purges=1, overwrite=True),
-    "a STATE that never changes": World(last=3, loads=2, parts=TWO, repeats=1, purges=1, overwrite=True),
+    "a STATE that never changes": World(last=3, loads=2, parts=ONE, repeats=1, purges=1, overwrite=True),
     "a third run": World(runs=3, parts=TWO),
     "a third run, overwriting, an upload purged": World(runs=3, last=2, parts=ONE, purges=1, overwrite=True),
 }
@@ -35,6 +35,7 @@ VOIDED = "a commit was taken back though nothing was purged"
 HIDDEN = "rows that the STATE covers are not visible"
 GHOST = "a file is visible that no commit names"
 AHEAD = "a STATE was seen before its rows"
+GONE = "a run ends: corrupt: a file of the lake is gone"
 OLD_STATE, OLD_MANIFEST = "state.json is not what the log says", "the manifest is not what the log says"
 
 _SLOW = World(last=2, parts=TWO, purges=1)
@@ -47,7 +48,7 @@ NEEDED = {
     "abort whatever no commit names": (_THIRD, VOIDED),
     "no fence": (_THIRD, VOIDED),
     "no roll forward": (World(), AHEAD),
-    "remove before add": (World(last=2, purges=1, overwrite=True), HIDDEN),
+    "remove before add": (World(last=2, purges=1, overwrite=True), GONE),
     "trash before add": (World(runs=3, last=2, purges=1, overwrite=True), GHOST),
     "void without aborts": (_SLOW, GHOST),
     "void removes before it aborts": (_SLOW, GHOST),
@@ -68,7 +69,7 @@ NEEDED = {
 
 def _keeps(world: World) -> None:
     explored = explore(world)
-    print(f"{explored.states:,} states, {explored.buckets:,} buckets: {world}")
+    print(f"{explored.states:,} states, {len(explored.buckets):,} buckets: {world}")
     assert explored.broken is None, f"\n{explored.broken}"
     expected = {"closed", "lost"} | ({"unknown"} if world.losses else set())
     expected |= {"a pending file is gone", "a pending file is not what was written"} if world.purges else set()
@@ -83,6 +84,7 @@ def test_every_order_of_steps_keeps_every_promise(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", DEEP)
 def test_more_runs_keep_every_promise(name: str) -> None:
     """The same with a run that recovers from a recovery, and further bounds."""
@@ -98,7 +100,6 @@ def test_each_part_of_the_protocol_is_needed(broken: str) -> None:
     assert found is not None
     assert found.promise == promise
     assert len(found.trace) > 5
-    assert not any(line.startswith("run 4") for line in found.trace)
 
 
 @pytest.mark.parametrize("left_out", HARMLESS)
@@ -107,3 +108,11 @@ def test_some_parts_only_save_work(left_out: str) -> None:
     for world in (World(last=2, loads=2, purges=1, losses=1), World(last=3, purges=1, losses=1, overwrite=True)):
         found = explore(world, left_out).broken
         assert found is None, f"\n{left_out}: {HARMLESS[left_out]}\n{found}"
+
+
+def test_runs_with_the_same_future_are_the_same() -> None:
+    """What makes the exploration small leaves nothing out: told apart, runs bring up the same buckets and ends."""
+    world = World(last=2, loads=2, losses=1)
+    merged, apart = explore(world), explore(world, merge=False)
+    assert apart.states > 2 * merged.states
+    assert (apart.buckets, apart.ends) == (merged.buckets, merged.ends)

@@ -245,12 +245,13 @@ def test_a_tap_that_is_asked_to_stop_is_taken_at_its_word(project: Project) -> N
 
 
 def test_the_second_of_two_runs_stops_at_once_and_names_the_first(project: Project) -> None:
-    """Exit 4 within two seconds and who holds it; the first does not notice."""
+    """Exit 4, who holds it, and no process left, while the first is still at work and does not notice."""
     state = project.next_state()
     with Orchestrator(project.folder) as first:
         first.wait_until(lambda: first.said)
         with Orchestrator(project.folder) as second:
-            assert second.wait(5) == 4
+            assert second.wait(RUN_SECONDS) == 4
+            assert first.process.poll() is None
             error = second.result["error"]
             assert error["type"] == "PipelineHeld"
             assert f"pid={first.process.pid}" in error["message"]

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bridge.engine.session import Session
-from tests.cluster import EXECUTORS_NEED, Cluster, make_venv, running_cluster
+from tests.cluster import EXECUTORS_NEED, Cluster, can_hide, make_venv, running_cluster
 from tests.s3server import S3Server
 
 ROOT = Path(__file__).parents[2]
@@ -52,7 +52,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, python: Path) -> Iterator[
 def old_spark(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Python with this very project and the last pyspark 3.5."""
     folder = tmp_path_factory.mktemp("spark-3.5") / "venv"
-    return make_venv(folder, "pyspark==3.5.9", f"singer-bridge @ {ROOT.as_uri()}", "numpy", "pandas", *EXECUTORS_NEED)
+    return make_venv(folder, "pyspark==3.5.9", "--editable", str(ROOT), "numpy", "pandas", *EXECUTORS_NEED)
 
 
 class Job:
@@ -269,6 +269,27 @@ def test_another_minor_version_is_said_in_one_line(tmp_path: Path, cluster: Clus
 
 
 @pytest.mark.slow
+def test_a_folder_that_is_not_shared_is_named(tmp_path: Path, python: Path) -> None:
+    """An executor that does not see the spool says so; what it wrote and the driver does not see is not committed."""
+    spool, lake = tmp_path / "spool", tmp_path / "lake"
+    spool.mkdir()
+    lake.mkdir()
+    if not can_hide(spool):
+        pytest.skip("only root may give a process its own view of the files")
+    with running_cluster(tmp_path, python=python) as cluster:
+        cluster.grow(2, hidden=spool)
+        error = Job(tmp_path, cluster).error()
+        assert error.startswith("an executor cannot read the spool host=127.0.0."), error
+        assert f"folder={spool}/" in error, error
+        cluster.lose_worker()
+        cluster.lose_worker()
+        cluster.grow(2, hidden=lake)
+        error = Job(tmp_path, cluster).error()
+        assert "a pending file is not what was written" in error, error
+    assert not (lake / "smoke").exists()
+
+
+@pytest.mark.slow
 def test_a_users_own_modules_reach_executors_too(tmp_path: Path, cluster: Cluster) -> None:
     """`spark.submit.pyFiles` is as it was: ours is handed out beside it."""
     cluster.grow(2)
@@ -286,10 +307,9 @@ def test_a_users_own_modules_reach_executors_too(tmp_path: Path, cluster: Cluste
     assert f"/{session.shipped}/bridge/" in ours
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("where", ["local", "cluster"])
+@pytest.mark.parametrize("where", ["local", pytest.param("cluster", marks=pytest.mark.slow)])
 def test_spark_3_5_loads_each_record_once(tmp_path: Path, old_spark: Path, python: Path, where: str) -> None:
-    """The oldest Spark that is supported does what the newest does, in this process's machine and on a cluster."""
+    """The oldest Spark that is supported does what the newest does, on this machine and on a cluster."""
     if where == "local":
         job = Job(tmp_path, driver=old_spark)
         assert job.records(job.start()) == RECORDS

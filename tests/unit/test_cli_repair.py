@@ -208,7 +208,7 @@ def test_rollback(shop: Shop, typed: Typed) -> None:
 
 def test_rollback_as_json(shop: Shop, typed: Typed) -> None:
     """One object, the same for a dry run, and for the deed."""
-    dry, did = (json.loads(typed(f"rollback 1 shop {flag} --json -q").out) for flag in ("--dry-run", "--yes"))
+    dry, did = (json.loads(typed(f"rollback 1 shop {flag} --json").out) for flag in ("--dry-run", "--yes"))
     assert (dry.pop("commit"), dry.pop("dry_run"), did.pop("commit"), did.pop("dry_run")) == (4, True, 5, False)
     table = {"stream": "orders", "rows_before": 1, "rows_after": 1, "files_back": 1, "files_removed": 1}
     wanted = {"format": 1, "pipeline": "shop", "to": 1, "tables": [table], "warnings": []}
@@ -237,14 +237,11 @@ def test_rollback_of_a_log_based_stream(shop: Shop, typed: Typed, folder: Path) 
         ("rollback 1 other --yes", 2, "no commit yet"),
         ("rollback 0 shop", 2, "0 is not in the range"),
         ("rollback shop", 2, "is not a valid integer"),
-        ("rollback", 2, "Missing argument"),
+        ("rollback", 2, "missing argument"),
     ],
 )
-def test_rollback_is_refused(
-    shop: Shop, typed: Typed, monkeypatch: pytest.MonkeyPatch, words: str, code: int, message: str
-) -> None:
+def test_rollback_is_refused(shop: Shop, typed: Typed, words: str, code: int, message: str) -> None:
     """What cannot be meant is refused before anything is changed."""
-    monkeypatch.setattr("sys.stdin", open(os.devnull))  # noqa: SIM115 (closed with the test's process)
     done = typed(words)
     assert (done.code, message in done.err) == (code, True), done.err
     assert Log(shop.storage, "shop").head() == 4
@@ -257,7 +254,7 @@ def test_rollback_past_the_trash(shop: Shop, typed: Typed) -> None:
     done = typed("rollback 2 shop --yes")
     assert done.code == 3
     assert "a file of that commit is gone" in done.err
-    assert "the earliest commit that can be had is" in done.err
+    assert "none but the last can be had" in done.err
 
 
 def test_rollback_of_a_held_pipeline(shop: Shop, typed: Typed) -> None:
@@ -287,6 +284,7 @@ def test_tables_that_were_not_there_yet(shop: Shop, typed: Typed) -> None:
     """A table that came later than the commit is empty, and every verb that looks can look at it."""
     shop._head = 4
     shop.load("users", ID, [{"id": 7}])
+    repair(shop.storage, "shop")
     assert typed("rollback 4 shop --yes").code == 0
     assert typed("verify shop").code == 0
     for words in ("tables list shop", "tables show shop -s users", "tables history shop -s users", "status"):

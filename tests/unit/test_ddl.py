@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from bridge.errors import SettingsError
 from bridge.schema import from_singer
+from bridge.settings.s3options import S3Options
 from bridge.tables.columns import Entry, words
 from bridge.tables.ddl import DIALECTS, Table, statement
 from tests.tables import ODD, WIDE
@@ -185,6 +186,46 @@ def test_manifest_of_another_place() -> None:
     moved = Table("shop/orders", COLUMNS, "s3://lake", "/data/lake")
     assert "the manifest names files under /data/lake" in statement(moved, "athena", manifest=True)
     assert "the manifest names" not in statement(moved, "athena")
+
+
+REACHED = S3Options(endpoint_url="http://minio:9000", region="eu-west-1")
+
+
+@pytest.mark.parametrize(
+    ("dialect", "told"),
+    [
+        ("duckdb", "REGION 'eu-west-1', ENDPOINT 'minio:9000', URL_STYLE 'path', USE_SSL false"),
+        ("spark", "spark.hadoop.fs.s3a.endpoint=http://minio:9000"),
+        ("polars", '"aws_endpoint_url": "http://minio:9000", "aws_region": "eu-west-1", "aws_allow_http": "true"'),
+        ("pyarrow", 'S3FileSystem(endpoint_override="http://minio:9000", region="eu-west-1")'),
+        ("athena", "athena reads Amazon's own S3 only, not minio:9000"),
+        ("snowflake", "ENDPOINT = 'minio:9000'"),
+        ("bigquery", "give --location gs://..."),
+    ],
+)
+def test_where_the_server_is(dialect: str, told: str) -> None:
+    """An engine is told the server that the settings name; nothing of it where the bucket is a folder."""
+    there = Table("shop/orders", COLUMNS, "s3://lake", "s3://lake", REACHED)
+    assert told in statement(there, dialect)
+    here = Table("shop/orders", COLUMNS, "/lake", "/lake", REACHED)
+    assert "minio" not in statement(here, dialect)
+
+
+@pytest.mark.parametrize("manifest", [True, False])
+def test_polars_lists_by_the_manifest_on_s3(manifest: bool) -> None:
+    """Where older files may hold other integers Polars takes the files one by one; it cannot list them on S3."""
+    columns: list[Entry] = [{"name": "id", "type": {"decimal": [38, 0]}}]
+    text = statement(Table("shop/orders", columns, "s3://lake", "s3://lake", REACHED), "polars", manifest=manifest)
+    compile(text, "code", "exec")
+    assert 'pl.scan_csv("s3://lake/.bridge/tables/shop/orders.manifest"' in text
+    assert "pl.scan_parquet(file, glob=False, storage_options=storage_options) for file in files" in text
+
+
+def test_notes_of_python_are_comments() -> None:
+    """What Spark is told about S3 and a manifest, which is read by Python, does not break that code."""
+    text = statement(Table("shop/orders", COLUMNS, "s3://other", "s3://lake", REACHED), "spark", manifest=True)
+    compile(text, "code", "exec")
+    assert text.splitlines()[0].startswith("# needs hadoop-aws")
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,7 @@ def test_past_the_trash(shop: Shop) -> None:
     with pytest.raises(LakeError, match="a file of that commit is gone") as caught:
         back(shop, 3)
     assert lost.name.removesuffix(".removed") in str(caught.value)
-    assert "no commit before the last one can" in caught.value.hint
+    assert "none but the last can be had" in caught.value.hint
     assert {**Lake(shop.root).everything(), ".bridge/shop/lease.json": b""} == {
         **everything,
         ".bridge/shop/lease.json": b"",

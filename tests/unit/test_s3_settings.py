@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from bridge.settings.effective import effective, to_yaml
 from bridge.settings.options import S3
 from bridge.settings.s3options import S3Options
 from bridge.storage import lake_of
+from bridge.storage.s3.errors import _ACTIONS as ACTIONS
 from tests.unit.settings_files import GOOD, PASSWORD, Load, pipeline_text, refused
 
 ON_S3 = GOOD.replace("./lake", "s3://lake/team")
@@ -183,6 +185,17 @@ def test_what_is_shown_is_read_again(settings: Load) -> None:
     assert data["destination"]["s3"] == {"endpoint_url": "https://minio:9000", "path_style": True}
     again = settings("\n".join(to_yaml({"pipelines": {"flights": data}})) + "\n").pipeline(None)
     assert again.destination == pipeline.destination
+
+
+def test_the_policy_that_is_printed() -> None:
+    """docs/s3.md allows each action that an error can ask for, and nothing by a star."""
+    text = (Path(__file__).parents[2] / "docs/s3.md").read_text().split("```json\n")[1].split("```")[0]
+    statements = json.loads(text)["Statement"]
+    said = [one["Action"] for one in statements]
+    allowed = {action for actions in said for action in ([actions] if isinstance(actions, str) else actions)}
+    named = {word for actions in ACTIONS.values() for word in actions.split() if ":" in word}
+    assert named | {"s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"} <= allowed
+    assert not [action for action in allowed if "*" in action]
 
 
 def test_a_folder_needs_no_boto3(tmp_path: Path) -> None:

@@ -156,8 +156,8 @@ def test_what_is_mended(lake: Lake, name: str) -> None:
 
 def test_all_at_once(lake: Lake) -> None:
     """One repair mends all of it, and what it did is said; a second one has nothing to do."""
-    names = [name for name in MENDED if name not in ("a file is in the trash", "no state.json", "a stream is gone")]
-    for name in names:
+    apart = ("a file is in the trash", "no state.json", "a stream is gone", "the owner is gone")
+    for name in [name for name in MENDED if name not in apart]:
         MENDED[name][0](lake)
     done, report = repair(lake.storage, "shop")
     assert report.findings == []
@@ -173,6 +173,15 @@ def test_a_ghost_is_kept_and_forgotten(lake: Lake) -> None:
     record = log.record(log.head()) or {}
     assert record["tables"][0]["removes"] == [GHOST]
     assert (lake.root / f".bridge/shop/trash/{log.head():020d}/shop/users/{GHOST}.removed").exists()
+
+
+def test_a_ghost_where_nobody_knows_whose_the_table_is(lake: Lake) -> None:
+    """Without an owner on record a file of no commit may be another pipeline's: it is not touched until there is one."""
+    a_ghost(lake)
+    (lake.root / ".bridge/tables/shop/users.json").unlink()
+    assert [finding.mend for finding in repair(lake.storage, "shop")[1].findings if finding.check == "owner"] == []
+    assert (lake.root / "shop/users" / GHOST).exists()
+    assert repair(lake.storage, "shop")[1].findings == []
 
 
 def test_what_state_json_said_is_kept(lake: Lake) -> None:
@@ -195,8 +204,8 @@ def test_death_of_a_repair(lake: Lake, made: Path) -> None:
         assert repair(lake.storage, "shop")[1].findings == [], step
         shutil.rmtree(made)
         shutil.copytree(broken, made)
-        step += 3
-    assert step > 30
+        step += 1
+    assert step > 15
     shutil.rmtree(broken)
 
 

@@ -170,7 +170,7 @@ def _denied(operation: str, code: str, said: str) -> tuple[str, str]:
     if operation in ("HeadObject", "GetObject"):
         hint += ", and s3:ListBucket on the bucket (else a missing object, too, is an access denied)"
     if code == "403":  # a HEAD has no body that could say more
-        hint += "; expired credentials or a wrong region look the same here"
+        hint += "; a wrong key, expired credentials or a wrong region look the same here: `singer-bridge doctor` knows"
     return f"access denied to {action}", hint
 
 
