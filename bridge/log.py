@@ -276,8 +276,8 @@ def changes_of(pipeline: str, record: dict[str, Any]) -> list[Change]:
 
 
 def inverse(pipeline: str, record: dict[str, Any], before: View) -> list[dict[str, Any]]:
-    """Return the table entries that take `record` back."""
-    entries = []
+    """Return the table entries that take `record` back. What it wanted to bring back from the trash stays there."""
+    entries, pending = [], meta(pipeline, "pending", "")
     for entry, change in zip(record["tables"], changes_of(pipeline, record), strict=True):
         old = before.tables.get(entry["stream"]) or LiveTable(entry["folder"], None)
         back = [
@@ -293,7 +293,7 @@ def inverse(pipeline: str, record: dict[str, Any], before: View) -> list[dict[st
                 "mode": "append",
                 "adds": back,
                 "removes": [add["name"] for add in entry["adds"]],
-                "aborts": entry["adds"],
+                "aborts": [add for add in entry["adds"] if add["source"].startswith(pending)],
             }
         )
     return entries

@@ -12,7 +12,7 @@ from typing import Any
 from bridge.adopt import adopt
 from bridge.commit import Committer
 from bridge.config import Pipeline, redactor
-from bridge.errors import BridgeError, CommitLost, Interrupted, SettingsError
+from bridge.errors import BridgeError, CommitLost, Interrupted, LakeError, SettingsError
 from bridge.fingerprint import fingerprint, noticed
 from bridge.intake import Counts
 from bridge.java import find_java
@@ -166,8 +166,10 @@ class Run:
         with opened(storage, self.pipeline.name, self.result.run_id, lease, clean=lambda: self._clean) as committer:
             self._recorded(storage, committer, source, catalog, deselected)
             if self._clean:
-                done, head = self.result, committer.view.n
-                done.warnings += sweep(storage, self.pipeline, run=done.run_id, made=done.commits, head=head)
+                with suppress(LakeError):  # all is committed; to delete what is old is the business of who holds it now
+                    lease.check()
+                    done, head = self.result, committer.view.n
+                    done.warnings += sweep(storage, self.pipeline, run=done.run_id, made=done.commits, head=head)
 
     def _pause(self, duration: timedelta) -> None:
         self.stage = "waiting for the run that holds the pipeline"

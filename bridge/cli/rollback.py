@@ -49,7 +49,7 @@ def rollback(
 
     \b
     singer-bridge rollback 1 flights --dry-run
-    singer-bridge rollback 2 flights --yes
+    singer-bridge rollback 1 flights --yes
     """
     chosen = choose(name, file, to, pipeline_name, look=True)
     storage, view = committed(chosen.pipeline)

@@ -15,7 +15,7 @@ __all__ = ["diagnose"]
 _HOST = re.compile(r"\((\S+) executor \S+?\)")
 _VERSION = re.compile(r"\[PYTHON_VERSION_MISMATCH\][^\d]*([\d., ]*\d)")
 _NO_PYTHON = re.compile(r'Cannot run program "([^"]+)"')
-_NO_MODULE = re.compile(r"No module named '?([\w.]+)|\[PACKAGE_NOT_INSTALLED\] (\w+)")
+_NO_MODULE = re.compile(r"No module named '?([\w.]+)|(\w+) >= [\d.]+ must be installed")
 _OTHER = re.compile(rf"{OTHER_BRIDGE}: (.+)")
 _NO_MANIFEST = re.compile(r"/manifests/\d+\.json does not exist")
 

@@ -170,7 +170,7 @@ class S3(Section):
     acl: _ACL | None = None
     """A canned ACL for every object; most buckets have none any more."""
     storage_class: _STORAGE_CLASS | None = None
-    """For every object; the archives are refused, as tables could not be read."""
+    """Of the tables' files; the archives are refused, as they could not be read."""
 
     @model_validator(mode="after")
     def _encrypted(self) -> S3:

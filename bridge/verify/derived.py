@@ -90,12 +90,17 @@ def _manifests(log: Log, stream: str, table: LiveTable) -> Iterator[Finding]:
     for name in _MANIFESTS:
         key = f".bridge/tables/{table.folder}.{name}"
         data = log.storage.read(key)
-        if data != wanted:
-            listed = len((data or b"").splitlines())
-            found = (
-                "is not there" if data is None else f"lists {listed:,} files that are not the table's {len(names):,}"
-            )
-            yield error("manifest", key, f"{found}: who reads by it gets other rows", mend=Mend("manifest", stream))
+        if data == wanted:
+            continue
+        listed = [line.rpartition(b"/")[2] for line in (data or b"").splitlines()]
+        mend = Mend("manifest", stream)
+        if data is not None and listed == [name.encode() for name in sorted(names)]:
+            place = data.splitlines()[0].decode(errors="replace").rpartition(f"/{table.folder}/")[0]
+            found = f"lists the files below {place}, where the run that wrote it had the bucket, and not below"
+            yield warning("manifest", key, f"{found} {log.storage.uri}", mend=mend)
+        else:
+            found = "is not there" if data is None else "does not list the table's files"
+            yield error("manifest", key, f"{found}: who reads by it gets other rows", mend=mend)
 
 
 def _schema(log: Log, table: LiveTable) -> Iterator[Finding]:

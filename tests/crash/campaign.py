@@ -35,6 +35,8 @@ CLEAN_EVERY = 10
 _TRIES = 6
 _SLOW_MS = 200
 """The tap's pause after each STATE where a run has to make several commits."""
+_WAITING_MS = 500
+"""The same where the tap must still be at it, however slowly Spark starts: the kill ends the run anyway."""
 
 _LOCAL = {
     "before record": "os.link .*/commits/",
@@ -199,7 +201,9 @@ class Campaign:
 
     def _pause(self, kill: Kill) -> int:
         """Return the tap's pause: a kill at a late step shall not have to wait for a slow tap."""
-        return _SLOW_MS if kill.aim in ("extracting", "between", "any", "pending") else 0
+        if kill.aim in ("extracting", "between", "pending"):
+            return _WAITING_MS
+        return _SLOW_MS if kill.aim == "any" else 0
 
     def _struck(self, run: Orchestrator, kill: Kill, autopsy: Autopsy) -> Finding | None:
         """Wait for the strike. Raises `Missed` if the run ended without it."""

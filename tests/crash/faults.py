@@ -46,12 +46,16 @@ class Fault:
 
 @dataclass
 class Watcher:
-    """Counts the steps of this process. `note` is told each one: the change, the phase, and its path."""
+    """Counts the steps of this process. `note` is told each one: the change, the phase, and its path.
+
+    `tell` is for what the work itself has to say.
+    """
 
     lake: str
     scratch: Path
     fault: Fault
     note: Callable[[str, str, str], None]
+    tell: Callable[[str], None]
     count: int = 0
     _voiding: bool = False
     _lock: Any = field(default_factory=threading.Lock)

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from bridge import intake
+
+from .cases import noisy
 from .driver import Run
 from .faults import Fault, Watcher
 from .lakes import Bucket, Folder, Lake
@@ -20,6 +26,13 @@ from .s3copies import ENVIRON, Server
 __all__ = ["InBucket", "InFolder", "Place"]
 
 _NOTHING = Fault()
+
+
+@cache
+def _warm() -> None:
+    """Load here, once, what each child would load: modules, and what libraries make at their first use."""
+    with tempfile.TemporaryDirectory() as folder:
+        Run(noisy).execute(f"{folder}/lake", Path(folder, "spool"))
 
 
 class Place:
@@ -50,9 +63,11 @@ class Place:
 
     def prepare(self) -> None:
         """Make a child ready for this place, in the child."""
+        intake._RETRY = timedelta(0)  # a tap that ends within milliseconds would otherwise have one barrier
 
     def child(self, work: Callable[[Watcher], None], fault: Fault = _NOTHING) -> Child:
         """Start a process that works on the lake."""
+        _warm()
         return Child(work, self.uri, self.scratch, fault, prepare=self.prepare)
 
     def run(self, run: Run, fault: Fault = _NOTHING) -> Ending:
@@ -121,6 +136,7 @@ class InBucket(Place):
         self._now: Server | None = None
 
     def prepare(self) -> None:
+        super().prepare()
         from bridge.storage.s3 import clients, pending
 
         os.environ |= self._environ

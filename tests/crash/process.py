@@ -115,13 +115,12 @@ def _live(
     def tell(**said: object) -> None:
         os.write(out, json.dumps(said).encode() + b"\n")
 
-    watcher = Watcher(lake, scratch, fault, lambda *step: tell(step=step))
-    watcher.tell = lambda text: tell(told=text)  # type: ignore[attr-defined]
+    watcher = Watcher(lake, scratch, fault, lambda *step: tell(step=step), lambda text: tell(told=text))
     try:
         prepare()
         watcher.arm()
         work(watcher)
-    except BaseException as error:  # noqa: BLE001 (whatever it is, the parent asserts on it)
+    except BaseException as error:
         tell(error=[type(error).__name__, f"{error}\n{traceback.format_exc()}"])
         return 1
     return 0

@@ -61,7 +61,9 @@ def server(folder: Path) -> Iterator[Server]:
         ready.bind(str(folder / "ready"))
         ready.listen()
         ready.settimeout(60)
-        pid = os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, "-m", __name__, str(folder), str(os.getpid())])
+        words = [sys.executable, "-m", __name__, str(folder), str(os.getpid())]
+        environ = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+        pid = os.spawnve(os.P_NOWAIT, sys.executable, words, environ)
         try:
             said, _ = ready.accept()
             with said:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from .cases import CASES, Case
+from .cases import CASES
 from .driver import PIPELINE, Run
 from .faults import Fault
 from .invariants import EDITED, META, files_of_last_commit, pending

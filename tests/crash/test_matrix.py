@@ -2,43 +2,26 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack
-from datetime import timedelta
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from functools import cache
 
 import pytest
 
 from .cases import CASES, Case
 from .faults import Fault
 from .invariants import after_death, after_success, pending
-from .places import InBucket, InFolder, Place
+from .places import Place
 from .points import POINTS, Point, points_of
-from .s3copies import server
 from .scenes import SCENES, Instant, Stage
 
 BACKENDS = ("local", "s3")
 
 
 @pytest.fixture(scope="module")
-def stages() -> Iterator[dict[str, list[Stage]]]:
+def stages(place_of: Callable[[str], Place]) -> Callable[[str], list[Stage]]:
     """By backend; a bucket with small files, and one in which each pending file is an upload under way."""
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with ExitStack() as stack:
-        name = stack.enter_context(tempfile.TemporaryDirectory(dir=memory, ignore_cleanup_errors=True))
-        folders = {part: Path(name, part) for part in ("local", "small", "large", "s")}
-        for folder in folders.values():
-            folder.mkdir()
-        patch = stack.enter_context(pytest.MonkeyPatch.context())
-        # A tap that ends within milliseconds would otherwise have one barrier.
-        patch.setattr("bridge.intake._RETRY", timedelta(0))
-        root = stack.enter_context(server(folders["s"]))
-        small, large = (InBucket(folders[part], root, uploads=part == "large") for part in ("small", "large"))
-        yield {"local": [Stage(InFolder(folders["local"]))], "s3": [Stage(small), Stage(large)]}
-        small.lake.close()
-        large.lake.close()
+    stage = cache(lambda name: Stage(place_of(name)))
+    return lambda backend: [stage(name) for name in ({"local": ["local"], "s3": ["s3", "s3-uploads"]}[backend])]
 
 
 def recover(place: Place, case: Case) -> None:
@@ -98,17 +81,17 @@ def try_all(stages: list[Stage], point: Point, *, everywhere: bool) -> None:
 
 
 @pytest.mark.parametrize(("backend", "point"), CELLS)
-def test_death(backend: str, point: Point, stages: dict[str, list[Stage]]) -> None:
+def test_death(backend: str, point: Point, stages: Callable[[str], list[Stage]]) -> None:
     """A run that dies there leaves nothing that the next one does not repair: each record once, the tap's STATE.
 
     Where recovery comes by, the run after it dies there as well, and the third one repairs what both have left.
     """
-    try_all(stages[backend], point, everywhere=False)
+    try_all(stages(backend), point, everywhere=False)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("backend", "point"), CELLS)
-def test_death_in_every_scene(backend: str, point: Point, stages: dict[str, list[Stage]]) -> None:
+def test_death_in_every_scene(backend: str, point: Point, stages: Callable[[str], list[Stage]]) -> None:
     """The same in every history that comes by: the first time and the last."""
-    try_all(stages[backend], point, everywhere=True)
+    try_all(stages(backend), point, everywhere=True)

@@ -8,7 +8,7 @@ import signal
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from .campaign import ORPHAN_SECONDS, RUN_SECONDS, Campaign, plan
+from .campaign import CLEAN_EVERY, ORPHAN_SECONDS, RUN_SECONDS, Campaign, plan
 from .oracle import check_bookmarks, check_clean, check_temporary
 from .orchestrator import Orchestrator
 from .project import APPEND, MIXED, Project, Shape
@@ -93,23 +93,12 @@ def test_a_run_that_goes_on_and_on_stays_as_large_as_it_was(tmp_path: Path) -> N
     print(f"\nSEED={SEED} SOAK_MINUTES={MINUTES:g}")
     project = Project(tmp_path / "endless", _ENDLESS, added=10**9, commit={"every": "3s"})
     project.grow(pause_ms=500)
-    siege = _Siege(tmp_path / "siege", MINUTES * 60)
-    rng, samples, killed = random.Random(SEED), [], 0
-    siege.start()
-    with Orchestrator(project.folder) as run:
-        run.wait_until(project.history.head)
-        began = next_kill = time.monotonic()
-        while (now := time.monotonic()) - began < MINUTES * 60:
-            assert run.process.poll() is None, run.stderr
-            samples.append(_sample(run, project, began))
-            if now > next_kill:
-                killed += _kill_a_worker(run)
-                next_kill = now + rng.uniform(20, 60)
-            time.sleep(_SAMPLE_SECONDS)
+    samples: list[Sample] = []
+    with _Siege(tmp_path / "siege") as siege, Orchestrator(project.folder) as run:
+        killed = _accompany(run, project, samples)
         run.process.send_signal(signal.SIGTERM)
         assert run.wait(RUN_SECONDS) == 143, run.stderr
         assert run.survivors(ORPHAN_SECONDS) == []
-    siege.finish()
     window = MINUTES * 60 / 10
     first, last = _middle(samples, _WARM, _WARM + window), _middle(samples, MINUTES * 60 - window, MINUTES * 60 + 60)
     print(f"after {_WARM:.0f} s: {first}\nat the end:  {last}")
@@ -127,42 +116,58 @@ def test_a_run_that_goes_on_and_on_stays_as_large_as_it_was(tmp_path: Path) -> N
     Campaign(project).clean_run()
 
 
-class _Siege(threading.Thread):
-    """Runs that are killed, one after the other, on a lake of their own. A failure is raised by `finish`."""
+def _accompany(run: Orchestrator, project: Project, samples: list[Sample]) -> int:
+    """Take samples, and kill a worker now and then, for as long as it takes; how many were killed?"""
+    rng, killed = random.Random(SEED), 0
+    run.wait_until(project.history.head)
+    began = next_kill = time.monotonic()
+    while (now := time.monotonic()) - began < MINUTES * 60:
+        assert run.process.poll() is None, run.stderr
+        samples.append(_sample(run, project, began))
+        if now > next_kill:
+            killed += _kill_a_worker(run)
+            next_kill = now + rng.uniform(20, 60)
+        time.sleep(_SAMPLE_SECONDS)
+    return killed
 
-    def __init__(self, folder: Path, seconds: float) -> None:
+
+class _Siege(threading.Thread):
+    """Runs on a lake of their own that are killed, one after the other, while the context is open."""
+
+    def __init__(self, folder: Path) -> None:
         super().__init__(name="siege")
         self.campaign = Campaign(Project(folder, MIXED, added=300))
-        self._end = time.monotonic() + seconds
+        self._over = threading.Event()
         self._error: BaseException | None = None
         self._left: list[int] = []
+
+    def __enter__(self) -> _Siege:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._over.set()
+        self.join()
+        if kind is None:
+            if self._error:
+                raise self._error
+            assert self._left == sorted(self._left, reverse=True), f"temporary files pile up: {self._left}"
 
     def run(self) -> None:
         """Kill until it is time."""
         try:
             with self.campaign as campaign:
                 campaign.clean_run(measure=True)
-                for kill in self._kills():
+                for kill in plan(f"{SEED} soak", 10**4):
+                    if self._over.is_set():
+                        break
                     campaign.kill(kill)
-                    if len(campaign.findings) % 10 == 0:
+                    if len(campaign.findings) % CLEAN_EVERY == 0:
                         campaign.clean_run()
                         self._left.append(_count(campaign.project.folder / "tmp"))
                 campaign.clean_run()
         except BaseException as error:
             self._error = error
-
-    def _kills(self) -> Iterator:
-        for kill in plan(f"{SEED} soak", 10**4):
-            if time.monotonic() > self._end:
-                return
-            yield kill
-
-    def finish(self) -> None:
-        """Wait for the last run; raise what went wrong."""
-        self.join()
-        if self._error:
-            raise self._error
-        assert self._left == sorted(self._left, reverse=True), f"temporary files of dead runs pile up: {self._left}"
 
 
 # a tap faster than its sink

@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from bridge.log import Log
-from bridge.storage.local import LocalStorage
+from bridge.storage import open_storage
 from bridge.store import StateStore
 
-from .faults import Faults, crashing
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder in memory where there is one."""
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with tempfile.TemporaryDirectory(dir=memory, ignore_cleanup_errors=True) as name:
-        yield Path(name)
+from .faults import Fault
+from .places import Place
+from .process import Ending
 
 
 def n_of(state: Any) -> int:
@@ -46,46 +36,43 @@ def written(store: StateStore) -> int:
 
 def edited(store: StateStore) -> int:
     increment(store)
-    storage = LocalStorage(Path(store._storage.uri))
-    storage.write(".bridge/p/state.json", json.dumps({"bookmarks": {"n": 50}}).encode())
+    store._storage.write(".bridge/p/state.json", json.dumps({"bookmarks": {"n": 50}}).encode())
     return 50
 
 
 def put_there_first(store: StateStore) -> int:
-    LocalStorage(Path(store._storage.uri)).write(".bridge/p/state.json", b'{"bookmarks": {"n": 70}}')
+    store._storage.write(".bridge/p/state.json", b'{"bookmarks": {"n": 70}}')
     return 70
 
 
 @pytest.mark.parametrize("before", [never_written, written, edited, put_there_first])
-def test_an_increment_that_died_is_there_or_not(folder: Path, before: Any) -> None:
+def test_an_increment_that_died_is_there_or_not(before: Any, place_of: Callable[[str], Place]) -> None:
     """Wherever a write dies, the STATE is the old one or the new one, and further writes add up from there."""
-    lake, fresh = folder / "lake", folder / "fresh"
-    lake.mkdir()
-    start = before(StateStore(lake, "p"))
-    lake.rename(fresh)
+    place = place_of("local")
+    with place.thawed():
+        start = before(StateStore(place.uri, "p"))
+        fresh = place.freeze()
 
-    def die(at: int | None) -> Faults:
-        shutil.rmtree(lake, ignore_errors=True)
-        shutil.copytree(fresh, lake)
-        with crashing(lake, at) as faults:
-            increment(StateStore(lake, "p"))
-        return faults
+    def die(at: int | None) -> Ending:
+        return place.child(lambda watcher: increment(StateStore(place.uri, "p")), Fault(at)).wait()
 
-    steps = die(None).steps
+    with place.thawed(fresh):
+        steps = die(None).steps
     assert len(steps) > 8
     outcomes = set()
-    for at in range(len(steps)):
-        assert die(at).crashed
-        store = StateStore(lake, "p")
-        found = n_of(store.get())
-        assert found in (start, start + 1), steps[at]
-        outcomes.add(found)
-        for more in (1, 2):
-            increment(StateStore(lake, "p"))
-            assert n_of(store.get()) == found + more, steps[at]
-        assert json.loads((lake / ".bridge/p/state.json").read_text()) == store.get()
-        log = Log(LocalStorage(lake), "p")
-        states = [n_of(record["state"]) for record in log.history(log.head(), fences=False)]
-        assert states == sorted(set(states), reverse=True), steps[at]
-        assert not store.read().edited
+    for at, step in enumerate(steps):
+        with place.thawed(fresh):
+            assert die(at).killed
+            store = StateStore(place.uri, "p")
+            found = n_of(store.get())
+            assert found in (start, start + 1), step
+            outcomes.add(found)
+            for more in (1, 2):
+                increment(StateStore(place.uri, "p"))
+                assert n_of(store.get()) == found + more, step
+            assert json.loads(place.lake.read(".bridge/p/state.json") or b"") == store.get()
+            log = Log(open_storage(place.uri), "p")
+            states = [n_of(record["state"]) for record in log.history(log.head(), fences=False)]
+            assert states == sorted(set(states), reverse=True), step
+            assert not store.read().edited
     assert outcomes == {start, start + 1}

@@ -290,19 +290,27 @@ def test_a_folder_that_is_not_shared_is_named(tmp_path: Path, python: Path) -> N
 
 
 @pytest.mark.slow
-def test_a_users_own_modules_reach_executors_too(tmp_path: Path, cluster: Cluster) -> None:
-    """`spark.submit.pyFiles` is as it was: ours is handed out beside it."""
+def test_a_users_own_modules_and_python_reach_executors(tmp_path: Path, cluster: Cluster) -> None:
+    """`spark.submit.pyFiles` and `spark.archives` work as ever: ours is handed out beside them."""
     cluster.grow(2)
     (tmp_path / "theirs.py").write_text("ANSWER = 42\n")
-    conf = {"spark.submit.pyFiles": str(tmp_path / "theirs.py"), "spark.pyspark.python": str(cluster.python)}
-    conf |= {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m"}
+    packed = shutil.make_archive(str(tmp_path / "packed"), "gztar", make_venv(tmp_path / "venv").parents[1])
+    conf = {
+        "spark.submit.pyFiles": str(tmp_path / "theirs.py"),
+        "spark.archives": f"{packed}#environment",
+        "spark.pyspark.python": "./environment/bin/python",
+        "spark.driver.host": "127.0.0.1",
+        "spark.executor.memory": "512m",
+    }
     session = Session(cluster.master, conf, tmp_path / "spark", tmp_path / "log")
     try:
         numbers = session.spark.sparkContext.parallelize([0], 1)
-        found = numbers.map(lambda _: [import_module(name).__file__ for name in ("theirs", "bridge")]).collect()
+        wanted = ("theirs", "bridge")
+        found = numbers.map(lambda _: [sys.prefix, *(import_module(name).__file__ for name in wanted)]).collect()
     finally:
         session.close(hurry=True)
-    ((theirs, ours),) = found
+    ((prefix, theirs, ours),) = found
+    assert Path(prefix).name == "environment"
     assert theirs.endswith("/theirs.py")
     assert f"/{session.shipped}/bridge/" in ours
 

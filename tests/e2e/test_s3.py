@@ -99,7 +99,8 @@ def shop(s3_server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Shop:
 def typed(shop: Shop, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Typed:
     """Type a command in the project."""
     monkeypatch.delenv("AWS_ENDPOINT_URL")
-    monkeypatch.setenv("STORE", shop.s3.endpoint)
+    for name in ("STORE", "PATH"):
+        monkeypatch.setenv(name, shop.environ[name])
     monkeypatch.chdir(shop.folder)
     return type_in(capfd)
 
@@ -195,7 +196,7 @@ def test_verbs_that_change_the_state(typed: Typed, shop: Shop, monkeypatch: pyte
     version = store.set("users", bookmark)
     assert store.compare_and_swap(version, {"bookmarks": {"full": {}, "users": bookmark}}) == version + 1
     assert typed("state clear --yes").code == 0
-    assert json.loads(shop.object(".bridge/shop/state.json")) == {}
+    assert json.loads(shop.object(".bridge/shop/state.json")) == {"bookmarks": {}}
     newest = json.loads(typed("state history -n 3 --json").out)
     assert [step["kind"] for step in newest] == ["state"] * 3
 

@@ -257,6 +257,15 @@ def test_rollback_past_the_trash(shop: Shop, typed: Typed) -> None:
     assert "none but the last can be had" in done.err
 
 
+def test_the_way_out_that_verify_names(shop: Shop, typed: Typed) -> None:
+    """Rows that are lost for good are had again by going back to before them: what `verify` tells to type works."""
+    lose(shop)
+    assert "singer-bridge rollback 2 shop;" in typed("verify shop").out
+    assert typed("rollback 2 shop --yes").code == 0
+    assert typed("verify shop").code == 0
+    assert json.loads(typed("state get shop").out) == {"bookmarks": {"n": 2}}
+
+
 def test_rollback_of_a_held_pipeline(shop: Shop, typed: Typed) -> None:
     """A run that is alive is not pulled the ground from under."""
     lease = take(shop.storage, "shop", "run")

@@ -41,6 +41,10 @@ TRACEBACK = "An exception was thrown from the Python worker. Please see the stac
             "an executor lacks a package host=10.0.0.7 package=PyArrow",
         ),
         (
+            TRACEBACK + "ImportError: Pandas >= 1.0.5 must be installed; however, it was not found.",
+            "an executor lacks a package host=10.0.0.7 package=Pandas",
+        ),
+        (
             TRACEBACK + "RuntimeError: the executor imports another singer-bridge: 0.0.1 at /opt/bridge/__init__.py\n",
             "the executor imports another singer-bridge host=10.0.0.7 there=0.0.1 at /opt/bridge/__init__.py here=",
         ),

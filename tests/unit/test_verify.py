@@ -176,7 +176,7 @@ def test_a_ghost_is_kept_and_forgotten(lake: Lake) -> None:
 
 
 def test_a_ghost_where_nobody_knows_whose_the_table_is(lake: Lake) -> None:
-    """Without an owner on record a file of no commit may be another pipeline's: it is not touched until there is one."""
+    """Without an owner on record a file of no commit may be another pipeline's: it stays until there is one."""
     a_ghost(lake)
     (lake.root / ".bridge/tables/shop/users.json").unlink()
     assert [finding.mend for finding in repair(lake.storage, "shop")[1].findings if finding.check == "owner"] == []
@@ -207,6 +207,16 @@ def test_death_of_a_repair(lake: Lake, made: Path) -> None:
         step += 1
     assert step > 15
     shutil.rmtree(broken)
+
+
+def test_a_lake_that_was_moved(lake: Lake, tmp_path: Path) -> None:
+    """Manifests hold whole paths: of a lake that is somewhere else now they are told, and are written anew."""
+    moved = Lake(tmp_path / "moved")
+    shutil.copytree(lake.root, moved.root)
+    assert set(found(moved)) == {("warning", "manifest")}
+    assert str(lake.root) in verify(moved.storage, "shop").findings[0].found
+    assert repair(moved.storage, "shop")[1].findings == []
+    assert str(moved.root) in (moved.root / ".bridge/tables/shop/users.manifest").read_text()
 
 
 # what is not mended
