@@ -27,15 +27,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bridge.settings.s3options import S3Options
     from bridge.store import StateStore
 
-__all__ = ["StateStore", "__version__"]
+__all__ = ["S3Options", "StateStore", "__version__"]
 
 __version__ = "0.1.0"
+
+_PUBLIC = {"S3Options": "bridge.settings.s3options", "StateStore": "bridge.store"}
 
 
 def __getattr__(name: str) -> Any:
     """Import what is public when it is asked for: `import bridge` alone stays light."""
-    if name == "StateStore":
-        return import_module("bridge.store").StateStore
+    if name in _PUBLIC:
+        return getattr(import_module(_PUBLIC[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

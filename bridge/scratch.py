@@ -23,7 +23,9 @@ class Scratch:
     """One run's own folders, apart from every other run's: a dead run's JVM may live on for some seconds."""
 
     def __init__(self, home: Path, pipeline: Pipeline, run: str) -> None:
-        key = f"{pipeline.name}-{sha256(pipeline.destination.bucket.encode()).hexdigest()[:8]}"
+        s3 = pipeline.destination.s3_options  # one name of a bucket may be two at two stores
+        bucket = f"{s3.endpoint_url if s3 and s3.endpoint_url else ''}{pipeline.destination.bucket}"
+        key = f"{pipeline.name}-{sha256(bucket.encode()).hexdigest()[:8]}"
         self._pipeline, self._run = pipeline.name, run
         self._siblings = ((pipeline.spool.dir or home / "spool") / key, home / "checkpoint" / key)
         self.spool, self.spark = (sibling / run / "data" for sibling in self._siblings)

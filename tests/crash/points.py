@@ -71,7 +71,7 @@ def _of_note(event: Event, path: str) -> str:
         return next(kind for end, kind in _OWN if path.endswith(end))
     if "/commits/" in path:
         record = json.loads(event.data or b"{}")
-        return _RECORDS.get(record["kind"], "") or _REASONS[record["reason"].split(" ")[0]]
+        return _RECORDS.get(record["kind"], "") or _REASONS.get(record["reason"].split(" ")[0], "a STATE")
     names = {"lake.json": "the lake", "state.json": "state.json", "schemas": "the schema", "rejects": "the rejects"}
     return next(kind for name, kind in names.items() if name in path)
 

@@ -57,7 +57,9 @@ def test_an_increment_that_died_is_there_or_not(before: Any, place_of: Callable[
         return place.child(lambda watcher: increment(StateStore(place.uri, "p")), Fault(at)).wait()
 
     with place.thawed(fresh):
-        steps = die(None).steps
+        ending = die(None)
+    assert ending.error is None, ending.text
+    steps = ending.steps
     assert len(steps) > 8
     outcomes = set()
     for at, step in enumerate(steps):

@@ -34,12 +34,16 @@ class S3Storage:
         self.folder: Path | None = None
         self._bucket = Bucket.of(uri, options or S3Options())
         self.parallel = self._bucket.parallel
+        self._prepared = False
 
     def prepare(self) -> None:
+        if self._prepared:
+            return
         if self.fetch(_LAKE) is None:  # no HEAD, which is not told why a key is refused
             lake = {"format": 1, "id": str(uuid.uuid4()), "made_by": "singer-bridge"}
             self.put_if_absent(_LAKE, dumps(lake))
         check_conditions(self._bucket, _LAKE)
+        self._prepared = True
 
     def read(self, key: str) -> bytes | None:
         there = self.fetch(key)
