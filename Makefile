@@ -17,6 +17,7 @@ lint: .venv/ready
 	.venv/bin/ruff check .
 	.venv/bin/mypy
 
+# KILLS, SEED, LAKES, LANES, SOAK_MINUTES and SIGNALS are explained in tests/crash/README.md.
 crash: .venv/ready
 	$(PY) -m pytest tests/crash tests/e2e/test_cluster.py tests/test_packaging.py -m "slow or not slow" -s $(ARGS)
 

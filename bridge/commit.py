@@ -117,15 +117,20 @@ class Committer:
         try:
             self._publish(record)
         except Missing as missing:
+            data = self._look(_state_key(self.log.pipeline))  # somebody who took over may have removed what is missing
             if record["kind"] == "void":
                 hint = "files of the lake were deleted by somebody else; restore them from a backup of the bucket"
                 raise CorruptLake("a file of the lake is gone", hint=hint, file=missing.keys[0]) from missing
-            self._void(record, self.log.view(record["n"] - 1), missing)
+            seen = parse_state(self.storage, self.log.pipeline, data[0] if data else None)
+            self._void(record, self.log.view(record["n"] - 1), missing, seen)
 
-    def _void(self, record: dict[str, Any], before: View, missing: Missing) -> None:
-        seen = read_state_file(self.storage, self.log.pipeline)
+    def _void(self, record: dict[str, Any], before: View, missing: Missing, seen: Any) -> None:
         if seen is not None and seen == record["state"] != before.state:
-            hint = "files of the lake were deleted by somebody else; restore them, or run with --full"
+            file = shlex.quote(f"{self.storage.uri}/{_state_key(self.log.pipeline)}")
+            hint = (
+                "files of the lake were deleted by somebody else: restore them; or delete "
+                f"{file}, and the next run takes that commit back and loads its rows again"
+            )
             raise CorruptLake("a committed file is gone", hint=hint, file=missing.keys[0], commit=record["n"])
         state = forget(before.state, before.staged)  # their files went into the lost commit: they start again
         entries = inverse(self.log.pipeline, record, before)
@@ -137,12 +142,13 @@ class Committer:
     def _check_state_file(self, *, recovering: bool) -> None:
         """Compare `state.json` with the head, behind which an unfinished step 5 may have left it."""
         state, data = self.view.state, self._look(_state_key(self.log.pipeline))
-        there = parse_state(self.storage, self.log.pipeline, data[0]) if data else None
+        there = parse_state(self.storage, self.log.pipeline, data[0] if data else None)
         if there is None:
             if state is not None:
                 self._write_state()
         elif there == state:
-            pass
+            if recovering:  # it may be an earlier commit's, which said the same
+                self._write_state()
         elif recovering and there == self._state_before():
             self._write_state()
         elif was_said(self.log, self.view.n, there):
@@ -241,7 +247,9 @@ class Committer:
 
     def _write_state(self) -> None:
         key = _state_key(self.log.pipeline)
-        for other in self._swap(key, lambda: dumps(self.view.state, indent=2)):
+        # A STATE may come back: blanks at its end make the bytes, and so the version, this commit's alone.
+        blanks = "".join(" \t"[int(bit)] for bit in f"{self.view.said:b}").encode()
+        for other in self._swap(key, lambda: dumps(self.view.state, indent=2) + blanks):
             self.storage.write(f"{key}.edited", other)
             self.notes.append("state.json was edited by hand while a run went on: that is now state.json.edited")
 

@@ -72,7 +72,7 @@ def bookmarks(state: Any) -> dict[str, Any]:
 class View:
     """The lake after commit `n`: STATE, tables, and the staged files of a full table that its tap can resume.
 
-    `moved` says by stream when its bookmark last changed, in ISO 8601.
+    `moved` says by stream when its bookmark last changed, in ISO 8601; `said` is the last commit that is no fence.
     """
 
     n: int = 0
@@ -80,6 +80,7 @@ class View:
     tables: dict[str, LiveTable] = field(default_factory=dict)
     staged: dict[str, Any] = field(default_factory=dict)
     moved: dict[str, str] = field(default_factory=dict)
+    said: int = 0
 
     def version(self, stream: str) -> int | None:
         """Return the `version` of a stream's rows: of the staged ones if there are any, else of its table."""
@@ -97,7 +98,8 @@ class View:
                 files.pop(name, None)
             files |= {add["name"]: {"size": add["size"], "rows": add["rows"]} for add in entry["adds"]}
             tables[entry["stream"]] = LiveTable(entry["folder"], entry["schema"], files, entry.get("version"))
-        return View(record["n"], record["state"], tables, record.get("staged", {}), self._moved(record))
+        said = self.said if record["kind"] == "fence" else record["n"]
+        return View(record["n"], record["state"], tables, record.get("staged", {}), self._moved(record), said)
 
     def _moved(self, record: dict[str, Any]) -> dict[str, str]:
         if record["state"] == self.state:
@@ -211,7 +213,8 @@ class Log:
                 for s, t in record["snapshot"].items()
             }
             moved = record.get("moved", dict.fromkeys(bookmarks(record["state"]), record.get("at", "")))
-            view = View(start, record["state"], tables, record.get("staged", {}), moved)
+            said = record["after"] if record["kind"] == "fence" else start
+            view = View(start, record["state"], tables, record.get("staged", {}), moved, said)
         for record in each(self.storage, lambda number: self._existing(number, n), range(start + 1, n + 1)):
             view = view.after(record)
         return view
@@ -295,5 +298,6 @@ def inverse(pipeline: str, record: dict[str, Any], before: View) -> list[dict[st
                 "removes": [add["name"] for add in entry["adds"]],
                 "aborts": [add for add in entry["adds"] if add["source"].startswith(pending)],
             }
+            | ({"shared": True} if entry.get("shared") else {})
         )
     return entries

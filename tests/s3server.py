@@ -96,7 +96,8 @@ class S3Server:
         through, then `times` (None: all others) meet with the `action`:
         error: answer `status` and `code` (with `extra` elements, or a `body`), `when` "before" or "after" doing it;
         reset: close the connection without an answer, before or after doing it;
-        late: close it now and do the request `seconds` later; delay: do it `seconds` later, or answer so much later;
+        late: close it now and do the request at `release`, or `seconds` later;
+        delay: do it `seconds` later, or answer so much later;
         hold: wait before or after doing it until `release`; kill, stop: send `pid` SIGKILL (and close) or SIGSTOP;
         ignore_conditions: do it whatever is there; short: send half of the answer's body, then close.
         """
@@ -131,9 +132,9 @@ class S3Server:
         return int(self._control("held", {}))
 
     def wait_for_held(self, count: int = 1) -> None:
-        """Wait until so many requests are being held."""
-        until = time.monotonic() + 20
-        while self.held() < count:
+        """Wait until so many requests are being held; 0: until all that were late are done."""
+        until = time.monotonic() + 60
+        while self.held() != count:
             assert time.monotonic() < until, self.log()
             time.sleep(0.01)
 
@@ -206,7 +207,7 @@ class _Store:
                 environ.pop(name, None)
             return do()
         if action == "late":
-            threading.Timer(facts["seconds"], do).start()
+            threading.Thread(target=self._do_late, args=(do, facts.get("seconds", 60)), daemon=True).start()
             _close(environ)
         answer = do() if rule.after or action == "short" else None
         if action == "error":
@@ -228,6 +229,11 @@ class _Store:
             if action == "kill":
                 _close(environ)
         return answer or do()
+
+    def _do_late(self, do: Callable[[], Answer], seconds: float) -> None:
+        with self._holding() as released:
+            released.wait(seconds)
+            do()
 
     @contextmanager
     def _holding(self) -> Iterator[threading.Event]:

@@ -146,6 +146,7 @@ class Storage(Protocol):
     def publish(self, changes: Sequence[Change]) -> None:
         """Make adds visible and removes invisible; repeatable.
 
-        Raises `Missing`, before it touches anything, if an add is neither pending nor visible. Nothing is taken away
-        before all adds are visible: whoever finds one missing may take the commit back, whatever a slow writer does.
+        Raises `Missing`, before it touches anything, if an add is neither pending nor visible. Nothing is taken away,
+        or copied to the trash, before all adds are visible: whoever finds one missing may take the commit back,
+        whatever a slow writer does.
         """

@@ -40,7 +40,7 @@ def record(n: int, adds: tuple[Add, ...], removes: list[str]) -> dict[str, Any]:
     ]
     mode = "replace" if removes else "append"
     entry = {"stream": "t", "folder": "t", "schema": None, "mode": mode, "adds": files, "removes": removes}
-    return {"n": n, "state": None, "tables": [entry]}
+    return {"n": n, "kind": "data", "state": None, "tables": [entry]}
 
 
 def table(storage: Storage) -> set[str]:

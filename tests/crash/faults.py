@@ -7,6 +7,7 @@ before it is taken, so that a killed process has told how far it came.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
@@ -42,6 +43,8 @@ class Fault:
     at: int | None = None
     by: signal.Signals = signal.SIGKILL
     reads: bool = False
+    full: bool = False
+    """The disk is full from that step on, instead: nothing can be created any more."""
 
 
 @dataclass
@@ -77,6 +80,8 @@ class Watcher:
             self.note(change, "void" if self._voiding and phase == "recovery" else phase, path)
             self._voiding = self._voiding or change == "void"
             self.count += 1
+            if self.fault.full:
+                return
             if self.count - 1 == self.fault.at:
                 if damage:
                     damage()
@@ -102,6 +107,8 @@ class Watcher:
         frame = sys._getframe(2)
         change = change_of(Event(event, keys[0], keys[-1], *_call(frame), _names(frame), _names(_main_frame())))
         self._step(change, keys[-1])
+        if self.fault.full and self.count > (self.fault.at or 0) and event in ("open", "os.mkdir"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         new = event == "open" and not os.path.exists(paths[0])
         if (new or event == "os.truncate") and self.fault.by == signal.SIGKILL:
             self._step(change, f"{keys[-1]} (torn)", partial(_tear, paths[0]))

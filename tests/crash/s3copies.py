@@ -6,11 +6,13 @@ A copy costs some milliseconds, as a folder's copy does: each crash starts from 
 
 from __future__ import annotations
 
+import io
 import os
 import select
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -87,17 +89,24 @@ class _Copies:
 
             def handle_one_request(self) -> None:
                 super().handle_one_request()
-                self.close_connection = True  # one thread serves all connections, in turn
+                self.close_connection = True
 
             def log(self, *args: Any) -> None:
                 pass
 
         self._folder, self._owner = folder, owner
-        application = DomainDispatcherApplication(create_backend_app)
-        self._server = make_server("127.0.0.1", 0, application, threaded=False, request_handler=Quiet)
+        self._moto = DomainDispatcherApplication(create_backend_app)
+        self._one_at_a_time = threading.Lock()
+        self._server = make_server("127.0.0.1", 0, self._answer, threaded=True, request_handler=Quiet)
         self._awake = False
         self.port = self._server.port
         self._listen()
+
+    def _answer(self, environ: dict[str, Any], start_response: Any) -> list[bytes]:
+        """Answer one request. A client that stands still in the middle of one keeps nobody else waiting."""
+        body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        with self._one_at_a_time:  # a condition of a put and the put itself belong together
+            return list(self._moto(environ | {"wsgi.input": io.BytesIO(body)}, start_response))
 
     def _listen(self) -> None:
         self._control = socket.socket(socket.AF_UNIX)
@@ -118,7 +127,9 @@ class _Copies:
         with asked:
             what = asked.recv(64).decode()
             if what == "copy":
-                if not (pid := os.fork()):
+                with self._one_at_a_time:
+                    pid = os.fork()
+                if not pid:
                     self._control.close()
                     self._awake = False
                     self._listen()

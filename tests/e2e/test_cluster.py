@@ -22,7 +22,7 @@ from tests.cluster import EXECUTORS_NEED, Cluster, can_hide, make_venv, running_
 from tests.s3server import S3Server
 
 ROOT = Path(__file__).parents[2]
-RUN_SECONDS = 240
+RUN_SECONDS = 300
 RECORDS = {"orders": 24_000, "users": 4_000}
 
 pytestmark = pytest.mark.timeout(4 * RUN_SECONDS)

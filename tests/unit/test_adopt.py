@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from bridge.commit import Committer
 from bridge.config import Pipeline, inline_pipeline
 from bridge.errors import LakeError, SettingsError
 from bridge.storage.local import LocalStorage
+from tests.s3server import S3Server
 
 
 def pipeline(root: Path, name: str = "p") -> Pipeline:
@@ -96,3 +98,18 @@ def test_the_files_of_another_pipeline_are_not_ours_to_adopt(tmp_path: Path) -> 
     LocalStorage(tmp_path).write(".bridge/tables/p/users.json", b'{"format":1,"pipeline":"q","stream":"users"}')
     with pytest.raises(LakeError, match="the table belongs to another pipeline"):
         adopt(opened(tmp_path), pipeline(tmp_path))
+
+
+def test_in_a_bucket(s3: S3Server) -> None:
+    """There, too, they stay where they are: publishing takes no source away that is the file itself."""
+    storage = s3.storage("s3://adopting/team")
+    data = io.BytesIO()
+    pq.write_table(pa.table({"id": [1, 2]}), data)
+    storage.write("p/users/old.parquet", data.getvalue())
+    for last in ({"closed": 0}, {"closed": None}):
+        committer = Committer(storage, "p", "run", last=last)
+        if not committer.view.tables:
+            settings = pipeline(Path("/nowhere"))
+            adopt(committer, settings)
+        assert storage.read("p/users/old.parquet") == data.getvalue()
+        assert committer.view.tables["users"].rows == 2

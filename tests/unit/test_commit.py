@@ -253,3 +253,18 @@ def test_every_error_of_the_protocol_helps(lake: Lake) -> None:
     with pytest.raises(BridgeError) as caught:
         lake.load(committer, {"n": 2})
     assert (caught.value.exit_code, bool(caught.value.hint)) == (3, True)
+
+
+def test_a_state_that_comes_back_is_another_file(lake: Lake) -> None:
+    """A writer that sleeps before it writes `state.json` does not find the bytes that it saw, whatever STATE is there."""
+    committer, seen = lake.open(FIRST), []
+    for state in ({"n": "a"}, {"n": "b"}, {"n": "a"}):
+        lake.load(committer, state)
+        stored = lake.storage.fetch(".bridge/p/state.json")
+        assert stored
+        seen.append(stored.version)
+        assert lake.state == state
+    assert len(set(seen)) == 3
+    again = lake.open(DEAD)  # recovery writes what that writer would have written
+    stored = lake.storage.fetch(".bridge/p/state.json")
+    assert (again.view.n, stored and stored.version) == (4, seen[2])

@@ -39,8 +39,8 @@ def publish(bucket: Bucket, changes: Sequence[Change]) -> None:
     if missing := [add.key for add, where in zip(adds, found, strict=True) if where is None]:
         raise Missing(missing)
     each(bucket, partial(abort, bucket), [add for change in changes for add in change.aborts])
-    each(bucket, partial(_keep, bucket), removes)
     each(bucket, partial(_bring_in, bucket), [where for where in found if where and not where.visible])
+    each(bucket, partial(_keep, bucket), removes)
     # A source that stayed could be published once more, after a later commit has removed the file again.
     sources = [add.source for add in adds if not add.upload]
     bucket.delete_all([*sources, *(remove.key for remove in removes)])
