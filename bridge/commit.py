@@ -223,8 +223,7 @@ class Committer:
         adds += [add_of(stage.get("folder", ""), file) for stage in staged.values() for file in stage["files"]]
         for add in self.storage.lost(adds)[:1]:
             self._check_head()
-            hint = "something deletes pending files; nothing was committed, run again"
-            raise EngineError("a pending file is not what was written", hint=hint, file=add.source, bytes=add.size)
+            raise EngineError("a pending file is not what was written", hint=_GONE, file=add.source, bytes=add.size)
 
     def _publish(self, record: dict[str, Any]) -> None:
         self.storage.publish(changes_of(self.log.pipeline, record))
@@ -282,6 +281,10 @@ class Committer:
             raise CommitLost("another run took over", hint=_OVERTAKEN, commit=self.view.n + 1)
 
 
+_GONE = (
+    "nothing was committed. On a cluster the bucket must be a folder that driver and executors share, or s3://; "
+    "else something deletes pending files: run again"
+)
 _LOST = "two runs of this pipeline were alive; this one ended before it changed anything, the other goes on"
 _OVERTAKEN = "two runs of this pipeline were alive; this one ends, what it committed is the other's to go on from"
 _UNKNOWN = "check the bucket and run again: the next run finds out what happened; nothing was aborted"

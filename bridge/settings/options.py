@@ -334,6 +334,14 @@ class Keys(Section):
         key = "spool.max_bytes" if "max_bytes" in self.spool.model_fields_set else "commit.bytes"
         raise wrong("spool.max_bytes must be more than twice commit.bytes", hint=hint, at=key)
 
+    @model_validator(mode="after")
+    def _shared(self) -> Keys:
+        """A folder of the project is seen by this machine only."""
+        if self.spool.dir or self.spark.master.startswith("local"):
+            return self
+        hint = "set it to a folder that the driver and all executors share under the same path: see docs/cluster.md"
+        raise wrong("spark.master is a cluster, which needs spool.dir", hint=hint, at="spool.dir")
+
 
 class Pipeline(Keys):
     """One pipeline, ready to run."""

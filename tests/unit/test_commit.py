@@ -256,7 +256,7 @@ def test_every_error_of_the_protocol_helps(lake: Lake) -> None:
 
 
 def test_a_state_that_comes_back_is_another_file(lake: Lake) -> None:
-    """A writer that sleeps before it writes `state.json` does not find the bytes that it saw, whatever STATE is there."""
+    """One that sleeps before it writes `state.json` does not find the bytes that it saw, whatever STATE is there."""
     committer, seen = lake.open(FIRST), []
     for state in ({"n": "a"}, {"n": "b"}, {"n": "a"}):
         lake.load(committer, state)

@@ -243,6 +243,15 @@ def test_spool_has_room_for_two_epochs(settings: Load) -> None:
     assert settings(pipeline_text(more="spool: {max_bytes: 513MiB}"))
 
 
+def test_a_cluster_needs_a_shared_spool(settings: Load) -> None:
+    """The default spool is a folder that no other machine sees; `local-cluster` is this machine."""
+    error = refused(lambda: settings(pipeline_text(more="spark: {master: 'spark://host:7077'}")))
+    assert "needs spool.dir" in error.message
+    assert "share" in error.hint
+    assert settings(pipeline_text(more="spark: {master: 'spark://host:7077'}\nspool: {dir: /mnt/spool}"))
+    assert settings(pipeline_text(more="spark: {master: 'local-cluster[2,1,1024]'}"))
+
+
 def test_choosing_a_pipeline(settings: Load) -> None:
     """Without a name there must be one; an unknown name is told with the nearest."""
     two = GOOD + GOOD.replace("pipelines:\n", "").replace("flights", "planes")
