@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from bridge.columns import read_schema
 from bridge.commit import Committer
 from bridge.epoch import Barrier, Publication
 from bridge.errors import LakeError
 from bridge.ledger import Ledger
 from bridge.names import folder_name
-from bridge.columns import read_schema
 from bridge.schema import TableSchema, from_singer, merge
 from bridge.spool import Manifest, Segment
 from bridge.storage.local import LocalStorage

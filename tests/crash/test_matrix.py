@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -95,3 +97,12 @@ def test_death(backend: str, point: Point, stages: Callable[[str], list[Stage]])
 def test_death_in_every_scene(backend: str, point: Point, stages: Callable[[str], list[Stage]]) -> None:
     """The same in every history that comes by: the first time and the last."""
     try_all(stages(backend), point, everywhere=True)
+
+
+def test_every_point_is_documented() -> None:
+    """docs/guarantees.md has one row a point, with the ids of just the tests that there are."""
+    text = (Path(__file__).parents[2] / "docs" / "guarantees.md").read_text()
+    rows = re.findall(r"^\| ([^|]+) \| [^|]+ \| (`test_death\[[^|]+) \|$", text, re.MULTILINE)
+    assert [name for name, _ in rows] == [point.name for point in POINTS]
+    documented = [test for _, tests in rows for test in re.findall(r"`test_death\[([^\]]+)\]`", tests)]
+    assert documented == [cell.id for cell in CELLS]
