@@ -23,7 +23,7 @@ from bridge.placement import Placement
 from bridge.scratch import Scratch
 from bridge.spool import Manifest, Spool
 from bridge.tables.parquet import Job, write_rejects
-from bridge.tap import Tap
+from bridge.tap import READ_BYTES, Tap
 
 __all__ = ["LEAVING", "Follow", "Load"]
 
@@ -190,7 +190,8 @@ class Load:
         """Leave the tap waiting while the spool is full: bounded disk and memory, whatever it sends."""
         if self._spool.held:
             self._engine.start()  # at the first RECORD: a run that finds nothing starts no JVM
-        while self._spool.held >= self._pipeline.spool.max_bytes:
+        limit = self._pipeline.spool.max_bytes - READ_BYTES
+        while self._spool.held > max(limit, self._spool.fresh):  # what is not sealed yet, only reading on can move
             self._check()
             self._engine.wait()
 

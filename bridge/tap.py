@@ -27,11 +27,14 @@ from bridge.errors import TapError, TapNotFound
 from bridge.lastwords import last_words, reason
 from bridge.verbatim import dumps
 
-__all__ = ["Tap", "find_executable"]
+__all__ = ["READ_BYTES", "Tap", "find_executable"]
 
 _CHUNK = 1 << 20
 _PIPE = 1 << 20
 _SMALL = 1 << 16
+READ_BYTES = _SMALL + _CHUNK
+"""At most so many bytes come in one piece."""
+
 _GATHER = timedelta(milliseconds=2)
 _F_SETPIPE_SZ = 1031
 

@@ -31,7 +31,7 @@ LOOKS_A_SECOND = 20
 
 _GONE = re.compile(
     r"(?i)no ?such ?(file|key)|file ?not ?found|file_not_exist|no files found|infer.schema|no match for fieldref"
-    r"|not found|http status 404|\(404\)"
+    r"|resource_not_found|no_such_key"
 )
 """How the engines say that a file, or every file of a table, went away between listing and reading."""
 
