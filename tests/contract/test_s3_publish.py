@@ -131,7 +131,7 @@ def test_a_writer_that_slept_changes_nothing(s3: S3Server, lakes: Lakes, habit: 
         step += 1
     s3.release()
     assert (errors, table(storage)) == ([], {"n1", "n2"})
-    assert taken_back > 3
+    assert taken_back >= 3  # at each look, and before the first file is visible; later it depends on the threads
 
 
 def _publish(storage: Storage, half: dict[str, Any], errors: list[Exception]) -> None:

@@ -99,7 +99,7 @@ def test_every_record_is_there_once_whoever_is_killed(
     shape: Shape, aims: list[tuple[str, str]], tmp_path: Path, reader_session: Any
 ) -> None:
     """Every process once, and steps of the protocol; the next clean run leaves each record once and the last STATE."""
-    _besiege(Project(tmp_path / "project", shape), _kills(shape, aims), reader_session, a_second=10)
+    _besiege(Project(tmp_path / "project", shape), _kills(shape, aims), reader_session, a_second=5)
 
 
 @pytest.mark.timeout(600)
@@ -107,7 +107,7 @@ def test_in_a_bucket_too(tmp_path: Path, request: pytest.FixtureRequest) -> None
     """The same with the lake on S3: nothing of a commit visible, a part of it, while that is repaired, at the end."""
     with _bucket(request.getfixturevalue("s3"), "s3-kills") as bucket:
         aims = [("bridge", "record"), ("bridge", "forward"), ("bridge", "part"), ("bridge", "closing")]
-        _besiege(Project(tmp_path / "project", MIXED, bucket), _kills(MIXED, aims), None, a_second=10)
+        _besiege(Project(tmp_path / "project", MIXED, bucket), _kills(MIXED, aims), None, a_second=5)
 
 
 @contextmanager
