@@ -1,7 +1,7 @@
 """The JVM's class-data archive: what it worked out about Spark's classes, kept in the machine's cache for the next one.
 
 It takes more than a second off each start and costs 170 MB of disk. It is made once, at the end of the second run on a
-machine, in some eight seconds: a container that is thrown away after one run never pays for it. The JVM checks an
+machine, in some fifteen seconds: a container that is thrown away after one run never pays for it. The JVM checks an
 archive before it uses it, and does without one that is not of its kind.
 """
 
@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -18,7 +17,7 @@ import platformdirs
 
 __all__ = ["ClassData"]
 
-# End-of-file says that we died: the JVM shall not spend its last seconds on this then.
+# End-of-file says that we died: the JVM shall not spend its last seconds on this then, nor leave half of it behind.
 _GUARD = 'read -r ended || kill -s KILL "$1"; rm -f "$2"'
 
 
@@ -31,6 +30,7 @@ class ClassData:
         self._path = platformdirs.user_cache_path("singer-bridge") / "jvm" / f"{key}.jsa"
         self._draft = self._path.with_suffix(f".{os.getpid()}")
         self.wanted = not self._path.exists() and self._missed()
+        self._guard: subprocess.Popen[bytes] | None = None
         self.options = [f"-XX:SharedArchiveFile={self._path}"] if self._path.exists() else []
         if self.wanted:
             # It warns of each class that it leaves out: hundreds of lines in Spark's log that help nobody.
@@ -46,18 +46,17 @@ class ClassData:
             missed.touch()
         return False
 
-    @contextmanager
-    def kept(self, process: subprocess.Popen[bytes]) -> Iterator[None]:
-        """Keep the archive that the JVM writes while it ends within this context; it does not outlive us."""
-        guard = subprocess.Popen(
-            ["/bin/sh", "-c", _GUARD, "guard", str(process.pid), self._draft],
-            stdin=subprocess.PIPE,
-            start_new_session=True,
-        )
-        try:
-            yield
+    def begin(self, process: subprocess.Popen[bytes]) -> None:
+        """Take note of the JVM. One that is to make the archive does not outlive us, whatever ends us."""
+        if self.wanted:
+            command = ["/bin/sh", "-c", _GUARD, "guard", str(process.pid), str(self._draft)]
+            self._guard = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+
+    def end(self, process: subprocess.Popen[bytes]) -> None:
+        """Keep the archive of a JVM that has ended, if it wrote it whole."""
+        if self._guard:
             if process.returncode == 0:
                 with suppress(OSError):
                     os.replace(self._draft, self._path)
-        finally:
-            guard.communicate(b"ended\n")
+            self._guard.communicate(b"ended\n")
+            self._guard = None

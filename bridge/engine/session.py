@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pyspark
@@ -85,6 +85,8 @@ class Session:
             with log.open("ab") as output:
                 gateway = launch_gateway(launched, {"stdout": output, "stderr": output})
             self._process = getattr(gateway, "proc", None)
+            if self._process and self._local:
+                self._class_data.begin(self._process)
             context = SparkContext(conf=settings, gateway=gateway)
             context.pythonExec = _executors_python(self._local, conf)
             self.shipped = None if self._local else ship(context, folder)
@@ -92,7 +94,7 @@ class Session:
         except Exception as error:  # pyspark, py4j and the system each have their own
             if self._process:
                 self._process.kill()
-                _end(self._process)
+                self._ended(self._process)
             raise EngineError("Spark did not start", hint=tail(log), cause=type(error).__name__) from error
 
     @property
@@ -114,21 +116,23 @@ class Session:
         gateway, updates = self.spark.sparkContext._gateway, self.spark.sparkContext._accumulatorServer
         updates.handle_error = lambda *_: None  # it would print that its JVM is gone
         ours = self._process if self._local else None
-        leaves = self.takes_leave and not hurry
-        with self._class_data.kept(ours) if ours and leaves else nullcontext():
-            if ours and not leaves:
-                ours.kill()
-                updates.shutdown()
-            else:
-                with suppress(Exception):  # the JVM may be dead already; it dies with us in any case
-                    self.spark.stop()
-            with suppress(Exception):
-                gateway.shutdown()
-            if self._process:
-                _end(self._process)
+        if ours and (hurry or not self.takes_leave):
+            ours.kill()
+            updates.shutdown()
+        else:
+            with suppress(Exception):  # the JVM may be dead already; it dies with us in any case
+                self.spark.stop()
+        with suppress(Exception):
+            gateway.shutdown()
+        if self._process:
+            self._ended(self._process)
         # pyspark would give what is gone to the next session of this process.
         SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
         SparkSession._instantiatedSession = SparkSession._activeSession = None
+
+    def _ended(self, process: subprocess.Popen[bytes]) -> None:
+        _end(process)
+        self._class_data.end(process)
 
 
 def _executors_python(local: bool, conf: dict[str, str]) -> str:

@@ -30,8 +30,9 @@ def test_made_by_the_second_run_and_used_by_the_third(cache: Path) -> None:
     second = ClassData(find_java(), "4.0")
     assert second.wanted
     java = subprocess.Popen([find_java(), *second.options, "-version"], stderr=subprocess.PIPE)
-    with java, second.kept(java):
-        assert b"[warning]" not in java.communicate(timeout=60)[1]
+    second.begin(java)
+    assert b"[warning]" not in java.communicate(timeout=60)[1]
+    second.end(java)
     third = ClassData(find_java(), "4.0")
     (archive,) = cache.glob("*.jsa")
     assert (third.wanted, third.options) == (False, [f"-XX:SharedArchiveFile={archive}"])
@@ -52,8 +53,9 @@ def test_a_jvm_that_failed_leaves_nothing(cache: Path) -> None:
     ClassData(find_java(), "4.0")
     made = ClassData(find_java(), "4.0")
     draft = Path(made.options[0].split("=")[1])
-    with subprocess.Popen(["/bin/sh", "-c", f'echo half > "{draft}"; exit 1']) as java, made.kept(java):
-        java.wait()
+    with subprocess.Popen(["/bin/sh", "-c", f'echo half > "{draft}"; exit 1']) as java:
+        made.begin(java)
+    made.end(java)
     assert [path.suffix for path in cache.iterdir()] == [".missed"]
 
 
@@ -67,14 +69,14 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_the_jvm_does_not_outlive_us(cache: Path) -> None:
-    """When we are killed while a JVM writes its archive, it goes and leaves no draft."""
+    """When we are killed a JVM that would write its archive now goes at once, and leaves no draft."""
     cache.mkdir(parents=True)
     draft = cache / "draft"
     program = (
         "import subprocess, sys, time; from bridge.classdata import ClassData\n"
-        "made = ClassData(sys.executable, 'x'); made._draft = sys.argv[1]\n"
+        "made = ClassData(sys.executable, 'x'); made.wanted, made._draft = True, sys.argv[1]\n"
         "slow = subprocess.Popen(['/bin/sh', '-c', 'echo half > \"$0\"; exec sleep 100', sys.argv[1]])\n"
-        "with made.kept(slow): print(slow.pid, flush=True); slow.wait()\n"
+        "made.begin(slow); print(slow.pid, flush=True); slow.wait()\n"
     )
     environ = os.environ | {"XDG_CACHE_HOME": str(cache)}
     with subprocess.Popen([sys.executable, "-c", program, draft], stdout=subprocess.PIPE, env=environ) as us:
