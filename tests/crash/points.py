@@ -170,10 +170,10 @@ def _publishing(phase: str, what: str) -> list[Point]:
     """The points of step 4, in a run and when it is done again."""
     return [
         Point(f"{what}, with some files visible", _COMING, _COMING, phase),
-        Point(f"{what}, with old files kept in the trash", ("a copy for the trash",), (_VISIBLE,), phase, ("s3",)),
         Point(f"{what}, before the exchange", (), ("the table is exchanged",), phase, ("local",)),
         Point(f"{what}, after the exchange", ("the table is exchanged",), (), phase, ("local",)),
-        Point(f"{what}, new files beside old ones", (_VISIBLE,), (_GOING,), phase, ("s3",)),
+        Point(f"{what}, new files beside old ones", (_VISIBLE,), ("a copy for the trash",), phase, ("s3",)),
+        Point(f"{what}, with old files copied to the trash", ("a copy for the trash",), (_GOING,), phase, ("s3",)),
         Point(f"{what}, with some old files gone", (_GOING,), (_GOING,), phase, ("local",)),
         Point(f"{what}, before the manifest", (), ("the manifest",), phase),
         Point(f"{what}, between the manifests", ("the manifest",), ("the manifest",), phase),

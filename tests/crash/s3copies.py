@@ -152,6 +152,7 @@ def _main(folder: Path, owner: int) -> None:
         ready.connect(str(folder / "ready"))
         ready.sendall(str(copies.port).encode())
     copies.serve()
+    os._exit(0)  # nothing to put away: many copies end at once, when their tests were killed
 
 
 if __name__ == "__main__":

@@ -50,7 +50,6 @@ class Sample:
 
 def _sample(run: Orchestrator, project: Project, began: float) -> Sample:
     bridge, jvm = psutil.Process(run.process.pid), run.find("jvm")
-    workers = [process for process in run.family() if "pyspark.daemon" in process.cmdline()]
     local = project.folder / ".singer-bridge"
     return Sample(
         time.monotonic() - began,
@@ -58,12 +57,19 @@ def _sample(run: Orchestrator, project: Project, began: float) -> Sample:
         bridge.num_fds(),
         bridge.num_threads(),
         jvm.memory_info().rss / 2**20 if jvm else 0.0,
-        sum(worker.memory_info().rss for worker in workers) / 2**20,
+        sum(_worker_rss(process) for process in run.family()) / 2**20,
         _count(local / "spool"),
         _count(project.folder / "tmp"),
         len(project.lake.files(f"{project.meta}/pending")),
         _count(local / "checkpoint"),
     )
+
+
+def _worker_rss(process: psutil.Process) -> int:
+    with suppress(psutil.NoSuchProcess):  # it ends while we look
+        if "pyspark.daemon" in process.cmdline():
+            return int(process.memory_info().rss)
+    return 0
 
 
 def _count(folder: Path) -> int:
