@@ -226,8 +226,12 @@ class Committer:
             raise EngineError("a pending file is not what was written", hint=_GONE, file=add.source, bytes=add.size)
 
     def _publish(self, record: dict[str, Any]) -> None:
-        self.storage.publish(changes_of(self.log.pipeline, record))
-        each(self.storage, self.write_manifests, record.get("tables", []))
+        try:
+            self.storage.publish(changes_of(self.log.pipeline, record))
+            each(self.storage, self.write_manifests, record.get("tables", []))
+        except LakeError:
+            self._check_head()  # who was overtaken stumbles over what the other one has done
+            raise
 
     def write_manifests(self, entry: dict[str, Any]) -> None:
         """Have the manifests of the table that `entry` names list exactly its files."""
