@@ -213,7 +213,7 @@ class Log:
                 for s, t in record["snapshot"].items()
             }
             moved = record.get("moved", dict.fromkeys(bookmarks(record["state"]), record.get("at", "")))
-            said = record["after"] if record["kind"] == "fence" else start
+            said = record.get("after", start) if record["kind"] == "fence" else start
             view = View(start, record["state"], tables, record.get("staged", {}), moved, said)
         for record in each(self.storage, lambda number: self._existing(number, n), range(start + 1, n + 1)):
             view = view.after(record)

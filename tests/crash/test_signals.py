@@ -185,9 +185,10 @@ def _interrupted(project: Project, moment: Moment, number: signal.Signals, *, tw
 def _before_us(run: Orchestrator, code: int, number: signal.Signals) -> bool:
     """Return whether Python was still starting, or importing: a signal ends it by itself.
 
-    To a shell that is the same number. While Python imports `site`, Ctrl-C is a fatal error of its own, exit 1.
+    To a shell that is the same number. While Python imports `site` or `runpy`, Ctrl-C is an error of its own, exit 1.
     """
-    return code == -number or (code == 1 and "Failed to import the site module" in run.stderr)
+    starting = ("Failed to import the site module", "Could not import runpy module")
+    return code == -number or (code == 1 and any(words in run.stderr for words in starting))
 
 
 @pytest.mark.timeout(600)

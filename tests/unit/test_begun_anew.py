@@ -41,7 +41,7 @@ def state(**bookmarks: Any) -> str:
 def run(folder: Path, tap: Tap, lag: int = 0) -> None:
     """Run to the end, or to the tap's."""
     with suppress(TapError):
-        Run(tap, catalog={"streams": FULL}, lag=lag).execute(folder / "lake", folder / "spool")
+        Run(tap, catalog={"streams": FULL}, lag=lag).execute(str(folder / "lake"), folder / "spool")
 
 
 def half(_: Any) -> Iterable[Line]:

@@ -188,7 +188,8 @@ def logs(draw: st.DrawFn) -> list[dict[str, Any]]:
             tables.append(entry | {"mode": "replace" if removes else "append", "removes": removes})
         state = records[-1]["state"] if kind == "fence" and records else {"bookmarks": {random.choice("abc"): n}}
         record = {"format": 1, "n": n, "kind": kind, "nonce": str(n), "at": at.isoformat(), "state": state}
-        records.append(record | {"tables": tables})
+        said = next((older["n"] for older in reversed(records) if older["kind"] != "fence"), 0)
+        records.append(record | {"tables": tables} | ({"after": said} if kind == "fence" else {}))
     return records
 
 
