@@ -200,6 +200,11 @@ class Orchestrator:
         return self.process.wait(within)
 
     @property
+    def silent(self) -> bool:
+        """Whether it has written no result."""
+        return not self._out.read_bytes()
+
+    @property
     def result(self) -> dict[str, Any]:
         """The JSON object on stdout. Raises ValueError if there is anything else."""
         value: dict[str, Any] = json.loads(self._out.read_bytes())

@@ -176,6 +176,9 @@ def _interrupted(project: Project, moment: Moment, number: signal.Signals, *, tw
         assert "Traceback" not in run.stderr, run.stderr
         if twice:
             return f"exit {code}"
+        if run.silent and not run.said:
+            assert _committed(project) == before
+            return f"exit {code}, before the run began"
         assert run.result["status"] == "interrupted", run.result
         # the tap had said so much before the signal, but for what no STATE covered yet or was still in the pipe
         assert _committed(project) - before >= said - 300
