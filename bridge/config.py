@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bridge.errors import SettingsError
+from bridge.settings.destination import Destination
 from bridge.settings.explain import did_you_mean
 from bridge.settings.inline import inline_destination, inline_pipeline
-from bridge.settings.options import CommitEvery, Destination, Incremental, Pipeline, Rejects, Source, Spark, Spool
+from bridge.settings.options import CommitEvery, Incremental, Pipeline, Rejects, Source, Spark, Spool
 from bridge.settings.project import Project, read_project
 from bridge.settings.reading import Read, is_missing, look_pipeline, read_pipeline
 from bridge.settings.redact import redactor

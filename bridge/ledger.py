@@ -149,7 +149,7 @@ class Ledger:
         return schema
 
     def _table(self, stream: str) -> LiveTable:
-        return self._committer.view.tables.get(stream) or LiveTable(self._job.folders[stream], None)
+        return self._committer.view.tables.get(stream) or LiveTable(self._job.targets[stream].folder, None)
 
     def _stage(self, stream: str, version: int, barrier: Barrier) -> dict[str, Any]:
         if stream not in barrier.schemas:  # the tap has not come to it in this run

@@ -23,6 +23,7 @@ from bridge.placement import Placement
 from bridge.scratch import Scratch
 from bridge.spool import Manifest, Spool
 from bridge.tables.parquet import Job, write_rejects
+from bridge.tables.target import Target
 from bridge.tap import READ_BYTES, Tap
 
 __all__ = ["LEAVING", "Follow", "Load"]
@@ -73,7 +74,7 @@ class Load:
         adopted = {s: stage["version"] for s, stage in staged.items() if not full or s not in restarted}
         rejects = pipeline.rejects
         limit = rejects.max if rejects.on_reject == "quarantine" else 0
-        self._job = self._new_job(scratch, placement.folders)
+        self._job = self._new_job(scratch, placement.targets)
         self._ledger = self._new_ledger(placement, adopted, limit)
         self._spool = Spool(scratch.spool)
         self._engine = self._new_engine(scratch)
@@ -92,7 +93,7 @@ class Load:
             counts=self.counts,
         )
 
-    def _new_job(self, scratch: Scratch, folders: dict[str, str]) -> Job:
+    def _new_job(self, scratch: Scratch, targets: dict[str, Target]) -> Job:
         return Job(
             bucket=self._committer.storage.uri,
             pipeline=self._pipeline.name,
@@ -100,7 +101,7 @@ class Load:
             generation=self._committer.generation,
             spool=str(scratch.spool),
             compression=self._pipeline.destination.compression,
-            folders=folders,
+            targets=targets,
             s3=self._pipeline.destination.s3_options,
         )
 

@@ -23,8 +23,8 @@ from bridge.catalog import (
 )
 from bridge.config import Pipeline
 from bridge.errors import SettingsError
+from bridge.settings.destination import StreamKeys
 from bridge.settings.explain import did_you_mean
-from bridge.settings.options import StreamKeys
 
 __all__ = ["overridden", "wants_catalog"]
 

@@ -19,6 +19,7 @@ from bridge.schema import TableSchema, merge
 from bridge.settings.explain import did_you_mean
 from bridge.state import continues
 from bridge.storage import Storage
+from bridge.tables.target import Target
 
 __all__ = ["Placement", "load_method", "strangers"]
 
@@ -42,7 +43,7 @@ def strangers(storage: Storage, table: LiveTable, others: list[Owner]) -> list[s
 
 
 class Placement:
-    """Decides on each stream's first SCHEMA. `folders` maps the streams decided on to their folders.
+    """Decides on each stream's first SCHEMA. `targets` maps the streams decided on to where their rows go.
 
     `shared` are those whose tables other pipelines add files to as well.
     """
@@ -59,14 +60,14 @@ class Placement:
     ) -> None:
         self._storage, self._pipeline, self._view, self._catalog = storage, pipeline, view, catalog
         self._full, self._append = full, append
-        self.folders: dict[str, str] = {}
+        self.targets: dict[str, Target] = {}
         self.shared: set[str] = set()
 
     def open(self, message: Schema) -> tuple[Stream, TableSchema | None]:
         """Return the stream and the columns its table has. Raises `LakeError` if the table is not ours to write."""
         mode, reason = self.method(message.stream, message.bookmark_properties)
         table = self._view.tables.get(message.stream)
-        self.folders[message.stream] = self._folder(message.stream)
+        self.targets[message.stream] = Target(self._folder(message.stream))
         others = self._claim(message.stream, mode)
         staged = {} if self._full else self._view.staged.get(message.stream, {})
         extends = mode == "replace" and not self._full and not staged and self._continues(message.stream, table)
@@ -112,7 +113,7 @@ class Placement:
         root = self._pipeline.table_root
         table = self._view.tables.get(stream)
         if table is None:
-            taken = [*(t.folder for t in self._view.tables.values()), *self.folders.values()]
+            taken = [*(t.folder for t in self._view.tables.values()), *(t.folder for t in self.targets.values())]
             return f"{root}/{folder_name(stream, [folder.rsplit('/', 1)[-1] for folder in taken])}"
         if table.folder.rsplit("/", 1)[0] != root:
             hint = "keep destination.path, or give the pipeline a new name to start over there"
@@ -121,7 +122,7 @@ class Placement:
 
     def _claim(self, stream: str, mode: Mode) -> list[Owner]:
         """Own the table's folder, or refuse: rows of another pipeline must not be deleted or mixed with ours."""
-        folder, me = self.folders[stream], Owner(self._pipeline.name, stream)
+        folder, me = self.targets[stream].folder, Owner(self._pipeline.name, stream)
         shared = self._pipeline.destination.shared
         if shared and mode != "append":
             hint = "set load_method to append-only, or give the pipeline a table of its own"

@@ -21,6 +21,7 @@ from bridge.schema import TableSchema, from_singer, merge
 from bridge.spool import Manifest, Segment
 from bridge.storage.local import LocalStorage
 from bridge.tables.parquet import Job, write_bundle
+from bridge.tables.target import Target
 from bridge.verbatim import dumps
 from tests.lake import DEAD, Faulty, Lake, fail
 
@@ -64,8 +65,8 @@ class Shop:
         table = committer.view.tables.get(stream)
         kept = read_schema(self.storage, "shop", table.schema) if table and table.schema and mode == "append" else None
         schema = merge(kept, from_singer({"properties": properties}, list(keys)))
-        folders = {stream: table.folder if table else f"shop/{self._folder(committer, stream)}"}
-        job = Job(str(self.root), "shop", "run", committer.generation, str(self.spool), "zstd", folders)
+        targets = {stream: Target(table.folder if table else f"shop/{self._folder(committer, stream)}")}
+        job = Job(str(self.root), "shop", "run", committer.generation, str(self.spool), "zstd", targets)
         ledger = Ledger(committer, job, adopted={}, max_rejects=0, seen=seen.append)
         if records:
             segment = self._segment(stream, schema, records)

@@ -22,7 +22,8 @@ from bridge.config import load, parse_duration, parse_size
 from bridge.errors import NotAvailable
 from bridge.intake import Counts
 from bridge.pipeline import Result
-from bridge.settings.options import Keys, Section, section_of
+from bridge.settings.options import Keys
+from bridge.settings.section import Section, section_of
 
 ROOT = Path(__file__).parent.parent
 DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

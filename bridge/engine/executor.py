@@ -11,11 +11,11 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from bridge.errors import EngineError
+from bridge.errors import BridgeError, EngineError
 from bridge.spool import Segment
 from bridge.tables.parquet import failure, write_bundles
 
-__all__ = ["REPORTS", "SHARE_SPOOL", "load"]
+__all__ = ["REPORTS", "SHARE_SPOOL", "load", "perform"]
 
 REPORTS = "seq bigint, bundle int, report string"
 SHARE_SPOOL = "set spool.dir to a folder that the driver and all executors share, under the same path: NFS, a volume"
@@ -36,6 +36,18 @@ def load(pickled_job: bytes, batches: Iterator[Any]) -> Iterator[Any]:
         )
     for row, report in zip(rows, reports, strict=True):
         columns = {"seq": [row["seq"]], "bundle": [row["bundle"]], "report": [orjson.dumps(report).decode()]}
+        yield pa.RecordBatch.from_pydict(columns, _SCHEMA)
+
+
+def perform(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
+    """Turn the numbers of payloads into reports."""
+    work, job, payloads = pickle.loads(pickled)  # noqa: S301 - the driver's
+    for number in (row["id"] for batch in batches for row in batch.to_pylist()):
+        try:
+            report = work(job, payloads[number])
+        except BridgeError as error:
+            report = failure(error)
+        columns = {"seq": [number], "bundle": [0], "report": [orjson.dumps(report).decode()]}
         yield pa.RecordBatch.from_pydict(columns, _SCHEMA)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,11 +19,11 @@ import orjson
 
 from bridge.engine.diagnosis import diagnose
 from bridge.engine.executor import REPORTS
-from bridge.engine.shipping import executor_task, is_local
+from bridge.engine.shipping import executor_task, executor_work, is_local
 from bridge.engine.sparklog import tail
 from bridge.errors import BridgeError, EngineError
 from bridge.spool import Manifest, Spool
-from bridge.tables.parquet import Job
+from bridge.tables.parquet import Job, raise_failure
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -119,6 +119,26 @@ class Engine:
         with self._changed:
             self._changed.wait(0.5)
 
+    def each(self, work: Callable[[Job, Any], dict[str, Any]], payloads: Sequence[Any]) -> list[dict[str, Any]]:
+        """Do a piece of work for each payload, on the executors if there are any, and return the reports in order.
+
+        `work` is a function of a module and pure but for its pending files: Spark may run it twice. To be called while
+        a manifest is handled, or when all are. Raises what a report says that failed.
+        """
+        job = replace(self._job, targets=dict(self._job.targets))
+        if self._query is None or not payloads:
+            return [work(job, payload) for payload in payloads]
+        count = len(payloads)
+        numbers = self._session.spark.range(0, count, 1, count) if self._session else None
+        assert numbers is not None
+        rows = numbers.mapInArrow(executor_work(work, job, payloads, self._shipped), REPORTS).collect()
+        reports = {row.seq: orjson.loads(row.report) for row in rows}
+        if len(rows) != count or reports.keys() != set(range(count)):
+            raise EngineError("Spark's work does not add up", hint=_REPORT_IT, wanted=count, reports=len(rows))
+        for report in reports.values():
+            raise_failure(report)
+        return [reports[number] for number in range(count)]
+
     @property
     def stage(self) -> str:
         """What it is at, for people, while sealed manifests wait."""
@@ -181,7 +201,7 @@ class Engine:
                 return  # Spark runs a finished batch again after a stop
             parts = min(bundles, frame.sparkSession.sparkContext.defaultParallelism)
             spread = frame.repartition(parts) if parts > 1 else frame
-            job = replace(self._job, folders=dict(self._job.folders))  # they grow while this one is on its way
+            job = replace(self._job, targets=dict(self._job.targets))  # they grow while this one is on its way
             rows = spread.mapInArrow(executor_task(job, self._shipped), REPORTS).collect()
             self._deliver(rows)
         except BaseException as error:

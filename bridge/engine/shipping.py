@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pickle
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from bridge.tables.parquet import Job
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["OTHER_BRIDGE", "executor_task", "is_local", "ship"]
+__all__ = ["OTHER_BRIDGE", "executor_task", "executor_work", "is_local", "ship"]
 
 OTHER_BRIDGE = "the executor imports another singer-bridge"
 """How a task says that, before where it is; the driver looks for it in Spark's error."""
@@ -48,19 +48,31 @@ def ship(context: SparkContext, folder: Path) -> str:
 
 
 def executor_task(job: Job, shipped: str | None) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Return what an executor does with bundles. Nothing of ours is imported there before it is known to be `shipped`.
+    """Return what an executor does with bundles."""
+    return _on_executor("load", pickle.dumps(job), shipped)
+
+
+def executor_work(
+    work: Callable[[Job, Any], dict[str, Any]], job: Job, payloads: Sequence[Any], shipped: str | None
+) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """Return what an executor does with the numbers of payloads."""
+    return _on_executor("perform", pickle.dumps((work, job, list(payloads))), shipped)
+
+
+def _on_executor(task: str, pickled: bytes, shipped: str | None) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """Return a task of `bridge.engine.executor`; nothing of ours is imported there before it is known to be `shipped`.
 
     Pickle carries a function inside a function as code, one of a module as that module's name: hence the nesting.
     """
-    pickled, complaint = pickle.dumps(job), OTHER_BRIDGE
+    complaint = OTHER_BRIDGE
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:
         import bridge
 
         if shipped and f"/{shipped}/" not in bridge.__file__:
             raise RuntimeError(f"{complaint}: {getattr(bridge, '__version__', 'no version')} at {bridge.__file__}")
-        from bridge.engine.executor import load
+        from bridge.engine import executor
 
-        yield from load(pickled, batches)
+        yield from getattr(executor, task)(pickled, batches)
 
     return run

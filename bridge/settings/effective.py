@@ -12,8 +12,9 @@ from typing import Any
 from pydantic import WithJsonSchema
 from pydantic.fields import FieldInfo
 
-from bridge.settings.options import Keys, Pipeline, Section
+from bridge.settings.options import Keys, Pipeline
 from bridge.settings.redact import SECRET_KEY, SPARK_SECRET, redactor
+from bridge.settings.section import Section
 from bridge.settings.tree import Key
 from bridge.settings.units import SIZE, duration_text, size_text
 

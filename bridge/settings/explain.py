@@ -14,7 +14,8 @@ from typing import Any, Protocol
 from pydantic import ValidationError
 
 from bridge.errors import NotAvailable, SettingsError
-from bridge.settings.options import Keys, Section, section_of
+from bridge.settings.options import Keys
+from bridge.settings.section import Section, section_of
 from bridge.settings.tree import Document, Key
 
 __all__ = ["CommandLine", "InFile", "Order", "Place", "did_you_mean", "explained"]

@@ -10,8 +10,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from bridge.errors import SettingsError
+from bridge.settings.destination import Destination
 from bridge.settings.explain import CommandLine, explained
-from bridge.settings.options import Destination, Pipeline, Source
+from bridge.settings.options import Pipeline, Source
 from bridge.settings.secrets import with_secrets
 from bridge.settings.tree import Key
 from bridge.settings.values import pipeline_name

@@ -12,36 +12,20 @@ from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
 from bridge.errors import SettingsError
 from bridge.settings.cron import check_cron
-from bridge.settings.s3options import S3Options
-from bridge.settings.units import DURATION, GIB, MIB, SIZE, parse_duration, parse_size
-from bridge.settings.values import (
-    arn_of_role,
-    bucket_uri,
-    duration_or_none,
-    endpoint,
-    file_path,
-    named,
-    parsed,
-    storage_class,
-    stream_glob,
-    table_path,
-    tap_command,
-    tap_config,
-    unless,
-    wrong,
-)
+from bridge.settings.destination import Destination, StreamKeys
+from bridge.settings.section import Bytes, Duration, FilePath, Section
+from bridge.settings.units import DURATION, GIB, MIB
+from bridge.settings.values import duration_or_none, parsed, stream_glob, table_path, tap_command, tap_config, wrong
 
 __all__ = [
-    "S3",
     "CommitEvery",
-    "Destination",
     "Incremental",
     "Keys",
     "Pipeline",
@@ -49,54 +33,10 @@ __all__ = [
     "Retention",
     "Retry",
     "Schedule",
-    "Section",
     "Source",
     "Spark",
     "Spool",
-    "StreamKeys",
-    "section_of",
 ]
-
-Bytes = Annotated[int, parsed(parse_size), WithJsonSchema({"type": ["string", "integer"], "pattern": SIZE})]
-Duration = Annotated[timedelta, parsed(parse_duration), WithJsonSchema({"type": "string", "pattern": DURATION})]
-Name = Annotated[str | None, BeforeValidator(named), WithJsonSchema({"type": ["string", "null"], "minLength": 1})]
-FilePath = Annotated[Path | None, BeforeValidator(file_path), WithJsonSchema({"type": ["string", "null"]})]
-
-_ACL = Literal[
-    "private",
-    "public-read",
-    "public-read-write",
-    "authenticated-read",
-    "aws-exec-read",
-    "bucket-owner-read",
-    "bucket-owner-full-control",
-]
-_STORAGE_CLASS = Annotated[
-    Literal[
-        "STANDARD",
-        "STANDARD_IA",
-        "ONEZONE_IA",
-        "INTELLIGENT_TIERING",
-        "GLACIER_IR",
-        "REDUCED_REDUNDANCY",
-    ],
-    BeforeValidator(storage_class),
-]
-
-
-class Section(BaseModel):
-    """A mapping of the settings file: frozen, strict, unknown keys refused, values never echoed."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
-
-    later: ClassVar[frozenset[str]] = frozenset()
-    """Keys of the reference that this version refuses as not available yet."""
-
-
-def section_of(annotation: Any) -> type[Section] | None:
-    """Return the section that a key of this type holds, by globs or perhaps; None for a plain value."""
-    kinds = (annotation, *get_args(annotation))
-    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Section)), None)
 
 
 class Source(Section):
@@ -146,76 +86,6 @@ class Source(Section):
         """Show the executable only: arguments, settings and environment may hold secrets."""
         yield "tap", self.argv[0] if self.tap else ""
         yield from super().__repr_args__()
-
-
-class S3(Section):
-    """How an `s3://` bucket is reached and written; what is left out is as the AWS_* environment says."""
-
-    endpoint_url: Annotated[
-        str | None, BeforeValidator(endpoint), WithJsonSchema({"type": ["string", "null"], "pattern": "^https?://"})
-    ] = None
-    """The server, where it is not Amazon's: `https://host:port`."""
-    region: Name = None
-    """Of the bucket."""
-    profile: Name = None
-    """Of `~/.aws/config` and `~/.aws/credentials`."""
-    role_arn: Annotated[Name, BeforeValidator(arn_of_role)] = None
-    """A role to assume before anything is read."""
-    path_style: bool | None = None
-    """`host/bucket` instead of `bucket.host`; true by itself where there is an `endpoint_url`."""
-    sse: Literal["AES256", "aws:kms", "aws:kms:dsse"] | None = None
-    """How the server is to encrypt; by itself as the bucket is set."""
-    kms_key_id: Name = None
-    """The key of `aws:kms`, which it implies; by itself Amazon's own."""
-    acl: _ACL | None = None
-    """A canned ACL for every object; most buckets have none any more."""
-    storage_class: _STORAGE_CLASS | None = None
-    """Of the tables' files; the archives are refused, as they could not be read."""
-
-    @model_validator(mode="after")
-    def _encrypted(self) -> S3:
-        if self.kms_key_id and self.sse == "AES256":
-            raise wrong("AES256 has no key of yours", hint="write sse: aws:kms, or remove kms_key_id", at="kms_key_id")
-        return self
-
-    @property
-    def options(self) -> S3Options:
-        """Return the section as storage takes it."""
-        said = {name: getattr(self, name) for name in type(self).model_fields}
-        return S3Options(**said | {"sse": self.sse or ("aws:kms" if self.kms_key_id else None)})
-
-
-class Destination(Section):
-    """Where tables go and how they are written."""
-
-    later = frozenset({"partition_by", "file_size", "column_names"})
-
-    bucket: Annotated[str, BeforeValidator(bucket_uri)]
-    """The lake: a folder, `file:///...`, or `s3://bucket/prefix`. A folder is absolute, once it is read."""
-    path: Annotated[str, BeforeValidator(table_path)] = "{pipeline}"
-    """Folder of the tables inside the bucket; `{pipeline}` and `{tap}` are filled in."""
-    format: Annotated[Literal["parquet"], unless("delta", "iceberg")] = "parquet"
-    """How files make a table."""
-    load_method: Annotated[Literal["auto", "append-only", "overwrite"], unless("upsert")] = "auto"
-    """How a run changes tables; `auto`: as the catalog says, and never a deletion on a guess."""
-    compression: Literal["zstd", "snappy", "gzip", "lz4", "none"] = "zstd"
-    """Of the Parquet files."""
-    shared: bool = False
-    """Other pipelines that say so, too, may append to the same tables."""
-    s3: S3 | None = None
-    """How an `s3://` bucket is reached and written; what is left out is as the AWS_* environment says."""
-
-    @model_validator(mode="after")
-    def _on_s3(self) -> Destination:
-        if self.s3 and not self.bucket.startswith("s3://"):
-            hint = "remove it, or in an environment whose bucket is a folder write s3: null"
-            raise wrong("these keys are for an s3:// bucket", hint=hint, at="s3")
-        return self
-
-    @property
-    def s3_options(self) -> S3Options | None:
-        """Return what an S3 bucket is opened with, None where nothing is said or the bucket is a folder."""
-        return self.s3.options if self.s3 else None
 
 
 class Incremental(Section):
@@ -290,23 +160,6 @@ class Schedule(Section):
 
     cron: Annotated[str, parsed(check_cron)]
     """Five fields as cron reads them, or `@daily` and the like."""
-
-
-class StreamKeys(Section):
-    """What is different for the streams that a glob under `streams` names; None: as everywhere."""
-
-    later = frozenset(
-        {"columns", "rename", "transform", "partition_by", "sort_by", "lookback", "schema_policy", "on_type_change"}
-    )
-
-    load_method: Annotated[Literal["auto", "append-only", "overwrite"] | None, unless("upsert")] = None
-    """Instead of `destination.load_method`."""
-    key_properties: list[str] | None = None
-    """The table's keys, instead of those that the tap declares."""
-    replication_method: Literal["FULL_TABLE", "INCREMENTAL", "LOG_BASED"] | None = None
-    """What the catalog tells the tap, instead of what was discovered."""
-    replication_key: str | None = None
-    """The column of the bookmark, likewise."""
 
 
 class Keys(Section):

@@ -10,7 +10,7 @@ from bridge.storage.local import LocalStorage
 from bridge.storage.protocol import Storage
 
 if TYPE_CHECKING:
-    from bridge.settings.options import Destination
+    from bridge.settings.destination import Destination
     from bridge.settings.s3options import S3Options
 
 __all__ = ["lake_of", "open_storage"]

@@ -26,6 +26,7 @@ from bridge.schema import EXTRA, TableSchema
 from bridge.settings.s3options import S3Options
 from bridge.spool import Segment, read_segment
 from bridge.storage import Storage, open_storage
+from bridge.tables.target import Target
 
 __all__ = ["Job", "failure", "raise_failure", "write_bundle", "write_bundles", "write_empty", "write_rejects"]
 
@@ -43,8 +44,8 @@ class Job:
     generation: int
     spool: str
     compression: str
-    folders: dict[str, str]
-    """The tables' folders in the bucket, by stream."""
+    targets: dict[str, Target]
+    """The tables by stream. They grow while the run goes on."""
     s3: S3Options | None = None
 
     def storage(self) -> Storage:
@@ -61,7 +62,7 @@ class _File:
         self._gathered: list[pa.Table] = []
         self._name = f"part-{job.generation:010d}-{seq:06d}-{uuid.uuid4().hex}.parquet"
         self._source = meta(job.pipeline, "pending", f"{self._name}.pending")
-        self._file = storage.open_pending(self._source, f"{job.folders[stream]}/{self._name}")
+        self._file = storage.open_pending(self._source, f"{job.targets[stream].folder}/{self._name}")
         self._writer = pq.ParquetWriter(self._file, schema, compression=job.compression)
 
     def add(self, table: pa.Table) -> None:

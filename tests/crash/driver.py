@@ -61,7 +61,7 @@ class Run:
         placement = Placement(
             storage, self._settings(storage), committer.view, self.catalog, full=self.full, append=False
         )
-        job = Job(storage.uri, PIPELINE, "run", committer.generation, str(scratch), "zstd", placement.folders)
+        job = Job(storage.uri, PIPELINE, "run", committer.generation, str(scratch), "zstd", placement.targets)
         self._storage, self._job, self._spool = storage, job, Spool(scratch)
         self._ledger = Ledger(
             committer,

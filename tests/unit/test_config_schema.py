@@ -16,8 +16,9 @@ from jsonschema import Draft202012Validator
 
 from bridge.config import load
 from bridge.errors import SettingsError
-from bridge.settings.options import Keys, Section, section_of
+from bridge.settings.options import Keys
 from bridge.settings.schema import SCHEMA_FILE, json_schema
+from bridge.settings.section import Section, section_of
 from tests.unit.test_config import ANYTHING, BLOCK, NOT_YET, block_text
 
 SCHEMA = json.loads(SCHEMA_FILE.read_text())

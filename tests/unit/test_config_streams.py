@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bridge.errors import NotAvailable
-from bridge.settings.options import StreamKeys
+from bridge.settings.destination import StreamKeys
 from tests.unit.settings_files import GOOD, Load, pipeline_text, refused
 
 STREAMS = """\

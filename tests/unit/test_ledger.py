@@ -22,6 +22,7 @@ from bridge.schema import TableSchema, from_singer
 from bridge.spool import Manifest, Segment
 from bridge.storage.local import LocalStorage
 from bridge.tables.parquet import Job, failure, write_bundle, write_rejects
+from bridge.tables.target import Target
 
 SCHEMA = from_singer({"properties": {"id": {"type": ["null", "integer"]}}}, [])
 
@@ -33,8 +34,8 @@ class Desk:
         self.root = root
         self.storage = LocalStorage(root)
         self.committer = Committer(self.storage, "p", "run", last=last or {})
-        folders = {stream: f"p/{stream}" for stream in "stu"}
-        self.job = Job(str(root), "p", "run", self.committer.generation, str(root / "spool"), "zstd", folders)
+        targets = {stream: Target(f"p/{stream}") for stream in "stu"}
+        self.job = Job(str(root), "p", "run", self.committer.generation, str(root / "spool"), "zstd", targets)
         self.seen: list[dict[str, Any]] = []
         adopted = {stream: stage["version"] for stream, stage in self.committer.view.staged.items()}
         self.ledger = Ledger(

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from bridge.config import inline_destination, load
+from bridge.settings.destination import S3
 from bridge.settings.effective import effective, to_yaml
-from bridge.settings.options import S3
 from bridge.settings.s3options import S3Options
 from bridge.storage import lake_of
 from bridge.storage.s3.errors import _ACTIONS as ACTIONS
