@@ -10,10 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Ended", "die_at"]
+from tests.syscalls import CHANGES, changed_paths
 
-_CHANGES = {"os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "open", "ctypes.dlsym"}
-_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+__all__ = ["Ended", "die_at"]
 
 
 class Ended:
@@ -45,13 +44,16 @@ def _live(folder: Path, step: int | None, work: Callable[[], object], out: int) 
 
     def see(event: str, args: tuple[Any, ...]) -> None:
         nonlocal count, inside
-        if inside or event not in _CHANGES or not (path := _changed(event, args, folder)):
+        if inside or event not in CHANGES:
             return
-        inside = True
-        os.write(out, f"{event} {path}\n".encode())
-        if count == step:
-            os.kill(os.getpid(), signal.SIGKILL)
-        count, inside = count + 1, False
+        inside = True  # what is looked up here is not the work's doing
+        paths = [path for path in changed_paths(event, args) if path == "renameat2" or folder in Path(path).parents]
+        if paths:
+            os.write(out, f"{event} {paths[-1]}\n".encode())
+            if count == step:
+                os.kill(os.getpid(), signal.SIGKILL)
+            count += 1
+        inside = False
 
     try:
         sys.addaudithook(see)
@@ -59,14 +61,3 @@ def _live(folder: Path, step: int | None, work: Callable[[], object], out: int) 
         code = 0
     finally:
         os._exit(code)
-
-
-def _changed(event: str, args: tuple[Any, ...], folder: Path) -> str:
-    """Return the path inside the folder that an event is about to change; nothing for any other event."""
-    if event == "ctypes.dlsym":
-        return "renameat2" if args[1] == "renameat2" else ""
-    if event == "open" and not args[2] & _WRITES:
-        return ""
-    paths = args[:2] if event in ("os.rename", "os.link") else args[:1]
-    inside = [str(path) for path in paths if isinstance(path, str | Path) and folder in Path(path).parents]
-    return inside[-1] if inside else ""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import click
 import pytest
@@ -21,6 +23,11 @@ class Done:
     code: int
     out: str
     err: str
+
+    @property
+    def json(self) -> Any:
+        """What it printed on stdout, as one document."""
+        return json.loads(self.out)
 
 
 Typed = Callable[[str], Done]

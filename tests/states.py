@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from bridge.cli import main
 from bridge.log import Log
 from bridge.storage.local import LocalStorage
 from bridge.store import StateStore
+from tests.shell import Done
 
 __all__ = ["STATE", "A", "B", "Project", "project", "shop", "text"]
 
@@ -28,19 +28,6 @@ environments:
   dev: {defaults: {incremental: {enabled: true}}}
   prod: {pipelines: {shop: {destination: {bucket: ./production}}}}
 """
-
-
-@dataclass
-class Done:
-    """One finished command."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
 
 
 class Project:

@@ -17,11 +17,9 @@ from typing import Any
 
 import psutil
 
-__all__ = ["Crash", "Faults", "crashing"]
+from tests.syscalls import CHANGES, changed_paths, tear
 
-_TORN = b'{"format": 1, "to'
-_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
-_CHANGES = {"os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "open", "ctypes.dlsym"}
+__all__ = ["Crash", "Faults", "crashing"]
 
 
 class Crash(BaseException):
@@ -42,13 +40,13 @@ class Faults:
 
     def see(self, event: str, args: tuple[Any, ...]) -> None:
         """Take one audit event; raise `Crash` at the chosen step and at each one after it."""
-        paths = _changed(event, args)
+        paths = changed_paths(event, args)
         inside = [path for path in paths if path == "renameat2" or Path(path).is_relative_to(self.folder)]
         if not inside:
             return
         self._step(f"{event} {inside[-1]}")
         if event == "os.truncate" or (event == "open" and not os.path.exists(inside[0])):
-            self._step(f"torn {inside[0]}", partial(_tear, inside[0]))
+            self._step(f"torn {inside[0]}", partial(tear, inside[0]))
 
     def _step(self, name: str, damage: Callable[[], None] | None = None) -> None:
         if self.crashed:
@@ -61,31 +59,11 @@ class Faults:
             raise Crash(name)
 
 
-def _changed(event: str, args: tuple[Any, ...]) -> list[str]:
-    """Return the absolute paths that an event is about to change; the exchange of two folders is `renameat2`."""
-    if event == "ctypes.dlsym":
-        return ["renameat2"] if args[1] == "renameat2" else []
-    if event == "open" and (isinstance(args[0], int) or not args[2] & _WRITES):
-        return []
-    paths = args[:2] if event in ("os.rename", "os.link") else args[:1]
-    return [_open_path(path) if isinstance(path, int) else os.path.abspath(os.fsdecode(path)) for path in paths]
-
-
-def _open_path(fd: int) -> str:
-    return next(file.path for file in psutil.Process().open_files() if file.fd == fd)
-
-
-def _tear(path: str) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.write(fd, _TORN)
-    os.close(fd)
-
-
 _armed: list[Faults] = []
 
 
 def _hook(event: str, args: tuple[Any, ...]) -> None:
-    if not _armed or event not in _CHANGES:
+    if not _armed or event not in CHANGES:
         return
     faults = _armed.pop()  # what the hook does itself is not the process's doing
     try:

@@ -21,15 +21,11 @@ from types import FrameType
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-import psutil
+from tests.syscalls import CHANGES, changed_paths, tear
 
 from .points import Event, change_of
 
 __all__ = ["Fault", "Watcher"]
-
-_TORN = b'{"format": 1, "to'
-_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
-_CHANGES = {"os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "open", "ctypes.dlsym"}
 
 
 @dataclass(frozen=True)
@@ -91,7 +87,7 @@ class Watcher:
     # files
 
     def _audit(self, event: str, args: tuple[Any, ...]) -> None:
-        if event not in _CHANGES or getattr(self._inside, "hook", False):
+        if event not in CHANGES or getattr(self._inside, "hook", False):
             return
         self._inside.hook = True  # what the hook does itself is not the process's doing
         try:
@@ -100,7 +96,7 @@ class Watcher:
             self._inside.hook = False
 
     def _see(self, event: str, args: tuple[Any, ...]) -> None:
-        paths = _changed(event, args)
+        paths = changed_paths(event, args)
         keys = [key for key in map(self._key, paths) if key]
         if not keys:
             return
@@ -114,7 +110,7 @@ class Watcher:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         new = event == "open" and not os.path.exists(paths[0])
         if (new or event == "os.truncate") and self.fault.by == signal.SIGKILL:
-            self._step(change, f"{keys[-1]} (torn)", partial(_tear, paths[0]))
+            self._step(change, f"{keys[-1]} (torn)", partial(tear, paths[0]))
 
     def _key(self, path: str) -> str:
         """Return a path below the bucket, or below `spool:`; nothing if it is elsewhere."""
@@ -170,26 +166,6 @@ def _verb(request: Any, query: dict[str, Any]) -> str:
     if request.method == "DELETE":
         return "ABORT" if "uploadId" in query else "DELETE"
     return str(request.method)
-
-
-def _changed(event: str, args: tuple[Any, ...]) -> list[str]:
-    """Return the absolute paths that an event is about to change; the exchange of two folders is `renameat2`."""
-    if event == "ctypes.dlsym":
-        return ["renameat2"] if args[1] == "renameat2" else []
-    if event == "open" and (isinstance(args[0], int) or not args[2] & _WRITES):
-        return []
-    paths = args[:2] if event in ("os.rename", "os.link") else args[:1]
-    return [_open_path(path) if isinstance(path, int) else os.path.abspath(os.fsdecode(path)) for path in paths]
-
-
-def _open_path(fd: int) -> str:
-    return next(file.path for file in psutil.Process().open_files() if file.fd == fd)
-
-
-def _tear(path: str) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.write(fd, _TORN)
-    os.close(fd)
 
 
 _OURS = re.compile(r"/bridge/(\w+/)*\w+\.py$")

@@ -13,20 +13,9 @@ from typing import Any
 import duckdb
 import pytest
 
+from tests.shell import Done
+
 TAP = str(Path(sys.executable).with_name("tap-smoke"))
-
-
-@dataclass
-class Done:
-    """One finished command."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
 
 
 @dataclass
