@@ -232,18 +232,23 @@ class Tap:
     def terminate(self, grace: timedelta = timedelta(seconds=5)) -> None:
         """Stop the tap's group: SIGTERM, then SIGKILL after `grace`. Its exit code then proves nothing."""
         self.stopped = True
-        self._signal(signal.SIGTERM)
+        self.signal(signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(grace.total_seconds())
         self.kill()
 
     def kill(self) -> None:
         """Stop whatever is left of the tap's group, now."""
-        if self._process.poll() is None:
-            self.stopped = True
-        self._signal(signal.SIGKILL)
+        self.signal(signal.SIGKILL)
         self._process.wait()
 
-    def _signal(self, number: int) -> None:
+    @property
+    def ended(self) -> bool:
+        """Whether the tap has exited; what it wrote may still be in the pipe."""
+        return self._process.poll() is not None
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the tap's group. Its exit code then proves nothing, if it was still alive."""
+        self.stopped = self.stopped or not self.ended
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)

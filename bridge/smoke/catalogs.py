@@ -1,0 +1,69 @@
+"""What is wrong with a catalog, so that targets and runners would stumble over it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from bridge.catalog import Catalog, StreamEntry, key_properties, replication_key, stream_id, stream_ids
+from bridge.smoke.verdicts import Verdicts
+
+__all__ = ["check_catalog", "schema_error"]
+
+_HINT = "correct the tap's discovery"
+
+
+def check_catalog(catalog: Catalog, verdicts: Verdicts) -> None:
+    """Note what is wrong with each stream of a catalog."""
+    verdicts.make("catalog")
+    if not catalog["streams"]:
+        verdicts.fail("catalog", "it has no streams", "see whether the tap's settings let it find any")
+    ids = stream_ids(catalog)
+    for name in sorted({name for name in ids if ids.count(name) > 1}):
+        verdicts.fail("catalog", "two streams have one tap_stream_id", _HINT, stream=name)
+    for stream in catalog["streams"]:
+        _check_stream(stream, catalog, verdicts)
+
+
+def _check_stream(stream: StreamEntry, catalog: Catalog, verdicts: Verdicts) -> None:
+    name, schema = stream_id(stream), stream.get("schema")
+    if not stream.get("tap_stream_id"):
+        verdicts.fail("catalog", "a stream has no tap_stream_id", _HINT, stream=name)
+    if not isinstance(schema, dict):
+        verdicts.fail("catalog", "a stream has no schema", _HINT, stream=name)
+        return
+    if wrong := schema_error(schema):
+        verdicts.fail("catalog", f"its schema is no JSON Schema: {wrong[1]}", _HINT, stream=name, pointer=wrong[0])
+    columns = schema.get("properties") or {}
+    for key in key_properties(stream):
+        if key not in columns:
+            verdicts.fail("catalog", f"key {key} is no column", _HINT, stream=name)
+    bookmark = replication_key(catalog, name)
+    if bookmark and bookmark not in columns:
+        verdicts.fail("catalog", f"replication key {bookmark} is no column", _HINT, stream=name)
+    for entry in stream.get("metadata") or ():
+        crumb = entry.get("breadcrumb") if isinstance(entry, dict) else None
+        if not isinstance(crumb, Sequence) or not _leads_somewhere(crumb, schema):
+            verdicts.fail("catalog", f"metadata of what is not there: {crumb}", _HINT, stream=name)
+
+
+def _leads_somewhere(crumb: Sequence[Any], schema: Any) -> bool:
+    if not crumb or not isinstance(schema, dict) or not {"properties", "items"} & schema.keys():
+        return True  # of what the schema does not spell out nobody can tell
+    place: Any = schema
+    for part in crumb:
+        if not isinstance(place, dict) or part not in place:
+            return isinstance(place, dict) and not {"properties", "items"} & place.keys()
+        place = place[part]
+    return True
+
+
+def schema_error(schema: dict[str, Any]) -> tuple[str, str] | None:
+    """Return where and how a schema is no JSON Schema of draft 7, None if it is one."""
+    from jsonschema import Draft7Validator
+    from jsonschema.exceptions import best_match
+
+    error = best_match(Draft7Validator(Draft7Validator.META_SCHEMA).iter_errors(schema))
+    if error is None:
+        return None
+    return "".join(f"/{step}" for step in error.absolute_path), error.message[:200]

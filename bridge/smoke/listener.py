@@ -1,0 +1,278 @@
+"""What a tap said in one run, message by message, and what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from bridge.smoke.catalogs import schema_error
+from bridge.smoke.verdicts import Verdicts
+from bridge.types.instants import date_of, timestamp_of
+
+__all__ = ["Listener", "Said", "moment_or_value"]
+
+_SHOWN = 80
+"""Characters of a value that are shown."""
+
+
+@dataclass(slots=True)
+class Said:
+    """What was said of one stream."""
+
+    schema: dict[str, Any] = field(default_factory=dict)
+    keys: list[str] = field(default_factory=list)
+    bookmarks: list[str] = field(default_factory=list)
+    schemas: int = 0
+    records: int = 0
+    size: int = 0
+    """Bytes of its RECORD lines."""
+    versions: bool = False
+    validator: Any = None
+    seen_keys: set[bytes] = field(default_factory=set)
+    bookmark: Any = None
+    """The latest plain replication key value of a STATE."""
+    highest: Any = None
+    """The greatest replication key of a RECORD."""
+    kinds: dict[str, set[str]] = field(default_factory=dict)
+    """JSON types that each column's values had."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the SCHEMA as it is written down."""
+        return {"schema": self.schema, "key_properties": self.keys, "bookmark_properties": self.bookmarks}
+
+
+class Listener:
+    """Takes stdout as it comes. `verdicts` hears what is wrong; `log_based` names streams whose keys may repeat."""
+
+    def __init__(self, verdicts: Verdicts, *, replication: dict[str, str], may_repeat: set[str]) -> None:
+        self.streams: dict[str, Said] = {}
+        self.state: Any = None
+        self.states = self.records = self.lines = self.unmarked = 0
+        self.heard: list[tuple[str, bytes]] = []
+        """The records in their order, as canonical JSON: to compare two runs."""
+        self._verdicts, self._replication, self._may_repeat = verdicts, replication, may_repeat
+        self._rest = b""
+        checks = ("stdout", "schema-first", "schema", "records", "dates", "keys", "replication-key")
+        verdicts.make(*checks)
+
+    def feed(self, chunk: bytes, most: int) -> bool:
+        """Take a piece of stdout; return whether `most` records have been heard."""
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        for line in lines:
+            self._line(line)
+            if self.records >= most:
+                return True
+        return False
+
+    def finish(self) -> None:
+        """Take what came after the last line end."""
+        if self._rest.strip():
+            self._line(self._rest)
+        self._rest = b""
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether the last line has no end yet."""
+        return bool(self._rest.strip())
+
+    def _line(self, line: bytes) -> None:
+        self.lines += 1
+        if not line.strip():
+            return
+        message = _parsed(line)
+        kind = str(message.get("type", "")).upper() if isinstance(message, dict) else ""
+        if not kind:
+            hint = "log to stderr: stdout is for messages only"
+            example = line[:_SHOWN].decode("utf-8", "replace")
+            self._verdicts.fail("stdout", "a line is no Singer message", hint, example=f"line {self.lines}: {example}")
+        elif kind == "SCHEMA":
+            self._schema(message)
+        elif kind == "RECORD":
+            self._record(message, len(line))
+        elif kind == "STATE":
+            self._state(message)
+        elif kind == "ACTIVATE_VERSION":
+            self.streams.setdefault(str(message.get("stream")), Said()).versions = True
+        elif kind != "BATCH":
+            self._verdicts.warn("stdout", f"messages of an unknown type {kind}", "targets ignore these, or end")
+
+    def _schema(self, message: dict[str, Any]) -> None:
+        from jsonschema import Draft7Validator
+
+        name, schema = str(message.get("stream")), message.get("schema")
+        if not isinstance(message.get("stream"), str) or not isinstance(schema, dict):
+            self._verdicts.fail("schema", "a SCHEMA without stream or schema", "both are required", stream=name)
+            return
+        said = self.streams.setdefault(name, Said())
+        said.schema, said.schemas = schema, said.schemas + 1
+        said.keys, said.bookmarks = (_names(message.get(key)) for key in ("key_properties", "bookmark_properties"))
+        if wrong := schema_error(schema):
+            hint = "targets may refuse it, or guess"
+            text = f"the SCHEMA is no JSON Schema: {wrong[1]}"
+            self._verdicts.fail("schema", text, hint, stream=name, pointer=wrong[0])
+            said.validator = None
+        else:
+            said.validator = Draft7Validator(schema)
+        if "key_properties" not in message:
+            self._verdicts.warn("schema", "the SCHEMA has no key_properties", "write [] for no key", stream=name)
+        columns = schema.get("properties") or {}
+        for word, names in (("key", said.keys), ("bookmark property", said.bookmarks)):
+            for column in names:
+                if column not in columns:
+                    hint = "targets find rows by it: it has to be a property"
+                    self._verdicts.fail("schema", f"{word} {column} is not in the SCHEMA", hint, stream=name)
+
+    def _record(self, message: dict[str, Any], size: int) -> None:
+        name, record = str(message.get("stream")), message.get("record")
+        if not isinstance(message.get("stream"), str) or not isinstance(record, dict):
+            self._verdicts.fail("records", "a RECORD without stream or record", "both are required", stream=name)
+            return
+        said = self.streams.setdefault(name, Said())
+        self.records, self.unmarked = self.records + 1, self.unmarked + 1
+        said.records, said.size = said.records + 1, said.size + size
+        if not said.schemas:
+            hint = "write a stream's SCHEMA before its first RECORD; targets end here"
+            self._verdicts.fail("schema-first", "a RECORD came before its SCHEMA", hint, stream=name)
+        self.heard.append((name, orjson.dumps(record, default=str, option=orjson.OPT_SORT_KEYS)))
+        self._fits(name, said, record)
+        self._keys(name, said, record)
+        self._order(name, said, record)
+        for column, value in record.items():
+            said.kinds.setdefault(column, set()).add(_kind(value))
+
+    def _fits(self, name: str, said: Said, record: dict[str, Any]) -> None:
+        for error in said.validator.iter_errors(record) if said.validator else ():
+            pointer = "".join(f"/{step if isinstance(step, str) else '*'}" for step in error.absolute_path)
+            rule = json.dumps(error.validator_value)[:_SHOWN]
+            text = f"{error.validator} {rule}" if error.validator != "required" else error.message
+            hint = "declare what is sent, or send what is declared; targets reject or coerce it"
+            example = f"record {said.records}: {_short(error.instance)}"
+            self._verdicts.fail(
+                "records", f"not as declared: {text}", hint, stream=name, pointer=pointer, example=example
+            )
+        properties = said.schema.get("properties")
+        if properties and "additionalProperties" not in said.schema and "patternProperties" not in said.schema:
+            for column in record.keys() - properties.keys():
+                hint = "most targets drop it: declare it, or leave it out"
+                self._verdicts.warn("records", "a field that the SCHEMA lacks", hint, stream=name, pointer=f"/{column}")
+        for column, node in (properties or {}).items():
+            self._dated(name, column, node, record.get(column))
+
+    def _dated(self, name: str, column: str, node: Any, value: Any) -> None:
+        read = {"date-time": timestamp_of, "date": date_of}.get(_format(node))
+        if read is None or not isinstance(value, str):
+            return
+        try:
+            read(value)
+        except ValueError:
+            hint = "write RFC 3339, as 2026-01-31T12:00:00Z"
+            text, pointer = f"no {_format(node)}", f"/{column}"
+            self._verdicts.fail("dates", text, hint, stream=name, pointer=pointer, example=_short(value))
+
+    def _keys(self, name: str, said: Said, record: dict[str, Any]) -> None:
+        hint = "rows without a key can be neither updated nor deleted"
+        for key in said.keys:
+            if record.get(key) is None:
+                text = "a key is null" if key in record else "a key is missing"
+                self._verdicts.fail(
+                    "keys", text, hint, stream=name, pointer=f"/{key}", example=f"record {said.records}"
+                )
+        if not said.keys or any(record.get(key) is None for key in said.keys):
+            return
+        row = orjson.dumps([record[key] for key in said.keys], default=str)
+        if row in said.seen_keys and name not in self._may_repeat:
+            text = f"two records have one key {', '.join(said.keys)}"
+            self._verdicts.fail("keys", text, "choose a key that is unique", stream=name, example=row.decode()[:_SHOWN])
+        said.seen_keys.add(row)
+
+    def _order(self, name: str, said: Said, record: dict[str, Any]) -> None:
+        column = self._replication.get(name) or (said.bookmarks[0] if said.bookmarks else None)
+        if column is None:
+            return
+        value = record.get(column)
+        if value is None:
+            if column not in record:
+                hint = "a run that resumes by it would not know where"
+                self._verdicts.fail(
+                    "replication-key", "a record lacks its replication key", hint, stream=name, pointer=f"/{column}"
+                )
+            return
+        if _less(value, said.bookmark):
+            hint = "sort by the replication key, or write progress_markers: a run that ends here would lose it"
+            example = f"{_short(value)} after {_short(said.bookmark)}"
+            self._verdicts.fail(
+                "replication-key", "a record is older than a bookmark before it", hint, stream=name, example=example
+            )
+        if said.highest is None or _less(said.highest, value):
+            said.highest = value
+
+    def _state(self, message: dict[str, Any]) -> None:
+        self.states += 1
+        if "value" not in message:
+            self._verdicts.fail("state", "a STATE has no value", 'write {"type": "STATE", "value": {...}}')
+            return
+        self.state, self.unmarked = message["value"], 0
+        marks = self.state.get("bookmarks") if isinstance(self.state, dict) else None
+        for name, mark in marks.items() if isinstance(marks, dict) else ():
+            if isinstance(mark, dict) and "progress_markers" not in mark and name in self.streams:
+                self.streams[name].bookmark = mark.get("replication_key_value")
+
+
+def moment_or_value(value: Any) -> Any:
+    """Return what a replication key is compared by: an instant's microseconds, else the value."""
+    if isinstance(value, str):
+        try:
+            return timestamp_of(value)
+        except ValueError:
+            return value
+    return value
+
+
+def _less(value: Any, than: Any) -> bool:
+    """Return whether one is smaller; of kinds that do not compare nobody can tell."""
+    if value is None or than is None:
+        return False
+    one, other = moment_or_value(value), moment_or_value(than)
+    try:
+        return bool(one < other)
+    except TypeError:
+        return False
+
+
+def _parsed(line: bytes) -> Any:
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        try:
+            return json.loads(line)
+        except (ValueError, RecursionError):
+            return None
+
+
+def _names(value: Any) -> list[str]:
+    return [value] if isinstance(value, str) else [str(name) for name in value or ()]
+
+
+def _format(node: Any) -> str:
+    """Return the one format that a column's text has; nothing where it may have several."""
+    if not isinstance(node, dict):
+        return ""
+    nodes = [node, *(node.get("anyOf") or ()), *(node.get("oneOf") or ())]
+    texts = [n for n in nodes if isinstance(n, dict) and "string" in str(n.get("type", ""))]
+    formats = {str(n.get("format", "")) for n in texts}
+    return formats.pop() if len(formats) == 1 else ""
+
+
+def _kind(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else "boolean"
+    kinds: dict[type, str] = {int: "integer", float: "number", str: "string", list: "array", dict: "object"}
+    return kinds.get(type(value), "number")
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, default=str, ensure_ascii=False)
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."

@@ -1,0 +1,36 @@
+"""The same tap through the real engine, into a lake that is gone afterwards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bridge.errors import BridgeError
+from bridge.pipeline import Request, Run
+from bridge.smoke.trial import Trial
+from bridge.stop import Stop
+
+__all__ = ["check_load"]
+
+
+def check_load(trial: Trial, home: Path, folder: Path, stop: Stop) -> None:
+    """Load what the trial read into a lake in `folder`, and note what failed or was rejected."""
+    pipeline = trial.source.pipeline
+    destination = {"bucket": str(folder / "load"), "s3": None, "shared": False}
+    pipeline = pipeline.model_copy(update={"destination": pipeline.destination.model_copy(update=destination)})
+    request = Request(streams=trial.streams, max_records=trial.max_records if trial.capped else None)
+    trial.verdicts.make("load")
+    try:
+        result = Run(pipeline, request, home, stop=stop).execute()
+    except BridgeError as error:
+        trial.verdicts.fail("load", error.message, error.hint)
+        return
+    if result.error:
+        trial.verdicts.fail("load", result.error.message, result.error.hint)
+    for name, counts in result.streams.items():
+        if counts.rejected:
+            hint = "see `records` above; a run keeps these as rejects"
+            text = f"{counts.rejected:,} of {counts.records:,} records were rejected"
+            trial.verdicts.fail("load", text, hint, stream=name)
+        elif not trial.capped and counts.committed != counts.records:
+            text = f"{counts.records:,} records came, {counts.committed:,} rows are in the lake"
+            trial.verdicts.fail("load", text, "please report this", stream=name)

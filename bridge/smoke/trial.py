@@ -1,0 +1,278 @@
+"""The runs of a smoke test, each short, none of which leaves anything behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from bridge.about import About, about
+from bridge.catalog import Catalog, replication_key, replication_method, stream_ids
+from bridge.errors import SettingsError, TapError
+from bridge.select import loaded_streams, select
+from bridge.smoke.catalogs import check_catalog
+from bridge.smoke.listener import Listener, moment_or_value
+from bridge.smoke.verdicts import Verdicts
+from bridge.source import Source
+from bridge.tap import Tap
+
+__all__ = ["Trial"]
+
+_PATIENCE = timedelta(seconds=10)
+"""A tap that was told to stop should be gone within so long."""
+_BROKEN = "{this is not JSON"
+
+
+@dataclass
+class Trial:
+    """One tap under test. `check` makes the checks that need no Java; what was heard is in `first` afterwards."""
+
+    source: Source
+    streams: tuple[str, ...]
+    max_records: int
+    max_seconds: float
+    static: bool
+    tick: Callable[[], None]
+    stage: Callable[[str], object] = str
+    verdicts: Verdicts = field(default_factory=Verdicts)
+    catalog: Catalog | None = None
+    about: About | None = None
+    first: Listener | None = None
+    seconds: float = 0.0
+    """Of the first run, from the start of the tap to its last message."""
+    capped: bool = False
+
+    def check(self) -> None:
+        """Make all of them. Raises `TapNotFound`, and `SettingsError` for streams that there are not."""
+        self.stage("asking --about")
+        self._ask_about()
+        self.stage("discovering")
+        self._discover()
+        self.stage("first run")
+        self.first = self._listened(None, first=True)
+        self._check_state(self.first)
+        self._again(self.first)
+        self.stage("a broken config")
+        self._check_bad_config()
+        self.stage("SIGTERM")
+        self._check_sigterm()
+
+    def _ask_about(self) -> None:
+        self.about = about(self.source.argv, self.source.environ)
+        if self.about is None:
+            self.verdicts.skip("about", "the tap does not answer --about, as older ones do not")
+        else:
+            self.verdicts.make("about")
+
+    def _can(self, capability: str) -> bool:
+        """Return whether the tap can do a thing: as it says, and if it says nothing, perhaps."""
+        return self.about is None or not self.about.capabilities or capability in self.about.capabilities
+
+    def _discover(self) -> None:
+        found = self.source.kept.read()
+        if not self._can("discover"):
+            self.verdicts.skip("discover", "the tap says that it has no capability `discover`")
+        else:
+            try:
+                found = self.source.ask() or found
+            except TapError as error:
+                self.verdicts.fail("discover", error.message, error.hint)
+            else:
+                self.verdicts.make("discover")
+        if found is None:
+            self.verdicts.skip("discover", "the tap runs instead: it does not discover")
+            self.verdicts.skip("catalog", "there is none")
+            if self.streams:
+                raise SettingsError("--stream needs a catalog", hint="this tap does not discover: leave --stream out")
+            return
+        check_catalog(found, self.verdicts)
+        patterns = self.source.pipeline.source.select
+        chosen = self.streams or (() if patterns or loaded_streams(found, patterns) else tuple(stream_ids(found)))
+        self.catalog = select(found, patterns, chosen) if patterns or chosen else found
+
+    @contextmanager
+    def _tap(self, state: Any) -> Iterator[Tap]:
+        with open(os.devnull, "wb") as log, self.source.start(self.catalog, state, log) as tap:
+            yield tap
+
+    def _listener(self, verdicts: Verdicts) -> Listener:
+        names = stream_ids(self.catalog) if self.catalog else []
+        keys = {name: key for name in names if (key := replication_key(self.catalog, name))}
+        # A row that changed while it was read is sent twice by whoever follows changes.
+        repeats = {name for name in names if replication_method(self.catalog, name) in ("LOG_BASED", "INCREMENTAL")}
+        return Listener(verdicts, replication=keys, may_repeat=repeats)
+
+    def _listened(self, state: Any, *, first: bool = False) -> Listener:
+        """Run the tap up to the caps and return what was heard; a later run's findings are the first one's."""
+        verdicts = self.verdicts if first else Verdicts()
+        listener, began = self._listener(verdicts), time.monotonic()
+        capped = False
+        with self._tap(state) as tap:
+            try:
+                for chunk in tap.chunks(idle=timedelta(seconds=self.max_seconds), tick=self.tick):
+                    capped = listener.feed(chunk, self.max_records) or time.monotonic() - began > self.max_seconds
+                    if first:
+                        self.seconds = time.monotonic() - began
+                    if capped:
+                        tap.terminate()
+                        break
+                else:
+                    self._ended(tap, listener)
+            except TapError as error:
+                self.verdicts.fail(
+                    "exit-code", error.message if first else f"a run from its own STATE: {error.message}", error.hint
+                )
+        self.capped = self.capped or (first and capped)
+        if first and capped:
+            self.verdicts.skip("exit-code", f"stopped after {listener.records:,} records: raise --max-records")
+        return listener
+
+    def _ended(self, tap: Tap, listener: Listener) -> None:
+        if listener.unfinished:
+            hint = "write a line end after each message, the last one, too"
+            self.verdicts.warn("stdout", "the last line has no end", hint)
+        listener.finish()
+        tap.wait(idle=_PATIENCE, tick=self.tick)
+        self.verdicts.make("exit-code")
+
+    def _check_state(self, heard: Listener) -> None:
+        if not self._can("state"):
+            for check in ("state", "resume", "repeat"):
+                self.verdicts.skip(check, "the tap says that it has no capability `state`")
+            return
+        if not heard.records and not heard.states:
+            self.verdicts.skip("state", "no record came")
+        elif not heard.states and self.capped:
+            self.verdicts.skip("state", "none came before --max-records: raise it")
+        elif not heard.states:
+            self.verdicts.fail("state", "records came, and no STATE", "write one at least at each stream's end")
+        else:
+            self.verdicts.make("state")
+            if heard.unmarked and not self.capped:
+                text = f"{heard.unmarked:,} records came after the last STATE"
+                self.verdicts.warn("state", text, "write a STATE at the end")
+        for name, said in heard.streams.items():
+            if not self.capped and said.highest is not None and said.bookmark is not None:
+                self._advanced(name, said.bookmark, said.highest)
+
+    def _advanced(self, name: str, bookmark: Any, highest: Any) -> None:
+        try:
+            behind = moment_or_value(bookmark) < moment_or_value(highest)
+        except TypeError:
+            return
+        if behind:
+            text = "the last bookmark is older than the newest record"
+            example = f"bookmark {bookmark}, record {highest}"
+            self.verdicts.warn("replication-key", text, "records will come again", stream=name, example=example)
+
+    def _again(self, heard: Listener) -> None:
+        """Run twice more from the STATE of the first run: the second has to begin there, the third to be the same."""
+        if not self._can("state"):
+            return
+        bookmarks = {name: said.bookmark for name, said in heard.streams.items() if said.bookmark is not None}
+        if heard.state is None or not bookmarks:
+            why = "no STATE came" if heard.state is None else "no stream has a bookmark with a replication key"
+            self.verdicts.skip("resume", why)
+            self.verdicts.skip("repeat", why)
+            return
+        self.stage("second run, from its STATE")
+        second = self._listened(heard.state)
+        self._resumed(second, bookmarks)
+        self.stage("third run, from the same STATE")
+        third = self._listened(heard.state)
+        self.verdicts.make("repeat")
+        both = min(len(second.heard), len(third.heard)) if self.max_records in (second.records, third.records) else None
+        if second.heard[:both] != third.heard[:both]:
+            note = self.verdicts.fail if self.static else self.verdicts.warn
+            text = f"two runs from one STATE differ: {len(second.heard):,} records, then {len(third.heard):,}"
+            note("repeat", text, "does the source change meanwhile? If not, the tap's order or values are not stable")
+
+    def _resumed(self, second: Listener, bookmarks: dict[str, Any]) -> None:
+        self.verdicts.make("resume")
+        for name, mark in bookmarks.items():
+            said = second.streams.get(name)
+            column = self._column(name, second)
+            if said is None or column is None:
+                continue
+            for stream, record in second.heard:
+                if stream == name:
+                    self._not_older(name, column, record, mark)
+
+    def _column(self, name: str, heard: Listener) -> str | None:
+        if key := replication_key(self.catalog, name):
+            return key
+        said = heard.streams.get(name)
+        return said.bookmarks[0] if said and said.bookmarks else None
+
+    def _not_older(self, name: str, column: str, record: bytes, mark: Any) -> None:
+        import orjson
+
+        value = orjson.loads(record).get(column)
+        try:
+            older = value is not None and moment_or_value(value) < moment_or_value(mark)
+        except TypeError:
+            return
+        if older:
+            hint = "begin at the bookmark that --state gives: else each run loads everything again"
+            example = f"{value}, bookmark {mark}"
+            self.verdicts.fail(
+                "resume", "a record from before the bookmark came again", hint, stream=name, example=example
+            )
+
+    def _check_bad_config(self) -> None:
+        with tempfile.TemporaryDirectory(prefix="singer-bridge-") as folder, open(os.devnull, "wb") as log:
+            path = Path(folder) / "config.json"
+            path.write_text(_BROKEN)
+            tap = Tap(self.source.argv, config=path, environ=self.source.environ, log=log, redact=self.source.redact)
+            self.verdicts.make("bad-config")
+            with tap:
+                try:
+                    for _ in tap.chunks(idle=_PATIENCE, tick=self.tick):
+                        pass
+                    tap.wait(idle=_PATIENCE, tick=self.tick)
+                except TapError:
+                    return
+        hint = "end with another exit code than 0: a runner takes 0 for complete, and would replace tables by nothing"
+        self.verdicts.fail("bad-config", "a config that is no JSON is accepted, with exit code 0", hint)
+
+    def _check_sigterm(self) -> None:
+        listener, ended = Listener(Verdicts(), replication={}, may_repeat=set()), False
+        with self._tap(None) as tap:
+            chunks = tap.chunks(idle=timedelta(seconds=self.max_seconds), tick=self.tick)
+            try:
+                first = next(chunks, None)
+            except TapError:
+                first = None
+            if first is None or tap.ended:
+                self.verdicts.skip("sigterm", "the tap ended before it could be told to stop")
+                return
+            listener.feed(first, self.max_records)
+            tap.signal(signal.SIGTERM)
+            until = time.monotonic() + _PATIENCE.total_seconds()
+            try:
+                for chunk in tap.chunks(idle=_PATIENCE, tick=lambda: self._before(until)):
+                    listener.feed(chunk, 2**62)
+                tap.wait(idle=_PATIENCE, tick=lambda: self._before(until))
+                ended = True
+            except TimeoutError:
+                pass
+            except TapError as error:
+                ended = "silent" not in error.message and "did not exit" not in error.message
+        self.verdicts.make("sigterm")
+        if not ended:
+            hint = "end soon after SIGTERM: whoever waits no longer kills it"
+            self.verdicts.fail("sigterm", f"it still ran {_PATIENCE.seconds} s after SIGTERM", hint)
+        elif listener.unfinished:
+            self.verdicts.warn("sigterm", "it ended in the middle of a line", "end between two messages")
+
+    def _before(self, until: float) -> None:
+        self.tick()
+        if time.monotonic() > until:
+            raise TimeoutError

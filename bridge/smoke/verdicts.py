@@ -1,0 +1,121 @@
+"""What came of each check: passed, failed, a warning, or skipped with the reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+__all__ = ["CHECKS", "Finding", "Status", "Verdicts"]
+
+Status = Literal["passed", "warning", "failed", "skipped"]
+
+CHECKS = {
+    "about": "--about says what it is, as JSON",
+    "discover": "--discover prints a catalog",
+    "catalog": "the catalog is valid",
+    "stdout": "nothing but Singer messages on stdout",
+    "schema-first": "each stream's SCHEMA comes before its first RECORD",
+    "schema": "each SCHEMA is valid, and has its keys",
+    "records": "records are as their SCHEMA says",
+    "dates": "dates and times can be read",
+    "keys": "keys are there, not null, and unique",
+    "replication-key": "bookmarks advance, and no later record is older",
+    "state": "STATE is emitted",
+    "exit-code": "it ends with exit code 0",
+    "resume": "a second run starts at the bookmark",
+    "repeat": "a third run is like the second",
+    "bad-config": "a broken config is refused",
+    "sigterm": "SIGTERM ends it, with whole lines",
+    "golden": "the schemas are as they were written down",
+    "load": "it loads, every record",
+}
+"""The checks in the order of the report, and what each holds."""
+
+
+@dataclass(slots=True)
+class Finding:
+    """What is wrong, once for all records that have it."""
+
+    check: str
+    status: Status
+    text: str
+    hint: str = ""
+    stream: str | None = None
+    pointer: str = ""
+    """JSON pointer of the value inside the record, or of the place inside the schema."""
+    times: int = 1
+    example: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the finding as `--json` prints it."""
+        return {
+            "check": self.check,
+            "status": self.status,
+            "text": self.text,
+            "hint": self.hint,
+            "stream": self.stream,
+            "pointer": self.pointer,
+            "times": self.times,
+            "example": self.example,
+        }
+
+
+@dataclass
+class Verdicts:
+    """All findings, by what they are about. A check that was made and found nothing has passed."""
+
+    made: set[str] = field(default_factory=set)
+    _found: dict[tuple[str, str | None, str, str], Finding] = field(default_factory=dict)
+
+    def add(self, finding: Finding) -> None:
+        """Note a finding; the same one again only counts."""
+        self.made.add(finding.check)
+        key = (finding.check, finding.stream, finding.pointer, finding.text)
+        if known := self._found.get(key):
+            known.times += finding.times
+        else:
+            self._found[key] = finding
+
+    def fail(self, check: str, text: str, hint: str = "", **about: Any) -> None:
+        """Note that a check failed."""
+        self.add(Finding(check, "failed", text, hint, **about))
+
+    def warn(self, check: str, text: str, hint: str = "", **about: Any) -> None:
+        """Note what a check found that need not be wrong."""
+        self.add(Finding(check, "warning", text, hint, **about))
+
+    def skip(self, check: str, why: str) -> None:
+        """Note why a check was not made."""
+        if check not in self.made:
+            self.add(Finding(check, "skipped", why))
+
+    def make(self, *checks: str) -> None:
+        """Note that checks were made."""
+        self.made.update(checks)
+
+    def of(self, check: str) -> list[Finding]:
+        """Return what a check found, the worst first."""
+        order = ("failed", "warning", "skipped")
+        return sorted((f for f in self._found.values() if f.check == check), key=lambda f: order.index(f.status))
+
+    def status(self, check: str) -> Status:
+        """Return the worst that a check found; `skipped` where it was not made."""
+        found = [finding.status for finding in self.of(check)]
+        return found[0] if found else "passed" if check in self.made else "skipped"
+
+    def __iter__(self) -> Iterator[tuple[str, Status, list[Finding]]]:
+        """Yield each check that was made or skipped with a reason, in the order of the report."""
+        for check in CHECKS:
+            if check in self.made:
+                yield check, self.status(check), self.of(check)
+
+    @property
+    def counts(self) -> Counter[str]:
+        """How many checks came to what."""
+        return Counter(status for _, status, _ in self)
+
+    @property
+    def failed(self) -> bool:
+        return self.counts["failed"] > 0
