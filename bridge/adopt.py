@@ -18,7 +18,7 @@ from bridge.log import LiveTable
 from bridge.names import folder_name
 from bridge.owners import Owner, claim
 from bridge.placement import strangers
-from bridge.schema import TableSchema, merge
+from bridge.schema import Evolution, TableSchema, merge
 from bridge.storage import Storage
 from bridge.storage.parallel import each
 
@@ -40,7 +40,8 @@ def adopt(committer: Committer, pipeline: Pipeline) -> None:
         stream = tables.get(folder, name)
         table = view.tables.get(stream) or LiveTable(folder, None)
         unknown = folder not in tables and folder_name(name, ()) != name  # no telling for which stream it would be
-        if table.folder != folder or unknown or not strangers(storage, table, []):
+        own_log = bool(table.in_format)  # which says what is of the table: nobody else can add a file to it
+        if table.folder != folder or unknown or own_log or not strangers(storage, table, []):
             continue
         others = claim(storage, folder, Owner(pipeline.name, stream), shared=pipeline.destination.shared)
         if strange := strangers(storage, table, others):
@@ -57,11 +58,17 @@ def adopt(committer: Committer, pipeline: Pipeline) -> None:
 
 def _entry(storage: Storage, pipeline: Pipeline, stream: str, table: LiveTable, names: list[str]) -> dict[str, Any]:
     """Return what the commit says of one table. Its columns are those it has, and then those of the files."""
+    if pipeline.load_method(stream) == "upsert":
+        hint = "move it away: whether its keys are in the table is not known; a tap can load its rows"
+        raise LakeError("a file cannot be adopted into an upsert table", hint=hint, file=f"{table.folder}/{names[0]}")
+    if folders := [name for name in names if "/" in name or table.partition_by]:
+        hint = "move it away: what a partition's folder says of its rows is not checked; a tap can load them"
+        raise LakeError("a file cannot be adopted into partitions", hint=hint, file=f"{table.folder}/{folders[0]}")
     columns = read_schema(storage, pipeline.name, table.schema) if table.schema else None
     adds = []
     for name, (add, schema) in zip(names, each(storage, lambda name: _file(storage, table, name), names), strict=True):
         try:
-            columns = merge(columns, schema)
+            columns = merge(columns, schema, Evolution("fail"))
         except DataError as error:
             raise LakeError(f"a file does not go with its table: {error.message}", hint=_READABLE, file=name) from error
         for field in schema.arrow:
@@ -78,6 +85,7 @@ def _entry(storage: Storage, pipeline: Pipeline, stream: str, table: LiveTable, 
         "mode": "append",
         "adds": adds,
         "removes": [],
+        **table.in_format,
     } | ({"shared": True} if pipeline.destination.shared else {})
 
 

@@ -5,12 +5,12 @@
 1. Roll the last data commit forward; if one of its files is neither pending nor visible, take it back by a *void*
    commit, legal because nobody has seen its STATE yet. Then compare `state.json`, abort pending files of lower
    generations, and only then let the tap start, from the head's STATE.
-2. At a barrier: every pending file is verified to be there, whole.
+2. At a barrier: every pending file is verified to be there, whole, and a table with a log of its own to be as we left it.
 3. `commits/<head + 1>.json` by put-if-absent: the commit point, and the fence. A loser ends; it never takes the next
    number. An unknown outcome is settled by reading back the nonce, and nothing is aborted for it. A number is never
    free again: one below the log's beginning, whose record the retention deleted, is lost as well.
-4. `publish` the files and the tables' manifests. 5. `state.json`. 6. Report. 7. The spool lets go of the segments.
-8. Close: the lease notes the head, so that the next run needs no fence.
+4. `publish` the files, then the tables' own logs, where they have one, and their manifests. 5. `state.json`.
+6. Report. 7. The spool lets go of the segments. 8. Close: the lease notes the head, so that the next run needs no fence.
 
 `n + 1` is created only after `n` is published: recovery never looks further back than the last data commit. Manifests
 and `state.json` are swapped by their version, so a writer that slept through its own replacement changes none of them.
@@ -26,16 +26,19 @@ from datetime import datetime, timezone
 from typing import Any
 
 from bridge.errors import CommitLost, CommitUnknown, CorruptLake, EngineError, LakeError
+from bridge.leftovers import abort_older
 from bridge.log import FORMAT, Log, View, add_of, changes_of, inverse, meta
-from bridge.owners import Owner, owned_by, owners_of, tables_of
+from bridge.names import file_name, table_and_name
+from bridge.owners import Owner, owners_of, tables_of
 from bridge.state import bookmark, is_flat
-from bridge.storage import Missing, Storage
+from bridge.storage import Add, Missing, Storage
 from bridge.storage.parallel import each
+from bridge.tablelog.kinds import TableLogs
 from bridge.verbatim import NotJson, dumps, loads
 
 __all__ = ["FILES_CHANGED", "Committer", "expect_object", "forget", "read_state_file", "was_said"]
 
-FILES_CHANGED = ("data", "void", "rollback")
+FILES_CHANGED = ("data", "void", "rollback", "replay", "compact")
 """The kinds of commits that change table folders: what one of these left half done is rolled forward."""
 _TRIES = 20
 """How often a file is swapped again that somebody else changes at the same time, by hand or by an older run."""
@@ -52,6 +55,7 @@ class Committer:
         self.storage = storage
         self.run = run
         self.notes: list[str] = []
+        self.table_logs = TableLogs(self.log)
         self._versions: dict[str, str | None] = {}
         # A run that died may have left more than its lease says: only the list of records shows a gap among them.
         head = self.log.head(last.get("closed"))
@@ -66,7 +70,8 @@ class Committer:
             self._create("fence", self.view.state, after=last_change["n"] if last_change else 0)
             self._recover(last_change)
         self._check_staged()
-        self._abort_older()
+        with suppress(LakeError):
+            abort_older(self.log, self.view, self.generation, fenced=not clean)
 
     # step 0 and 3
 
@@ -132,12 +137,31 @@ class Committer:
                 f"{file}, and the next run takes that commit back and loads its rows again"
             )
             raise CorruptLake("a committed file is gone", hint=hint, file=missing.keys[0], commit=record["n"])
-        state = forget(before.state, before.staged)  # their files went into the lost commit: they start again
-        entries = inverse(self.log.pipeline, record, before)
+        # Staged files went into the lost commit, and start again; compacting leaves them where they are.
+        staged = before.staged if record["kind"] == "compact" else {}
+        state = forget(before.state, before.staged.keys() - staged.keys())
+        entries = inverse(self.log.pipeline, record, before, self._settled(record, before))
         self.notes.append(
             f"commit {record['n']} had lost {len(missing.keys)} file(s) before it was visible: taken back"
         )
-        self._roll_forward(self._create("void", state, tables=entries, voids=record["n"], staged={}))
+        rejects = self.view.rejects_again(before)
+        self._roll_forward(self._create("void", state, tables=entries, voids=record["n"], staged=staged, **rejects))
+
+    def _settled(self, record: dict[str, Any], before: View) -> dict[str, str]:
+        """Have no file of a commit be rewritten any more; return the keys of those that are, each with a new name.
+
+        Who comes after us may do this before us, but then our next record is none.
+        """
+        changes = changes_of(self.log.pipeline, record)
+        done = {one.add.key for one in self.storage.settle(changes)}
+        files = {
+            f"{table.folder}/{name}": file for table in before.tables.values() for name, file in table.files.items()
+        }
+        same = {one.add.key for change in changes for one in change.rewrites} - done
+        for add in self.storage.lost([Add(key, key, files[key]["size"]) for key in sorted(same)])[:1]:
+            hint = "somebody else has changed it: restore it from a backup of the bucket"
+            raise CorruptLake("a file of the lake is not what the log says", hint=hint, file=add.key)
+        return {key: file_name(self.generation, seq, table_and_name(key)[1]) for seq, key in enumerate(sorted(done))}
 
     def _check_state_file(self, *, recovering: bool) -> None:
         """Compare `state.json` with the head, behind which an unfinished step 5 may have left it."""
@@ -179,17 +203,6 @@ class Committer:
             self._write_state()
             self.notes.append(f"files of half loaded tables were gone, these start again: {', '.join(sorted(lost))}")
 
-    def _abort_older(self) -> None:
-        """Take away what lower generations left pending: nobody can commit it any more. Best effort."""
-        kept = {file["name"] for stage in self.view.staged.values() for file in stage["files"]}
-        with suppress(LakeError):
-            for pending in self.storage.pending(meta(self.log.pipeline, "pending")):
-                folder, _, name = (pending.key or pending.source).removesuffix(".pending").rpartition("/")
-                generation = name.split("-")[1] if name.startswith("part-") else ""
-                old = generation.isdigit() and int(generation) < self.generation and name not in kept
-                if old and (not pending.upload or owned_by(self.storage, folder, self.log.pipeline)):
-                    self.storage.abort(pending)
-
     # steps 2 to 6
 
     def commit(self, state: Any, tables: list[dict[str, Any]], *, kind: str = "data", **facts: Any) -> dict[str, Any]:
@@ -198,6 +211,7 @@ class Committer:
         `tables` are entries `{stream, folder, schema, mode, adds, removes}`; `adds` name their pending `source`.
         """
         self._verify(tables, facts.get("staged", {}))
+        each(self.storage, lambda entry: self.table_logs.check(self.view, entry), tables)
         record = self._create(kind, state, tables=tables, **facts)
         try:
             self._publish(record)
@@ -228,7 +242,9 @@ class Committer:
     def _publish(self, record: dict[str, Any]) -> None:
         try:
             self.storage.publish(changes_of(self.log.pipeline, record))
-            each(self.storage, self.write_manifests, record.get("tables", []))
+            entries, tables = record.get("tables", []), self.view.tables
+            each(self.storage, lambda e: self.table_logs.publish(record, e, tables[e["stream"]]), entries)
+            each(self.storage, self.write_manifests, entries)
         except LakeError:
             self._check_head()  # who was overtaken stumbles over what the other one has done
             raise

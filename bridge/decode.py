@@ -23,9 +23,10 @@ import pyarrow.json as pj
 
 from bridge.schema import EXTRA, TableSchema, with_extra
 from bridge.types import exact
+from bridge.types.casting import fitted
 from bridge.types.exact import Batch, Layout, Reject
-from bridge.types.instants import dates, in_range, timestamps
-from bridge.types.typemap import TIMESTAMP, is_json, is_null_only, source
+from bridge.types.instants import dates, in_range, moments, timestamps
+from bridge.types.typemap import TIMESTAMP, is_json, is_left_out, is_null_only, source
 
 __all__ = ["Decoded", "Reject", "decode"]
 
@@ -51,16 +52,31 @@ class Decoded:
     """Rows whose message has no `version`."""
     extra: dict[str, int]
     """Records by the name of a field outside the SCHEMA."""
+    version: pa.Array | None = None
+    """int64: the `version` of each row's message, null where it has none. None unless asked for with `envelope`."""
+    extracted: pa.Array | None = None
+    """timestamp[us, UTC]: its `time_extracted`, null where absent or unreadable. None unless asked for."""
 
 
-def decode(data: bytes | memoryview, schema: TableSchema, prefix: bytes | None) -> Decoded:
+def decode(
+    data: bytes | memoryview,
+    schema: TableSchema,
+    prefix: bytes | None,
+    *,
+    envelope: bool = False,
+) -> Decoded:
     """The table of whole RECORD lines of one stream; rows + rejects = lines.
 
     `prefix` promises that every line starts with these bytes, up to and including `"record":`; None promises nothing.
+    With `envelope`, each row's `version` and `time_extracted` are told, too. A property that is left out may have any
+    value, and is in no column and not among the extra fields.
     """
-    fields = [field for field in schema.arrow if field.name != EXTRA]
-    batches = list(_batches(memoryview(data), _FastPath(fields, prefix), Layout(fields)))
-    return _joined(batches, fields, schema)
+    skipped = [field for field in schema.fields if is_left_out(field)]
+    fields = [field for field in schema.fields if not is_left_out(field)]
+    fast = _FastPath(fields, prefix, envelope=envelope, skipped=skipped)
+    layout = Layout(fields, prefix, envelope=envelope, skipped=[source(field) for field in skipped])
+    batches = list(_batches(memoryview(data), fast, layout))
+    return _joined(batches, fields, schema, envelope=envelope)
 
 
 def _batches(data: memoryview, fast: _FastPath, layout: Layout) -> Iterator[Batch]:
@@ -95,7 +111,7 @@ def _piece(data: memoryview, start: int, size: int) -> bytes:
         size *= 4
 
 
-def _joined(batches: list[Batch], fields: Sequence[pa.Field], schema: TableSchema) -> Decoded:
+def _joined(batches: list[Batch], fields: Sequence[pa.Field], schema: TableSchema, *, envelope: bool) -> Decoded:
     """One table of all batches, line numbers counted through."""
     wanted = any(batch.extra is not None for batch in batches) or EXTRA in schema.arrow.names
     final = with_extra(schema).arrow if wanted else schema.arrow
@@ -113,24 +129,47 @@ def _joined(batches: list[Batch], fields: Sequence[pa.Field], schema: TableSchem
         versions=(min(low for low, _ in versions), max(high for _, high in versions)) if versions else None,
         unversioned=sum(batch.unversioned for batch in batches),
         extra=dict(extra),
+        version=_one_array([batch.version for batch in batches], pa.int64()) if envelope else None,
+        extracted=_one_array([batch.extracted for batch in batches], TIMESTAMP) if envelope else None,
     )
 
 
+def _one_array(arrays: list[pa.Array | None], type_: pa.DataType) -> pa.Array:
+    return pa.chunked_array([array for array in arrays if array is not None], type_).combine_chunks()
+
+
 def _table(batch: Batch, fields: Sequence[pa.Field], final: pa.Schema) -> pa.Table:
-    arrays = {field.name: array for field, array in zip(fields, batch.arrays, strict=True)}
+    """The columns of the lake. Those of a batch differ where a column has a variant, and where some are left out."""
+    arrays = {field.name: (field, array) for field, array in zip(fields, batch.arrays, strict=True)}
     if EXTRA in final.names:
-        arrays[EXTRA] = pa.nulls(batch.rows, pa.string()) if batch.extra is None else batch.extra
-    return pa.Table.from_arrays([arrays[name] for name in final.names], schema=final)
+        extra = pa.nulls(batch.rows, pa.string()) if batch.extra is None else batch.extra
+        arrays[EXTRA] = final.field(EXTRA), extra
+    columns = [
+        fitted(arrays[field.name][1], arrays[field.name][0], field)
+        if field.name in arrays
+        else pa.nulls(batch.rows, field.type)
+        for field in final
+    ]
+    return pa.Table.from_arrays(columns, schema=final)
 
 
 class _FastPath:
     """Arrow's JSON reader over whole messages, for one schema; remembers what it learned about the tap's dates."""
 
-    def __init__(self, fields: Sequence[pa.Field], prefix: bytes | None) -> None:
-        hidden = any(name == "record" for field in fields for name in _names(field))
-        self.fields = fields
+    def __init__(
+        self,
+        fields: Sequence[pa.Field],
+        prefix: bytes | None,
+        *,
+        envelope: bool = False,
+        skipped: Sequence[pa.Field] = (),
+    ) -> None:
+        read = [*fields, *skipped]
+        hidden = any(name == "record" for field in read for name in _names(field))
+        self.fields, self.skipped = fields, skipped
         self.prefix = None if hidden else prefix
         """None where a message could hide inside of another, in a field called `record`."""
+        self.envelope = envelope
         self.long_fractions = False
         self.possible = bool(fields) and not any(_has_json(field) for field in fields)
         """Not for JSON text, which Arrow cannot keep as it is."""
@@ -152,6 +191,9 @@ class _FastPath:
             return None
         batch = Batch(arrays, lines, lines)
         _note_versions(batch, table.column("version"))
+        if self.envelope:
+            batch.version = table.column("version").combine_chunks()
+            batch.extracted = _moments(table.column("time_extracted").combine_chunks())
         return batch
 
     def counted(self, piece: bytes) -> tuple[bytes, int | None]:
@@ -175,17 +217,21 @@ class _FastPath:
     def message(self, text: bytes) -> pa.Schema:
         """The schema of a message: the record and whatever the tap puts around it, as the first line shows."""
         around = {"time_extracted": pa.string(), "version": pa.int64()}
-        if self.prefix is None:
-            around["type"] = pa.string()
+        once = {} if self.prefix else {"type": "", "stream": ""}
         try:
             first = orjson.loads(text[: text.find(b"\n") + 1] or text)
         except orjson.JSONDecodeError:  # a bare NaN, say, which Arrow reads
-            first = {"type": "", "stream": ""}
+            first = once
+        if self.prefix is not None and ("type" in first or "stream" in first):
+            raise pa.ArrowInvalid("a message that says twice what it is")
+        if self.prefix is None:
+            around["type"] = pa.string()
         known = {str: pa.string(), int: pa.int64(), bool: pa.bool_()}
         for name, value in first.items():
             if type(value) in known:
                 around.setdefault(name, known[type(value)])
-        around["record"] = pa.struct([_written(field, self.long_fractions) for field in self.fields])
+        read = (*self.fields, *self.skipped)
+        around["record"] = pa.struct([_written(field, self.long_fractions) for field in read])
         return pa.schema(list(around.items()))
 
     def parse(self, text: bytes) -> pa.Table:
@@ -208,7 +254,7 @@ def _line_count(piece: bytes) -> int:
 
 
 def _all_records(table: pa.Table) -> bool:
-    return bool(pc.all(pc.equal(table.column("type"), "RECORD"), skip_nulls=False).as_py())
+    return all(kind is not None and kind.upper() == "RECORD" for kind in pc.unique(table.column("type")).to_pylist())
 
 
 def _read_json(piece: bytes, message: pa.Schema) -> pa.Table:
@@ -226,6 +272,13 @@ def _is_valid(table: pa.Table) -> bool:
     except pa.ArrowInvalid:
         return False
     return True
+
+
+def _moments(texts: pa.Array) -> pa.Array:
+    try:
+        return timestamps(texts)
+    except pa.ArrowInvalid:
+        return moments(texts.to_pylist())
 
 
 def _note_versions(batch: Batch, versions: pa.ChunkedArray) -> None:

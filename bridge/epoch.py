@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from bridge.errors import SettingsError
-from bridge.schema import TableSchema
+from bridge.schema import Evolution, TableSchema
 from bridge.state import (
     bookmark,
     covers,
@@ -34,10 +34,12 @@ from bridge.state import (
     resume_points,
 )
 
-__all__ = ["Barrier", "Epochs", "Mode", "Publication", "Stream"]
+__all__ = ["METHODS", "Barrier", "Epochs", "Mode", "Publication", "Stream"]
 
-Mode = Literal["append", "replace"]
-Publication = Literal["append", "replace", "extend"]
+Mode = Literal["append", "replace", "upsert"]
+METHODS: dict[Mode, str] = {"append": "append-only", "replace": "overwrite", "upsert": "upsert"}
+"""What the settings call the modes."""
+Publication = Literal["append", "replace", "extend", "upsert"]
 """What a barrier does with a stream's rows; `extend` adds to a table that an overwrite has already swapped in."""
 
 
@@ -57,8 +59,14 @@ class Stream:
     first_state: bytes | None = None  # the latest STATE before the first of them
     versions: set[int | None] = field(default_factory=set)
     activated: int | None = None
+    keyed: bool = False  # of rows with one key the last one counts: the order of messages matters
+    sweeps: bool = False  # rows of older versions go, or are marked, without the table being replaced
+    announced: int | None = None  # the version of the latest ACTIVATE_VERSION
+    complete: int | None = None  # that of the one at `activated`
+    latest: int | None = None  # the version of the latest rows
     swapped: bool = False  # the table is this overwrite's already: rows of its `version` are added to it
     version: int | None = None
+    evolution: Evolution = field(default_factory=Evolution)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +79,8 @@ class Barrier:
     staged: dict[str, int]
     schemas: dict[str, TableSchema]
     end: bool
+    activate: dict[str, int] = field(default_factory=dict)
+    """Streams of which a version is complete: rows of older ones go, or are marked."""
 
 
 class Epochs:
@@ -81,7 +91,7 @@ class Epochs:
     published before the clean end: `--full` swaps everything at one commit.
     """
 
-    def __init__(self, start: Any, *, staged: dict[str, int], kept: Collection[str] = (), whole: bool = False) -> None:
+    def __init__(self, start: Any, *, staged: dict[str, int], kept: Collection[str] = (), whole: bool = False, restored: Callable[[Any], Any] | None = None) -> None:
         self.streams: dict[str, Stream] = {}
         self.staged = staged
         self.committed = self._start = start
@@ -96,7 +106,7 @@ class Epochs:
         """Note a stream's first SCHEMA. Raises `SettingsError` if a half loaded table changed its load method."""
         stream.opened = self._tick()
         if stream.name in self.staged:
-            if stream.mode == "append":
+            if stream.mode != "replace":
                 hint = f"set it back, or start the table again: --full --stream {stream.name}"
                 raise SettingsError("a half loaded table changed its load method", hint=hint, stream=stream.name)
             stream.waiting, stream.versions = True, {self.staged[stream.name]}
@@ -120,8 +130,14 @@ class Epochs:
     def activate(self, stream: Stream, version: int) -> None:
         """Note an ACTIVATE_VERSION: the end of a full table, if it comes after rows and they are of that version.
 
-        Rows of this run: taps that continue a table repeat at its start the message of the first attempt.
+        Rows of this run: taps that continue a table repeat at its start the message of the first attempt. Of a stream
+        that `sweeps`, one that comes before the rows is good at the clean end.
         """
+        if stream.sweeps:
+            stream.announced = version
+            if stream.records and stream.latest == version:
+                stream.activated, stream.complete = self._tick(), version
+            return
         if stream.waiting and stream.records and stream.versions <= {version, None}:
             stream.activated = self._tick()
 
@@ -139,7 +155,8 @@ class Epochs:
         publish, staged = self._choose(state, end)
         if publish is None:
             return None
-        if not end and not publish and resume_points(state) == resume_points(self.committed):
+        activate = self._activations(publish, end=end)
+        if not end and not publish and not activate and resume_points(state) == resume_points(self.committed):
             return None
         barrier = Barrier(
             state,
@@ -148,6 +165,7 @@ class Epochs:
             staged,
             {s: self.streams[s].schema for s in self.streams},
             end,
+            activate,
         )
         self._passed(barrier)
         return barrier
@@ -174,10 +192,30 @@ class Epochs:
                 if not self._stage(stream, state, staged):
                     return None, {}
             elif stream.waiting and self._covers(stream, state):
-                publish[stream.name] = "extend" if stream.swapped else "append"
+                publish[stream.name] = "extend" if stream.swapped else stream.mode
             elif stream.waiting and self._covered_elsewhere(stream, state):
                 return None, {}
         return publish, staged
+
+    def _activations(self, publish: Collection[str], *, end: bool) -> dict[str, int]:
+        """Return the versions that are complete, and whose rows this commit or one before makes visible.
+
+        At the end that is what was announced last, if all rows of this run are its own; without any in this run, if the
+        tap did not resume elsewhere.
+        """
+        found = {}
+        for stream in self.streams.values():
+            done = stream.activated is not None and stream.activated < self._marked
+            if end and stream.announced is not None and self._is_whole(stream):
+                found[stream.name] = stream.announced
+            elif done and stream.complete is not None and (stream.name in publish or not stream.waiting):
+                found[stream.name] = stream.complete
+        return found
+
+    def _is_whole(self, stream: Stream) -> bool:
+        if stream.records:
+            return stream.latest == stream.announced
+        return not moved_on(None, self._start, stream.name)
 
     def _complete(self, stream: Stream) -> bool:
         return stream.mode == "replace" and stream.activated is not None and stream.activated < self._marked
@@ -228,6 +266,8 @@ class Epochs:
 
     def _passed(self, barrier: Barrier) -> None:
         self.committed, self.staged = barrier.state, barrier.staged
+        for name in barrier.activate:
+            self.streams[name].activated = None
         for name, mode in barrier.publish.items():
             stream = self.streams[name]
             if mode == "replace":

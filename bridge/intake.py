@@ -9,18 +9,26 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
+from hashlib import sha256
 from typing import Any
 
-from bridge.epoch import Barrier, Epochs, Stream
-from bridge.errors import DataError
-from bridge.messages import Activate, Message, Noise, Records, Schema, State, Unsupported, parse
-from bridge.schema import TableSchema, from_singer, merge
+from bridge.batches import Batches
+from bridge.epoch import METHODS, Barrier, Epochs, Stream
+from bridge.errors import BridgeError, DataError
+from bridge.messages import Activate, Batch, Message, Noise, Records, Schema, State, Unsupported, parse
+from bridge.schema import TableSchema
+from bridge.shaping import Incoming, as_it_is
 from bridge.spool import Spool
+from bridge.tables.valid import RULES
+from bridge.types.validate import rules_text
 
 __all__ = ["Counts", "Intake"]
 
 _RETRY = timedelta(seconds=1)
 """How long a STATE that was no barrier keeps us from asking the next one: taps may send one a record."""
+
+_KIND, _KINDS = 40, 20
+"""Characters of an unknown message's type, and such types, that are told apart."""
 
 _KEPT = 1 << 20
 """Bytes kept of one line that is not a message."""
@@ -38,6 +46,7 @@ class Counts:
     records: int = 0
     committed: int = 0
     rejected: int = 0
+    filtered: int = 0
     files: int = 0
     bytes: int = 0
     ended: bool = False
@@ -59,23 +68,25 @@ class Counts:
         return {
             "records": self.committed,
             "rejected": self.rejected,
+            "filtered": self.filtered,
             "files": self.files,
             "bytes": self.bytes,
             "seconds": round(self.seconds, 3),
             "load_method": self.load_method,
             "reason": self.reason,
-            "complete": self.ended and self.committed + self.rejected >= self.records,
+            "complete": self.ended and self.committed + self.rejected + self.filtered >= self.records,
         }
 
 
 @dataclass(slots=True)
 class Intake:
     """Feeds the spool. `opened(message)` decides on a stream's first SCHEMA and returns it with its table's columns,
-    `keys(message)` says which of these are the table's key.
+    `incoming(message)` says what it brings, `checked(stream, columns)` raises if the columns cannot be stored, and
+    `transformed(stream, incoming, columns, name)` gives the columns that its statement leads to.
 
     `flush(barrier, all_lines)` seals the spool and hands the manifest on; with a barrier it leads to a commit.
     `discard(stream)` drops the staged files of an earlier run. From `max_records` on, the next barrier is the last:
-    `enough` says that it came, and nothing after it is taken.
+    `enough` says that it came, and nothing after it is taken. `validates`: RECORDs are held against their whole SCHEMA.
     """
 
     epochs: Epochs
@@ -86,12 +97,17 @@ class Intake:
     commit_every: timedelta
     commit_bytes: int
     max_noise: int
-    keys: Callable[[Schema], list[str]] = lambda message: message.key_properties or []
+    incoming: Callable[[Schema], Incoming] = as_it_is
+    checked: Callable[[str, TableSchema], None] = lambda _stream, _schema: None
+    transformed: Callable[[Stream, Incoming, TableSchema | None, str], TableSchema] | None = None
+    batches: Batches = field(default_factory=Batches)
     max_records: int | None = None
+    validates: bool = False
     deselected: set[str] = field(default_factory=set)
     counts: dict[str, Counts] = field(default_factory=dict)
     ignored: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    unknown: dict[str, int] = field(default_factory=dict)
     noise: list[dict[str, Any]] = field(default_factory=list)
     noise_count: int = 0
     last_barrier: float = field(default_factory=time.monotonic)
@@ -103,7 +119,9 @@ class Intake:
     _next_try: float = 0.0
     _now: float = 0.0
     _seen: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    _early: dict[str, Activate] = field(default_factory=dict)
     _hashes: dict[str, str] = field(default_factory=dict)
+    _unsettled: dict[str, tuple[Schema, Incoming, TableSchema | None]] = field(default_factory=dict)
 
     def take(self, messages: Iterable[Message]) -> None:
         """Act on messages in order. Raises `DataError` for what cannot be loaded; what came before is safe."""
@@ -121,6 +139,8 @@ class Intake:
                 self._activate(message)
             elif isinstance(message, Noise):
                 self._noise(message)
+            elif isinstance(message, Batch):
+                self._batch(message)
             else:
                 self._unsupported(message)
 
@@ -136,16 +156,25 @@ class Intake:
         self.epochs.rows(stream, message.lines)
         if stream.mode == "replace":
             self._note_version(stream, _version(message))
+        elif stream.sweeps:
+            stream.latest = _version(message)
         if stream.name != self._speaking:
             self._changes_to(stream.name)
         counts = self.counts[stream.name]
         counts.records += message.lines
         counts.seen(self._now)
         self._records_read += message.lines
+        if stream.name in self._unsettled:
+            self._settle(stream)
         self.spool.append(stream.name, self._hashes[stream.name], message.prefix, message.data, message.lines)
         self.uncommitted += len(message.data)
         if self.spool.fresh >= self.commit_bytes and not self._barrier():
             self.flush(None, False)
+
+    def _batch(self, message: Batch) -> None:
+        for records in self.batches.records(message):
+            self._now = time.monotonic()
+            self._records(records)
 
     def _changes_to(self, name: str) -> None:
         """Note that another stream's rows begin. One that comes back is interleaved, as parents and children are."""
@@ -190,6 +219,8 @@ class Intake:
 
     def end(self, *, clean: bool) -> None:
         """Close the last epoch: everything after a clean end, else what the latest STATE covers."""
+        for name in [name for name, (_, _, table) in self._unsettled.items() if clean and table is None]:
+            self._settle(self.epochs.streams[name])  # an empty table has columns, too
         barrier = self.epochs.barrier(end=clean)
         if barrier is not None:
             self._close_epoch(barrier, all_lines=clean)
@@ -201,43 +232,93 @@ class Intake:
         if self._seen.get(message.stream) == said:
             return
         self._seen[message.stream] = said
+        incoming = _read(message, self.incoming)
         known = self.epochs.streams.get(message.stream)
         stream, table = (known, known.schema) if known else self.opened(message)
-        schema = merge(table, from_singer(message.schema, self.keys(message)))
+        if stream.name in self._unsettled:
+            table = self._unsettled[stream.name][2]
+        self._unsettled[stream.name] = message, incoming, table
+        if incoming.statement is None:
+            self._settle(stream)
+        elif table is not None:
+            stream.schema = table
         if not known:  # only now: an error above leaves the stream unopened
             self.epochs.open(stream)
-            method = "overwrite" if stream.mode == "replace" else "append-only"
-            self.counts[stream.name] = Counts(method, stream.reason)
+            self.counts[stream.name] = Counts(METHODS[stream.mode], stream.reason)
+            if stream.keyed:
+                self.spool.ordered.add(stream.name)
+        if early := self._early.pop(stream.name, None):
+            self._activate(early)
+
+    def _settle(self, stream: Stream) -> None:
+        """Decide on the columns of a stream's latest SCHEMA: where a statement is, not before there are rows for it."""
+        message, incoming, table = self._unsettled.pop(stream.name)
+        if incoming.statement is None:
+            schema = incoming.into(table, stream.evolution)
+            self._hashes[stream.name] = self._kept(message, schema)
+        else:
+            assert self.transformed is not None
+            name = self._hashes[stream.name] = self._kept(message, incoming.read())
+            schema = self.transformed(stream, incoming, table, name)
+        self.checked(stream.name, schema)
+        if names := [name for name in schema.left_out if name not in incoming.skipped]:
+            what = f"{len(names)} new column(s) left out, as schema_policy is discard"
+            self._warn(f"{stream.name}: {what}: {', '.join(names[:5])}")
+        for note in incoming.notes:
+            self._warn(note)
         stream.schema = schema
-        self._hashes[stream.name] = schema.hash
-        self.spool.put_schema(schema.hash, schema.to_json())
+
+    def _kept(self, message: Schema, schema: TableSchema) -> str:
+        """Keep the columns, and the rules if there are any, where executors find them, and return their name."""
+        name = schema.hash
+        if self.validates:
+            rules = rules_text(message.schema, message.stream)
+            name += f"-{sha256(rules).hexdigest()[:16]}"
+            self.spool.put_schema(f"{name}{RULES}", rules)
+        self.spool.put_schema(name, schema.to_json())
+        return name
 
     def _activate(self, message: Activate) -> None:
         stream = self.epochs.streams.get(message.stream)
         if stream is None:
-            return  # before its SCHEMA there are no rows that it could end
-        if stream.mode == "append":
-            self._warn(f"{message.stream}: ACTIVATE_VERSION ignored, an append-only table keeps rows of older versions")
+            if message.stream not in self.deselected:
+                self._early[message.stream] = message  # some taps send it before the SCHEMA
+            return
+        if stream.mode == "append" and not stream.sweeps:
+            what = "an append-only table keeps rows of older versions unless hard_delete is set"
+            self._warn(f"{message.stream}: ACTIVATE_VERSION ignored, {what}")
         self.epochs.activate(stream, message.version)
 
     def _noise(self, message: Noise) -> None:
         self.noise_count += 1
         raw = message.raw[:_KEPT]
-        self.noise.append({"stream": None, "reason": "not a Singer message", "line": message.line, "raw": raw})
+        self.noise.append({"stream": None, "reason": "not a Singer message", "offset": message.line, "raw": raw})
         if self.noise_count > self.max_noise:
             hint = "the tap prints other things than Singer messages on stdout: its logs belong on stderr"
             first = self.noise[0]["raw"][:80].decode("utf-8", "replace")
             raise DataError("too many lines are not Singer messages", hint=hint, lines=self.noise_count, first=first)
 
     def _unsupported(self, message: Unsupported) -> None:
-        if message.type == "BATCH":
-            hint = "switch the tap's `batch_config` off; it then sends RECORDs"
-            raise DataError("BATCH messages are not available yet", hint=hint, stream=message.stream)
-        self._warn(f"messages of type {message.type} were ignored")
+        kind = message.type[:_KIND]
+        if kind not in self.unknown and len(self.unknown) >= _KINDS:
+            kind = "other types"
+        self.unknown[kind] = self.unknown.get(kind, 0) + 1
 
     def _warn(self, text: str) -> None:
         if text not in self.warnings:
             self.warnings.append(text)
+
+
+def _read(message: Schema, incoming: Callable[[Schema], Incoming]) -> Incoming:
+    """Return what a SCHEMA brings, before anything is done for its stream."""
+    try:
+        return incoming(message)
+    except BridgeError:
+        raise
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+        hint = "it is no JSON Schema; correct it in the catalog, or report it to the tap's authors"
+        cause = f"{type(error).__name__}: {error}"[:200]
+        raise DataError("a SCHEMA cannot be read", hint=hint, stream=message.stream, cause=cause) from error
 
 
 def _version(records: Records) -> int | None:

@@ -7,20 +7,24 @@ a failure of ours (Spark, the bucket, the accounting) nothing more is.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bridge.batches import Batches
 from bridge.commit import Committer
 from bridge.config import Pipeline
 from bridge.engine import Engine
-from bridge.epoch import Barrier, Epochs
+from bridge.epoch import Barrier, Epochs, Stream
 from bridge.errors import BridgeError, DataError, Interrupted, TapError
 from bridge.intake import Counts, Intake
 from bridge.ledger import Ledger
+from bridge.log import rows_of
 from bridge.messages import Reader
 from bridge.placement import Placement
+from bridge.schema import TableSchema
 from bridge.scratch import Scratch
+from bridge.shaping import Incoming
 from bridge.spool import Manifest, Spool
 from bridge.tables.parquet import Job, write_rejects
 from bridge.tables.target import Target
@@ -82,13 +86,17 @@ class Load:
             epochs=Epochs(committer.view.state, staged=adopted, kept=kept, whole=full),
             spool=self._spool,
             opened=placement.open,
-            keys=placement.keys,
+            incoming=placement.incoming,
+            transformed=self._transformed,
+            checked=placement.check,
             flush=self._flush,
             discard=self._begun_anew.append,
             commit_every=pipeline.commit.every,
             commit_bytes=pipeline.commit.bytes,
             max_noise=limit,
+            batches=Batches(scratch.spool, pipeline.destination.s3_options, self._between),
             max_records=max_records,
+            validates=rejects.validate == "full",
             deselected=deselected,
             counts=self.counts,
         )
@@ -101,6 +109,7 @@ class Load:
             generation=self._committer.generation,
             spool=str(scratch.spool),
             compression=self._pipeline.destination.compression,
+            level=self._pipeline.destination.compression_level,
             targets=targets,
             s3=self._pipeline.destination.s3_options,
         )
@@ -113,7 +122,23 @@ class Load:
             adopted=adopted,
             max_rejects=limit,
             seen=self._committed,
+            each=self._each,
         )
+
+    def _each(self, work: Callable[[Job, Any], dict[str, Any]], payloads: Sequence[Any]) -> list[dict[str, Any]]:
+        return self._engine.each(work, payloads)  # it is made after the ledger
+
+    def _transformed(self, stream: Stream, incoming: Incoming, table: TableSchema | None, name: str) -> TableSchema:
+        """Return the columns that a stream's statement leads to, and have its rows go through it. Waits for Spark."""
+        assert incoming.statement is not None
+        self._follow.stage("starting Spark")
+        read, statement = incoming.read(), incoming.statement
+        made = self._engine.analysed(statement, read, stream.name, self._check)
+        lake = incoming.into(table, stream.evolution, made)
+        self._spool.put_schema(lake.hash, lake.to_json())
+        self._engine.transform(stream.name, name, statement, read, made, lake)
+        self._follow.stage("extracting")
+        return lake
 
     def _new_engine(self, scratch: Scratch) -> Engine:
         return Engine(
@@ -168,6 +193,11 @@ class Load:
     def _check(self) -> None:
         self._follow.tick()
         self._engine.check()
+
+    def _between(self) -> None:
+        """Do between the parts of a BATCH what is done between chunks of the tap's output."""
+        self._check()
+        self._hold_back()
 
     def _tell(self) -> None:
         """Say what the rows that wait are waiting for."""
@@ -233,13 +263,15 @@ class Load:
         if noise:
             self._ledger.reject(write_rejects(self._committer.storage, self._job, None, noise))
         self._ledger.commit(barrier, self._last_seq)
+        for stream, lines in self._ledger.filtered.items():
+            self.counts[stream].filtered = lines
         self._committing = False
 
     def _committed(self, record: dict[str, Any]) -> None:
         self.commits += 1
         for entry in record["tables"]:
             counts = self.counts[entry["stream"]]
-            counts.committed += sum(add["rows"] for add in entry["adds"])
+            counts.committed += rows_of(entry)
             counts.files += len(entry["adds"])
             counts.bytes += sum(add["size"] for add in entry["adds"])
         for reject in record["rejects"]:
@@ -264,6 +296,8 @@ class Load:
         for stream, counts in self.counts.items():
             if counts.rejected:
                 warnings.append(f"{stream}: {counts.rejected} record(s) do not fit their SCHEMA: kept as rejects")
+        for kind, count in self._intake.unknown.items():
+            warnings.append(f"{count} message(s) of type {kind} were ignored: not one of Singer's types")
         for stream, lines in self._intake.ignored.items():
             warnings.append(f"{stream}: {lines} record(s) ignored, the stream is not selected")
         return warnings

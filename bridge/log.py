@@ -9,12 +9,12 @@ Once its oldest records were deleted (`retention.commits`) the log begins at a s
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bridge.errors import CorruptLake, LakeError
-from bridge.storage import Add, Change, Remove, Storage
+from bridge.storage import Add, Change, Remove, Rewrite, Storage
 from bridge.storage.parallel import each
 from bridge.verbatim import NotJson, dumps, loads
 
@@ -28,7 +28,9 @@ __all__ = [
     "bookmarks",
     "changes_of",
     "inverse",
+    "left_behind",
     "meta",
+    "rows_of",
 ]
 
 SNAPSHOT_EVERY = 100
@@ -36,6 +38,8 @@ _STEPS = 100
 """So many records past a known one are looked for one by one; a listing of all of them is cheaper then."""
 _RECORD = re.compile(r"[0-9]{20}\.json")
 FORMAT = 1
+_KEPT = ("size", "rows", "version", "deleted")
+"""What is known of a live file: the `version` of its rows where they have one, `deleted` when they all say so."""
 
 
 def meta(pipeline: str, *parts: str) -> str:
@@ -45,19 +49,29 @@ def meta(pipeline: str, *parts: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LiveTable:
-    """A table as the log says it is. `files` maps a file's name to its `size` in bytes and its `rows`.
+    """A table as the log says it is. `files` maps a file's name to its `size` in bytes and its `rows`, and
+    to the `version` of these where they have one.
 
-    `version` is the one that the RECORDs of an overwrite carried.
+    `version` is the one that the RECORDs of an overwrite carried, or that was activated last. Of a `format` but `parquet` it has a log of
+    its own, for readers: files that it removes stay where they are, for those who read the table as it was. Its
+    folders are named after `partition_by`, as the settings said at its first commit.
     """
 
     folder: str
     schema: str | None
     files: dict[str, dict[str, int]] = field(default_factory=dict)
     version: int | None = None
+    format: str = "parquet"
+    partition_by: tuple[Any, ...] = ()
 
     @property
     def rows(self) -> int:
         return sum(file["rows"] for file in self.files.values())
+
+    @property
+    def in_format(self) -> dict[str, str]:
+        """What entries of commits say of the table's format; nothing of a plain one."""
+        return {"format": self.format} if self.format != "parquet" else {}
 
 
 def bookmarks(state: Any) -> dict[str, Any]:
@@ -73,6 +87,7 @@ class View:
     """The lake after commit `n`: STATE, tables, and the staged files of a full table that its tap can resume.
 
     `moved` says by stream when its bookmark last changed, in ISO 8601; `said` is the last commit that is no fence.
+    `rejects` are the reject files that count, by key: not of a table that was replaced since, nor replayed, nor purged.
     """
 
     n: int = 0
@@ -81,6 +96,7 @@ class View:
     staged: dict[str, Any] = field(default_factory=dict)
     moved: dict[str, str] = field(default_factory=dict)
     said: int = 0
+    rejects: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def version(self, stream: str) -> int | None:
         """Return the `version` of a stream's rows: of the staged ones if there are any, else of its table."""
@@ -96,10 +112,32 @@ class View:
             files = dict(old.files) if old else {}
             for name in entry["removes"]:
                 files.pop(name, None)
-            files |= {add["name"]: {"size": add["size"], "rows": add["rows"]} for add in entry["adds"]}
-            tables[entry["stream"]] = LiveTable(entry["folder"], entry["schema"], files, entry.get("version"))
+            files |= {add["name"]: {fact: add[fact] for fact in _KEPT if fact in add} for add in entry["adds"]}
+            partition_by = tuple(entry.get("partition_by", old.partition_by if old else ()))
+            tables[entry["stream"]] = LiveTable(
+                entry["folder"],
+                entry["schema"],
+                files,
+                entry.get("version"),
+                entry.get("format", "parquet"),
+                partition_by,
+            )
         said = self.said if record["kind"] == "fence" else record["n"]
-        return View(record["n"], record["state"], tables, record.get("staged", {}), self._moved(record), said)
+        staged, rejects = record.get("staged", {}), self._rejects(record)
+        return View(record["n"], record["state"], tables, staged, self._moved(record), said, rejects)
+
+    def _rejects(self, record: dict[str, Any]) -> dict[str, dict[str, Any]]:
+        new, gone = record.get("rejects", ()), record.get("consumed", ())
+        replaced = {entry["stream"] for entry in record.get("tables", ()) if entry["mode"] == "replace"}
+        if not (new or gone or (replaced and self.rejects)):
+            return self.rejects
+        kept = {f: r for f, r in self.rejects.items() if f not in gone and r["stream"] not in replaced}
+        return kept | {reject["file"]: {"commit": record["n"]} | reject for reject in new}
+
+    def rejects_again(self, then: View) -> dict[str, list[Any]]:
+        """Return what a record says so that the rejects are those of an earlier view again."""
+        back = [reject for file, reject in then.rejects.items() if self.rejects.get(file) != reject]
+        return {"rejects": back, "consumed": [file for file in self.rejects if file not in then.rejects]}
 
     def _moved(self, record: dict[str, Any]) -> dict[str, str]:
         if record["state"] == self.state:
@@ -114,6 +152,8 @@ class View:
         """Return what a record keeps of this view, apart from what it says itself."""
         return {
             s: {"folder": t.folder, "schema": t.schema, "files": t.files, "version": t.version}
+            | t.in_format
+            | ({"partition_by": t.partition_by} if t.partition_by else {})
             for s, t in self.tables.items()
         }
 
@@ -209,12 +249,13 @@ class Log:
         if start:
             record = self._existing(start, n)
             tables = {
-                s: LiveTable(t["folder"], t["schema"], t["files"], t.get("version"))
+                s: LiveTable(**t | {"partition_by": tuple(t.get("partition_by", ()))})
                 for s, t in record["snapshot"].items()
             }
             moved = record.get("moved", dict.fromkeys(bookmarks(record["state"]), record.get("at", "")))
             said = record.get("after", start) if record["kind"] == "fence" else start
-            view = View(start, record["state"], tables, record.get("staged", {}), moved, said)
+            staged, rejects = record.get("staged", {}), record.get("rejected", {})
+            view = View(start, record["state"], tables, staged, moved, said, rejects)
         for record in each(self.storage, lambda number: self._existing(number, n), range(start + 1, n + 1)):
             view = view.after(record)
         return view
@@ -245,11 +286,18 @@ class Log:
             else:
                 n = min(record.get("after", n), n - 1)
 
+    def _kept(self, rejects: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        """Return those of the reject files that the retention has left: else snapshots would grow for ever."""
+        folders = {file.rpartition("/")[0] for file in rejects}
+        there = {f"{folder}/{name}" for folder in folders for name in self.storage.list(folder)}
+        return {file: reject for file, reject in rejects.items() if file in there}
+
     def create(self, view: View, record: dict[str, Any]) -> tuple[bool, View]:
         """Put record `view.n + 1` if it is absent; return whether it is ours and the view after it."""
         after = view.after(record)
         if after.n % SNAPSHOT_EVERY == 0:
-            record = record | {"snapshot": after.snapshot(), "moved": after.moved}
+            after = replace(after, rejects=self._kept(after.rejects))
+            record = record | {"snapshot": after.snapshot(), "moved": after.moved, "rejected": after.rejects}
         return self.storage.put_if_absent(self.key(after.n), dumps(record, indent=1)), after
 
 
@@ -258,34 +306,62 @@ def add_of(folder: str, file: dict[str, Any]) -> Add:
     return Add(file["source"], f"{folder}/{file['name']}", file["size"], file.get("upload", ""))
 
 
+def left_behind(pipeline: str, n: int, folder: str) -> str:
+    """Return the key that says that commit `n` removed files of a table that stay in its folder for a while."""
+    return meta(pipeline, "trash", f"{n:020d}", f"{folder}.kept")
+
+
+def rows_of(entry: dict[str, Any]) -> int:
+    """Return how many rows came with a commit's entry: not those of files that are only written anew."""
+    if "rows" in (merged := entry.get("merged", {})):
+        return int(merged["rows"])
+    return sum(add["rows"] for add in entry["adds"] if add["name"] not in entry["removes"])
+
+
 def changes_of(pipeline: str, record: dict[str, Any]) -> list[Change]:
-    """Return what publishing this record does to the table folders."""
+    """Return what publishing this record does to the table folders. What goes and comes under one name is rewritten."""
     changes = []
     for entry in record.get("tables", []):
         folder = entry["folder"]
         trash = meta(pipeline, "trash", f"{record['n']:020d}", folder)
+        # Of a table with a log of its own a file stays where it is: readers of the past are still to find it.
+        removes = () if "format" in entry else entry["removes"]
+        gone = {f"{folder}/{name}": f"{trash}/{name}.removed" for name in removes}
+        # What was adopted is where it is to be: there is nothing to move, and no source to take away.
+        adds = [add for file in entry["adds"] if (add := add_of(folder, file)).source != add.key]
+        new = {add.key for add in adds}
         changes.append(
             Change(
                 folder,
-                # What was adopted is where it is to be: there is nothing to move, and no source to take away.
-                tuple(add for file in entry["adds"] if (add := add_of(folder, file)).source != add.key),
-                tuple(Remove(f"{folder}/{name}", f"{trash}/{name}.removed") for name in entry["removes"]),
-                replace=entry["mode"] == "replace",
+                tuple(add for add in adds if add.key not in gone),
+                tuple(Remove(key, place) for key, place in gone.items() if key not in new),
+                replace=entry["mode"] == "replace" and "format" not in entry,
                 trash=trash,
                 aborts=tuple(add_of(folder, add) for add in entry.get("aborts", [])),
+                rewrites=tuple(Rewrite(add, gone[add.key]) for add in adds if add.key in gone),
             )
         )
     return changes
 
 
-def inverse(pipeline: str, record: dict[str, Any], before: View) -> list[dict[str, Any]]:
-    """Return the table entries that take `record` back. What it wanted to bring back from the trash stays there."""
+def inverse(
+    pipeline: str, record: dict[str, Any], before: View, rewritten: Mapping[str, str] | None = None
+) -> list[dict[str, Any]]:
+    """Return the table entries that take `record` back. What it wanted to bring back from the trash stays there.
+
+    `rewritten` are the keys of those files whose rewriting is done (`Storage.settle`), each with the name under which
+    its old bytes come back: a new one, as a copy that a store makes late must not undo a later commit. The other files
+    that the record rewrites are as they were, and stay so.
+    """
     entries, pending = [], meta(pipeline, "pending", "")
     for entry, change in zip(record["tables"], changes_of(pipeline, record), strict=True):
-        old = before.tables.get(entry["stream"]) or LiveTable(entry["folder"], None)
+        trash, names = {remove.key: remove.trash for remove in change.removes}, rewritten or {}
+        trash |= {one.add.key: one.trash for one in change.rewrites if one.add.key in names}
+        same = {one.add.key for one in change.rewrites} - trash.keys()
+        old, folder = before.tables.get(entry["stream"]) or LiveTable(entry["folder"], None), entry["folder"]
         back = [
-            {"name": name, "source": remove.trash, **old.files[name]}
-            for name, remove in zip(entry["removes"], change.removes, strict=True)
+            {"name": names.get(key := f"{folder}/{name}", name), "source": trash.get(key, key), **old.files[name]}
+            for name in entry["removes"]
         ]
         entries.append(
             {
@@ -295,9 +371,10 @@ def inverse(pipeline: str, record: dict[str, Any], before: View) -> list[dict[st
                 "version": old.version,
                 "mode": "append",
                 "adds": back,
-                "removes": [add["name"] for add in entry["adds"]],
+                "removes": [add["name"] for add in entry["adds"] if f"{folder}/{add['name']}" not in same],
                 "aborts": [add for add in entry["adds"] if add["source"].startswith(pending)],
             }
-            | ({"shared": True} if entry.get("shared") else {})
+            | {key: entry[key] for key in ("shared", "format") if key in entry}
+            | ({"partition_by": old.partition_by} if "partition_by" in entry else {})
         )
     return entries

@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import orjson
 
-__all__ = ["Activate", "Message", "Noise", "Reader", "Records", "Schema", "State", "Unsupported", "parse"]
+__all__ = ["Activate", "Batch", "Message", "Noise", "Reader", "Records", "Schema", "State", "Unsupported", "parse"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +62,21 @@ class Activate:
 
 
 @dataclass(frozen=True, slots=True)
+class Batch:
+    """BATCH: files whose rows are the stream's next records, in their order; `manifest` has a URI for each.
+
+    `encoding` is as the tap wrote it; `version` is that of all of its records.
+    """
+
+    stream: str
+    encoding: dict[str, Any]
+    manifest: list[str]
+    version: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Unsupported:
-    """A JSON object whose `type` we do not act on; BATCH is one until it is built."""
+    """A JSON object whose `type` we do not act on."""
 
     type: str
     stream: str | None
@@ -76,11 +90,11 @@ class Noise:
     line: int
 
 
-Message = Records | Schema | State | Activate | Unsupported | Noise
+Message = Records | Schema | State | Activate | Batch | Unsupported | Noise
 
 _MARK = b'"record":'
 _PREFIX = re.compile(
-    rb'\s*\{\s*"type"\s*:\s*"RECORD"\s*,\s*"stream"\s*:\s*"(?:[^"\\]|\\.)*"\s*,\s*"record":\Z',
+    rb'\s*\{\s*"type"\s*:\s*"(?i:record)"\s*,\s*"stream"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"record":\Z',
 )
 _STATES = (b'{"type":"STATE"', b'{"type": "STATE"')
 _BOM = b"\xef\xbb\xbf"
@@ -93,6 +107,8 @@ class Reader:
         self.lines = 0
         self._parts: list[bytes] = []
         self._streams: dict[bytes, str] = {}
+        self._schemas: dict[str, bytes] = {}  # each stream's latest SCHEMA line
+        self._repeated: set[bytes] = set()  # the same lines: a tap may send one with each record
         self._prefix = b""
 
     def feed(self, chunk: bytes) -> Iterator[Message]:
@@ -173,39 +189,88 @@ class Reader:
         return prefix if prefix in self._streams else b""
 
     def _classify(self, line: bytes) -> Message | None:
-        if line.startswith(_STATES):
+        if line.startswith(_STATES) and b'"value"' in line:
             return State(line)
-        if not line.strip():
+        if not line.strip() or line in self._repeated:
             return None
         message = parse(line)
         if message is None:
-            return Noise(line, self.lines)
+            return self._damaged(line) or Noise(line, self.lines)
         return self._message(message, line)
 
+    def _damaged(self, line: bytes) -> Records | None:
+        """A line that no JSON reader takes is still its stream's if it begins as one of its RECORDs."""
+        prefix, stream = _said(line)
+        if stream is None:
+            return None
+        self._streams[prefix] = stream
+        return Records(stream, line + b"\n", 1, prefix)
+
     def _message(self, message: dict[str, Any], line: bytes) -> Message:
-        kind, stream = str(message["type"]).upper(), message.get("stream")
+        kind, stream = message["type"].upper(), message.get("stream")
         if kind == "STATE" and "value" in message:
             return State(line)
-        if not isinstance(stream, str):
+        if not isinstance(stream, str) or not _is_text(stream):
             return Unsupported(kind, None) if kind not in _NEEDS_STREAM else Noise(line, self.lines)
         if kind == "RECORD" and "record" in message:
             return Records(stream, line + b"\n", 1, self._learn(line, stream))
         if kind == "SCHEMA" and isinstance(message.get("schema"), dict):
-            keys, bookmarks = message.get("key_properties"), message.get("bookmark_properties")
-            return Schema(stream, message["schema"], _names(keys), _names(bookmarks))
-        if kind == "ACTIVATE_VERSION" and isinstance(message.get("version"), int):
-            return Activate(stream, message["version"])
+            return self._schema(stream, message, line)
+        version = _version(message.get("version"))
+        if kind == "ACTIVATE_VERSION" and version is not None:
+            return Activate(stream, version)
+        encoding, manifest = message.get("encoding"), message.get("manifest")
+        if kind == "BATCH" and isinstance(encoding, dict) and _are_texts(manifest):
+            return Batch(stream, encoding, manifest, version)
         return Noise(line, self.lines) if kind in _NEEDS_STREAM else Unsupported(kind, stream)
 
+    def _schema(self, stream: str, message: dict[str, Any], line: bytes) -> Schema:
+        self._repeated.discard(self._schemas.get(stream, b""))
+        self._schemas[stream] = line
+        self._repeated.add(line)
+        keys, bookmarks = message.get("key_properties"), message.get("bookmark_properties")
+        return Schema(stream, message["schema"], _names(keys), _names(bookmarks))
+
     def _learn(self, line: bytes, stream: str) -> bytes | None:
-        prefix = line[: line.find(_MARK, 0, 1024) + len(_MARK)]
-        if not _PREFIX.match(prefix):
+        prefix, said = _said(line)
+        if said != stream:  # it names its stream twice
             return None
         self._streams[prefix] = stream
         return prefix
 
 
-_NEEDS_STREAM = {"RECORD", "SCHEMA", "ACTIVATE_VERSION", "STATE"}
+_NEEDS_STREAM = {"RECORD", "SCHEMA", "ACTIVATE_VERSION", "STATE", "BATCH"}
+
+
+def _said(line: bytes) -> tuple[bytes, str | None]:
+    """Return what begins a RECORD line, up to the record, and the stream it names; None if it begins otherwise."""
+    prefix = line[: line.find(_MARK, 0, 1024) + len(_MARK)]
+    match = _PREFIX.match(prefix)
+    stream = None
+    if match:
+        with suppress(ValueError):
+            stream = json.loads(match[1].decode())
+    return prefix, stream if stream is not None and _is_text(stream) else None
+
+
+def _is_text(name: str) -> bool:
+    """Return whether a name can be written at all, which a lone surrogate cannot."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _are_texts(value: object) -> TypeGuard[list[str]]:
+    return isinstance(value, list) and all(isinstance(item, str) and _is_text(item) for item in value)
+
+
+def _version(value: object) -> int | None:
+    """Read a version: seconds or milliseconds, in whatever way the tap writes a whole number."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63 else None
 
 
 def _names(value: object) -> list[str] | None:
@@ -221,7 +286,7 @@ def parse(line: bytes) -> dict[str, Any] | None:
         message = orjson.loads(line)
     except orjson.JSONDecodeError:
         try:  # orjson refuses NaN and lone surrogates, which some taps write
-            message = json.loads(line)
+            message = json.loads(line.decode())
         except (ValueError, RecursionError):
             return None
-    return message if isinstance(message, dict) and "type" in message else None
+    return message if isinstance(message, dict) and isinstance(message.get("type"), str) else None

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
+import uuid
 from collections.abc import Collection
 
-__all__ = ["folder_name"]
+__all__ = ["file_name", "folder_name", "table_and_name"]
 
 # Separators, Hive's `=`, globs, whatever Windows or a URI would read otherwise, and what no file name can hold; `~`
 # because it is our escape.
@@ -33,3 +34,18 @@ def folder_name(stream: str, taken: Collection[str]) -> str:
     while unique.casefold() in lowered:
         unique, number = f"{name}_{number}", number + 1
     return unique
+
+
+def file_name(generation: int, seq: int, beside: str = "") -> str:
+    """Return a name that no file ever had, in the Hive folders of the file `beside` if there are any."""
+    folders = "".join(f"{folder}/" for folder in beside.split("/")[:-1])
+    return f"{folders}part-{generation:010d}-{seq:06d}-{uuid.uuid4().hex}.parquet"
+
+
+def table_and_name(key: str) -> tuple[str, str]:
+    """Return the table's folder of a file's key, and the file's name in it: with Hive folders, if it has some."""
+    parts = key.split("/")
+    at = len(parts) - 1
+    while at > 1 and "=" in parts[at - 1]:  # no table's own folder has that in its name
+        at -= 1
+    return "/".join(parts[:at]), "/".join(parts[at:])

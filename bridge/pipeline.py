@@ -29,6 +29,7 @@ from bridge.source import Source
 from bridge.state import is_empty, is_flat, resumable_versions, without
 from bridge.stop import Stop
 from bridge.storage import Storage, lake_of
+from bridge.tablelog.kinds import require
 from bridge.tap import Log
 
 __all__ = ["Request", "Result", "Run"]
@@ -137,6 +138,7 @@ class Run:
 
     def _check_request(self) -> None:
         find_java()
+        require(self.pipeline.destination.format)
         if self._full and not self.request.append and self.pipeline.appends_only(self.request.streams):
             hint = "add --append to load every row once more, or set load_method to auto or overwrite"
             raise SettingsError("--full would double the rows of append-only tables", hint=hint)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
-from bridge.catalog import replication_method
+from bridge.catalog import replication_key, replication_method
 from bridge.columns import read_schema
 from bridge.config import Pipeline
 from bridge.epoch import Mode, Stream
@@ -15,19 +17,27 @@ from bridge.log import LiveTable, View
 from bridge.messages import Schema
 from bridge.names import folder_name
 from bridge.owners import Owner, claim, tables_of
-from bridge.schema import TableSchema, merge
+from bridge.schema import Evolution, TableSchema, merge
 from bridge.settings.explain import did_you_mean
+from bridge.shaping import Incoming, Shaping
 from bridge.state import continues
 from bridge.storage import Storage
+from bridge.tablelog.delta import DeltaLog
+from bridge.tables.keys import check_keys
+from bridge.tables.partition import Partition, check_layout
 from bridge.tables.target import Target
+from bridge.verbatim import dumps
 
 __all__ = ["Placement", "load_method", "strangers"]
+
+
+_MODES: dict[str, Mode] = {"append-only": "append", "overwrite": "replace", "upsert": "upsert"}
 
 
 def load_method(setting: str, method: str | None, bookmarks: list[str] | None) -> tuple[Mode, str]:
     """Return how to load a stream and why; `method` is the catalog's replication method. Never deletes on a guess."""
     if setting != "auto":
-        return ("replace" if setting == "overwrite" else "append"), "as set"
+        return _MODES[setting], "as set"
     if method:
         return ("replace" if method == "FULL_TABLE" else "append"), f"the catalog says {method}"
     if bookmarks:
@@ -37,9 +47,20 @@ def load_method(setting: str, method: str | None, bookmarks: list[str] | None) -
 
 def strangers(storage: Storage, table: LiveTable, others: list[Owner]) -> list[str]:
     """Return the names of a folder's Parquet files that neither our log nor the logs of those who share it know."""
-    names = [name for name in storage.list(table.folder) if name.endswith(".parquet")]  # before the logs are read
+    names = [name for name in storage.walk(table.folder) if name.endswith(".parquet")]  # before the logs are read
     known = set(table.files).union(*(other.files for other in tables_of(storage, others).values()))
     return sorted(name for name in names if name not in known)
+
+
+def _allows_null(said: Any) -> bool:
+    """Return whether a property's schema has null among its values."""
+    if not isinstance(said, dict):
+        return said is True
+    for word in ("anyOf", "oneOf"):
+        if isinstance(said.get(word), list):
+            return any(_allows_null(one) for one in said[word])
+    type_ = said.get("type", "null" if "$ref" not in said else "")
+    return type_ == "null" or (isinstance(type_, list) and "null" in type_)
 
 
 class Placement:
@@ -67,27 +88,101 @@ class Placement:
         """Return the stream and the columns its table has. Raises `LakeError` if the table is not ours to write."""
         mode, reason = self.method(message.stream, message.bookmark_properties)
         table = self._view.tables.get(message.stream)
-        self.targets[message.stream] = Target(self._folder(message.stream))
+        self.targets[message.stream] = target = self._keyed(message, self._target(message.stream))
         others = self._claim(message.stream, mode)
         staged = {} if self._full else self._view.staged.get(message.stream, {})
         extends = mode == "replace" and not self._full and not staged and self._continues(message.stream, table)
         # Else the old table goes; only what an earlier run staged of the new one has columns to keep.
-        stays = mode == "append" or extends
+        evolution = self._evolution(message)
+        # A table that is to keep its columns keeps them when its rows are replaced, too.
+        stays = mode != "replace" or extends or (evolution.schema_policy != "evolve" and not (self._full or staged))
         known = (table.schema if table else None) if stays else staged.get("schema")
         columns = read_schema(self._storage, self._pipeline.name, known) if known else None
+        if staged:
+            self._check_folders(message.stream, staged.get("partition_by", ()))
+        elif table and table.files and (mode != "replace" or extends):
+            self._check_folders(message.stream, table.partition_by)
         for owner, other in tables_of(self._storage, others).items():
+            if other.files:
+                self._check_folders(message.stream, other.partition_by)
             if other.schema:  # their rows are in the table, too: no column may mean two things
-                columns = merge(columns, read_schema(self._storage, owner.pipeline, other.schema))
-        stream = Stream(message.stream, mode, reason, TableSchema(pa.schema([])), 0, self.keys(message))
+                columns = merge(columns, read_schema(self._storage, owner.pipeline, other.schema), Evolution("fail"))
+        stream = Stream(message.stream, mode, reason, TableSchema(pa.schema([])), 0, self._keys(message))
+        stream.evolution, stream.keyed = evolution, bool(target.keys)
+        stream.sweeps = mode == "upsert" or (mode == "append" and target.hard_delete is not None)
         if extends and table:
             stream.swapped, stream.version = True, table.version
         return stream, columns
+
+    def _evolution(self, message: Schema) -> Evolution:
+        """Return how the table may change. Files of another pipeline are not ours to write anew."""
+        said = self._pipeline.stream(message.stream)
+        change = said.on_type_change or "rewrite"
+        if change == "rewrite" and self._pipeline.destination.shared:
+            change = "fail"
+        return Evolution(change, said.schema_policy or "evolve", tuple(self._keys(message)))
+
+    def _target(self, stream: str) -> Target:
+        """Return where the stream's rows go, and how they lie there."""
+        said, destination = self._pipeline.stream(stream), self._pipeline.destination
+        partition_by = destination.partition_by if said.partition_by is None else said.partition_by
+        return Target(
+            self._folder(stream),
+            destination.format,
+            partition_by=tuple(Partition.read(one) for one in partition_by),
+            sort_by=tuple(said.sort_by or ()),
+            file_size=said.file_size or destination.file_size,
+            metadata=self._pipeline.metadata(stream),
+            transform=said.transform,
+        )
+
+    def incoming(self, message: Schema) -> Incoming:
+        """Return what a SCHEMA brings to its table, as the settings shape it. Raises `SettingsError`, `DataError`."""
+        shaping = Shaping.of(self._pipeline, message.stream, replication_key(self._catalog, message.stream))
+        return shaping.incoming(message, self.keys(message), self._keys(message))
+
+    def _keyed(self, message: Schema, target: Target) -> Target:
+        """Return the target with what it has to know of keys and deletions. Raises `SettingsError` without a key."""
+        stream = message.stream
+        said = self._pipeline.stream(stream).hard_delete
+        hard = self._pipeline.destination.hard_delete if said is None else said
+        if self._pipeline.load_method(stream) != "upsert":
+            return replace(target, hard_delete=hard)
+        keys = self._keys(message)
+        if not keys:
+            hint = "set key_properties for it under streams, or another load_method"
+            raise SettingsError("an upsert needs a key, and the tap declares none", hint=hint, stream=stream)
+        return replace(target, keys=tuple(keys), hard_delete=bool(hard))
+
+    def check(self, stream: str, schema: TableSchema) -> None:
+        """Raise `SettingsError` unless a stream's table, with these columns, can lie in files as the settings say."""
+        target = self.targets[stream]
+        check_layout(schema.arrow, stream, target.partition_by, target.sort_by)
+        if target.keys:
+            check_keys(schema.arrow, stream, target.keys)
+
+    def _check_folders(self, stream: str, before: Sequence[Any]) -> None:
+        """Raise `SettingsError` if files that stay are in other folders than new ones would be."""
+        now = [partition.said for partition in self.targets[stream].partition_by]
+        if now == list(before):
+            return
+        was = f"keep partition_by: {dumps(before).decode()}" if before else "remove partition_by"
+        hint = f"{was}; or load the table anew: singer-bridge run {self._pipeline.name} --full -s {stream}"
+        raise SettingsError("a table with rows keeps its partitions", hint=hint, stream=stream)
 
     def _continues(self, stream: str, table: LiveTable | None) -> bool:
         """Return whether the tap may still be inside a table that was swapped in at a STATE before its end."""
         return table is not None and table.version is not None and continues(self._view.state, stream, table.version)
 
     def keys(self, message: Schema) -> list[str]:
+        """Return the columns that are never null: the table's keys; those of an upsert only where null is not allowed."""
+        keys = self._keys(message)
+        if self._pipeline.load_method(message.stream) != "upsert":
+            return keys
+        properties = message.schema.get("properties") or {}
+        return [key for key in keys if not _allows_null(properties.get(key))]
+
+    def _keys(self, message: Schema) -> list[str]:
         """Return the table's keys: those of the settings, else those that the tap declares. Raises `SettingsError`."""
         keys = self._pipeline.stream(message.stream).key_properties
         if keys is None:
@@ -105,7 +200,7 @@ class Placement:
         mode, reason = load_method(setting, method, bookmarks)
         if glob and setting != "auto":
             reason = f"as set for {glob}"
-        if self._full and not (mode == "append" and self._append):
+        if self._full and not (mode != "replace" and self._append):
             return "replace", "--full"
         return mode, reason
 
@@ -120,6 +215,16 @@ class Placement:
             raise SettingsError("the table is in another folder", hint=hint, stream=stream, folder=table.folder)
         return table.folder
 
+    def _check_format(self, stream: str, table: LiveTable | None) -> None:
+        """Raise if the table is of another format, or not as its own log was left."""
+        wanted = self.targets[stream].format
+        if table and table.format != wanted:
+            hint = f"keep format: {table.format}; or load it into another destination.path, under another pipeline name"
+            facts = {"stream": stream, "format": table.format, "wanted": wanted}
+            raise SettingsError("a table keeps its format", hint=hint, **facts)
+        if wanted != "parquet":
+            DeltaLog(self._storage, self.targets[stream].folder, self._pipeline.name, stream).check(table)
+
     def _claim(self, stream: str, mode: Mode) -> list[Owner]:
         """Own the table's folder, or refuse: rows of another pipeline must not be deleted or mixed with ours."""
         folder, me = self.targets[stream].folder, Owner(self._pipeline.name, stream)
@@ -130,7 +235,11 @@ class Placement:
         others = claim(self._storage, folder, me, shared=shared)
         if shared:
             self.shared.add(stream)
-        table = self._view.tables.get(stream) or LiveTable(folder, None)
+        table = self._view.tables.get(stream)
+        self._check_format(stream, table)
+        if table and table.in_format:
+            return others  # what its own log does not name nobody reads
+        table = table or LiveTable(folder, None)
         if strange := strangers(self._storage, table, others):
             hint = "`run --adopt` makes them part of the table; or move them away, or choose another destination.path"
             raise LakeError("the table's folder holds files of others", hint=hint, folder=folder, file=strange[0])

@@ -14,9 +14,11 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 from bridge.errors import BridgeError
-from bridge.log import SNAPSHOT_EVERY, Beginning, Log, changes_of, meta
+from bridge.leftovers import tidy
+from bridge.log import SNAPSHOT_EVERY, Beginning, Log, changes_of, left_behind, meta
 from bridge.settings.options import Pipeline, Retention
 from bridge.storage import Storage
 
@@ -51,10 +53,12 @@ class Sweep:
         self.deleted = dict.fromkeys(("trash", "rejects", "logs", "runs", "commits"), 0)
         self.warnings: list[str] = []
         self._limit = _AT_LEAST + 2 * made
-        self._needed = 0
+        self._needed = self._head = 0
+        self._live: set[str] | None = None
 
     def all(self, head: int) -> None:
         """Delete what is too old in the pipeline's part of the bucket, of each kind as much as one run may."""
+        self._head = head
         with self._best_effort("trash"):
             last = self._last_change(head)
             self._needed = min(last - 1, self._trash(last))
@@ -67,6 +71,8 @@ class Sweep:
             self._of_runs("runs", self.keep.runs, "runs")
         with self._best_effort("commits"):
             self._commits()
+        with self._best_effort("leftovers"):
+            tidy(self.log, head)
 
     @contextmanager
     def _best_effort(self, kind: str) -> Iterator[None]:
@@ -108,9 +114,27 @@ class Sweep:
             if int(name) >= last or self._full("trash") or not self._old(record.get("at", ""), self.keep.trash):
                 return int(name)
             for change in changes_of(self.pipeline, record):
-                for remove in change.removes:
-                    self._delete("trash", remove.trash)
+                for trash in [*(one.trash for one in change.removes), *(one.trash for one in change.rewrites)]:
+                    self._delete("trash", trash)
+            self._left_behind(record, last)
         return last
+
+    def _left_behind(self, record: dict[str, Any], last: int) -> None:
+        """Delete the files that a commit removed where they are: of tables whose own log names those that count."""
+        for entry in record.get("tables", []):
+            if "format" in entry and entry["removes"]:
+                keys = (f"{entry['folder']}/{name}" for name in entry["removes"])
+                for key in [key for key in keys if key not in self._in_use(last)]:
+                    self._delete("trash", key)
+                self.storage.delete(left_behind(self.pipeline, record["n"], entry["folder"]))
+
+    def _in_use(self, last: int) -> set[str]:
+        """Return the files that count, or will if the last change is taken back: a rollback may have them again."""
+        if self._live is None:
+            views = [self.log.view(n) for n in (last - 1, self._head)]
+            tables = [table for view in views for table in view.tables.values()]
+            self._live = {f"{table.folder}/{name}" for table in tables for name in table.files}
+        return self._live
 
     def _of_runs(self, kind: str, kept: timedelta, folder: str) -> None:
         """Delete what is named for runs that began too long ago; never what is this run's."""

@@ -6,8 +6,7 @@ added since goes into the trash, so that a rollback can be rolled back. Nothing 
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +15,7 @@ from bridge.edit import same
 from bridge.errors import BridgeError, CommitLost, LakeError, SettingsError
 from bridge.lock import take
 from bridge.log import LiveTable, Log, View, bookmarks, changes_of, meta
+from bridge.names import file_name, table_and_name
 from bridge.opening import opened
 from bridge.owners import owners_of
 from bridge.runs import new_run_id, write_streams
@@ -75,38 +75,66 @@ class Plan:
         return not self.tables and not self.dropped and same(self.before, self.state)
 
 
+File = tuple[str, int]
+
+
 class _Trail:
-    """Where each file went since a commit: into the trash, from there back under another name, and so on."""
+    """Where each file went since a commit: into the trash, from there back under another name, and so on.
+
+    A file is its key and the commit that wrote it: a later one may have rewritten it under the same name.
+    """
 
     def __init__(self, then: View) -> None:
-        self._places: dict[str, list[str]] = {}
-        self._keys_at: dict[str, list[str]] = {}
+        self._places: dict[File, list[str]] = {}
+        self._at: dict[str, list[File]] = {}
+        self._written: dict[str, list[int]] = {}
         for table in then.tables.values():
             for name in table.files:
-                self._begin(f"{table.folder}/{name}")
+                self._begin(f"{table.folder}/{name}", then.n)
 
-    def _begin(self, key: str) -> None:
-        self._places[key] = [key]
-        self._keys_at.setdefault(key, []).append(key)
+    def _begin(self, key: str, n: int) -> None:
+        self._places[key, n] = [key]
+        self._at.setdefault(key, []).append((key, n))
+        self._written.setdefault(key, []).append(n)
+
+    def file(self, key: str, n: int) -> File:
+        """Return what a key stands for after commit `n`."""
+        return key, max(written for written in self._written[key] if written <= n)
 
     def follow(self, pipeline: str, record: dict[str, Any]) -> None:
         """Take in what the next commit moved, and the files that it added."""
         changes = changes_of(pipeline, record)
         moves = {remove.key: remove.trash for change in changes for remove in change.removes}
+        moves |= {one.add.key: one.trash for change in changes for one in change.rewrites}
         moves |= {add.source: add.key for change in changes for add in change.adds}
-        moved = [(target, self._keys_at.pop(source, [])) for source, target in moves.items()]
-        for target, keys in moved:
-            for key in keys:
-                self._places[key].append(target)
-            self._keys_at.setdefault(target, []).extend(keys)
-        for change in changes:
-            for add in change.adds:
-                if add.key not in self._places:
-                    self._begin(add.key)
+        moved = [(target, self._at.pop(source, [])) for source, target in moves.items()]
+        for target, files in moved:
+            for file in files:
+                self._places[file].append(target)
+            self._at.setdefault(target, []).extend(files)
+        rewritten = {one.add.key for change in changes for one in change.rewrites}
+        for key in _added(record):
+            if key not in self._written or key in rewritten:
+                self._begin(key, record["n"])
+        if "voids" in record:
+            self._forget(record)
 
-    def places(self, key: str) -> list[str]:
+    def _forget(self, record: dict[str, Any]) -> None:
+        """Forget that files were to be rewritten by a commit that was taken back before it came to that."""
+        for key in _added(record):
+            if self._written[key][-1] == record["voids"] and len(self._written[key]) > 1:
+                self._written[key].pop()
+                before = (key, self._written[key][-1])
+                self._places[before].append(key)
+                self._at[key] = [before]
+
+    def places(self, file: File) -> list[str]:
         """Return where a file has been, the latest place first."""
-        return self._places[key][::-1]
+        return self._places[file][::-1]
+
+
+def _added(record: dict[str, Any]) -> list[str]:
+    return [f"{entry['folder']}/{add['name']}" for entry in record.get("tables", ()) for add in entry["adds"]]
 
 
 class _Search:
@@ -116,37 +144,41 @@ class _Search:
         self._storage, self._then, self._records = log.storage, then, records
         self._trash = meta(log.pipeline, "trash", "")
         self._live = {f"{table.folder}/{name}" for table in now.tables.values() for name in table.files}
-        self._found: dict[str, str | None] = {}
+        self._found: dict[File, str | None] = {}
+        entries = [entry for record in records for entry in record.get("tables", []) if "format" in entry]
+        self._stayed = {f"{entry['folder']}/{name}" for entry in entries for name in entry["removes"]}
         self._trail = _Trail(then)
         for record in records:
             self._trail.follow(log.pipeline, record)
 
-    def locate(self, tables: Iterable[LiveTable]) -> list[str]:
-        """Find all files of these tables; return those that are nowhere any more."""
-        wanted = [(f"{t.folder}/{name}", facts["size"]) for t in tables for name, facts in t.files.items()]
+    def locate(self, view: View) -> list[str]:
+        """Find all files of the tables that were; return the keys of those that are nowhere any more."""
+        tables = view.tables.values()
+        keys = {f"{t.folder}/{name}": facts["size"] for t in tables for name, facts in t.files.items()}
+        wanted = [(self._trail.file(key, view.n), size) for key, size in keys.items()]
         new = [one for one in wanted if one[0] not in self._found]
-        self._found |= zip((key for key, _ in new), each(self._storage, self._look, new), strict=True)
-        return [key for key, _ in wanted if self._found[key] is None]
+        self._found |= zip((file for file, _ in new), each(self._storage, self._look, new), strict=True)
+        return [file[0] for file, _ in wanted if self._found[file] is None]
 
-    def _look(self, wanted: tuple[str, int]) -> str | None:
-        key, size = wanted
-        places = self._trail.places(key)
+    def _look(self, wanted: tuple[File, int]) -> str | None:
+        file, size = wanted
+        places = self._trail.places(file)
         if places[0] in self._live:
             return places[0]
         # After a rollback that was taken back itself a file may not have come as far as the log says.
-        trashed = (place for place in places if place.startswith(self._trash))
+        trashed = (place for place in places if place.startswith(self._trash) or place in self._stayed)
         return next((place for place in trashed if self._storage.size(place) == size), None)
 
     def place(self, key: str) -> str:
-        """Return where a file is that was located."""
-        return self._found[key] or ""
+        """Return where a file of the past is that was located."""
+        return self._found[self._trail.file(key, self._then.n)] or ""
 
     def earliest(self) -> int | None:
         """Return the first later commit of which nothing is gone, None if there is none before the last one."""
         view, voided = self._then, {record.get("voids") for record in self._records}
         for record in self._records[:-1]:
             view = view.after(record)
-            if record["n"] not in voided and not self.locate(view.tables.values()):
+            if record["n"] not in voided and not self.locate(view):
                 return int(record["n"])
         return None
 
@@ -172,7 +204,7 @@ def plan(log: Log, now: View, to: int) -> Plan:
             raise SettingsError("this commit was taken back", hint=hint, commit=to)
         records.append(record)
     search = _Search(log, then, now, records[::-1])
-    if gone := search.locate(then.tables.values()):
+    if gone := search.locate(then):
         raise _too_late(to, gone, search.earliest())
     staged = {stream: stage for stream, stage in now.staged.items() if then.staged.get(stream) == stage}
     restarted = then.staged.keys() - staged.keys()
@@ -203,7 +235,7 @@ def _change(stream: str, now: View, then: View, search: _Search) -> TableChange 
     back, kept = [], set()
     for name, facts in sorted(there.files.items()):
         place = search.place(f"{there.folder}/{name}")
-        folder, _, last = place.rpartition("/")
+        folder, last = table_and_name(place)
         if folder == here.folder and last in here.files:
             kept.add(last)
         else:
@@ -244,7 +276,8 @@ def _planned(committer: Committer, to: int, confirmed: Plan | None) -> Plan | Br
 def _commit(committer: Committer, plan: Plan) -> None:
     reason = f"rollback to commit {plan.to}"
     entries = [_entry(committer, change) for change in plan.tables]
-    committer.commit(plan.state, entries, kind="rollback", to=plan.to, staged=plan.staged, reason=reason)
+    rejects = committer.view.rejects_again(committer.log.view(plan.to))
+    committer.commit(plan.state, entries, kind="rollback", to=plan.to, staged=plan.staged, reason=reason, **rejects)
     moved = {*bookmarks(plan.before), *bookmarks(plan.state), *(change.stream for change in plan.tables)}
     streams = sorted(moved & committer.view.tables.keys())
     write_streams(committer.storage, committer.log.pipeline, committer.view, streams)
@@ -254,16 +287,21 @@ def _entry(committer: Committer, change: TableChange) -> dict[str, Any]:
     folder = change.now.folder
     adds = [
         {
-            "name": f"part-{committer.generation:010d}-{seq:06d}-{uuid.uuid4().hex}.parquet",
+            "name": file_name(committer.generation, seq, beside=file.name),
             "source": file.source,
             "size": file.size,
             "rows": file.rows,
         }
         for seq, file in enumerate(change.back, 1)
     ]
+    if change.now.in_format:  # nothing was moved: versions of the table that readers may still ask for name these files
+        for add in adds:
+            add["name"] = str(add["source"]).removeprefix(f"{folder}/")
     return {
         "stream": change.stream,
         "folder": folder,
+        **change.now.in_format,
+        **({"partition_by": change.then.partition_by} if change.then.partition_by != change.now.partition_by else {}),
         "schema": change.then.schema,
         "version": change.then.version,
         "mode": "append",

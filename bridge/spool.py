@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 import shutil
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import orjson
 
@@ -36,7 +37,8 @@ _LARGE = 128 << 10
 class Segment:
     """A half-open byte range of a sealed file: whole RECORD lines of one stream under one schema.
 
-    `prefix` begins every line, or is empty when lines have to be parsed to find their record.
+    `prefix` begins every line, or is empty when lines have to be parsed to find their record. Where a stream's order
+    matters (`Spool.ordered`), its segments do not overlap in time: (manifest, `order`) is the order of its messages.
     """
 
     stream: str
@@ -47,6 +49,12 @@ class Segment:
     lines: int
     crc: int
     prefix: str
+    order: int = 0
+    """Counts the segments of the run, from 1."""
+    at: int = 0
+    """When the manifest was sealed, in milliseconds since 1970: one time for all that is decoded together."""
+    first: int = 0
+    """How many of the stream's records came before it in this run; about, where its messages take turns in form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +68,8 @@ class Manifest:
     lines: int
 
 
-_Slice = tuple[int, int, int, int]
-"""Start, end, lines and checksum of whole lines in a file."""
+_Slice = tuple[int, int, int, int, int]
+"""Start, end, lines and checksum of whole lines in a file, and when it was begun among all slices."""
 
 
 @dataclass(slots=True)
@@ -73,15 +81,25 @@ class _Open:
     slices: list[_Slice] = field(default_factory=list)
     mark: tuple[int, _Slice] | None = None
     buffer: list[bytes | memoryview] = field(default_factory=list)
+    closed: bool = False  # the next lines begin a slice of their own
 
-    def add(self, data: bytes | memoryview, lines: int) -> None:
-        """Note lines at the end of the file."""
-        start, _, counted, crc = self.slices.pop() if self._grows() else (self.size, 0, 0, 0)
+    def add(self, data: bytes | memoryview, lines: int, order: int) -> int:
+        """Note lines at the end of the file; return `order`, or the next one if they begin a slice, which takes it."""
+        if grows := self._grows():
+            start, _, counted, crc, begun = self.slices.pop()
+        else:
+            start, counted, crc, begun = self.size, 0, 0, order
         self.size += len(data)
-        self.slices.append((start, self.size, counted + lines, zlib.crc32(data, crc)))
+        self.closed = False
+        self.slices.append((start, self.size, counted + lines, zlib.crc32(data, crc), begun))
+        return order if grows else order + 1
 
     def _grows(self) -> bool:
-        return bool(self.slices) and self.size - self.slices[-1][0] < _SLICE
+        return bool(self.slices) and not self.closed and self.size - self.slices[-1][0] < _SLICE
+
+    def rest(self, size: int) -> list[tuple[int, ...]]:
+        """Return the slices after `size`, the first of them without its part before."""
+        return [(max(start, size), end, *facts) for start, end, *facts in self.slices if end > size]
 
     def marked(self) -> list[_Slice]:
         """Return the slices up to the mark."""
@@ -99,6 +117,10 @@ class Spool:
         self.held = 0
         self.fresh = 0  # bytes since the last seal
         self.marked = False  # a STATE was seen since the last seal
+        self.ordered: set[str] = set()  # streams of which the order of messages matters
+        self._order = 1
+        self._counted: dict[str, int] = {}  # sealed records by stream
+        self._last: dict[str, _Key] = {}  # where the lines of an ordered stream went
         self._buffered = 0
         self._open: dict[_Key, _Open] = {}
         self._touched: set[_Key] = set()
@@ -118,11 +140,13 @@ class Spool:
     def append(self, stream: str, schema: str, prefix: bytes | None, data: bytes | memoryview, lines: int) -> None:
         """Add whole lines to the stream's open file."""
         key = (stream, schema, prefix or b"")
+        if stream in self.ordered:
+            key = self._in_order(key)
         segment = self._open.get(key)
         if segment is None:
             segment = self._open[key] = self._new()
         segment.buffer.append(data)
-        segment.add(data, lines)
+        self._order = segment.add(data, lines, self._order)
         self._touched.add(key)
         with self._lock:
             self.held += len(data)
@@ -133,6 +157,20 @@ class Spool:
             self._explain(lambda: self._write(segment))
         elif self._buffered > _BUFFER:
             self._flush()
+
+    def _in_order(self, key: _Key) -> _Key:
+        """Return where the next lines of an ordered stream go; the slice that they do not go on with is closed.
+
+        A stream that has several prefixes is from then on one without: to change between them would make many slices.
+        """
+        stream, schema, prefix = key
+        last = self._last.get(stream)
+        if last and last[2] != prefix:
+            key = (stream, schema, b"")
+        if last and last != key and last in self._open:
+            self._open[last].closed = True
+        self._last[stream] = key
+        return key
 
     def mark(self) -> None:
         """Note that a STATE covers all that was appended so far."""
@@ -152,6 +190,7 @@ class Spool:
         keep_tail = self.marked and not all_lines
         files: list[str] = []
         segments: list[Segment] = []
+        at = int(time.time() * 1000)
         for key, segment in list(self._open.items()):
             slices = segment.marked() if keep_tail else segment.slices
             del self._open[key]
@@ -159,12 +198,19 @@ class Spool:
             if size < segment.size:
                 self._open[key] = self._carry(segment, size)
             if size:
-                segments += self._segments(key, segment.file, slices)
+                segments += self._segments(key, segment.file, slices, at)
                 files.append(segment.file)
         self._touched = set(self._open)
         self.fresh = sum(segment.size for segment in self._open.values())
         self.marked = False
-        return self._manifest(segments, files, tasks) if segments else None
+        return self._manifest(self._numbered(segments), files, tasks) if segments else None
+
+    def _numbered(self, segments: list[Segment]) -> list[Segment]:
+        first: dict[int, int] = {}
+        for segment in sorted(segments, key=lambda segment: segment.order):
+            first[segment.order] = self._counted.get(segment.stream, 0)
+            self._counted[segment.stream] = first[segment.order] + segment.lines
+        return [replace(segment, first=first[segment.order]) for segment in segments]
 
     def retire(self, manifest: Manifest) -> None:
         """Delete a manifest and its segments: their rows are in durable pending files."""
@@ -205,14 +251,17 @@ class Spool:
         def move() -> None:
             if not size:
                 os.rename(source, target)
-                rest.size, rest.slices = segment.size, segment.slices
+                rest.size, rest.slices, rest.closed = segment.size, segment.slices, segment.closed
                 return
             with source.open("r+b") as old, target.open("wb") as new:
                 old.seek(size)
-                for data in _whole_lines(old):
+                for start, end, *_, order in segment.rest(size):
+                    data = _read(old, end - start)
                     new.write(data)
-                    rest.add(data, data.count(b"\n"))
+                    rest.closed = True  # slices stay what they are: others of the stream may lie between them
+                    rest.add(data, data.count(b"\n"), order)
                 old.truncate(size)
+            rest.closed = segment.closed
 
         self._explain(move)
         if size + rest.size != segment.size:
@@ -220,10 +269,10 @@ class Spool:
         return rest
 
     @staticmethod
-    def _segments(key: _Key, name: str, slices: list[_Slice]) -> Iterator[Segment]:
+    def _segments(key: _Key, name: str, slices: list[_Slice], at: int) -> Iterator[Segment]:
         stream, schema, prefix = key
-        for start, end, lines, crc in slices:
-            yield Segment(stream, schema, name, start, end, lines, crc, prefix.decode())
+        for start, end, lines, crc, order in slices:
+            yield Segment(stream, schema, name, start, end, lines, crc, prefix.decode(), order, at)
 
     def _manifest(self, segments: list[Segment], files: list[str], tasks: int) -> Manifest:
         self._seq += 1
@@ -275,12 +324,6 @@ def _read(file: object, size: int) -> bytes:
         parts.append(part)
         size -= len(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def _whole_lines(file: IO[bytes]) -> Iterator[bytes]:
-    """Yield the rest of a file in pieces that end at a line end."""
-    while data := file.read(_SLICE):
-        yield data + (b"" if data.endswith(b"\n") else file.readline())
 
 
 def _bundles(segments: list[Segment], size: int, tasks: int) -> list[list[Segment]]:

@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
+from tests.copysource import with_conditional_copies
+
 __all__ = ["S3Server"]
 
 ROOT = Path(__file__).parents[1]
@@ -338,7 +340,7 @@ def main() -> None:
     from werkzeug.serving import make_server
 
     logging.getLogger("werkzeug").setLevel(logging.CRITICAL)
-    store = _Store(DomainDispatcherApplication(create_backend_app))
+    store = _Store(with_conditional_copies(DomainDispatcherApplication(create_backend_app)))
     server = make_server("127.0.0.1", 0, store, threaded=True, request_handler=MotoRequestHandler)
     threading.Thread(target=_die_with_parent, daemon=True).start()
     print(server.port, flush=True)

@@ -9,6 +9,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import orjson
+import pyarrow as pa
 import pytest
 
 from bridge.columns import read_schema
@@ -17,8 +19,9 @@ from bridge.epoch import Barrier, Publication
 from bridge.errors import LakeError
 from bridge.ledger import Ledger
 from bridge.names import folder_name
-from bridge.schema import TableSchema, from_singer, merge
+from bridge.schema import Evolution, TableSchema, from_singer, merge
 from bridge.spool import Manifest, Segment
+from bridge.storage import Storage
 from bridge.storage.local import LocalStorage
 from bridge.tables.parquet import Job, write_bundle
 from bridge.tables.target import Target
@@ -27,17 +30,24 @@ from tests.lake import DEAD, Faulty, Lake, fail
 
 __all__ = ["INTEGER", "ODD", "STRING", "WIDE", "Shop", "filled"]
 
+EVOLVE = Evolution()
+
 
 class Shop:
-    """The pipeline `shop` over a bucket; each `load` is a run that makes one commit."""
+    """The pipeline `shop` over a bucket; each `load` is a run that makes one commit.
 
-    def __init__(self, root: Path) -> None:
+    `layout` is what the `Target`s of all streams say besides their folders.
+    """
+
+    def __init__(self, root: Path, bucket: Storage | None = None, **layout: Any) -> None:
         self.root = root / "lake"
-        self.storage = LocalStorage(self.root)
+        self.storage = bucket or LocalStorage(self.root)
         self.spool = root / "spool"
         (self.spool / "segments").mkdir(parents=True)
         (self.spool / "schemas").mkdir()
+        self.layout = layout
         self._head = 0
+        self.rejects: list[dict[str, Any]] = []  # of the latest load
 
     def lose(self, stream: str, properties: dict[str, Any], records: list[dict[str, Any]], **facts: Any) -> None:
         """Commit records, die before they are published, and lose their files; the next run takes the commit back."""
@@ -58,36 +68,61 @@ class Shop:
         keys: tuple[str, ...] = (),
         mode: Publication = "append",
         storage: LocalStorage | None = None,
+        evolution: Evolution = EVOLVE,
+        max_rejects: int = 0,
+        before: tuple[dict[str, Any], list[dict[str, Any]]] | None = None,
+        top: dict[str, Any] | None = None,
+        version: int | None = None,
+        activate: int | None = None,
+        **layout: Any,
     ) -> dict[str, Any]:
-        """Commit records of a stream, as a run does that follows a clean end, and return the commit's record."""
+        """Commit records of a stream, as a run does that follows a clean end, and return the commit's record.
+
+        `layout` is what the stream's `Target` says besides its folder, `before` what came under an earlier SCHEMA,
+        `top` what a SCHEMA says besides its properties. The records are of a `version`; one is complete to `activate`.
+        """
         committer = Committer(storage or self.storage, "shop", "run", last={"closed": self._head})
         seen: list[dict[str, Any]] = []
         table = committer.view.tables.get(stream)
-        kept = read_schema(self.storage, "shop", table.schema) if table and table.schema and mode == "append" else None
-        schema = merge(kept, from_singer({"properties": properties}, list(keys)))
-        targets = {stream: Target(table.folder if table else f"shop/{self._folder(committer, stream)}")}
-        job = Job(str(self.root), "shop", "run", committer.generation, str(self.spool), "zstd", targets)
-        ledger = Ledger(committer, job, adopted={}, max_rejects=0, seen=seen.append)
-        if records:
-            segment = self._segment(stream, schema, records)
-            manifest = Manifest(1, [[segment]], [segment.file], segment.end, segment.lines)
-            ledger.add(manifest, [write_bundle(job, 1, [segment])])
+        kept = read_schema(self.storage, "shop", table.schema) if table and table.schema and mode != "replace" else None
+        said = [*([before] if before else []), (properties, records)]
+        folder = table.folder if table else f"shop/{self._folder(committer, stream)}"
+        targets = {stream: Target(folder, **(self.layout | layout))}
+        job = Job(self.storage.uri, "shop", "run", committer.generation, str(self.spool), "zstd", targets)
+        ledger = Ledger(committer, job, adopted={}, max_rejects=max_rejects, seen=seen.append)
+        schema, segments = TableSchema(pa.schema([])), []
+        for columns, rows in said:
+            schema = kept = merge(kept, from_singer({"properties": columns, **(top or {})}, list(keys)), evolution)
+            segments += [self._segment(stream, schema, rows, version, len(segments))] if rows else []
+        if segments:
+            files, lines = [segment.file for segment in segments], sum(segment.lines for segment in segments)
+            manifest = Manifest(1, [segments], files, sum(segment.end for segment in segments), lines)
+            report = write_bundle(job, 1, segments)
+            ledger.add(manifest, [report])
+            self.rejects = [orjson.loads(line) for r in report["rejects"] for line in self._lines(r["file"])]
         state = {"bookmarks": {"n": self._head + 1}}
-        ledger.commit(Barrier(state, False, {stream: mode}, {}, {stream: schema}, True), through=1)
+        active = {} if activate is None else {stream: activate}
+        ledger.commit(Barrier(state, False, {stream: mode}, {}, {stream: schema}, True, active), through=1)
         self._head = committer.view.n
         return seen[0]
+
+    def _lines(self, key: str) -> list[bytes]:
+        return (self.storage.read(key) or b"").splitlines()
 
     @staticmethod
     def _folder(committer: Committer, stream: str) -> str:
         return folder_name(stream, [table.folder.rsplit("/", 1)[-1] for table in committer.view.tables.values()])
 
-    def _segment(self, stream: str, schema: TableSchema, records: list[dict[str, Any]]) -> Segment:
+    def _segment(
+        self, stream: str, schema: TableSchema, records: list[dict[str, Any]], version: int | None, order: int
+    ) -> Segment:
         """Write the spool's file for these records."""
-        lines = [dumps({"type": "RECORD", "stream": stream, "record": record}) + b"\n" for record in records]
+        said = {"type": "RECORD", "stream": stream} | ({} if version is None else {"version": version})
+        lines = [dumps(said | {"record": record}) + b"\n" for record in records]
         data, file = b"".join(lines), f"{uuid.uuid4().hex}.jsonl"
         (self.spool / "schemas" / schema.hash).write_bytes(schema.to_json())
         (self.spool / "segments" / file).write_bytes(data)
-        return Segment(stream, schema.hash, file, 0, len(data), len(lines), zlib.crc32(data), "")
+        return Segment(stream, schema.hash, file, 0, len(data), len(lines), zlib.crc32(data), "", order)
 
 
 INTEGER = {"type": ["null", "integer"]}
@@ -123,9 +158,9 @@ WIDER = {
 }
 
 
-def filled(root: Path) -> tuple[Shop, dict[str, list[dict[str, Any]]]]:
+def filled(root: Path, **layout: Any) -> tuple[Shop, dict[str, list[dict[str, Any]]]]:
     """Return a bucket with tables that readers get wrong, and the rows that each of them holds."""
-    shop = Shop(root)
+    shop = Shop(root, **layout)
     number = {"id": {"type": "integer"}}
     shop.load("orders", {**number, "name": STRING}, [{"id": 1, "name": "a"}, {"id": 2}], keys=("id",))
     shop.load("orders", {**number, "note": STRING}, [{"id": 3, "note": "new"}], keys=("id",))

@@ -11,21 +11,23 @@ import pytest
 ROOT = Path(__file__).parents[1]
 LADDER = [
     ["errors", "verbatim"],
+    ["transform"],
     ["settings"],
     ["config", "messages"],
     ["about", "catalog", "classdata", "java", "lastwords", "names", "stop", "storage", "types", "venvs"],
     ["changes", "overrides", "schema", "select"],
     ["decode", "kept", "log", "spool", "tap"],
     ["columns", "owners", "state"],
-    ["edit"],
-    ["commit", "formats", "installed", "lock", "retention", "runs", "schedule", "tables"],
+    ["edit", "leftovers", "tablelog"],
+    ["batches", "commit", "formats", "installed", "lock", "retention", "runs", "schedule", "tables"],
     ["fingerprint", "opening", "past"],
-    ["engine", "epoch", "recover", "resume", "rollback", "scratch", "source", "store"],
+    ["compact", "engine", "epoch", "merge", "recover", "resume", "rollback", "scratch", "source", "store"],
+    ["shaping"],
     ["intake", "ledger", "placement", "verify"],
-    ["adopt", "load"],
+    ["adopt", "load", "rejects"],
     ["pipeline"],
     ["retry"],
-    ["demo", "doctor", "project"],
+    ["demo", "doctor", "project", "smoke"],
     ["cli"],
 ]
 LEVEL = {room: level for level, rooms in enumerate(LADDER) for room in rooms}

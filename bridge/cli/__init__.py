@@ -18,19 +18,23 @@ from bridge.errors import BridgeError, NotAvailable
 __all__ = ["main", "report"]
 
 _GROUPS = {
-    "Run": {"run": "Load pipelines.", "demo": "Watch the whole of it on real data."},
+    "Run": {"run": "Load pipelines.", "smoke": "Check that a tap keeps to the protocol.", "demo": "Watch the whole of it on real data."},
     "Look": {
         "status": "How each pipeline stands.",
         "runs": "What ran, and how it ended.",
         "state": "The bookmarks, as the tap said them.",
         "tables": "What is in the lake.",
+        "rejects": "What could not be stored, and why.",
     },
     "Repair": {
         "state set": "Put a STATE, or one stream's bookmark, in place.",
         "state edit": "Change the STATE in your editor.",
         "state clear": "Have streams start from the beginning.",
         "rollback": "Go back to an earlier commit, data and STATE.",
+        "compact": "Join the small files of tables.",
         "recover": "Repair what a dead run left, without tap or Spark.",
+        "rejects replay": "Load the rejects that fit by now.",
+        "rejects purge": "Delete rejects for good.",
         "verify": "Hold the lake against its log, and mend it.",
         "unlock": "Free a pipeline whose run is gone.",
     },
@@ -47,9 +51,7 @@ _GROUPS = {
     },
 }
 """What the help shows; two words are a verb of a group that stands elsewhere."""
-_LATER = {
-    *("compact", "rejects", "smoke"),
-}
+_LATER: frozenset[str] = frozenset()
 
 
 class _Verbs(click.Group):

@@ -8,6 +8,7 @@ from typing import Any
 from bridge.catalog import selected_streams
 from bridge.cli.choose import Chosen
 from bridge.cli.show import as_json, console, count, note, print_table
+from bridge.epoch import METHODS
 from bridge.fingerprint import fingerprint, noticed
 from bridge.log import Log, View
 from bridge.pipeline import Request
@@ -81,7 +82,7 @@ def _stream(placement: Placement, view: View, name: str, state: Any) -> dict[str
     live = view.tables.get(name)
     return {
         "stream": name,
-        "load_method": "overwrite" if mode == "replace" else "append-only",
+        "load_method": METHODS[mode],
         "reason": reason,
         "rows_now": live.rows if live else 0,
         "bookmark": bookmark(state, name),

@@ -31,7 +31,7 @@ _INLINE = ("tap", "tap_config", "catalog", "load_method")
 @click.option("--tap", metavar="COMMAND", help="Tap to run, with its flags; needs --to.")
 @click.option("--tap-config", metavar="FILE|JSON", help="The tap's settings: a file, or JSON; needs --to.")
 @click.option("--catalog", metavar="FILE", help="Catalog to pass to the tap; needs --to.")
-@click.option("--load-method", metavar="M", help="auto, append-only or overwrite; needs --to.")
+@click.option("--load-method", metavar="M", help="auto, append-only, overwrite or upsert; needs --to.")
 @click.option("-s", "--stream", "streams", multiple=True, metavar="STREAM", help="Only this stream; may be repeated.")
 @click.option(
     "--full", "--full-refresh", is_flag=True, help="Start from the beginning and replace the tables at the end."

@@ -48,6 +48,7 @@ def list_(name: str | None, file: Path | None, to: str | None, pipeline_name: st
         {
             "stream": stream,
             "folder": live.folder,
+            "format": live.format,
             "rows": live.rows,
             "files": len(live.files),
             "bytes": sum(entry["size"] for entry in live.files.values()),
@@ -117,7 +118,9 @@ def show(
         for entry in entries
     ]
     if json_output:
-        as_json({"stream": stream, "folder": live.folder, "columns": columns, "files": live.files})
+        as_json(
+            {"stream": stream, "folder": live.folder, "format": live.format, "columns": columns, "files": live.files}
+        )
         return
     print_table(
         ["column", "type", ""],
@@ -324,11 +327,15 @@ def ddl(
     """
     from bridge.tables.columns import read_columns
     from bridge.tables.ddl import Table, statement
+    from bridge.tables.delta_ddl import delta_statement
 
     pipeline, storage, stream, live, _ = _table(name, file, to, pipeline_name, stream)
     if not live.schema:
         raise SettingsError("the table was taken back", hint="run the pipeline again", stream=stream)
     columns = read_columns(storage, pipeline.name, live.schema)
     bucket = (location or storage.uri).rstrip("/")
-    table = Table(live.folder, columns, bucket, storage.uri, _reached(pipeline))
+    table = Table(live.folder, columns, bucket, storage.uri, _reached(pipeline), bool(live.partition_by))
+    if live.format == "delta" and not manifest:  # its folder holds files that are not of the table any more
+        click.echo(delta_statement(table, dialect, view=view), nl=False)
+        return
     click.echo(statement(table, dialect, view=view, manifest=manifest), nl=False)

@@ -23,6 +23,7 @@ from bridge.lock import holder, silence
 from bridge.log import Log, meta
 from bridge.storage import Add, Change, Storage, lake_of
 from bridge.storage.local import LocalStorage
+from bridge.tablelog.kinds import installed
 
 __all__ = ["lake_checks", "spool_checks"]
 
@@ -53,6 +54,10 @@ class _Trial:
             shutil.rmtree(self.folder / self.prefix, ignore_errors=True)
 
 
+def _format(kind: str) -> Iterator[Finding]:
+    yield fine("format", f"{kind}, by {installed(kind)}")
+
+
 def nearest(folder: Path) -> Path:
     """Return the folder, or the nearest one above it that exists."""
     return next(place for place in (folder, *folder.parents) if place.exists())
@@ -61,7 +66,9 @@ def nearest(folder: Path) -> Path:
 def lake_checks(pipeline: Pipeline, storage: Storage | None = None) -> list[Check]:
     """Return the checks of a pipeline's bucket."""
     trial = _Trial(storage or lake_of(pipeline.destination))
+    kind = pipeline.destination.format
     checks: list[Check] = [
+        *([("format", lambda: _format(kind))] if kind != "parquet" else []),
         ("put-if-absent", lambda: _put_if_absent(trial)),
         ("publish", lambda: _publish(trial)),
         ("commit log", lambda: _log(trial.bucket, pipeline.name)),

@@ -11,16 +11,17 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from bridge.engine.rows import decode_rows, store_rows
 from bridge.errors import BridgeError, EngineError
 from bridge.spool import Segment
 from bridge.tables.parquet import failure, write_bundles
 
-__all__ = ["REPORTS", "SHARE_SPOOL", "load", "perform"]
+__all__ = ["REPORTS", "REPORT_SCHEMA", "SHARE_SPOOL", "decode_rows", "load", "perform", "store_rows"]
 
 REPORTS = "seq bigint, bundle int, report string"
 SHARE_SPOOL = "set spool.dir to a folder that the driver and all executors share, under the same path: NFS, a volume"
 
-_SCHEMA = pa.schema([("seq", pa.int64()), ("bundle", pa.int32()), ("report", pa.string())])
+REPORT_SCHEMA = pa.schema([("seq", pa.int64()), ("bundle", pa.int32()), ("report", pa.string())])
 
 
 def load(pickled_job: bytes, batches: Iterator[Any]) -> Iterator[Any]:
@@ -36,7 +37,7 @@ def load(pickled_job: bytes, batches: Iterator[Any]) -> Iterator[Any]:
         )
     for row, report in zip(rows, reports, strict=True):
         columns = {"seq": [row["seq"]], "bundle": [row["bundle"]], "report": [orjson.dumps(report).decode()]}
-        yield pa.RecordBatch.from_pydict(columns, _SCHEMA)
+        yield pa.RecordBatch.from_pydict(columns, REPORT_SCHEMA)
 
 
 def perform(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
@@ -48,7 +49,7 @@ def perform(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
         except BridgeError as error:
             report = failure(error)
         columns = {"seq": [number], "bundle": [0], "report": [orjson.dumps(report).decode()]}
-        yield pa.RecordBatch.from_pydict(columns, _SCHEMA)
+        yield pa.RecordBatch.from_pydict(columns, REPORT_SCHEMA)
 
 
 def _host() -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -26,15 +27,24 @@ from bridge.spool import Manifest, Spool
 from bridge.tables.parquet import Job, raise_failure
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from bridge.engine.session import Session
+    from bridge.engine.transform import Plan
+    from bridge.schema import TableSchema
+    from bridge.transform import Statement
 
 __all__ = ["Engine"]
 
-_SEGMENT = "stream:string,schema:string,file:string,start:bigint,end:bigint,lines:bigint,crc:bigint,prefix:string"
+_SEGMENT = (
+    "stream:string,schema:string,file:string,start:bigint,end:bigint,lines:bigint,crc:bigint,prefix:string,"
+    "order:bigint,at:bigint,first:bigint"
+)
 _BUNDLES = f"seq bigint, bundle int, segments array<struct<{_SEGMENT}>>"
 _TRIGGER = "100 milliseconds"
+_START_POLL = 0.05
+"""Seconds between two looks whether the JVM is up."""
 
 
 def _warm_up(spark: SparkSession, tasks: int) -> None:
@@ -75,6 +85,7 @@ class Engine:
         self._shipped: str | None = None
         self._warming: threading.Thread | None = None
         self._query: Any = None
+        self._plans: dict[tuple[str, str], Plan] = {}
         self._changed = threading.Condition()
         self._handling = threading.Lock()
         self._stopping = False
@@ -138,6 +149,40 @@ class Engine:
         for report in reports.values():
             raise_failure(report)
         return [reports[number] for number in range(count)]
+
+    def analysed(self, statement: Statement, read: TableSchema, stream: str, tick: Callable[[], None]) -> pa.Schema:
+        """Return what a statement makes of a stream's columns; waits for the JVM, while `tick` may raise.
+
+        Raises `SettingsError` with Spark's words.
+        """
+        self.start()
+        while self._query is None:
+            tick()
+            self.check()
+            time.sleep(_START_POLL)
+        from bridge.engine.transform import analysed
+
+        assert self._session is not None
+        metadata = self._job.targets[stream].metadata
+        return analysed(self._session.spark, statement, read, stream, metadata=metadata)
+
+    def transform(
+        self,
+        stream: str,
+        schema: str,
+        statement: Statement,
+        read: TableSchema,
+        made: pa.Schema,
+        lake: TableSchema,
+    ) -> None:
+        """Have rows of a stream, read under this schema of the spool, go through a statement that `made` columns of
+        it, and into the `lake`'s. Called before any of them is sealed.
+        """
+        from bridge.engine.transform import Plan
+
+        target = self._job.targets[stream]
+        plan = Plan(stream, schema, statement, read, target.metadata, made, lake, bool(target.keys))
+        self._plans[stream, schema] = plan
 
     @property
     def stage(self) -> str:
@@ -203,13 +248,27 @@ class Engine:
             spread = frame.repartition(parts) if parts > 1 else frame
             job = replace(self._job, targets=dict(self._job.targets))  # they grow while this one is on its way
             rows = spread.mapInArrow(executor_task(job, self._shipped), REPORTS).collect()
-            self._deliver(rows)
+            self._deliver(rows, self._transformed(spread, job, {row.seq for row in rows}))
         except BaseException as error:
             self._fail(error if isinstance(error, BridgeError) else self._explained(error))
             raise
 
-    def _deliver(self, rows: list[Any]) -> None:
+    def _transformed(self, frame: DataFrame, job: Job, seqs: set[int]) -> list[Any]:
+        """Load the rows of these manifests that go through Spark SQL: a job for each stream and schema."""
+        bundles = [bundle for seq in seqs if seq in self._sealed for bundle in self._sealed[seq].bundles]
+        found = {(segment.stream, segment.schema): None for bundle in bundles for segment in bundle}
+        rows: list[Any] = []
+        for plan in (self._plans[each] for each in found if each in self._plans):
+            from bridge.engine.transform import reports_of
+
+            rows += reports_of(frame, plan, job, self._shipped)
+        return rows
+
+    def _deliver(self, rows: list[Any], more: list[Any]) -> None:
         reports: dict[int, dict[int, dict[str, Any]]] = defaultdict(dict)
+        transformed: dict[int, list[dict[str, Any]]] = defaultdict(list)
+        for row in more:
+            transformed[row.seq].append(orjson.loads(row.report))
         for row in rows:
             if row.seq <= self._handled:
                 continue
@@ -223,7 +282,7 @@ class Engine:
             with self._handling:
                 if self._stopping:
                     raise EngineError("the run ended before this batch", hint="nothing was committed for it")
-                self._handle(manifest, list(reports[seq].values()))
+                self._handle(manifest, [*reports[seq].values(), *transformed[seq]])
             self._spool.retire(manifest)
             with self._changed:
                 self._handled = seq

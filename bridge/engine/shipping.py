@@ -18,7 +18,7 @@ from bridge.tables.parquet import Job
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["OTHER_BRIDGE", "executor_task", "executor_work", "is_local", "ship"]
+__all__ = ["OTHER_BRIDGE", "executor_rows", "executor_task", "executor_work", "is_local", "ship"]
 
 OTHER_BRIDGE = "the executor imports another singer-bridge"
 """How a task says that, before where it is; the driver looks for it in Spark's error."""
@@ -57,6 +57,11 @@ def executor_work(
 ) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """Return what an executor does with the numbers of payloads."""
     return _on_executor("perform", pickle.dumps((work, job, list(payloads))), shipped)
+
+
+def executor_rows(task: str, shipped: str | None, *told: Any) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """Return one of the executors' halves of a transform, `decode_rows` or `store_rows`."""
+    return _on_executor(task, pickle.dumps(told), shipped)
 
 
 def _on_executor(task: str, pickled: bytes, shipped: str | None) -> Callable[[Iterator[Any]], Iterator[Any]]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
+from bridge.settings.layout import LEVELS, PartitionBy, SortBy
 from bridge.settings.s3options import S3Options
-from bridge.settings.section import Name, Section
+from bridge.settings.section import Bytes, Name, Section
+from bridge.settings.shaping import Columns, Lookback, Rename, Transform
+from bridge.settings.units import MIB
 from bridge.settings.values import arn_of_role, bucket_uri, endpoint, storage_class, table_path, unless, wrong
 
 __all__ = ["S3", "Destination", "StreamKeys"]
@@ -74,18 +77,28 @@ class S3(Section):
 class Destination(Section):
     """Where tables go and how they are written."""
 
-    later = frozenset({"partition_by", "file_size", "column_names"})
-
     bucket: Annotated[str, BeforeValidator(bucket_uri)]
     """The lake: a folder, `file:///...`, or `s3://bucket/prefix`. A folder is absolute, once it is read."""
     path: Annotated[str, BeforeValidator(table_path)] = "{pipeline}"
     """Folder of the tables inside the bucket; `{pipeline}` and `{tap}` are filled in."""
-    format: Annotated[Literal["parquet"], unless("delta", "iceberg")] = "parquet"
-    """How files make a table."""
-    load_method: Annotated[Literal["auto", "append-only", "overwrite"], unless("upsert")] = "auto"
+    format: Annotated[Literal["parquet", "delta"], unless("iceberg")] = "parquet"
+    """How files make a table; `delta`: with a log of Delta's, by which each commit is seen whole or not at all."""
+    load_method: Literal["auto", "append-only", "overwrite", "upsert"] = "auto"
     """How a run changes tables; `auto`: as the catalog says, and never a deletion on a guess."""
+    hard_delete: bool | None = None
+    """Whether rows that the tap says are deleted go (`true`) or get `_sdc_deleted_at`; by itself as load_method says."""
     compression: Literal["zstd", "snappy", "gzip", "lz4", "none"] = "zstd"
     """Of the Parquet files."""
+    compression_level: Annotated[int, Field(ge=1)] | None = None
+    """Higher is smaller and slower: 1 to 22 of zstd, to 9 of gzip; by itself the codec's own, which is fast."""
+    partition_by: PartitionBy = Field(default_factory=list)
+    """Columns whose values name folders, of times by `{column, granularity}`; fixed by a table's first commit."""
+    file_size: Annotated[Bytes, Field(ge=MIB)] = 128 * MIB
+    """A file is closed at about this size and the next one begun; at least 1MiB."""
+    column_names: Literal["keep", "snake_case", "lower"] = "keep"
+    """How a table's new columns are named; those that it has keep their names."""
+    add_record_metadata: bool = False
+    """Rows get the Singer SDK's metadata columns, `_sdc_extracted_at` and the others."""
     shared: bool = False
     """Other pipelines that say so, too, may append to the same tables."""
     s3: S3 | None = None
@@ -98,6 +111,28 @@ class Destination(Section):
             raise wrong("these keys are for an s3:// bucket", hint=hint, at="s3")
         return self
 
+    @model_validator(mode="after")
+    def _not_merged(self) -> Destination:
+        if self.shared and self.load_method == "upsert":
+            hint = "give the pipeline a table of its own, or write load_method: append-only"
+            raise wrong("a shared table can only be appended to", hint=hint, at="shared")
+        return self
+
+    @model_validator(mode="after")
+    def _one_writer(self) -> Destination:
+        if self.shared and self.format != "parquet":
+            hint = "remove it, and give each pipeline a table of its own; or leave out format"
+            raise wrong("only plain Parquet tables can be shared", hint=hint, at="shared")
+        return self
+
+    @model_validator(mode="after")
+    def _level(self) -> Destination:
+        highest = LEVELS.get(self.compression, 0)
+        if self.compression_level is None or self.compression_level <= highest:
+            return self
+        hint = f"write 1 to {highest}" if highest else "remove it, or write compression: zstd"
+        raise wrong(f"{self.compression} has no such level", hint=hint, at="compression_level")
+
     @property
     def s3_options(self) -> S3Options | None:
         """Return what an S3 bucket is opened with, None where nothing is said or the bucket is a folder."""
@@ -107,15 +142,33 @@ class Destination(Section):
 class StreamKeys(Section):
     """What is different for the streams that a glob under `streams` names; None: as everywhere."""
 
-    later = frozenset(
-        {"columns", "rename", "transform", "partition_by", "sort_by", "lookback", "schema_policy", "on_type_change"}
-    )
-
-    load_method: Annotated[Literal["auto", "append-only", "overwrite"] | None, unless("upsert")] = None
+    load_method: Literal["auto", "append-only", "overwrite", "upsert"] | None = None
     """Instead of `destination.load_method`."""
+    hard_delete: bool | None = None
+    """Instead of `destination.hard_delete`."""
+    partition_by: PartitionBy | None = None
+    """Instead of `destination.partition_by`."""
+    sort_by: SortBy | None = None
+    """Columns that rows are sorted by inside a file; `-` before one sorts the other way round."""
+    file_size: Annotated[Bytes, Field(ge=MIB)] | None = None
+    """Instead of `destination.file_size`."""
     key_properties: list[str] | None = None
     """The table's keys, instead of those that the tap declares."""
     replication_method: Literal["FULL_TABLE", "INCREMENTAL", "LOG_BASED"] | None = None
     """What the catalog tells the tap, instead of what was discovered."""
     replication_key: str | None = None
     """The column of the bookmark, likewise."""
+    columns: Columns | None = None
+    """Globs of the columns to store; `!` leaves out, the last match wins. Keys always stay."""
+    rename: Rename | None = None
+    """New names of columns by the tap's; a column that the table has keeps its name."""
+    transform: Transform | None = None
+    """`SELECT ... FROM stream` in Spark SQL, row by row, that rows go through before they are stored."""
+    lookback: Lookback | None = None
+    """How far before its bookmark the tap starts: a duration for times, a number for numbers."""
+    add_record_metadata: bool | None = None
+    """Instead of `destination.add_record_metadata`."""
+    schema_policy: Literal["evolve", "freeze", "discard"] | None = None
+    """What a new column comes to: it is added (`evolve`, the default), an error, or left out."""
+    on_type_change: Literal["rewrite", "variant", "fail"] | None = None
+    """What a wider type comes to: older files are written anew (`rewrite`, the default), a column beside, an error."""

@@ -8,6 +8,7 @@ never accepted and ignored. The docstring under a key is its description in `bri
 from __future__ import annotations
 
 import shlex
+import warnings
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from fnmatch import fnmatchcase
@@ -122,13 +123,18 @@ class Spark(Section):
     """Spark's own settings; values are text."""
 
 
-class Rejects(Section):
-    """What becomes of records that cannot be stored as their schema says."""
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", UserWarning)  # pydantic has a method `validate`, which nobody is to use any more
 
-    on_reject: Literal["quarantine", "fail"] = "quarantine"
-    """Keep them and go on, or fail at the first."""
-    max: Annotated[int, Field(ge=0)] = 1000
-    """More rejects than this fail the run."""
+    class Rejects(Section):
+        """What becomes of records that cannot be stored as their schema says."""
+
+        on_reject: Literal["quarantine", "fail"] = "quarantine"
+        """Keep them and go on, or fail at the first."""
+        max: Annotated[int, Field(ge=0)] = 1000
+        """More rejects than this fail the run."""
+        validate: Literal["types", "full"] = "types"  # type: ignore[assignment]
+        """What a record is held against: its columns' types, or its whole SCHEMA by jsonschema, with formats."""
 
 
 class Retry(Section):
@@ -214,6 +220,11 @@ class Pipeline(Keys):
     def load_method(self, name: str) -> str:
         """Return how one stream is to be loaded: as `streams` says, else as `destination` does."""
         return self.stream(name).load_method or self.destination.load_method
+
+    def metadata(self, name: str) -> bool:
+        """Return whether one stream's rows get the SDK's metadata columns."""
+        said = self.stream(name).add_record_metadata
+        return self.destination.add_record_metadata if said is None else said
 
     def appends_only(self, names: Iterable[str] = ()) -> bool:
         """Return whether a stream is set to append-only: one of `names`; without names any that there may be."""

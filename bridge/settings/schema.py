@@ -138,7 +138,8 @@ def _schema(annotation: Any) -> dict[str, Any]:
     """Return the schema of a type as our settings use them."""
     origin, inside = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return _schema(inside[0])
+        said = next((item.json_schema for item in inside[1:] if isinstance(item, WithJsonSchema)), None)
+        return dict(said) if said else _schema(inside[0])
     if origin is Literal:
         return {"type": "string", "enum": list(inside)}
     if origin is list:

@@ -1,6 +1,6 @@
 """Where bytes live: one small protocol, one file a backend."""
 
 from bridge.storage.buckets import lake_of, open_storage
-from bridge.storage.protocol import Add, Change, Missing, Remove, Storage
+from bridge.storage.protocol import Add, Change, Missing, Remove, Rewrite, Storage
 
-__all__ = ["Add", "Change", "Missing", "Remove", "Storage", "lake_of", "open_storage"]
+__all__ = ["Add", "Change", "Missing", "Remove", "Rewrite", "Storage", "lake_of", "open_storage"]

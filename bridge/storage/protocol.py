@@ -3,16 +3,19 @@
 A key is a `/`-separated path below the bucket's URI. A *pending* file is durable and not visible to any reader
 of the tables; `publish` is the only operation that makes files visible or takes them away, it can be repeated
 after a crash at any point, and it never runs for a commit that is not on record.
+
+A file's key is its table's folder, Hive folders (`day=2025-01-01/`) if the table has some, and its last name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-__all__ = ["Add", "Change", "Missing", "PendingFile", "Remove", "Storage", "Stored"]
+__all__ = ["Add", "Change", "Missing", "PendingFile", "Remove", "Rewrite", "Storage", "Stored"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +41,23 @@ class Remove:
 
 
 @dataclass(frozen=True, slots=True)
+class Rewrite:
+    """A visible file whose bytes are replaced, atomically and under its name; `trash` keeps those that it had.
+
+    `add` is written by `open_pending(..., over=True)`, and its `source` is a name that is never used again.
+    """
+
+    add: Add
+    trash: str
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
-    """What one commit does to one table folder.
+    """What one commit does to one table folder. A file is in one of `adds`, `removes` and `rewrites` only.
 
     `replace` says that afterwards the folder holds exactly `adds`; a backend may then swap the folder whole,
-    keeping the old one under `trash`. `aborts` are pending files of a commit that is taken back: a writer that is
-    only slow must never be able to publish them any more.
+    keeping the old one under `trash`; it never has `rewrites`. `aborts` are pending files of a commit that is taken
+    back: a writer that is only slow must never be able to publish them any more.
     """
 
     folder: str
@@ -52,6 +66,7 @@ class Change:
     replace: bool = False
     trash: str = field(default="")
     aborts: tuple[Add, ...] = ()
+    rewrites: tuple[Rewrite, ...] = ()
 
 
 class Missing(Exception):
@@ -94,6 +109,9 @@ class Storage(Protocol):
     parallel: int
     """How many calls at once make it faster; 1 where the next call need not wait for a network."""
 
+    def for_libraries(self) -> dict[str, str]:
+        """Return what delta-rs and Polars need to reach the bucket by themselves (`storage_options`), as of now."""
+
     def prepare(self) -> None:
         """Make the bucket a lake, once. Raises `LakeError` if it cannot keep two writers apart."""
 
@@ -111,6 +129,9 @@ class Storage(Protocol):
 
     def list(self, prefix: str) -> Iterator[str]:
         """Yield the names directly below the folder `prefix`, unordered; nothing when it does not exist."""
+
+    def walk(self, prefix: str) -> Iterator[str]:
+        """Yield the paths of all files below the folder `prefix`, relative to it, unordered; no dotted names."""
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         """Create `key` durably with `data` and return True, or return False and change nothing if it exists.
@@ -131,8 +152,12 @@ class Storage(Protocol):
     def delete(self, key: str) -> None:
         """Delete `key`; no error if it is gone already."""
 
-    def open_pending(self, source: str, key: str) -> PendingFile:
-        """Open a new pending file that is to become `key`; a crash before it is closed leaves garbage only."""
+    def open_pending(self, source: str, key: str, over: bool = False) -> PendingFile:
+        """Open a new pending file that is to become `key`; a crash before it is closed leaves garbage only.
+
+        `over`: it is to replace the file that is at `key` (a `Rewrite`), once: whoever publishes it again, however
+        late, changes nothing.
+        """
 
     def pending(self, folder: str) -> Iterator[Add]:
         """Yield what is pending, best effort: the files below `folder`, and the uploads to whatever key."""
@@ -148,5 +173,15 @@ class Storage(Protocol):
 
         Raises `Missing`, before it touches anything, if an add is neither pending nor visible. Nothing is taken away,
         or copied to the trash, before all adds are visible: whoever finds one missing may take the commit back,
-        whatever a slow writer does.
+        whatever a slow writer does. The old bytes of a rewritten file are in the trash before the new ones are
+        visible, and only those that this change replaces.
         """
+
+    def settle(self, changes: Sequence[Change]) -> Sequence[Rewrite]:
+        """Have the pending files of rewrites that are to be taken back be gone; return those that are visible already.
+
+        The old bytes of the latter are in the trash. No file of the others was touched, and none will be.
+        """
+
+    def tidy(self, folder: str, older: timedelta) -> int:
+        """Delete what writes that died left below `folder` long ago, which nobody lists; return how many files."""

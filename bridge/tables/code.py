@@ -16,7 +16,15 @@ from bridge.settings.s3options import S3Options
 from bridge.tables.columns import Entry, item_of, struct_of
 from bridge.tables.engines import SPARK
 
-__all__ = ["polars", "polars_by_manifest", "pyarrow", "pyarrow_by_manifest", "spark_by_manifest", "spark_glob"]
+__all__ = [
+    "SPARK_FOLDERS",
+    "polars",
+    "polars_by_manifest",
+    "pyarrow",
+    "pyarrow_by_manifest",
+    "spark_by_manifest",
+    "spark_glob",
+]
 
 _PYARROW = {
     "int64": "pa.int64()",
@@ -34,6 +42,9 @@ _POLARS = {
     "date32": "pl.Date",
     "timestamp[us, UTC]": 'pl.Datetime("us", "UTC")',
 }
+
+SPARK_FOLDERS = "recursiveFileLookup"
+"""Spark's option for files in folders whose names are no columns."""
 
 _S3 = "s3://"
 _OPTIONS = "storage_options"
@@ -54,21 +65,24 @@ def spark_glob(path: str) -> str:
     return re.sub(r"([\[\]{}*?\\])", r"\\\1", path)
 
 
-def spark_by_manifest(name: str, columns: list[Entry], manifest: str) -> str:
+def spark_by_manifest(name: str, columns: list[Entry], manifest: str, *, partitioned: bool = False) -> str:
     """Return code for a session `spark`: its SQL could read a manifest with Hive only."""
     schema = ", ".join(f"{SPARK.name(entry['name'])} {SPARK.type(entry['type'])}" for entry in columns)
+    folders = f".option({_text(SPARK_FOLDERS)}, True)" if partitioned else ""
     return (
         "import re\n\n"
         f"schema = {_text(schema)}\n"
         f"lines = spark.read.text({_text(spark_glob(manifest))}).collect()\n"
         'files = [re.sub(r"([][{}*?\\\\])", r"\\\\\\1", line.value) for line in lines]  # paths are globs to Spark\n'
-        f"{_variable(name)} = spark.read.schema(schema).parquet(*files)"
+        f"{_variable(name)} = spark.read.schema(schema){folders}.parquet(*files)"
     )
 
 
-def pyarrow(name: str, columns: list[Entry], path: str, s3: S3Options) -> str:
+def pyarrow(name: str, columns: list[Entry], path: str, s3: S3Options, *, partitioned: bool = False) -> str:
     """Return code that makes a dataset of the folder."""
-    return _pyarrow(name, columns, "", _text(path.removeprefix(_S3)), s3 if path.startswith(_S3) else None)
+    # By itself it passes over folders that begin with `_`, as those of a partition by a column `_x` do.
+    source = _text(path.removeprefix(_S3)) + (', ignore_prefixes=["."]' if partitioned else "")
+    return _pyarrow(name, columns, "", source, s3 if path.startswith(_S3) else None)
 
 
 def pyarrow_by_manifest(name: str, columns: list[Entry], manifest: str, s3: S3Options) -> str:
@@ -82,15 +96,18 @@ def pyarrow_by_manifest(name: str, columns: list[Entry], manifest: str, s3: S3Op
     return _pyarrow(name, columns, files, "files", s3)
 
 
-def polars(name: str, columns: list[Entry], path: str, manifest: str, s3: S3Options) -> str:
+def polars(
+    name: str, columns: list[Entry], path: str, manifest: str, s3: S3Options, *, partitioned: bool = False
+) -> str:
     """Return code that makes a lazy frame of the folder; it cannot list one of S3, and then goes by the manifest."""
     if path.startswith(_S3) and _may_mix_integers(columns):
         return polars_by_manifest(name, columns, manifest, s3)
     if _may_mix_integers(columns):
-        return _polars_joined(name, columns, f'files = sorted(Path({_text(path)}).glob("*.parquet"))\n')
+        below = "**/" if partitioned else ""
+        return _polars_joined(name, columns, f'files = sorted(Path({_text(path)}).glob("{below}*.parquet"))\n')
     if path.startswith(_S3):  # a folder, and no object, by its slash
-        return _polars_scan(name, columns, _polars_options(s3), _text(f"{path}/"))
-    return _polars_scan(name, columns, "", _text(path))
+        return _polars_scan(name, columns, _polars_options(s3), _text(f"{path}/"), partitioned=partitioned)
+    return _polars_scan(name, columns, "", _text(path), partitioned=partitioned)
 
 
 def polars_by_manifest(name: str, columns: list[Entry], manifest: str, s3: S3Options) -> str:
@@ -153,14 +170,15 @@ def _polars_listed(manifest: str, options: str) -> str:
     return f"{options}listed = pl.scan_csv({read})\nfiles = listed.collect().to_series().to_list()\n"
 
 
-def _polars_scan(name: str, columns: list[Entry], files: str, source: str) -> str:
+def _polars_scan(name: str, columns: list[Entry], files: str, source: str, *, partitioned: bool = False) -> str:
+    folders = "    hive_partitioning=False,\n" if partitioned else ""
     given = f"    {_OPTIONS}={_OPTIONS},\n" if files.startswith(_OPTIONS) else ""
     return (
         f"import polars as pl\n\n{files}schema = {{\n{_polars_columns(columns)}}}\n"
         f"{_variable(name)} = pl.scan_parquet(\n"
         f"    {source},\n"
         "    schema=schema,\n"
-        "    glob=False,\n"
+        f"    glob=False,\n{folders}"
         '    missing_columns="insert",\n'
         '    cast_options=pl.ScanCastOptions(missing_struct_fields="insert"),\n'
         f"{given})"

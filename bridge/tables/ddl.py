@@ -26,7 +26,8 @@ class Table:
     """What is read: its columns, and where the engine finds it.
 
     `bucket` is the bucket as the engine sees it; `own` is how it is called here, which is what manifests hold. Of `s3`
-    the server and its region count.
+    the server and its region count. Of a `partitioned` table files lie in folders, and have all columns all the same:
+    an engine is told not to look for columns in the folders' names, whose types it would have to guess.
     """
 
     folder: str
@@ -34,6 +35,7 @@ class Table:
     bucket: str
     own: str
     s3: S3Options = field(default_factory=S3Options)
+    partitioned: bool = False
 
     @property
     def name(self) -> str:
@@ -81,6 +83,8 @@ def _notes(table: Table, dialect: str, *, manifest: bool) -> Iterator[str]:
     if manifest and table.bucket != table.own:
         yield f"the manifest names files under {table.own}, whatever --location says"
     sql = ATHENA if engine.sql is TRINO and manifest else engine.sql
+    if table.partitioned and dialect == "trino" and not manifest:
+        yield "needs hive.recursive-directories=true in the catalog's settings, as the table has partitions"
     if sql and (left_out := list(sql.left_out(table.columns))):
         yield f"left out, as {dialect} has no such names or types: {', '.join(map(repr, left_out))}"
 
@@ -123,7 +127,8 @@ def _columns(table: Table, engine: Engine, form: str = "{name} {type}") -> str:
 
 
 def _duckdb_select(table: Table, source: str, *, view: bool) -> str:
-    read = f"FROM read_parquet({source}, union_by_name = true);"
+    folders = ", hive_partitioning = false" if table.partitioned else ""
+    read = f"FROM read_parquet({source}, union_by_name = true{folders});"
     if not view:
         return f"SELECT *\n{read}"
     # A view remembers its columns: `*` would fail at the first new one.
@@ -136,7 +141,8 @@ def _duckdb_glob(path: str) -> str:
 
 
 def _duckdb(table: Table, *, view: bool = False) -> str:
-    return _duckdb_select(table, DUCKDB.text(f"{_duckdb_glob(table.path)}/*.parquet"), view=view)
+    below = "**/" if table.partitioned else ""
+    return _duckdb_select(table, DUCKDB.text(f"{_duckdb_glob(table.path)}/{below}*.parquet"), view=view)
 
 
 def _duckdb_by_manifest(table: Table, *, view: bool = False) -> str:
@@ -147,16 +153,18 @@ def _duckdb_by_manifest(table: Table, *, view: bool = False) -> str:
 
 
 def _spark(table: Table) -> str:
+    options = f"OPTIONS ({code.SPARK_FOLDERS} 'true')\n" if table.partitioned else ""
     return (
         f"CREATE TABLE IF NOT EXISTS {SPARK.name(table.name)} (\n{_columns(table, SPARK)}\n)\n"
-        f"USING parquet\nLOCATION {SPARK.text(code.spark_glob(table.path))};"
+        f"USING parquet\n{options}LOCATION {SPARK.text(code.spark_glob(table.path))};"
     )
 
 
 def _spark_view(table: Table) -> str:
+    folders = f", {code.SPARK_FOLDERS} 'true'" if table.partitioned else ""
     return (
         f"CREATE OR REPLACE TEMPORARY VIEW {SPARK.name(table.name)} (\n{_columns(table, SPARK)}\n)\n"
-        f"USING parquet\nOPTIONS (path {SPARK.text(code.spark_glob(table.path))});"
+        f"USING parquet\nOPTIONS (path {SPARK.text(code.spark_glob(table.path))}{folders});"
     )
 
 
@@ -241,7 +249,9 @@ class _Dialect:
 
 DIALECTS = {
     "spark": _Dialect(
-        _spark, lambda table: code.spark_by_manifest(table.name, table.columns, table.manifest), _spark_view
+        _spark,
+        lambda table: code.spark_by_manifest(table.name, table.columns, table.manifest, partitioned=table.partitioned),
+        _spark_view,
     ),
     "duckdb": _Dialect(
         _duckdb,
@@ -250,12 +260,14 @@ DIALECTS = {
         lambda table: _duckdb_by_manifest(table, view=True),
     ),
     "polars": _Dialect(
-        lambda table: code.polars(table.name, table.columns, table.path, table.manifest, table.s3),
+        lambda table: code.polars(
+            table.name, table.columns, table.path, table.manifest, table.s3, partitioned=table.partitioned
+        ),
         lambda table: code.polars_by_manifest(table.name, table.columns, table.manifest, table.s3),
         comment="#",
     ),
     "pyarrow": _Dialect(
-        lambda table: code.pyarrow(table.name, table.columns, table.path, table.s3),
+        lambda table: code.pyarrow(table.name, table.columns, table.path, table.s3, partitioned=table.partitioned),
         lambda table: code.pyarrow_by_manifest(table.name, table.columns, table.manifest, table.s3),
         comment="#",
     ),

@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from bridge.types.coerce import Coercer, Path, UnfitError, coercer, json_text, parsed
 from bridge.types.columns import InexactError, OddError, column, lossy, may_be_lossy, texts
-from bridge.types.typemap import source
+from bridge.types.instants import moments
+from bridge.types.typemap import INT64, source
 
 __all__ = ["Batch", "Layout", "Reject", "read"]
 
@@ -28,10 +29,22 @@ _GROUP = 8
 class Layout:
     """A table's columns without the one for extra fields, and what is worth knowing before the first record."""
 
-    def __init__(self, fields: Sequence[pa.Field]) -> None:
+    def __init__(
+        self,
+        fields: Sequence[pa.Field],
+        prefix: bytes | None = None,
+        *,
+        envelope: bool = False,
+        skipped: Sequence[str] = (),
+    ) -> None:
         self.fields = fields
+        self.stream = orjson.loads(prefix + b"null}")["stream"] if prefix else None
+        """What every message names as its stream, None where that was looked at before."""
+        self.envelope = envelope
+        """Whether the `version` and `time_extracted` of each message are wanted, too."""
         self.names = [source(field) for field in fields]
-        self.known = frozenset(self.names)
+        self.known = frozenset(self.names).union(skipped)
+        """Fields that are in a column, or are passed over."""
         self.required = [not field.nullable for field in fields]
         self.coercers: list[Coercer] = [coercer(field) for field in fields]
 
@@ -63,6 +76,9 @@ class Batch:
     unversioned: int = 0
     outside: Counter[str] = field(default_factory=Counter)
     """Records by the name of a field outside the SCHEMA, a path with dots where it is nested."""
+    version: pa.Array | None = None
+    extracted: pa.Array | None = None
+    """Of each row's message, where they were asked for: int64, and timestamp[us, UTC]."""
 
 
 @dataclass(slots=True)
@@ -72,6 +88,7 @@ class _Row:
     values: list[Any]
     extra: str | None
     version: Any
+    extracted: Any
 
 
 def read(lines: bytes, layout: Layout) -> Batch:
@@ -79,7 +96,7 @@ def read(lines: bytes, layout: Layout) -> Batch:
     raw = lines.split(b"\n")
     if not raw[-1]:
         raw.pop()
-    messages, odd = _messages(raw)
+    messages, odd = _messages(raw, layout)
     plain = _Plain(raw, messages, odd, layout, may_be_lossy(lines))
     batch = plain.build()
     if plain.odd:
@@ -87,18 +104,24 @@ def read(lines: bytes, layout: Layout) -> Batch:
     return batch
 
 
-def _messages(raw: list[bytes]) -> tuple[list[Any], set[int]]:
+def _messages(raw: list[bytes], layout: Layout) -> tuple[list[Any], set[int]]:
     """Each line parsed; the numbers of those that are not plain RECORD messages."""
     try:
         messages = [orjson.loads(line) for line in raw]
     except orjson.JSONDecodeError:
         messages = [_loads(line) for line in raw]
-    odd = {
-        number
-        for number, message in enumerate(messages)
-        if type(message) is not dict or message.get("type") != "RECORD" or type(message.get("record")) is not dict
-    }
-    return messages, odd
+    return messages, {number for number, message in enumerate(messages) if not _is_record(message, layout)}
+
+
+def _is_record(message: Any, layout: Layout) -> bool:
+    if type(message) is not dict or type(message.get("record")) is not dict:
+        return False
+    kind, stream = message.get("type"), layout.stream
+    return (kind == "RECORD" or _is_kind(kind)) and (stream is None or message.get("stream") == stream)
+
+
+def _is_kind(kind: Any) -> bool:
+    return isinstance(kind, str) and kind.upper() == "RECORD"
 
 
 def _loads(line: bytes) -> Any:
@@ -139,6 +162,10 @@ class _Plain:
             else:
                 batch = Batch(arrays, len(records), len(self.raw), extra=extra, outside=outside)
                 _count_versions(batch, [self.messages[number].get("version") for number in self.numbers])
+                if self.layout.envelope:
+                    messages = [self.messages[number] for number in self.numbers]
+                    batch.version = _versions([message.get("version") for message in messages])
+                    batch.extracted = moments([message.get("time_extracted") for message in messages])
                 return batch
 
     def column(self, records: list[dict[str, Any]], name: str, field: pa.Field) -> pa.Array:
@@ -199,6 +226,10 @@ def _add_odd(batch: Batch, plain: _Plain, layout: Layout) -> None:
         first = pa.nulls(batch.rows, pa.string()) if batch.extra is None else batch.extra
         second = pa.array([row.extra for row in rows], pa.string())
         batch.extra = pa.concat_arrays([first, second]).take(order)
+    if batch.version is not None and batch.extracted is not None:
+        version, extracted = _versions([row.version for row in rows]), moments([row.extracted for row in rows])
+        batch.version = pa.concat_arrays([batch.version, version]).take(order)
+        batch.extracted = pa.concat_arrays([batch.extracted, extracted]).take(order)
     batch.rows = len(numbers)
     _count_versions(batch, [row.version for row in rows])
 
@@ -206,8 +237,10 @@ def _add_odd(batch: Batch, plain: _Plain, layout: Layout) -> None:
 def _row(line: bytes, layout: Layout, outside: Counter[str]) -> _Row:
     """One record, value by value; raises UnfitError with the reason when it cannot be stored."""
     message = parsed(line)
-    if not isinstance(message, dict) or message.get("type") != "RECORD":
+    if not isinstance(message, dict) or not _is_kind(message.get("type")):
         raise UnfitError("not a RECORD message")
+    if layout.stream is not None and message.get("stream") != layout.stream:
+        raise UnfitError("names two streams")
     record = message.get("record")
     if not isinstance(record, dict):
         raise UnfitError("record is not an object")
@@ -218,17 +251,26 @@ def _row(line: bytes, layout: Layout, outside: Counter[str]) -> _Row:
         if value is None and required:
             raise UnfitError("key is null" if name in record else "key is missing", (name,))
         values.append(value)
+    around = message.get("version"), message.get("time_extracted")
     if not extra:
-        return _Row(values, None, message.get("version"))
+        return _Row(values, None, *around)
     touched = {path[0] for path in extra}
     kept = {name: value for name, value in record.items() if name in touched}
     text = json_text(kept, ())
     outside.update({".".join(step for step in path if isinstance(step, str)) for path in extra})
-    return _Row(values, text, message.get("version"))
+    return _Row(values, text, *around)
+
+
+def _versions(values: list[Any]) -> pa.Array:
+    return pa.array([value if _is_version(value) else None for value in values], pa.int64())
+
+
+def _is_version(value: Any) -> bool:
+    return type(value) is int and value in INT64
 
 
 def _count_versions(batch: Batch, versions: list[Any]) -> None:
-    numbers = [version for version in versions if type(version) is int]
+    numbers = [version for version in versions if _is_version(version)]
     batch.unversioned += len(versions) - len(numbers)
     if numbers:
         known = batch.versions or (numbers[0], numbers[0])

@@ -8,14 +8,16 @@ past. A date may be written as a date-time at midnight; it is the day as written
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import date, datetime, timedelta
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bridge.types.typemap import TIMESTAMP
 
-__all__ = ["date_of", "dates", "in_range", "timestamp_of", "timestamps"]
+__all__ = ["date_of", "dates", "in_range", "moments", "timestamp_of", "timestamps"]
 
 _INSTANT = re.compile(
     r"(?P<day>\d{4}-\d\d-\d\d)"
@@ -81,6 +83,22 @@ def timestamps(texts: pa.StringArray) -> pa.Array:
     if not in_range(found):
         raise pa.ArrowInvalid("outside the years 1 to 9999")
     return found
+
+
+def moments(texts: Iterable[Any]) -> pa.Array:
+    """A timestamp for each text, null where it is none: for what is told about a record, not in it."""
+    known = [text if isinstance(text, str) else None for text in texts]
+    try:
+        return timestamps(pa.array(known, pa.string()))
+    except (pa.ArrowInvalid, UnicodeEncodeError):
+        return pa.array([_moment(text) for text in known], pa.int64()).cast(TIMESTAMP)
+
+
+def _moment(text: str | None) -> int | None:
+    try:
+        return None if text is None else timestamp_of(text)
+    except ValueError:
+        return None
 
 
 def dates(texts: pa.StringArray) -> pa.Array:

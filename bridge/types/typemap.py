@@ -10,7 +10,8 @@
 
 Not one type: several non-null types, untyped, boolean schemas, recursive `$ref`, objects without properties, arrays
 whose items are untyped (the whole array), `allOf` that contradicts itself. `null` may stand anywhere and never counts.
-Unions of string formats are a string, `integer | number` is a number. A decimal has the precision and scale it
+An `enum` or `const` without a type has that of its values. Unions of string formats are a string, `integer | number`
+is a number. A decimal has the precision and scale it
 declares, 38 and 9 where it declares none; a number that needs more than 38 digits is kept as text, digit by digit.
 """
 
@@ -24,12 +25,24 @@ import pyarrow as pa
 
 from bridge.errors import DataError
 
-__all__ = ["EXTRA", "Shape", "is_json", "is_null_only", "record_fields", "source", "unique"]
+__all__ = ["EXTRA", "LEFT_OUT", "SCALARS", "Shape", "is_json", "is_left_out", "is_null_only", "record_fields", "source", "unique"]
 
 EXTRA = "_sdc_extra"
 """The column for fields outside the SCHEMA; a property of that name gets a suffix."""
 
+LEFT_OUT = b"left out"
+"""The kind of a field that is read, whatever it holds, and not kept."""
+
 TIMESTAMP = pa.timestamp("us", "UTC")
+SCALARS = {
+    "int64": pa.int64(),
+    "float64": pa.float64(),
+    "bool": pa.bool_(),
+    "string": pa.string(),
+    "date32": pa.date32(),
+    "timestamp[us, UTC]": TIMESTAMP,
+}
+"""Types by the words that stored schemas have for them; decimals, structs and lists are written out."""
 MAX_DIGITS = 38
 DEFAULT_SCALE = 9
 INT64 = range(-(2**63), 2**63)
@@ -75,7 +88,12 @@ def source(field: pa.Field) -> str:
 
 def is_json(field: pa.Field) -> bool:
     """True for a string field that holds JSON text."""
-    return (field.metadata or {}).get(b"kind") in (b"json", b"null")
+    return (field.metadata or {}).get(b"kind") in (b"json", b"null", LEFT_OUT)
+
+
+def is_left_out(field: pa.Field) -> bool:
+    """True for a field that is read, whatever it holds, and not kept; its type is what it probably is."""
+    return (field.metadata or {}).get(b"kind") == LEFT_OUT
 
 
 def is_null_only(field: pa.Field) -> bool:
@@ -84,12 +102,12 @@ def is_null_only(field: pa.Field) -> bool:
 
 
 def unique(name: str, taken: Iterable[str]) -> str:
-    """`name`, or `name_2`, `name_3`, ... : Spark refuses a table whose columns differ in case only."""
+    """`name`, or `name_2`, `name_3`, ... : Spark refuses a table whose columns differ in case only; `_` for no name."""
     folded = {other.casefold() for other in taken}
-    candidate, number = name, 1
+    candidate, number = name or "_", 1
     while candidate.casefold() in folded:
         number += 1
-        candidate = f"{name}_{number}"
+        candidate = f"{name or '_'}_{number}"
     return candidate
 
 
@@ -173,7 +191,7 @@ class _Reader:
 
     def array(self, items: Any, at: str, seen: tuple[str, ...]) -> Shape:
         """A list of what its items are; JSON text as a whole where the schema does not say what they are."""
-        if not isinstance(items, dict) or not SAYS_TYPE.intersection(items):
+        if not isinstance(items, dict) or not (SAYS_TYPE | {"enum", "const"}).intersection(items):
             return JSON_TEXT
         type_, metadata = self.shape(items, f"{at}/items", seen)
         return pa.list_(pa.field("item", type_, metadata=metadata)), None
@@ -220,11 +238,24 @@ class _Reader:
         return node
 
 
+_JSON_TYPES = {
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    dict: "object",
+    list: "array",
+    type(None): "null",
+}
+
+
 def _type_names(node: Mapping[str, Any]) -> set[str]:
-    """The types a schema names; an object where it only lists properties; nothing where it is untyped."""
+    """The types a schema names, or its values have; an object where it only lists properties; nothing where untyped."""
     names = node.get("type", "object" if node.get("properties") else ())
-    if not names and (node.get("const", 0) is None or node.get("enum") == [None]):
-        return {"null"}
+    if not names:
+        values = [node["const"]] if "const" in node else node.get("enum", [])
+        found = {_JSON_TYPES[type(value)] for value in values}
+        return found if len(found - {"null"}) < 2 or found <= {"null", "integer", "number"} else set()
     return {names} if isinstance(names, str) else set(names)
 
 

@@ -9,11 +9,13 @@ from bridge.commit import expect_object, read_state_file, was_said
 from bridge.edit import same
 from bridge.errors import BridgeError, CorruptLake
 from bridge.log import FORMAT, LiveTable, Log, View, add_of, bookmarks, meta
+from bridge.names import table_and_name
 from bridge.owners import Owner, owners_of, tables_of
 from bridge.verbatim import NotJson, loads
 from bridge.verify.files import OURS
 from bridge.verify.finding import Finding, Mend, error, warning
 from bridge.verify.history import History
+from bridge.verify.tablelogs import own_log
 
 __all__ = ["derived", "lake"]
 
@@ -44,6 +46,7 @@ def derived(history: History, view: View, *, unfinished: bool, running: bool) ->
         yield from _owner(log, stream, table)
         if stream not in changing:
             yield from _manifests(log, stream, table)
+            yield from own_log(log, stream, table)
         yield from _schema(log, table)
         if not running:
             yield from _stream(log, view, stream, table)
@@ -92,7 +95,8 @@ def _manifests(log: Log, stream: str, table: LiveTable) -> Iterator[Finding]:
         data = log.storage.read(key)
         if data == wanted:
             continue
-        listed = [line.rpartition(b"/")[2] for line in (data or b"").splitlines()]
+        below = f"/{table.folder}/".encode()
+        listed = [line.rpartition(below)[2] for line in (data or b"").splitlines()]
         mend = Mend("manifest", stream)
         if data is not None and listed == [name.encode() for name in sorted(names)]:
             place = data.splitlines()[0].decode(errors="replace").rpartition(f"/{table.folder}/")[0]
@@ -162,16 +166,22 @@ def _staged(log: Log, view: View) -> Iterator[Finding]:
             yield warning("staged", lost.source, found, mend=Mend("recover"))
 
 
+def _last(key: str) -> str:
+    return key.removesuffix(".pending").rpartition("/")[2]
+
+
 def _pending(history: History, view: View, generation: int) -> Iterator[Finding]:
     """Look for what can become visible no more, of generations below that of the next run.
 
     Best effort: some backends list what is pending, some do not.
     """
-    log, kept = history.log, {file["name"] for stage in view.staged.values() for file in stage["files"]}
-    kept |= {add["name"] for entry in (history.last or {}).get("tables", []) for add in entry["adds"]}
+    log, files = history.log, [file for stage in view.staged.values() for file in stage["files"]]
+    files += [add for entry in (history.last or {}).get("tables", []) for add in entry["adds"]]
+    kept = {_last(place) for file in files for place in (file["name"], file["source"])}
     folders = {table.folder for table in view.tables.values()}
     for pending in log.storage.pending(meta(log.pipeline, "pending")):
-        folder, _, name = (pending.key or pending.source).removesuffix(".pending").rpartition("/")
+        key = (pending.key or pending.source).removesuffix(".pending")
+        folder, name = table_and_name(key)[0], _last(key)
         ours = OURS.fullmatch(name)
         if ours and int(ours[1]) < generation and name not in kept and (not pending.upload or folder in folders):
             found = "was left by a run that died, and can become visible no more; it takes up space"

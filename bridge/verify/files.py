@@ -10,10 +10,12 @@ from typing import Any
 
 from bridge.commit import FILES_CHANGED
 from bridge.errors import BridgeError, LakeError
-from bridge.log import LiveTable, View, add_of, meta
+from bridge.log import LiveTable, View, add_of, changes_of, meta
+from bridge.names import table_and_name
 from bridge.owners import Owner, owners_of, tables_of
 from bridge.storage import Storage
 from bridge.storage.parallel import each
+from bridge.tablelog.kinds import OWN_LOGS
 from bridge.verify.finding import Finding, Mend, error, warning
 from bridge.verify.history import History
 
@@ -22,6 +24,7 @@ __all__ = ["OURS", "Files"]
 OURS = re.compile(r"part-([0-9]{10})-[0-9]{6}-[0-9a-f]{32}\.parquet")
 """The name of a file that a run of ours wrote; its group is the run's generation."""
 _AT_ONCE = 1000
+_OLD = "not rewritten yet"
 _ADOPT = "move it out of the table's folder; or have it be of the table: singer-bridge run NAME --adopt"
 _LOST = (
     "restore it from a backup of the bucket; or go back: singer-bridge rollback {before} NAME; "
@@ -31,7 +34,7 @@ _LOST = (
 
 @dataclass
 class Files:
-    """The files of all tables after the history's last commit. `whole` are keys that were looked at and are right.
+    """The files of all tables after the history's last commit. `whole` are those that were looked at and are right.
 
     `unfinished`: the last commit may be visible in part, as the run that made it is alive, or died.
     """
@@ -50,6 +53,8 @@ class Files:
             for entry in changing.get("tables", [])
             for add in entry["adds"]
         }
+        changes = changes_of(self.history.log.pipeline, changing) if changing else []
+        self._rewritten = {one.add.key for change in changes for one in change.rewrites}
         self._last: int = changing.get("n", 0)
         self._trash: dict[str, dict[str, str]] = {}
 
@@ -71,17 +76,20 @@ class Files:
 
     def _live(self, stream: str, table: LiveTable) -> Iterator[Finding | None]:
         """Yield what is wrong with a table's files; None for one that the last commit has not published yet."""
-        keys = [key for name in sorted(table.files) if (key := f"{table.folder}/{name}") not in self.whole]
+        files = {f"{table.folder}/{name}": facts for name, facts in table.files.items()}
+        keys = [key for key, facts in sorted(files.items()) if _version(key, facts) not in self.whole]
         for start in range(0, len(keys), _AT_ONCE):
             part = keys[start : start + _AT_ONCE]
 
             def look(key: str) -> str | None:
-                return self._wrong(key, table.files[key.rpartition("/")[2]])
+                if key in self._rewritten and self._is_on_its_way(key):
+                    return _OLD
+                return self._wrong(key, files[key])
 
             for key, wrong in zip(part, each(self.storage, look, part), strict=True):
                 if wrong is None:
-                    self.whole.add(key)
-                elif wrong == "gone" and self._is_on_its_way(key):
+                    self.whole.add(_version(key, files[key]))
+                elif wrong == _OLD or (wrong == "gone" and self._is_on_its_way(key)):
                     yield None
                 else:
                     yield self._lost(stream, table, key, wrong)
@@ -91,7 +99,7 @@ class Files:
         add = self._waiting.get(key)
         if add is None:
             return False
-        folder, _, name = key.rpartition("/")
+        folder, name = table_and_name(key)
         # Where a folder is exchanged whole, its files are gathered first.
         gathered = meta(self.history.log.pipeline, "trash", f"{self._last:020d}", f"{folder}.new", name)
         return not self.storage.lost([add]) or self.storage.size(gathered) == add.size
@@ -112,29 +120,34 @@ class Files:
         return None if rows == facts["rows"] else f"{rows:,} rows, and the log says {facts['rows']:,}"
 
     def _lost(self, stream: str, table: LiveTable, key: str, wrong: str) -> Finding:
-        name = key.rpartition("/")[2]
+        name = key.removeprefix(f"{table.folder}/")
         facts, n = table.files[name], self.history.added.get(key)
-        if wrong == "gone" and (place := self._in_trash(table.folder, name, facts["size"])):
+        since = (n or 0) if key in self.history.rewritten else 0  # before that the trash has it as it was
+        if wrong == "gone" and (place := self._in_trash(table.folder, name, facts["size"], since)):
             return error("files", key, "is in the trash, and should be visible", mend=Mend("back", stream, place))
-        since = f"commit {n}" if n else f"a commit before {self.history.first}"
+        by = f"commit {n}" if n else f"a commit before {self.history.first}"
         fix = _LOST.format(before=n - 1 if n and n > 1 else "COMMIT", stream=stream)
-        return error("files", key, f"{wrong}; it holds {facts['rows']:,} rows of {since}", fix)
+        return error("files", key, f"{wrong}; it holds {facts['rows']:,} rows of {by}", fix)
 
-    def _in_trash(self, folder: str, name: str, size: int) -> str | None:
-        """Return where in the trash a file is, whatever brought it there."""
+    def _in_trash(self, folder: str, name: str, size: int, since: int) -> str | None:
+        """Return where in the trash a file is, whatever brought it there after the commit `since`."""
         if folder not in self._trash:
             trash, found = meta(self.history.log.pipeline, "trash"), dict[str, str]()
             for place in (f"{trash}/{commit}/{folder}" for commit in sorted(self.storage.list(trash))):
-                found |= {each: f"{place}/{each}" for each in self.storage.list(place)}
+                found |= {each: f"{place}/{each}" for each in self.storage.walk(place)}
             self._trash[folder] = found
-        places = (self._trash[folder].get(each) for each in (f"{name}.removed", name))
-        return next((place for place in places if place and self.storage.size(place) == size), None)
+        places = [self._trash[folder].get(each, "") for each in (f"{name}.removed", name)]
+        later = meta(self.history.log.pipeline, "trash", f"{since + 1:020d}")
+        return next((place for place in places if place >= later and self.storage.size(place) == size), None)
 
     # files that do not
 
     def _others(self, stream: str, table: LiveTable) -> Iterator[Finding | None]:
         """Yield what is visible beside the files that count; None for one that the last commit is about to remove."""
-        names = sorted(set(self.storage.list(table.folder)) - set(table.files))
+        names = sorted(set(self.storage.walk(table.folder)) - set(table.files))
+        if table.in_format:
+            yield from self._beside(table, names)
+            return
         if not names:
             return
         try:
@@ -150,6 +163,13 @@ class Files:
             of_others, alone = set(), False
         for name in (name for name in names if name not in of_others):
             yield self._ghost(stream, f"{table.folder}/{name}", alone=alone)
+
+    def _beside(self, table: LiveTable, names: list[str]) -> Iterator[Finding]:
+        """Yield what is in the folder of a table whose own log says what is read, and was never removed from it."""
+        for key in (f"{table.folder}/{name}" for name in names if not name.startswith(OWN_LOGS)):
+            if key not in self.history.removed and self.history.complete:
+                found = "is not of the table: its readers leave it out, and it takes up space"
+                yield warning("files", key, found, "delete it, unless somebody else needs it")
 
     def _ghost(self, stream: str, key: str, *, alone: bool) -> Finding | None:
         gone = self.history.removed.get(key)
@@ -171,6 +191,11 @@ class Files:
         return warning(
             "files", key, "is not ours", "move it out of the table's folder: some readers take any file there"
         )
+
+
+def _version(key: str, facts: dict[str, int]) -> str:
+    """Return what tells a file from the one that had its name before it was rewritten."""
+    return f"{key} {facts['size']} {facts['rows']}"
 
 
 def _rows(storage: Storage, key: str) -> int:

@@ -14,10 +14,11 @@ class Mend:
 
     `how`: `publish` (the last commit, once more), `back` (the file at `source` belongs here), `trash` (it is of no
     commit), `again` (a commit removed it, to `source`), `manifest`, `stream`, `owner` (it is written anew), `state`
-    (`state.json` goes, to `source` if that is given), `recover` (opening the pipeline does it).
+    (`state.json` goes, to `source` if that is given), `recover` (opening the pipeline does it), `table log` (one more
+    entry of the table's own log makes it say what ours does).
     """
 
-    how: Literal["publish", "back", "trash", "again", "manifest", "stream", "owner", "recover", "state"]
+    how: Literal["publish", "back", "trash", "again", "manifest", "stream", "owner", "recover", "state", "table log"]
     stream: str = ""
     source: str = ""
 

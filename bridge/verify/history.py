@@ -41,6 +41,7 @@ class History:
         self.view: View | None = View() if first == 1 else None
         self.complete = True
         self.added: dict[str, int] = {}
+        self.rewritten: set[str] = set()
         self.removed: dict[str, Gone] = {}
         self.findings: list[Finding] = []
         self.last: dict[str, Any] | None = None
@@ -85,7 +86,13 @@ class History:
             after = self._snapshot(n, record, after)
         for change in changes_of(self.log.pipeline, record):
             self.removed |= {remove.key: Gone(n, remove.trash) for remove in change.removes}
-            for add in change.adds:
+        for entry in record.get("tables", []):
+            if "format" in entry:  # what its own log has removed stays where it is
+                keys = [f"{entry['folder']}/{name}" for name in entry["removes"]]
+                self.removed |= {key: Gone(n, key) for key in keys}
+        for change in changes_of(self.log.pipeline, record):
+            self.rewritten |= {one.add.key for one in change.rewrites}
+            for add in (*change.adds, *(one.add for one in change.rewrites)):
                 self.added[add.key] = n
                 self.removed.pop(add.key, None)
         if record["kind"] != "fence":

@@ -13,6 +13,7 @@ from bridge.commit import FILES_CHANGED, Committer
 from bridge.errors import CorruptLake
 from bridge.lock import take
 from bridge.log import Log, changes_of
+from bridge.names import table_and_name
 from bridge.opening import opened
 from bridge.owners import Owner, claim, owners_of
 from bridge.runs import new_run_id, write_streams
@@ -67,7 +68,7 @@ def _before_opening(log: Log, findings: Sequence[Finding], *, closed: bool) -> l
     for file, mend in [(finding.file, finding.mend) for finding in findings if finding.mend]:
         if mend.how == "back":
             add = Add(mend.source, file, storage.size(mend.source) or 0)
-            storage.publish([Change(file.rpartition("/")[0], adds=(add,))])
+            storage.publish([Change(table_and_name(file)[0], adds=(add,))])
             done.append(f"brought back from the trash: {file}")
         elif mend.how == "state":
             if mend.source:
@@ -88,6 +89,7 @@ def _mended(committer: Committer, findings: Sequence[Finding]) -> list[str]:
         "manifest": _manifest,
         "stream": _stream,
         "owner": _owner,
+        "table log": _table_log,
     }
     done = [acts[mend.how](committer, file, mend) for file, mend in named if mend.how in acts]
     if ghosts := [(file, mend.stream) for file, mend in named if mend.how == "trash"]:
@@ -108,13 +110,18 @@ def _publish(log: Log, file: str) -> str:
 
 
 def _remove_again(committer: Committer, file: str, mend: Mend) -> str:
-    committer.storage.publish([Change(file.rpartition("/")[0], removes=(Remove(file, mend.source),))])
+    committer.storage.publish([Change(table_and_name(file)[0], removes=(Remove(file, mend.source),))])
     return f"removed once more, into the trash: {file}"
 
 
 def _manifest(committer: Committer, _: str, mend: Mend) -> str:
     committer.write_manifests({"stream": mend.stream, **_shared(committer, mend.stream)})
     return f"written anew: the manifests of {mend.stream}"
+
+
+def _table_log(committer: Committer, file: str, mend: Mend) -> str:
+    committer.table_logs.repair(mend.stream, committer.view, committer.run)
+    return f"one more entry makes it say what the commit log does: {file}"
 
 
 def _stream(committer: Committer, file: str, mend: Mend) -> str:
@@ -133,7 +140,7 @@ def _into_the_trash(committer: Committer, ghosts: list[tuple[str, str]]) -> None
     entries = []
     for stream in dict.fromkeys(stream for _, stream in ghosts):
         table = committer.view.tables[stream]
-        names = [file.rpartition("/")[2] for file, of in ghosts if of == stream]
+        names = [file.removeprefix(f"{table.folder}/") for file, of in ghosts if of == stream]
         facts = {"schema": table.schema, "version": table.version, "mode": "append", "adds": [], "removes": names}
         entries.append({"stream": stream, "folder": table.folder, **facts, **_shared(committer, stream)})
     view, reason = committer.view, "verify --repair: files of no commit"

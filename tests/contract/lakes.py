@@ -9,7 +9,20 @@ from typing import Any
 
 from bridge.storage import Add, Change, Remove, Storage
 
-__all__ = ["AFTER", "CHANGES", "PENDING", "TRASH", "pend", "record", "replacing", "table", "tree", "waiting"]
+__all__ = [
+    "AFTER",
+    "CHANGES",
+    "PENDING",
+    "TRASH",
+    "kept",
+    "pend",
+    "record",
+    "replacing",
+    "rewriting",
+    "table",
+    "tree",
+    "waiting",
+]
 
 PENDING, TRASH = ".bridge/p/pending", ".bridge/p/trash"
 
@@ -35,7 +48,7 @@ def replacing(storage: Storage, number: int, new: tuple[str, ...], old: tuple[st
 def record(n: int, adds: tuple[Add, ...], removes: list[str]) -> dict[str, Any]:
     """The commit `n` of one table, as the log has it."""
     files = [
-        {"name": add.key.rpartition("/")[2], "source": add.source, "size": add.size, "rows": 1, "upload": add.upload}
+        {"name": add.key.removeprefix("t/"), "source": add.source, "size": add.size, "rows": 1, "upload": add.upload}
         for add in adds
     ]
     mode = "replace" if removes else "append"
@@ -43,8 +56,27 @@ def record(n: int, adds: tuple[Add, ...], removes: list[str]) -> dict[str, Any]:
     return {"n": n, "kind": "data", "state": None, "tables": [entry]}
 
 
+def rewriting(storage: Storage, n: int, files: dict[str, bytes], *added: str) -> dict[str, Any]:
+    """The commit `n` of one table, which gives files other bytes and adds some; all is pending."""
+    adds = []
+    for name, data in files.items():
+        source, key = f"{PENDING}/{n}-{name.rpartition('/')[2]}.pending", f"t/{name}"
+        with closing(storage.open_pending(source, key, over=True)) as file:
+            file.write(data)
+        adds.append(Add(source, key, len(data), file.upload))
+    whole = record(n, (*adds, *pend(storage, *added)), list(files))
+    whole["tables"][0]["mode"] = "append"
+    return whole
+
+
 def table(storage: Storage) -> set[str]:
-    return set(storage.list("t"))
+    return set(storage.walk("t"))
+
+
+def kept(storage: Storage, n: int) -> dict[str, bytes]:
+    """What the trash has of commit `n`."""
+    top = f"{TRASH}/{n:020d}/t"
+    return {name.removesuffix(".removed"): storage.read(f"{top}/{name}") or b"" for name in storage.walk(top)}
 
 
 def tree(storage: Storage) -> dict[str, bytes]:

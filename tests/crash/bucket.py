@@ -9,20 +9,33 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
-__all__ = ["Bucket", "File", "Log", "Record", "last_change", "live", "record_at", "said", "state_of"]
+__all__ = ["Bucket", "File", "Log", "Record", "last_change", "live", "named_in", "record_at", "said", "state_of"]
 
 
 class File(NamedTuple):
-    """A Parquet file; `run` stands for the uuid in its name. A `part` is an `upload`, or a `small` object."""
+    """A Parquet file; `run` stands for the uuid in its name. A `part` is an `upload`, or a `small` object.
+
+    Or it is the bytes `over` those that a file had before, whose name is `slot`: these hold the rows of all loads so far.
+    """
 
     load: int
     part: str
     generation: int
     run: int
+    slot: int = 0
+
+    @property
+    def name(self) -> Any:
+        """What others of other bytes may have as well."""
+        return ("over", self.slot) if self.part == "over" else self
 
 
 class Record(NamedTuple):
-    """A commit. `run` is its nonce too: no run creates two different records of one number."""
+    """A commit. `run` is its nonce too: no run creates two different records of one number.
+
+    `rewrites` are those of its `adds` that replace a file's bytes; nobody moves what is `still`: the bytes that they
+    replace, or in a void what was not replaced.
+    """
 
     kind: str
     run: int
@@ -31,6 +44,8 @@ class Record(NamedTuple):
     removes: tuple[File, ...] = ()
     aborts: tuple[File, ...] = ()
     voids: int = 0
+    rewrites: tuple[File, ...] = ()
+    still: tuple[File, ...] = ()
 
 
 Log = tuple[Record, ...]
@@ -74,7 +89,7 @@ class Bucket(NamedTuple):
     visible: Files = frozenset()
     trash: frozenset[tuple[int, File]] = frozenset()
     """What each commit has taken away."""
-    manifest: Files = frozenset()
+    manifest: frozenset[Any] = frozenset()
     state: tuple[int, int] = (0, 0)
     """What `state.json` says, 0 where there is none, and the commit it says it for."""
     closed: int = 0
@@ -140,19 +155,26 @@ class Bucket(NamedTuple):
 
     def _has(self, where: str, file: File) -> bool:
         if where.startswith("trash/"):
-            return (int(where[6:]), file) in self.trash
+            return (int(where[6:]), _nameless(file)) in self.trash
         return file in getattr(self, where)
 
     def lost(self, files: tuple[File, ...]) -> Iterator[tuple[Any, Bucket]]:
         yield bool(set(files) - self.pending), self
+
+    def at(self, file: File) -> Iterator[tuple[Any, Bucket]]:
+        """Look what is at a file's name, as the object's metadata say."""
+        yield self._at(file), self
+
+    def _at(self, file: File) -> File | None:
+        return next((there for there in self.visible if there.name == file.name), None)
 
     def show(self, file: File, source: str) -> Iterator[tuple[Any, Bucket]]:
         """Complete an upload, or copy an object. False if there is nothing to complete or to copy."""
         if not self._has(source, file):
             yield False, self
             return
-        after = self._replace(visible=self.visible | {file})
-        if file.part == "upload" and source == "pending":
+        after = self._replace(visible=self.visible - {self._at(file)} | {file})
+        if file.part in ("upload", "over") and source == "pending":
             after = after._replace(pending=self.pending - {file})
         yield True, after
 
@@ -164,13 +186,20 @@ class Bucket(NamedTuple):
         if source == "pending":
             yield None, self._replace(pending=self.pending - {file})
         else:
-            yield None, self._replace(trash=self.trash - {(int(source[6:]), file)})
+            yield None, self._replace(trash=self.trash - {(int(source[6:]), _nameless(file))})
 
     def keep(self, file: File, n: int) -> Iterator[tuple[Any, Bucket]]:
-        yield None, self._replace(trash=self.trash | {(n, file)}) if file in self.visible else self
+        there = self._at(file)
+        yield None, self._replace(trash=self.trash | {(n, _nameless(there))}) if there else self
+
+    def keep_old(self, file: File, seen: File | None, n: int) -> Iterator[tuple[Any, Bucket]]:
+        """Copy what is at a name to the trash if it is still what was seen there; say whether it was."""
+        there = self._at(file)
+        done = there is not None and there == seen
+        yield done, self._replace(trash=self.trash | {(n, _nameless(there))}) if there and done else self
 
     def remove(self, file: File) -> Iterator[tuple[Any, Bucket]]:
-        yield None, self._replace(visible=self.visible - {file})
+        yield None, self._replace(visible=self.visible - {self._at(file)})
 
     def pending_files(self) -> Iterator[tuple[Any, Bucket]]:
         """Nobody may rely on this list: it may be refused, or lack what another writer has begun."""
@@ -204,7 +233,7 @@ class Bucket(NamedTuple):
             yield f"the put of {record.kind} {n} lands late", landed._replace(flying=())
         if self.purges:
             for file in sorted(self.pending):
-                if file.part == "upload":
+                if file.part in ("upload", "over"):
                     after = self._replace(pending=self.pending - {file}, purges=self.purges - 1, purged=True)
                     yield f"the upload {file.load}g{file.generation}r{file.run} is purged", after
 
@@ -223,6 +252,9 @@ class Bucket(NamedTuple):
             return "a STATE was seen, and its commit taken back"
         if voided and not self.purged:
             return "a commit was taken back though nothing was purged"
+        for n, file in self.trash:
+            if file not in map(_nameless, record_at(self.log, n).removes):  # type: ignore[union-attr]
+                return "the trash has bytes that its commit did not replace"
         if not covered(self.log, self.overwrite):
             return "the STATE does not cover the rows that the log names, each once"
         if self.settled == last_change(self.log):
@@ -235,17 +267,35 @@ class Bucket(NamedTuple):
             return "rows that the STATE covers are not visible"
         if self.visible - named:
             return "a file is visible that no commit names"
-        if self.manifest != named:
+        if self.manifest != named_in(named):
             return "the manifest is not what the log says"
         if self.state[0] != said(state_of(self.log), self.repeats):
             return "state.json is not what the log says"
         return ""
 
 
+def _nameless(file: File) -> File:
+    """Return the bytes of a file, whatever its name."""
+    return file._replace(slot=-1)
+
+
+def named_in(files: Files) -> frozenset[Any]:
+    """Return what a manifest says of a table."""
+    return frozenset(file.name for file in files)
+
+
 @cache
 def covered(log: Log, overwrite: bool) -> bool:
     """Return whether the table's files are those of the loads that the STATE covers; with `overwrite`, of the last."""
-    state, found = state_of(log), sorted((file.load, file.part) for file in live(log))
+    state, files = state_of(log), live(log)
+    if any(file.part == "over" for file in files):
+        whole = [file.load for file in files if file.part == "over"]
+        files = frozenset(file for file in files if file.part != "over")
+        begun = {file.part for file in files}  # the table's first load had a file to rewrite, and no other
+        return whole == [state] and all(
+            sorted(file.load for file in files if file.part == part) == [*range(2, state + 1)] for part in begun
+        )
+    found = sorted((file.load, file.part) for file in files)
     loads = [state] if overwrite and state else range(1, state + 1)
     parts = sorted({part for _, part in found})
     return found == [(load, part) for load in loads for part in parts] and bool(found) == bool(state)

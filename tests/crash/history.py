@@ -100,7 +100,7 @@ class History:
         return f"files in part: {torn}" if torn else None
 
     def _settled(self, n: int) -> int:
-        while n and self._records[n - 1]["kind"] not in ("data", "void"):
+        while n and self._records[n - 1]["kind"] not in ("data", "void", "replay"):
             n -= 1
         return max(0, n - 1)
 

@@ -18,7 +18,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
-from .bucket import Bucket, File, Log, Record, last_change, live, record_at, said, state_of
+from .bucket import Bucket, File, Log, Record, last_change, live, named_in, record_at, said, state_of
 
 __all__ = ["BROKEN", "HARMLESS", "Committer", "Stop", "World"]
 
@@ -42,6 +42,12 @@ BROKEN = {
     "manifest written plainly": "without any look",
     "missing without the head": "recovery takes a file for lost, and not for taken away by who took over",
     "the same bytes twice": "a STATE that comes back is written in the same bytes: a version is no more than these",
+    "trash of whatever is there": "the copy of what a file is about to replace does not ask for what was seen there",
+    "rewritten if it is there": "whether a file was rewritten is not told by what it was made of",
+    "rewrite before trash": "new bytes first, then the old ones are not there any more to be kept",
+    "void without settling": "a void takes each rewriting for one that did not happen",
+    "settle without aborts": "a void looks which files are rewritten, and lets a slow writer rewrite the others",
+    "abort what is to replace a file": "recovery does not look whether it was followed, and takes uploads for old ones",
     "version without the head": "the manifest's version is read, but not whether anybody took over before that",
 }
 """The variants that break a promise, each with what it does."""
@@ -74,15 +80,19 @@ class World:
     purges: int = 0
     losses: int = 0
     repeats: int = 0
+    """With a part `over` each load gives a file that is there new bytes: all rows so far."""
 
     def bucket(self) -> Bucket:
         """Return a new bucket; for an overwrite, one with a first load in it."""
         trouble = {"purges": self.purges, "losses": self.losses, "repeats": self.repeats}
-        if not self.overwrite:
+        if not self.overwrite and "over" not in self.parts:
             return Bucket(False, **trouble)
-        first = File(1, self.parts[-1], 0, 0)
+        first = File(1, "over" if "over" in self.parts else self.parts[-1], 0, 0)
         files, log = frozenset({first}), (Record("data", 0, 1, (first,)),)
-        return Bucket(True, log, frozenset(), files, manifest=files, state=(1, 1), closed=1, settled=1, **trouble)
+        manifest = named_in(files)
+        return Bucket(
+            self.overwrite, log, frozenset(), files, manifest=manifest, state=(1, 1), closed=1, settled=1, **trouble
+        )
 
 
 class Stop(Exception):
@@ -126,7 +136,7 @@ class Committer:
             if self.broken == "abort whatever no commit names":
                 yield from self._abort_unnamed()
             yield from self._recover()
-        yield from self._abort_older()
+        yield from self._abort_older(fenced=not clean)
         yield "started", self.view
 
     def _create(self, record: Record) -> Steps:
@@ -195,9 +205,25 @@ class Committer:
         if there == self._said(record) != self._said(record_at(before, len(before))):
             raise Stop("corrupt: a committed file is gone")
         aborts = () if self.broken == "void without aborts" else record.adds
-        void = Record("void", self.run, state_of(before), record.removes, record.adds, aborts, voids=n)
+        adds, still = record.removes, ()
+        for file in record.rewrites:
+            done = yield from self._settle(file)
+            old = next(old for old in adds if old.name == file.name)
+            if done:  # its old bytes come back from the trash, under a name that no file ever had
+                adds = tuple(old._replace(slot=n) if one == old else one for one in adds)
+            else:
+                still += (file, old)
+        void = Record("void", self.run, state_of(before), adds, record.adds, aborts, voids=n, still=still)
         yield from self._create(void)
         yield from self._roll_forward(void)
+
+    def _settle(self, file: File) -> Steps:
+        """Have a file not be rewritten any more, and return whether it is."""
+        if self.broken == "void without settling":
+            return False
+        if self.broken != "settle without aborts":
+            yield "abort", file
+        return (yield ("at", file)) == file
 
     def _check_state_file(self, *, recovering: bool) -> Steps:
         yield from self._look(1)
@@ -225,10 +251,14 @@ class Committer:
         """Return the STATE as it is written, which may be the same for several loads."""
         return said(record.state, self.world.repeats) if record else 0
 
-    def _abort_older(self) -> Steps:
+    def _abort_older(self, *, fenced: bool) -> Steps:
+        """An upload that is to replace a file has its name, which says nothing of the upload's own generation."""
         pending = yield ("pending_files",)
+        all_older = self.broken == "abort what is to replace a file"
+        if fenced and any(file.part == "over" for file in pending) and not all_older:
+            all_older = (yield ("read", len(self.view) + 1)) is None
         for file in sorted(pending):
-            if file.generation < self.generation:
+            if all_older if file.part == "over" else file.generation < self.generation:
                 yield "abort", file
 
     def _abort_unnamed(self) -> Steps:
@@ -256,9 +286,14 @@ class Committer:
 
     def _epoch(self) -> Steps:
         number = state_of(self.view) + 1
-        adds = tuple(File(number, part, self.generation, self.run) for part in self.world.parts)
+        old = tuple(sorted(file for file in live(self.view) if self.world.overwrite or file.part == "over"))
+        slot = next((file.slot for file in old if file.part == "over"), 0)
+        adds = tuple(
+            File(number, part, self.generation, self.run, slot * (part == "over")) for part in self.world.parts
+        )
         yield "write_pending", adds
-        return Record("data", self.run, number, adds, tuple(sorted(live(self.view))) if self.world.overwrite else ())
+        rewrites = tuple(file for file in adds if file.part == "over")
+        return Record("data", self.run, number, adds, old, rewrites=rewrites, still=old if rewrites else ())
 
     def commit(self, record: Record) -> Steps:
         yield from self._verify(record)
@@ -283,9 +318,9 @@ class Committer:
     def _publish(self, record: Record) -> Steps:
         yield from self._storage_publish(record)
         if self.broken == "manifest written plainly":
-            yield "write", "manifest", live(self.view), 0
+            yield "write", "manifest", named_in(live(self.view)), 0
         else:
-            yield from self._swap(0, live(self.view))
+            yield from self._swap(0, named_in(live(self.view)))
 
     def _write_state(self) -> Steps:
         """The bytes tell whose they are: else a run that slept would not see that the same STATE came back."""
@@ -325,19 +360,26 @@ class Committer:
         n = self.view.index(record) + 1
         source = f"trash/{record.voids}" if record.kind == "void" else "pending"
         found: tuple[File, ...] = ()
-        for file in record.adds:
+        for file in _moved(record, record.adds):
             found += (file,) * (yield from self._is_pending(file, source))
+        coming: tuple[tuple[File, File | None], ...] = ()
+        for file in record.rewrites:
+            coming += yield from self._look_for_rewrite(file)
         if self.broken != "void removes before it aborts":
             yield from self._clean_up(record.aborts)
         if self.broken in ("trash before add", "remove before add"):
             yield from self._keep(n, record)
         if self.broken == "remove before add":
             yield from self._remove(record)
-        for file in found:
+        if self.broken != "rewrite before trash":
+            coming = yield from self._keep_old(n, coming)
+        for file in (*found, *(file for file, _ in coming)):
             yield from self._bring_in(file, source)
+        if self.broken == "rewrite before trash":
+            yield from self._keep_old(n, coming)
         yield from self._keep(n, record)
         left = {"source stays": "pending", "trash before add": f"trash/{record.voids}"}.get(self.broken)
-        for file in record.adds:
+        for file in _moved(record, record.adds):
             if source != left and (file.part == "small" or source != "pending"):
                 yield "drop", file, source  # once more it would be copied after a later commit removed the file
         yield from self._remove(record)
@@ -345,12 +387,35 @@ class Committer:
             yield from self._clean_up(record.aborts)
 
     def _keep(self, n: int, record: Record) -> Steps:
-        for file in record.removes:
+        for file in _moved(record, record.removes):
             yield "keep", file, n
 
     def _remove(self, record: Record) -> Steps:
-        for file in record.removes:
+        for file in _moved(record, record.removes):
             yield "remove", file
+
+    def _look_for_rewrite(self, file: File) -> Steps:
+        """Return the file, if it is pending, and what is there; nothing if it is rewritten."""
+        seen = yield ("at", file)
+        if (yield ("has", "pending", file)):
+            return ((file, seen),)
+        there = yield ("at", file)
+        if there != file and self.broken != "rewritten if it is there":
+            raise Missing
+        return ()
+
+    def _keep_old(self, n: int, coming: tuple[tuple[File, File | None], ...]) -> Steps:
+        """Copy to the trash what is about to be replaced; return what is left to be rewritten after that."""
+        left: tuple[tuple[File, File | None], ...] = ()
+        for file, seen in coming:
+            if self.broken == "trash of whatever is there":
+                yield "keep", file, n
+            elif not (yield ("keep_old", file, seen, n)) and self.broken != "rewrite before trash":
+                if (yield from self._look_for_rewrite(file)):
+                    raise Stop("refused: a file was changed by somebody")
+                continue
+            left += ((file, seen),)
+        return left
 
     def _is_pending(self, file: File, source: str) -> Steps:
         """Raise `Missing` if the file is nowhere. In this order, whoever makes it visible between the looks is seen."""
@@ -366,6 +431,11 @@ class Committer:
         """Complete or copy. Whatever is wrong with that, what counts is whether the file is there now."""
         if not (yield ("show", file, source)) and not (yield ("has", "visible", file)):
             raise Missing
+
+
+def _moved(record: Record, files: tuple[File, ...]) -> tuple[File, ...]:
+    """Return those of a commit's files that become visible, or go, by themselves."""
+    return tuple(file for file in files if file not in record.rewrites and file not in record.still)
 
 
 _NAMES = ("manifest", "state.json")

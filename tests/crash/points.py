@@ -72,10 +72,16 @@ def _of_note(event: Event, path: str) -> str:
     if "/commits/" in path:
         record = json.loads(event.data or b"{}")
         return _RECORDS.get(record["kind"], "") or _REASONS.get(record["reason"].split(" ")[0], "a STATE")
-    names = {"lake.json": "the lake", "state.json": "state.json", "schemas": "the schema", "rejects": "the rejects"}
-    return next(kind for name, kind in names.items() if name in path)
+    return next(kind for name, kind in _NOTES.items() if name in path)
 
 
+_NOTES = {
+    "lake.json": "the lake",
+    "state.json": "state.json",
+    "schemas": "the schema",
+    "rejects": "the rejects",
+    "streams": "what a stream is at",
+}
 _RECORDS = {"fence": "the fence", "data": "the commit", "void": "void"}
 _REASONS = {"state.json": "an edited STATE", "staged": "a restart"}
 

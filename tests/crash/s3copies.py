@@ -20,6 +20,8 @@ from typing import Any
 
 import psutil
 
+from tests.copysource import with_conditional_copies
+
 __all__ = ["ENVIRON", "Server", "server"]
 
 ENVIRON = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
@@ -95,7 +97,7 @@ class _Copies:
                 pass
 
         self._folder, self._owner = folder, owner
-        self._moto = DomainDispatcherApplication(create_backend_app)
+        self._moto = with_conditional_copies(DomainDispatcherApplication(create_backend_app))
         self._one_at_a_time = threading.Lock()
         self._server = make_server("127.0.0.1", 0, self._answer, threaded=True, request_handler=Quiet)
         self._awake = False

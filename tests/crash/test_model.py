@@ -17,6 +17,8 @@ KEPT = {
     "a STATE that comes back": World(last=4, loads=3, parts=ONE, repeats=2, purges=1, overwrite=True),
     "a STATE that never changes": World(last=3, loads=2, parts=ONE, repeats=1, purges=1, overwrite=True),
     "a third run": World(runs=3, parts=TWO),
+    "a file rewritten, every mishap": World(last=3, loads=2, parts=("over", "small"), purges=1, losses=1),
+    "a file rewritten, a third run": World(runs=3, last=2, parts=("over", "upload"), purges=1),
     "a third run, overwriting, an upload purged": World(runs=3, last=2, parts=ONE, purges=1, overwrite=True),
 }
 DEEP = {
@@ -36,11 +38,13 @@ HIDDEN = "rows that the STATE covers are not visible"
 GHOST = "a file is visible that no commit names"
 AHEAD = "a STATE was seen before its rows"
 GONE = "a run ends: corrupt: a file of the lake is gone"
+STRANGE = "the trash has bytes that its commit did not replace"
 OLD_STATE, OLD_MANIFEST = "state.json is not what the log says", "the manifest is not what the log says"
 
 _SLOW = World(last=2, parts=TWO, purges=1)
 _LOST = World(last=2, losses=1)
 _OVERWRITE = World(last=3, loads=2, parts=TWO, overwrite=True)
+_REWRITE = World(last=3, loads=2, parts=("over", "upload"), purges=1)
 _THIRD = World(runs=3, last=2, overwrite=True)
 
 NEEDED = {
@@ -64,6 +68,12 @@ NEEDED = {
     "the same bytes twice": (World(last=4, loads=3, repeats=2, overwrite=True), OLD_STATE),
     "missing without the head": (_OVERWRITE, "a run ends: corrupt: a committed file is gone"),
     "version without the head": (World(last=2), OLD_MANIFEST),
+    "trash of whatever is there": (_REWRITE, STRANGE),
+    "rewritten if it is there": (_REWRITE, HIDDEN),
+    "rewrite before trash": (_REWRITE, GONE),
+    "void without settling": (_REWRITE, HIDDEN),
+    "settle without aborts": (_REWRITE, HIDDEN),
+    "abort what is to replace a file": (World(runs=3, last=3, parts=("over",)), VOIDED),
 }
 
 

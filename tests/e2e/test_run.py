@@ -165,7 +165,7 @@ def test_other_words_on_stdout_are_kept_as_rejects(project: Project) -> None:
     [file] = project.lake.glob(".bridge/smoke/rejects/_tap/*.jsonl")
     reject = json.loads(file.read_text())
     assert reject["raw"] == "hello"
-    assert reject["line"] > 1
+    assert reject["offset"] > 1
 
 
 def test_a_bad_value_becomes_a_reject_and_the_rest_loads(project: Project) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -25,6 +25,8 @@ from bridge.schema import TableSchema, from_singer
 from bridge.spool import Spool, read_segment
 from bridge.state import continues
 
+VERSION = 1000
+"""More than the rows of a stream."""
 SCHEMA = {"properties": {"id": {"type": "integer"}}}
 TABLE = from_singer(SCHEMA, [])
 
@@ -221,8 +223,18 @@ class Lake:
 class Bridge:
     """One run of the bridge against a lake."""
 
-    def __init__(self, lake: Lake, folder: Path, modes: dict[str, Mode], *, commit_bytes: int, commit_every: timedelta):
-        self.lake, self.modes = lake, modes
+    def __init__(
+        self,
+        lake: Lake,
+        folder: Path,
+        modes: dict[str, Mode],
+        *,
+        commit_bytes: int,
+        commit_every: timedelta,
+        sweeps: Collection[str] = (),
+    ):
+        """Rows of a stream in `sweeps` are `version * VERSION + id`, and older ones go where a version is complete."""
+        self.lake, self.modes, self.sweeps = lake, modes, sweeps
         self.spool = Spool(folder)
         self.pending = {name: list(rows) for name, (_, rows) in lake.staged.items()}
         self.seen = {name: {version} for name, (version, _) in lake.staged.items()}
@@ -233,6 +245,7 @@ class Bridge:
 
     def _opened(self, message: Schema) -> tuple[Stream, TableSchema | None]:
         stream = Stream(message.stream, self.modes.get(message.stream, "append"), "", TABLE, 0, [])
+        stream.sweeps = message.stream in self.sweeps
         version = self.lake.versions.get(message.stream)
         if message.stream not in self.lake.staged and version is not None:
             stream.swapped = continues(self.lake.state, message.stream, version)
@@ -250,7 +263,9 @@ class Bridge:
             for segment in (segment for bundle in manifest.bundles for segment in bundle):
                 for line in read_segment(self.spool.folder, segment).splitlines():
                     message = json.loads(line)
-                    self.pending.setdefault(segment.stream, []).append(message["record"]["id"])
+                    row = message["record"]["id"]
+                    row += message["version"] * VERSION if segment.stream in self.sweeps else 0
+                    self.pending.setdefault(segment.stream, []).append(row)
                     self.seen.setdefault(segment.stream, set()).add(message.get("version"))
             self.spool.release(manifest)
             self.spool.retire(manifest)
@@ -268,6 +283,10 @@ class Bridge:
                 lake.versions[name] = next(iter(versions), None)
             if rows or barrier.end:
                 lake.tables[name] = rows if mode == "replace" else lake.tables.get(name, []) + rows
+            if mode == "upsert":
+                lake.tables[name] = list({row % VERSION: row for row in lake.tables.get(name, [])}.values())
+        for name, version in barrier.activate.items():
+            lake.tables[name] = [row for row in lake.tables.get(name, []) if row // VERSION >= version]
         lake.state = barrier.state
         lake.staged = {name: (version, list(self.pending.get(name, []))) for name, version in barrier.staged.items()}
         lake.commits.append(barrier)

@@ -107,7 +107,7 @@ def test_every_key_of_the_reference_is_known(settings: Load, section: str, key: 
     ("text", "line", "key"),
     [
         (pipeline_text(destination="load_method: upsert"), 7, "load_method value=upsert"),
-        (pipeline_text(destination="format: delta"), 7, "format value=delta"),
+        (pipeline_text(destination="format: iceberg"), 7, "format value=iceberg"),
     ],
 )
 def test_values_of_later_versions_are_not_available(settings: Load, text: str, line: int, key: str) -> None:

@@ -141,6 +141,19 @@ def test_spark_reads_every_row(lake: tuple[Shop, dict[str, Rows]], spark: Any) -
             spark.catalog.dropTempView(asked.name)
 
 
+@pytest.mark.timeout(600)
+def test_spark_reads_a_delta_table_by_its_manifest(tmp_path: Path, spark: Any) -> None:
+    """Without Delta's jar Spark has each row once, though the folder holds files that the table has given up."""
+    shop, rows = filled(tmp_path, format="delta")
+    number = {"id": {"type": "integer"}}
+    shop.load("orders", number, [{"id": 7}], mode="replace", keys=("id",))
+    for stream, wanted in {**rows, "orders": [{"id": 7}]}.items():
+        asked = table(shop, stream)
+        found = run(statement(asked, "spark", manifest=True), asked.name, spark=spark)
+        assert by_first(plain(found.collect())) == by_first(wanted), stream
+    assert len(list((shop.root / "shop/orders").glob("*.parquet"))) == 3
+
+
 def test_new_files_are_read(lake: tuple[Shop, dict[str, Rows]], tmp_path: Path) -> None:
     """A view that was made once shows what later commits add, by folder and by manifest."""
     shop = Shop(tmp_path)

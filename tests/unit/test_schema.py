@@ -8,8 +8,11 @@ import pyarrow as pa
 import pytest
 
 from bridge.errors import CorruptLake, DataError
-from bridge.schema import EXTRA, TableSchema, from_singer, merge, with_extra
+from bridge.schema import EXTRA, Evolution, TableSchema, from_singer, merge, with_extra
+from bridge.types.typemap import source
 
+VARIANT, FAIL = Evolution("variant"), Evolution("fail")
+FREEZE, DISCARD = Evolution(schema_policy="freeze"), Evolution(schema_policy="discard")
 JSON = {b"kind": b"json"}
 TIMESTAMP = pa.timestamp("us", "UTC")
 
@@ -52,6 +55,10 @@ def column(node: Any, **root: Any) -> pa.Field:
         ({"anyOf": [{"type": "string", "format": "date-time"}, {"type": ["null", "string"]}]}, pa.string()),
         ({"allOf": [{"type": "string"}, {"format": "date"}]}, pa.date32()),
         ({"$ref": "#/definitions/id"}, pa.int64()),
+        ({"enum": ["a", "b", None]}, pa.string()),
+        ({"enum": [1, 2.5]}, pa.float64()),
+        ({"const": True}, pa.bool_()),
+        ({"type": "array", "items": {"enum": [1, 2]}}, pa.list_(pa.int64())),
     ],
 )
 def test_type(node: Any, expected: pa.DataType) -> None:
@@ -76,7 +83,7 @@ def test_type(node: Any, expected: pa.DataType) -> None:
         {"anyOf": [{"type": "integer"}, {"type": "object", "properties": {"a": {"type": "string"}}}]},
         {"allOf": [{"type": "string"}, {"type": "integer"}]},
         {"enum": ["a", 1]},
-        {"const": "a"},
+        {"const": {"a": 1}},
     ],
 )
 def test_json_text(node: Any) -> None:
@@ -254,39 +261,93 @@ NODES: dict[str, Any] = {
     "list<int64>": {"type": "array", "items": {"type": "integer"}},
     "json": {},
 }
-WIDE_ENOUGH = {
-    ("float64", "int64"),
-    ("decimal(38,2)", "int64"),
-    ("decimal(38,9)", "int64"),
-    ("decimal(38,0)", "int64"),
-    ("decimal(38,2)", "decimal(10,2)"),
-    ("decimal(38,9)", "decimal(10,2)"),
-    ("timestamp[us,UTC]", "date32"),
-}
+BESIDE = ("int64", "decimal(38,0)")
+"""The one widening that needs no file written anew."""
 
 
 @pytest.mark.parametrize("old", NODES)
 @pytest.mark.parametrize("new", NODES)
 def test_type_change(old: str, new: str) -> None:
-    """A narrower type keeps the wider one, int64 may become decimal, any other change is an error with both types."""
+    """What a column does not take is one error with both types under `fail`, a variant, or a wider type that stays."""
     before, after = table(c=NODES[old]), table(c=NODES[new])
-    if (old, new) == ("int64", "decimal(38,0)"):
-        assert merge(before, after).arrow.field("c").type == pa.decimal128(38, 0)
-    elif old in (new, "string", "json") or (old, new) in WIDE_ENOUGH:
-        assert merge(before, after).to_json() == before.to_json()
-    else:
-        with pytest.raises(DataError, match="column changes its type column=c") as caught:
-            merge(before, after)
-        assert f"from={old} to={new}" in caught.value.message
-        assert "not available yet" in caught.value.hint
+    wider = merge(before, after)
+    assert wider.reading is None
+    assert merge(wider, before).to_json() == merge(wider, after).to_json() == wider.to_json()
+    if wider.to_json() == before.to_json() or (old, new) == BESIDE:
+        assert merge(before, after, VARIANT).to_json() == merge(before, after, FAIL).to_json() == wider.to_json()
+        return
+    with pytest.raises(DataError, match="column changes its type column=c") as caught:
+        merge(before, after, FAIL)
+    assert f"from={old} to={new}" in caught.value.message
+    assert "on_type_change" in caught.value.hint
+    variant = merge(before, after, VARIANT)
+    assert variant.arrow.names == ["c", "c__string"]
+    assert [source(field) for field in variant.fields] == ["c"]
+    assert variant.fields[0].type == pa.string()
+    back = merge(variant.stored, before, VARIANT)
+    assert (back.arrow, back.fields) == (variant.arrow, list(before.arrow))
+    assert merge(variant.stored, after, VARIANT).to_json() == variant.to_json()
 
 
 def test_type_change_inside() -> None:
-    """A change deep inside is named by its path."""
-    old = table(o=NODES["struct"])
-    new = table(o={"type": "object", "properties": {"a": {"type": "string"}}})
+    """A change deep inside is named by its path; its variant is a field beside it, in lists of objects, too."""
+    deep = {"type": "array", "items": {"type": "object", "properties": {"a": {"type": "string"}}}}
+    old = table(o=NODES["struct"], l={"type": "array", "items": NODES["struct"]})
+    new = table(o=deep["items"], l=deep)
     with pytest.raises(DataError, match=r"column=o\.a from=int64 to=string"):
-        merge(old, new)
+        merge(old, new, FAIL)
+    found = merge(old, new, VARIANT)
+    assert found.arrow.field("o").type == pa.struct([("a", pa.int64()), ("a__string", pa.string())])
+    assert found.arrow.field("l").type.value_type == found.arrow.field("o").type
+    assert found.fields[0].type.names == ["a__string"]
+    assert merge(old, new).arrow.field("l").type.value_type == pa.struct([("a", pa.string())])
+
+
+def test_items_of_a_list_have_no_variant() -> None:
+    """Where the items change, the whole list is the text of the variant."""
+    lists = [{"type": "array", "items": {"type": name}} for name in ("integer", "string")]
+    assert merge(table(c=lists[0]), table(c=lists[1]), VARIANT).arrow.names == ["c", "c__string"]
+
+
+def test_a_key_has_no_variant() -> None:
+    """A key's column gets the wider type even then: in two columns it would be none."""
+    old, new = (table(("id",), id={"type": name}) for name in ("integer", "string"))
+    how = Evolution("variant", keys=("id",))
+    assert merge(old, new, how).arrow == pa.schema([pa.field("id", pa.string(), nullable=False)])
+
+
+def test_variant_beside_a_column_of_its_name() -> None:
+    """A tap's own `c__string` and the variant never share a column, whichever came first."""
+    old, new = table(c=NODES["int64"], c__string=NODES["bool"]), table(c=NODES["string"], c__string=NODES["bool"])
+    assert merge(old, new, VARIANT).arrow.names == ["c", "c__string", "c__string_2"]
+    first = merge(table(c=NODES["int64"]), table(c=NODES["string"]), VARIANT).stored
+    assert merge(first, new, VARIANT).arrow.names == ["c", "c__string", "c__string_2"]
+    assert merge(first, new, VARIANT).arrow.field("c__string_2").type == pa.bool_()
+
+
+def test_freeze() -> None:
+    """A new column, a new field and a wider type are errors; what is narrower, gone or only required is none."""
+    old = table(("id",), id=NODES["int64"], x=NODES["float64"], o=NODES["struct"])
+    for changed in (
+        {"new": NODES["int64"]},
+        {"x": NODES["string"]},
+        {"o": {"type": "object", "properties": {"b": NODES["int64"]}}},
+        {"id": NODES["decimal(38,0)"]},
+    ):
+        with pytest.raises(DataError, match=r"is new|changes its type") as caught:
+            merge(old, table(**changed), FREEZE)
+        assert "schema_policy" in caught.value.hint
+    assert merge(old, table(x=NODES["int64"]), FREEZE).arrow.equals(merge(old, table(x=NODES["int64"])).arrow)
+
+
+def test_discard() -> None:
+    """New columns and fields are read and left out, by name; a column keeps its type."""
+    old = table(x=NODES["int64"], l={"type": "array", "items": NODES["struct"]})
+    items = {"type": "object", "properties": {"a": NODES["string"], "b": NODES["bool"]}}
+    found = merge(old, table(x=NODES["string"], l={"type": "array", "items": items}, new={}), DISCARD)
+    assert found.stored.to_json() == old.to_json()
+    assert found.left_out == ["l[].b", "new"]
+    assert TableSchema.from_json(found.to_json()).left_out == found.left_out
 
 
 def test_null_only_fits_everywhere() -> None:

@@ -15,11 +15,22 @@ from bridge.storage.protocol import Stored
 from bridge.storage.s3.clients import clients
 from bridge.storage.s3.errors import FAILURES, TORN, explain, explained, is_gone
 
-__all__ = ["Bucket"]
+__all__ = ["MADE_OF", "Bucket", "Seen"]
 
 _LARGEST_COPY = 5 * 1024**3
 _BATCH = 1000
 _READS = 4
+MADE_OF = "singer-bridge-made-of"
+"""The metadata in which an upload that replaces an object says of which pending file it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a look at an object tells: its size in bytes, its version, and what its metadata says in `MADE_OF`."""
+
+    size: int
+    version: str
+    made_of: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +82,7 @@ class Bucket:
             "ServerSideEncryption": options.sse or ("aws:kms" if options.kms_key_id else None),
             "SSEKMSKeyId": options.kms_key_id,
             "ACL": options.acl,
-            "StorageClass": None if key.startswith(".bridge/") else options.storage_class,
+            "StorageClass": None if _is_small(key) else options.storage_class,
         }
         return {name: value for name, value in wanted.items() if value}
 
@@ -93,28 +104,30 @@ class Bucket:
                     raise explain(error, "read", self.place(key)) from error
         raise AssertionError("unreachable")
 
-    def head(self, key: str) -> tuple[int, str] | None:
-        """Return an object's size in bytes and its version, or None when there is none."""
+    def head(self, key: str) -> Seen | None:
+        """Return what is known of an object, or None when there is none."""
         try:
             answer = self.patient.head_object(**self.at(key))
         except FAILURES as error:
             if is_gone(error):
                 return None
             raise explain(error, "look for", self.place(key)) from error
-        return int(answer["ContentLength"]), str(answer["ETag"])
+        made_of = answer.get("Metadata", {}).get(MADE_OF, "")
+        return Seen(int(answer["ContentLength"]), str(answer["ETag"]), str(made_of))
 
     def size(self, key: str) -> int | None:
         """Return an object's size in bytes, or None when there is none."""
         there = self.head(key)
-        return there[0] if there else None
+        return there.size if there else None
 
-    def copy(self, source: str, key: str, size: int) -> None:
-        """Copy an object within the store. Raises what boto3 raises."""
+    def copy(self, source: str, key: str, size: int, version: str = "") -> None:
+        """Copy an object within the store, if it has this version still. Raises what boto3 raises."""
+        how = self.kept_as(key) | ({"CopySourceIfMatch": version} if version else {})
         if size > _LARGEST_COPY:  # a single request copies no more
             parts = TransferConfig(multipart_threshold=_LARGEST_COPY, multipart_chunksize=_LARGEST_COPY // 10)
-            self.patient.copy(self.at(source), **self.at(key), ExtraArgs=self.kept_as(key), Config=parts)
+            self.patient.copy(self.at(source), **self.at(key), ExtraArgs=how, Config=parts)
         else:
-            self.patient.copy_object(CopySource=self.at(source), **self.at(key), **self.kept_as(key))
+            self.patient.copy_object(CopySource=self.at(source), **self.at(key), **how)
 
     def delete(self, key: str) -> None:
         """Delete an object; no error if it is gone already."""
@@ -141,10 +154,15 @@ class Bucket:
             return keys
         return [str(error["Key"]).removeprefix(self.prefix) for error in answer.get("Errors", [])]
 
-    def require(self, key: str) -> tuple[int, str]:
-        """Return an object's size in bytes and its version. Raises `LakeError` when there is none."""
+    def require(self, key: str) -> Seen:
+        """Return what is known of an object. Raises `LakeError` when there is none."""
         there = self.head(key)
         if there is None:
             hint = "look who cleans up in this bucket (a lifecycle rule, another tool)"
             raise LakeError("cannot read: there is no such object", hint=hint, at=self.place(key))
         return there
+
+
+def _is_small(key: str) -> bool:
+    """Return whether an object is of a log, ours or a table's own."""
+    return key.startswith(".bridge/") or "/_delta_log/" in key

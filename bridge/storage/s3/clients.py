@@ -28,10 +28,14 @@ _CONNECTIONS = 32
 
 @dataclass(frozen=True, slots=True)
 class Clients:
-    """`once` never sends a request twice, for puts that must know what came of each; `patient` tries up to 8 times."""
+    """`once` never sends a request twice, for puts that must know what came of each; `patient` tries up to 8 times.
+
+    `session` has their credentials.
+    """
 
     once: Any
     patient: Any
+    session: Any
 
 
 def clients(options: S3Options) -> Clients:
@@ -56,6 +60,7 @@ def _clients(options: S3Options, *process: object) -> Clients:  # noqa: ARG001 -
     return Clients(
         once=create(config=_config(options, {"total_max_attempts": 1}, connect=5, read=10)),
         patient=create(config=_config(options, attempts, connect=10, read=60)),
+        session=session,
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from bridge.errors import LakeError
 from bridge.storage.protocol import Stored
 from bridge.storage.s3.bucket import Bucket
-from bridge.storage.s3.errors import FAILURES, code_of, explain, is_passing, status_of
+from bridge.storage.s3.errors import FAILURES, code_of, explain, is_passing, is_refused, status_of
 
 __all__ = ["check_conditions", "put_if"]
 
@@ -57,7 +57,7 @@ def _attempts() -> Iterator[None]:
 
 
 def _is_refusal(error: BaseException, condition: dict[str, str]) -> bool:
-    if status_of(error) == 412 or code_of(error) == "PreconditionFailed":
+    if is_refused(error):
         return True
     return "IfMatch" in condition and code_of(error) == "NoSuchKey"
 

@@ -27,7 +27,7 @@ from botocore.exceptions import (
 
 from bridge.errors import LakeError
 
-__all__ = ["FAILURES", "TORN", "code_of", "explain", "explained", "is_gone", "is_passing", "status_of"]
+__all__ = ["FAILURES", "TORN", "code_of", "explain", "explained", "is_gone", "is_passing", "is_refused", "status_of"]
 
 FAILURES = (BotoCoreError, ClientError, ValueError)
 """What boto3 raises; ValueError for an address that is none."""
@@ -106,6 +106,11 @@ def status_of(error: BaseException) -> int:
 def is_gone(error: BaseException) -> bool:
     """Say whether the store says that the object or the upload is not there."""
     return code_of(error) in ("404", "NoSuchKey", "NoSuchUpload")
+
+
+def is_refused(error: BaseException) -> bool:
+    """Say whether the store says that the object is another one than the request is about."""
+    return status_of(error) == 412 or code_of(error) == "PreconditionFailed"
 
 
 def is_passing(error: BaseException) -> bool:

@@ -1,6 +1,7 @@
 """A pending file while it is written: a small one in memory, then one object; a large one an upload not completed.
 
 An upload goes to the file's final key, which nobody sees before the upload is completed: publishing moves no bytes.
+What is to replace an object is always an upload, however small: that is completed once, a copy can be made again.
 """
 
 from __future__ import annotations
@@ -8,11 +9,13 @@ from __future__ import annotations
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from typing import Any
+from urllib.parse import quote
 
 from bridge.errors import LakeError
-from bridge.storage.s3.bucket import Bucket
+from bridge.storage.s3.bucket import MADE_OF, Bucket
 
-__all__ = ["PendingObject"]
+__all__ = ["PendingObject", "made_of"]
 
 _SMALL = 8 * 1024**2
 """Up to so many bytes a plain object costs no more requests, and no clean-up of unfinished uploads can take it."""
@@ -21,13 +24,18 @@ _PART = 16 * 1024**2
 _AT_ONCE = 3
 
 
+def made_of(source: str) -> str:
+    """Return how an object's metadata, which holds ASCII only, names a pending file."""
+    return quote(source)
+
+
 class PendingObject:
     """A file for writing, start to end. Memory holds a part and up to three that are on their way."""
 
-    def __init__(self, bucket: Bucket, source: str, key: str) -> None:
+    def __init__(self, bucket: Bucket, source: str, key: str, *, over: bool) -> None:
         self.upload = ""
         self.closed = False
-        self._bucket, self._source, self._key = bucket, source, key
+        self._bucket, self._source, self._key, self._over = bucket, source, key, over
         self._buffer = bytearray()
         self._written = self._parts = 0
         self._sending: deque[Future[None]] = deque()
@@ -55,10 +63,10 @@ class PendingObject:
             return
         self.closed = True
         try:
-            if not self.upload and self._written <= _SMALL:
+            if not (self.upload or self._over) and self._written <= _SMALL:
                 self._bucket.put(self._source, bytes(self._buffer))
                 return
-            if self._buffer:
+            if self._buffer or not self._parts:
                 self._send(bytes(self._buffer))
             while self._sending:
                 self._sending.popleft().result()
@@ -84,7 +92,7 @@ class PendingObject:
         if self._pool is None:
             with self._bucket.explained("begin an upload", self._key):
                 answer = self._bucket.patient.create_multipart_upload(
-                    **self._bucket.at(self._key), **self._bucket.kept_as(self._key)
+                    **self._bucket.at(self._key), **self._bucket.kept_as(self._key), **self._noted()
                 )
             self.upload = answer["UploadId"]
             self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="upload")
@@ -92,6 +100,9 @@ class PendingObject:
             self._sending.popleft().result()
         self._parts += 1
         self._sending.append(self._pool.submit(self._put_part, self._parts, part))
+
+    def _noted(self) -> dict[str, Any]:
+        return {"Metadata": {MADE_OF: made_of(self._source)}} if self._over else {}
 
     def _put_part(self, number: int, part: bytes) -> None:
         with self._bucket.explained("upload a part", self._key):

@@ -6,17 +6,20 @@ instant, and a replaced table the new files beside the old ones: a store has no 
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import BinaryIO
 
 from bridge.settings.s3options import S3Options
-from bridge.storage.protocol import Add, Change, PendingFile, Stored
+from bridge.storage.protocol import Add, Change, PendingFile, Rewrite, Stored
 from bridge.storage.s3 import publish
 from bridge.storage.s3.bucket import Bucket
 from bridge.storage.s3.conditional import check_conditions, put_if
 from bridge.storage.s3.errors import FAILURES
+from bridge.storage.s3.foreign import object_store_options
 from bridge.storage.s3.pending import PendingObject
 from bridge.storage.s3.reading import open_object
 from bridge.verbatim import dumps
@@ -24,6 +27,8 @@ from bridge.verbatim import dumps
 __all__ = ["S3Storage"]
 
 _LAKE = ".bridge/lake.json"
+_HIDDEN = re.compile(r"(^|/)\.|/$")
+"""A path with a dotted name in it, or one that stands for a folder."""
 
 
 class S3Storage:
@@ -35,6 +40,9 @@ class S3Storage:
         self._bucket = Bucket.of(uri, options or S3Options())
         self.parallel = self._bucket.parallel
         self._prepared = False
+
+    def for_libraries(self) -> dict[str, str]:
+        return object_store_options(self._bucket)
 
     def prepare(self) -> None:
         if self._prepared:
@@ -68,6 +76,14 @@ class S3Storage:
                 names = (key.removeprefix(folder).rstrip("/") for key in keys)
                 yield from (name for name in names if name and not name.startswith("."))
 
+    def walk(self, prefix: str) -> Iterator[str]:
+        folder = self._below(prefix)
+        with self._bucket.explained("list", prefix):
+            pages = self._bucket.patient.get_paginator("list_objects_v2")
+            for page in pages.paginate(Bucket=self._bucket.name, Prefix=folder):
+                paths = (item["Key"].removeprefix(folder) for item in page.get("Contents", []))
+                yield from (path for path in paths if path and not _HIDDEN.search(path))
+
     def put_if_absent(self, key: str, data: bytes) -> bool:
         return put_if(self._bucket, key, data, {"IfNoneMatch": "*"}) is not None
 
@@ -80,8 +96,8 @@ class S3Storage:
     def delete(self, key: str) -> None:
         self._bucket.delete(key)
 
-    def open_pending(self, source: str, key: str) -> PendingFile:
-        return PendingObject(self._bucket, source, key)
+    def open_pending(self, source: str, key: str, over: bool = False) -> PendingFile:
+        return PendingObject(self._bucket, source, key, over=over)
 
     def pending(self, folder: str) -> Iterator[Add]:
         client, bucket = self._bucket.patient, self._bucket.name
@@ -104,6 +120,12 @@ class S3Storage:
 
     def publish(self, changes: Sequence[Change]) -> None:
         publish.publish(self._bucket, changes)
+
+    def settle(self, changes: Sequence[Change]) -> Sequence[Rewrite]:
+        return publish.settle(self._bucket, changes)
+
+    def tidy(self, folder: str, older: timedelta) -> int:
+        return 0  # an object is there whole, or not at all
 
     def _below(self, folder: str) -> str:
         folder = folder.strip("/")

@@ -1,0 +1,114 @@
+"""Who wins among rows of one key: the last one in the order of the tap's messages.
+
+A deletion updates, everything else replaces: what the record of a deletion does not say stays as it was, in its batch
+as against the table, so that the result does not depend on where a batch ended. Hence a deletion whose row is not in
+the batch is *partial*, and takes what it lacks from the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bridge.tables.keys import codes_of, keys_of
+from bridge.tables.spill import HIDDEN, ORDER
+
+__all__ = ["DELETED", "PARTIAL", "Keyed", "fold", "is_deleted", "marked"]
+
+DELETED = "_sdc_deleted_at"
+"""The Singer SDK's column that says when a row was deleted."""
+PARTIAL = "\x1fpartial"
+"""Hidden: whether a row is a deletion that lacks what it does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keyed:
+    """Columns of a table's key."""
+
+    fields: Sequence[pa.Field]
+
+    @property
+    def names(self) -> list[str]:
+        """The columns' names."""
+        return [field.name for field in self.fields]
+
+    def of(self, table: pa.Table) -> pa.Table:
+        """Return the keys of rows."""
+        return keys_of(table, self.fields)
+
+
+def is_deleted(table: pa.Table) -> pa.Array:
+    """Return which rows the tap says are deleted."""
+    if DELETED not in table.column_names:
+        return pc.invert(pc.is_in(pa.nulls(len(table)), pa.nulls(1)))
+    column = table.column(DELETED).combine_chunks()
+    said = pc.is_valid(column)
+    if pa.types.is_string(column.type):  # where the SCHEMA has it as text
+        said = pc.and_(said, pc.fill_null(pc.not_equal(column, ""), False))
+    return said
+
+
+def marked(table: pa.Table, *, hard: bool) -> pa.Table:
+    """Return rows of a spill with the hidden column `PARTIAL`: where rows are to go, nothing of them is."""
+    partial = is_deleted(table)
+    return table.append_column(PARTIAL, pc.and_(partial, False) if hard else partial)
+
+
+def fold(rows: pa.Table, key: Keyed) -> pa.Table:
+    """Return one row a key, in the order of messages. To fold parts first and then all of them gives the same."""
+    rows = rows.take(pc.sort_indices(rows.select(ORDER), sort_keys=[(name, "ascending") for name in ORDER]))
+    partial = rows.column(PARTIAL).combine_chunks()
+    at = pa.array(range(len(rows)), pa.int64())
+    whole = pc.if_else(partial, None, at)
+    groups = pa.table({"key": codes_of(key.of(rows)), "at": at, "whole": whole})
+    found = groups.group_by("key").aggregate([("at", "max"), ("whole", "max")]).sort_by("at_max")
+    last = found.column("at_max").combine_chunks()
+    winners = rows.take(last)
+    chains = found.filter(partial.take(last))  # keys that end as deletions, which lack what came before
+    if not len(chains) or len(winners) == len(rows):
+        return winners
+    return _filled(rows, last, groups, chains, key)
+
+
+def _filled(rows: pa.Table, last: pa.Array, groups: pa.Table, chains: pa.Table, key: Keyed) -> pa.Table:
+    """Return the winners, deletions among them filled with what the rows since their key's last whole row say."""
+    chain = pc.index_in(groups.column("key").combine_chunks(), value_set=chains.column("key").combine_chunks())
+    since = pc.fill_null(chains.column("whole_max").combine_chunks(), -1).take(chain)
+    at = groups.column("at").combine_chunks()
+    member = pc.fill_null(pc.greater_equal(at, since), False)
+    at, chain = at.filter(member), chain.filter(member)
+    ends = pc.index_in(chains.column("at_max").combine_chunks(), value_set=last)
+    place = pc.index_in(pa.array(range(len(last)), pa.int32()), value_set=ends)
+    columns: list[Any] = []
+    winners = rows.take(last)
+    for name in winners.column_names:
+        if name in HIDDEN or name in key.names:
+            columns.append(winners.column(name))
+        elif name == PARTIAL:
+            filled = pc.is_null(chains.column("whole_max").combine_chunks())
+            columns.append(pc.coalesce(filled.take(place), winners.column(name)))
+        else:
+            columns.append(_latest(rows.column(name), at, chain, len(chains), winners.column(name), place))
+    return pa.table(columns, schema=winners.schema)
+
+
+def _latest(
+    column: pa.ChunkedArray, at: pa.Array, chain: pa.Array, count: int, winners: pa.ChunkedArray, place: pa.Array
+) -> pa.ChunkedArray:
+    """Return the winners' column where those of a chain have the latest value in it."""
+    valid = pc.is_valid(column.take(at)).combine_chunks()
+    if not pc.any(valid).as_py():
+        return winners
+    found = (
+        pa.table({"chain": chain.filter(valid), "at": at.filter(valid)}).group_by("chain").aggregate([("at", "max")])
+    )
+    where = pc.index_in(pa.array(range(count), pa.int32()), value_set=found.column("chain").combine_chunks())
+    latest = found.column("at_max").combine_chunks().take(where)
+    # of two columns one after the other: what a chain found, else the winner's own, which is null then
+    both = pa.chunked_array([*column.chunks, *winners.chunks], column.type)
+    own = pa.array(range(len(column), len(column) + len(winners)), pa.int64())
+    return both.take(pc.coalesce(latest.take(place), own))

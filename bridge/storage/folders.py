@@ -1,0 +1,103 @@
+"""A local filesystem's folders: made durable, locked, exchanged, and what they refuse said so that one can act."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bridge.errors import LakeError
+
+__all__ = ["alone", "exchange", "explained", "fsync_folder", "make_folder", "remove_empty"]
+
+_RENAME_EXCHANGE = 2
+_AT_FDCWD = -100
+_PATIENCE = 30.0
+"""Seconds to wait for another process that looks at a folder and changes it: it needs milliseconds."""
+
+_HINTS = {
+    errno.ENOSPC: "the disk is full: free some space and run again; nothing that was committed is lost",
+    errno.EDQUOT: "the disk quota is used up: free some space and run again; nothing that was committed is lost",
+    errno.EACCES: "the user that runs singer-bridge needs read and write rights on the bucket folder",
+    errno.EPERM: "the user that runs singer-bridge needs read and write rights on the bucket folder",
+    errno.EROFS: "the filesystem is mounted read-only; choose another bucket folder",
+    errno.ENOTDIR: "a part of the bucket's path is a file; choose another bucket folder",
+    errno.EEXIST: "a part of the bucket's path is a file; choose another bucket folder",
+}
+
+
+@contextmanager
+def explained(action: str, path: Path) -> Iterator[None]:
+    """Turn an OSError into a LakeError that names the action and the path."""
+    try:
+        yield
+    except OSError as error:
+        hint = _HINTS.get(error.errno or 0, "see the system's message; `ls -ld` the folder shows its owner and rights")
+        raise LakeError(f"cannot {action}: {error.strerror}", hint=hint, path=path) from error
+
+
+def fsync_folder(folder: Path) -> None:
+    """Make durable which names a folder has."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder and its parents so that they survive a power cut."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    fsync_folder(folder.parent)
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Swap two folders atomically; False where the kernel or the filesystem cannot."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "renameat2"):
+        return False
+    result = libc.renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), ctypes.c_uint(_RENAME_EXCHANGE))
+    if result == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
+        return False
+    raise OSError(code, os.strerror(code), str(one))
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Be the only one for whom a look at this folder and a change of it belong together."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        end = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() > end:
+                    hint = "a process of singer-bridge seems to be stopped in the middle of a change: end it"
+                    raise LakeError("the folder stays locked", hint=hint, path=folder) from error
+            time.sleep(0.01)
+        yield
+    finally:
+        os.close(fd)
+
+
+def remove_empty(folder: Path, top: Path) -> None:
+    """Remove a folder and its parents below `top`, as far as nothing is left in them."""
+    while folder != top:
+        try:
+            folder.rmdir()
+        except OSError:
+            return
+        folder = folder.parent

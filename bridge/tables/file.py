@@ -1,0 +1,82 @@
+"""One Parquet file that no reader sees yet."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bridge.log import meta
+from bridge.schema import EXTRA, TableSchema
+from bridge.storage import Storage
+from bridge.tables.job import Job
+from bridge.tables.partition import sort_keys
+
+__all__ = ["File"]
+
+
+class File:
+    """A pending file that is being written, a row group at a time.
+
+    Its name, below the table's folder, begins with `folder`: Hive's folders of its rows, or nothing. It is `over`
+    where it is to replace the file of that name.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        job: Job,
+        seq: int,
+        stream: str,
+        schema: pa.Schema,
+        folder: str = "",
+        *,
+        over: str | None = None,
+    ) -> None:
+        self.stream, self.schema, self.rows = stream, schema, 0
+        self.facts: dict[str, Any] = {}
+        target = job.targets[stream]
+        part = f"part-{job.generation:010d}-{seq:06d}-{uuid.uuid4().hex}.parquet"
+        self.name = over or (f"{folder}/{part}" if folder else part)
+        self._source = meta(job.pipeline, "pending", f"{part}.pending")
+        self._file = storage.open_pending(self._source, f"{target.folder}/{self.name}", over=over is not None)
+        order = pq.SortingColumn.from_ordering(schema, sort_keys(target.sort_by)) if target.sort_by else None
+        self._writer = pq.ParquetWriter(
+            self._file,
+            schema,
+            compression=job.compression,
+            compression_level=job.level,
+            sorting_columns=order,
+        )
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        return self._file.tell()
+
+    def write(self, table: pa.Table) -> None:
+        """Add a row group; its rows are sorted if the table's are."""
+        self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
+        self.rows += table.num_rows
+
+    def finish(self) -> dict[str, Any]:
+        """Write what is left and return the facts; the file is durable after `close`, which completes them."""
+        self._writer.close()
+        self.facts = {
+            "stream": self.stream,
+            "name": self.name,
+            "source": self._source,
+            "size": self.size,
+            "rows": self.rows,
+            "extra": EXTRA in self.schema.names,
+            "columns": TableSchema(self.schema).types,
+        }
+        return self.facts
+
+    def close(self) -> None:
+        """Make it durable."""
+        self._file.close()
+        if self._file.upload:
+            self.facts["upload"] = self._file.upload

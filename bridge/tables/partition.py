@@ -1,0 +1,198 @@
+"""Folders by the values of columns, as Hive names them: `country=DE/updated_at_day=2025-01-01`.
+
+Guarantee: a row's folder is a function of its values, so that rows of two folders never share a file, and a value reads
+back from its folder as it was, by every engine that knows Hive's folders; only the empty text is null to all of them.
+The columns stay in the files as well, where no engine has to guess their types. Times count in UTC.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+from bridge.errors import DataError, SettingsError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["NULL", "Partition", "check_layout", "folder_of", "folders_of", "partitioned", "sort_keys"]
+
+NULL = "__HIVE_DEFAULT_PARTITION__"
+"""Hive's word for null in the name of a folder."""
+
+_UNSAFE = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
+"""What Hive and Spark encode in the name of a folder; all else they leave as it is."""
+_LONGEST = 255
+"""Bytes of a folder's name that file systems can hold."""
+_FORMATS = {"year": "", "month": "-%m", "day": "-%m-%d", "hour": "-%m-%d-%H"}
+"""What a granularity writes after the year."""
+_NO_KEYS = ("json", "null", "extra")
+"""Kinds of text that is no value of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A column whose values name folders, whole or, of a time, by `granularity`: year, month, day or hour."""
+
+    column: str
+    granularity: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What stands before the `=`."""
+        return f"{self.column}_{self.granularity}" if self.granularity else self.column
+
+    @property
+    def said(self) -> str | dict[str, str]:
+        """Return it as settings and the commit log have it."""
+        return {"column": self.column, "granularity": self.granularity} if self.granularity else self.column
+
+    @classmethod
+    def read(cls, said: Any) -> Partition:
+        """Return what `said` wrote."""
+        return cls(said) if isinstance(said, str) else cls(said["column"], said["granularity"])
+
+
+def check_layout(schema: pa.Schema, stream: str, partition_by: Sequence[Partition], sort_by: Sequence[str]) -> None:
+    """Raise `SettingsError` unless a table with these columns can lie in files like that."""
+    taken = {name.casefold() for name in schema.names}
+    for partition in partition_by:
+        field = _field(schema, stream, "partition_by", partition.column)
+        if reason := _no_folder(field, partition.granularity):
+            hint = "partition by a text, an integer, a boolean, a date or a time, or by a granularity of the latter two"
+            facts = {"stream": stream, "column": partition.column}
+            raise SettingsError(f"partition_by: {reason} cannot name a folder", hint=hint, **facts)
+        if partition.granularity and partition.name.casefold() in taken:
+            hint = f"rename the column {partition.name}, or choose another granularity"
+            raise SettingsError("partition_by: a column has the folders' name", hint=hint, stream=stream)
+    for key in sort_by:
+        if _is_nested(_field(schema, stream, "sort_by", key.removeprefix("-"))):
+            hint = "choose another column, or one of its fields by a transform"
+            raise SettingsError("sort_by: lists, objects and JSON have no order", hint=hint, stream=stream, column=key)
+
+
+def _field(schema: pa.Schema, stream: str, setting: str, column: str) -> pa.Field:
+    if column in schema.names:
+        return schema.field(column)
+    from bridge.settings.explain import did_you_mean
+
+    hint = did_you_mean(column, schema.names) or f"the table's columns are: {', '.join(schema.names[:20])}"
+    raise SettingsError(f"{setting} names no column", hint=hint, stream=stream, column=column)
+
+
+def _is_nested(field: pa.Field) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_nested(field.type)) or (field.metadata or {}).get(b"kind", b"").decode() in _NO_KEYS
+
+
+def _no_folder(field: pa.Field, granularity: str | None) -> str | None:
+    """Return what is wrong with a column that is to name folders, None if nothing is."""
+    import pyarrow as pa
+
+    if _is_nested(field):
+        return "a list, an object or JSON"
+    if pa.types.is_floating(field.type):
+        return "a floating-point number"
+    if not granularity:
+        return None
+    if pa.types.is_timestamp(field.type) or (pa.types.is_date(field.type) and granularity != "hour"):
+        return None
+    return f"the {granularity} of {'a date' if pa.types.is_date(field.type) else 'what is no time'}"
+
+
+def folder_of(partition: Partition, value: Any) -> str:
+    """Return the folder of a value, which is a time where there is a granularity.
+
+    Raises `DataError` if no folder can have so long a name.
+    """
+    text = NULL if value is None or value == "" else _encoded(_text(value, partition.granularity))
+    folder = f"{_encoded(partition.name)}={text}"
+    if len(folder.encode()) > _LONGEST:
+        hint = "partition by a column with shorter values"
+        raise DataError("a value is too long to name a folder", hint=hint, column=partition.column, bytes=len(folder))
+    return folder
+
+
+def _text(value: Any, granularity: str | None) -> str:
+    if granularity:
+        return f"{value.year:04d}{value.strftime(_FORMATS[granularity])}"  # %Y would not fill up the year
+    if isinstance(value, bool):
+        return str(value).lower()
+    if hasattr(value, "utcoffset"):
+        text = f"{value.replace(tzinfo=None).isoformat(' ')}"
+        return text.rstrip("0") if value.microsecond else text
+    return format(value, "f") if hasattr(value, "as_tuple") else str(value)
+
+
+def _encoded(text: str) -> str:
+    return _UNSAFE.sub(lambda found: f"%{ord(found.group()):02X}", text)
+
+
+def sort_keys(sort_by: Iterable[str]) -> list[tuple[str, str]]:
+    """Return the settings' columns as Arrow names an order: `-` before one is descending."""
+    return [(key.removeprefix("-"), "descending" if key.startswith("-") else "ascending") for key in sort_by]
+
+
+def partitioned(
+    table: pa.Table, partition_by: Sequence[Partition], sort_by: Sequence[str] = ()
+) -> list[tuple[str, pa.Table]]:
+    """Return the rows by folder, each folder once; inside one they are in their order, or sorted.
+
+    Without partitions the one folder is `""`. The parts share the memory of one copy of the table.
+    """
+    if not table.num_rows:
+        return []
+    if not partition_by:
+        return [("", _sorted(table, None, sort_by))]
+    labels = folders_of(table, partition_by).dictionary_encode()
+    folders = labels.dictionary.to_pylist()
+    if len(folders) == 1:
+        return [(folders[0], _sorted(table, None, sort_by))]
+    ends = _ends(labels.indices, len(folders))
+    ordered = _sorted(table, labels.indices, sort_by)
+    starts = [0, *ends[:-1]]
+    return [(f, ordered.slice(start, end - start)) for f, start, end in zip(folders, starts, ends, strict=True)]
+
+
+def _sorted(table: pa.Table, codes: pa.Array | None, sort_by: Sequence[str]) -> pa.Table:
+    """Return the rows by code, then by the columns; rows that are equal in these stay in their order."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    keys = [(table.column(name), order) for name, order in sort_keys(sort_by)]
+    if codes is not None:
+        keys.insert(0, (codes, "ascending"))
+    if not keys:
+        return table
+    names = [str(number) for number in range(len(keys))]
+    orders = [(name, order) for name, (_, order) in zip(names, keys, strict=True)]
+    wanted = pa.table([column for column, _ in keys], names)
+    return table.take(pc.sort_indices(wanted, sort_keys=orders))
+
+
+def folders_of(table: pa.Table, partition_by: Sequence[Partition]) -> pa.Array:
+    """Return each row's folder."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    columns = []
+    for partition in partition_by:
+        column = table.column(partition.column)
+        if partition.granularity:
+            column = pc.floor_temporal(column, unit=partition.granularity)
+        values = column.combine_chunks().dictionary_encode(null_encoding="encode")
+        own = [folder_of(partition, value) for value in values.dictionary.to_pylist()]
+        columns.append(pa.array(own, pa.string()).take(values.indices))
+    return columns[0] if len(columns) == 1 else pc.binary_join_element_wise(*columns, "/")
+
+
+def _ends(codes: pa.Array, count: int) -> list[int]:
+    """Return, for each of `count` codes, where its rows end once they are sorted by code."""
+    import pyarrow.compute as pc
+
+    counted = {entry["values"]: entry["counts"] for entry in pc.value_counts(codes).to_pylist()}
+    return list(accumulate(counted[code] for code in range(count)))

@@ -1,0 +1,257 @@
+"""`transform: SELECT ... FROM stream`: what of a statement is seen without Spark, and how it is put to Spark.
+
+Row by row only: what a row becomes may depend on nothing but the row. Rows come in batches that end anywhere, and a
+batch may be run again: a result that depends on its neighbours, on the clock or on chance would differ each time.
+The words stay as they were written, but for the name behind FROM, `*`, and one more column that Spark passes through.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bridge.errors import SettingsError
+
+if TYPE_CHECKING:
+    from sqlglot import exp
+
+Token = Any
+"""sqlglot's, which it does not export by name."""
+
+__all__ = ["NOT_OF_A_ROW", "Statement", "quoted", "read_transform", "refused"]
+
+_ROW_BY_ROW = "a transform works row by row: its results must not depend on where a batch ends"
+_HINT = "such as: SELECT id, lower(email) AS email FROM stream WHERE id > 0"
+
+_CLAUSES = {
+    "distinct": "DISTINCT compares rows",
+    "group": "GROUP BY gathers rows",
+    "having": "HAVING is about groups of rows",
+    "qualify": "QUALIFY is about windows over rows",
+    "windows": "WINDOW looks at other rows",
+    "order": "ORDER BY sorts rows; the setting sort_by sorts them inside a file",
+    "sort": "SORT BY sorts rows; the setting sort_by sorts them inside a file",
+    "cluster": "CLUSTER BY moves rows; there is the setting partition_by",
+    "distribute": "DISTRIBUTE BY moves rows; there is the setting partition_by",
+    "limit": "LIMIT counts rows",
+    "offset": "OFFSET counts rows",
+    "fetch": "FETCH counts rows",
+    "joins": "a join needs another table",
+    "laterals": "LATERAL VIEW makes several rows of one",
+    "pivots": "PIVOT gathers rows",
+    "sample": "TABLESAMPLE takes rows by chance",
+    "with_": "WITH makes tables",
+    "with": "WITH makes tables",
+    "hint": "hints are for joins",
+}
+
+NOT_OF_A_ROW: dict[str, str] = dict.fromkeys(
+    [
+        "rand",
+        "randn",
+        "random",
+        "randstr",
+        "uniform",
+        "uuid",
+        "shuffle",
+        "monotonically_increasing_id",
+        "spark_partition_id",
+        "input_file_name",
+        "input_file_block_start",
+        "input_file_block_length",
+        "reflect",
+        "java_method",
+        "try_reflect",
+    ],
+    "not the same each time",
+)
+NOT_OF_A_ROW |= dict.fromkeys(
+    ["current_timestamp", "now", "localtimestamp", "current_date", "curdate", "current_time", "getdate", "sysdate"],
+    "the time of the run; add_record_metadata gives _sdc_received_at",
+)
+NOT_OF_A_ROW |= dict.fromkeys(
+    [
+        "current_user",
+        "user",
+        "session_user",
+        "current_catalog",
+        "current_database",
+        "current_schema",
+        "current_timezone",
+        "version",
+    ],
+    "of the session, not of the row",
+)
+NOT_OF_A_ROW |= dict.fromkeys(
+    ["explode", "explode_outer", "posexplode", "posexplode_outer", "inline", "inline_outer", "stack", "json_tuple"],
+    "makes several rows of one",
+)
+"""Functions by their names, with what is wrong with them."""
+
+_CLOCK = re.compile(r"\s*(now|today|yesterday|tomorrow)\b", re.IGNORECASE)
+
+
+def refused(reason: str, **facts: Any) -> SettingsError:
+    """Return the error of a statement that is more than row by row."""
+    return SettingsError(f"not in a transform: {reason}", hint=_ROW_BY_ROW, **facts)
+
+
+def quoted(name: str) -> str:
+    """Return a name as Spark takes every name."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A statement that was read. `alias` is what its words call the stream."""
+
+    text: str
+    alias: str
+
+    def over(self, view: str, columns: Sequence[str], hidden: str) -> str:
+        """Return the statement over a view of these columns, which selects the column `hidden`, too."""
+        tokens = _tokens(self.text)
+        at = _from(tokens)
+        edits = [(tokens[at].start, tokens[at].start, f", {quoted(self.alias)}.{quoted(hidden)} ")]
+        table = tokens[at + 1]
+        named = len(tokens) > at + 2 and tokens[at + 2].token_type.name in ("ALIAS", "VAR", "IDENTIFIER")
+        edits.append((table.start, table.end + 1, quoted(view) + ("" if named else f" AS {quoted(self.alias)}")))
+        edits += _stars(tokens, self.alias, columns)
+        text = self.text
+        for start, end, new in sorted(edits, reverse=True):
+            text = text[:start] + new + text[end:]
+        return text
+
+
+def read_transform(text: str) -> Statement:
+    """Return the statement, checked as far as its words tell. Raises `SettingsError` with the reason."""
+    from sqlglot import exp, parse
+    from sqlglot.errors import SqlglotError
+
+    try:
+        found = [one for one in parse(text, read="spark") if one is not None]
+    except (SqlglotError, RecursionError) as error:
+        cause = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).splitlines()
+        raise SettingsError("the transform cannot be read as Spark SQL", hint=(cause or [_HINT])[0]) from None
+    if len(found) != 1 or not isinstance(found[0], exp.Select):
+        raise SettingsError("a transform is one SELECT", hint=_HINT)
+    select = found[0]
+    for clause, reason in _CLAUSES.items():
+        if select.args.get(clause):
+            raise refused(reason)
+    _check_nodes(select)
+    source = select.args.get("from_") or select.args.get("from")
+    table = source.this if source is not None else None
+    if not isinstance(table, exp.Table) or table.name.lower() != "stream" or table.db or not table.this.name:
+        raise SettingsError("a transform selects FROM stream", hint=_HINT)
+    if any(table.args.get(clause) for clause in ("joins", "pivots", "sample", "laterals", "version", "hints")):
+        raise refused("only the stream's own rows are read")
+    return _placed(text.rstrip().rstrip(";"), table.alias or "stream", select)
+
+
+def _placed(text: str, alias: str, select: exp.Select) -> Statement:
+    """Return the statement if its words are where they are looked for."""
+    from sqlglot import exp
+
+    tokens = _tokens(text)
+    at = _from(tokens)
+    stars = sum(1 for _ in select.find_all(exp.Star))
+    ours = len(_stars(tokens, alias, ["x"]))
+    others = sum(1 for column in select.find_all(exp.Column) if _is_of_struct(column, alias))
+    if tokens[0].token_type.name != "SELECT" or at < 0 or stars != ours + others:
+        raise SettingsError(
+            "the transform's form is not understood", hint=f"write it as SELECT ... FROM stream, {_HINT}"
+        )
+    return Statement(text, alias)
+
+
+def _is_of_struct(column: exp.Column, alias: str) -> bool:
+    from sqlglot import exp
+
+    return isinstance(column.this, exp.Star) and column.table.lower() not in ("", alias.lower())
+
+
+def _check_nodes(select: exp.Select) -> None:
+    from sqlglot import exp
+
+    for node in select.walk():
+        if node is not select and isinstance(node, (exp.Query, exp.Subquery)):
+            raise refused("a subquery reads other rows")
+        if isinstance(node, exp.Window):
+            raise refused("a window looks at other rows")
+        if isinstance(node, (exp.Placeholder, exp.Parameter)):
+            raise SettingsError("a transform has no parameters", hint="write the value; ${VAR} is filled in")
+        if isinstance(node, exp.Func):
+            _check_function(node)
+        if isinstance(node, exp.Cast) and _CLOCK.match(node.this.name if node.this.is_string else ""):
+            raise refused(f"'{node.this.name}' is {NOT_OF_A_ROW['now']}")
+
+
+def _check_function(node: exp.Func) -> None:
+    from sqlglot import exp
+
+    names = {node.name.lower()} if isinstance(node, exp.Anonymous) else {name.lower() for name in node.sql_names()}
+    for name in sorted(names & NOT_OF_A_ROW.keys()):
+        raise refused(f"{name} is {NOT_OF_A_ROW[name]}".replace("is makes", "makes"))
+    if isinstance(node, exp.UDTF):
+        raise refused(f"{node.sql_name().lower()} {NOT_OF_A_ROW['explode']}")
+    if isinstance(node, exp.AggFunc):
+        raise refused(f"{node.sql_name().lower()} is an aggregate: it gathers rows")
+
+
+def _tokens(text: str) -> list[Token]:
+    from sqlglot import tokenize
+
+    return list(tokenize(text, read="spark"))
+
+
+def _from(tokens: Sequence[Token]) -> int:
+    """Return where the clause FROM is, -1 if it is not found; IS DISTINCT FROM is none."""
+    depth = 0
+    for place, token in enumerate(tokens):
+        kind = token.token_type.name
+        depth += (kind == "L_PAREN") - (kind == "R_PAREN")
+        if kind == "FROM" and not depth and tokens[place - 1].token_type.name != "DISTINCT":
+            return place
+    return -1
+
+
+def _stars(tokens: Sequence[Token], alias: str, columns: Iterable[str]) -> list[tuple[int, int, str]]:
+    """Return what to write for each `*` that means all columns of the stream: where it is, and their names."""
+    edits = []
+    for place, token in enumerate(tokens):
+        before = [one.token_type.name for one in tokens[max(place - 3, 0) : place]]
+        if token.token_type.name != "STAR" or not before:
+            continue
+        start = token.start
+        if before[-1] == "DOT" and tokens[place - 2].text.lower() == alias.lower() and before[:1] != ["DOT"]:
+            start = tokens[place - 2].start
+        elif before[-1] not in ("SELECT", "COMMA", "L_PAREN"):
+            continue
+        gone, end = _excepted(tokens, place)
+        names = [f"{quoted(alias)}.{quoted(name)}" for name in columns if name.lower() not in gone]
+        edits.append((start, end + 1, ", ".join(names)))
+    return edits
+
+
+def _excepted(tokens: Sequence[Token], star: int) -> tuple[set[str], int]:
+    """Return the names in `* EXCEPT (...)`, and where it ends."""
+    after = tokens[star + 1 : star + 3]
+    if [one.token_type.name for one in after] != ["EXCEPT", "L_PAREN"]:
+        return set(), tokens[star].end
+    names: set[str] = set()
+    for token in _until_closed(tokens[star + 3 :]):
+        if token.token_type.name == "R_PAREN":
+            return names, token.end
+        if token.token_type.name != "COMMA":
+            names.add(token.text.lower())
+    return set(), tokens[star].end
+
+
+def _until_closed(tokens: Sequence[Token]) -> Iterator[Token]:
+    for token in tokens:
+        yield token
+        if token.token_type.name == "R_PAREN":
+            return

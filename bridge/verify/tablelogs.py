@@ -1,0 +1,32 @@
+"""A table's own log against ours: that readers of either have the same files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bridge.errors import BridgeError
+from bridge.log import LiveTable, Log
+from bridge.tablelog.kinds import TableLogs
+from bridge.verify.finding import Finding, Mend, error
+
+__all__ = ["own_log"]
+
+
+def own_log(log: Log, stream: str, table: LiveTable) -> Iterator[Finding]:
+    """Look at the log of a table that has one."""
+    if not table.in_format:
+        return
+    key, mend = f"{table.folder}/_delta_log", Mend("table log", stream)
+    try:
+        there = TableLogs(log).of(table.folder, stream).look()
+    except BridgeError as problem:
+        yield error("table log", key, problem.message, problem.hint)
+        return
+    if there.version < 0:
+        if table.schema is not None:
+            yield error("table log", key, "is not there: who reads the Delta table finds none", mend=mend)
+        return
+    more, less = there.files - table.files.keys(), table.files.keys() - there.files
+    if more or less:
+        parts = [f"{len(names):,} file(s) {what}" for names, what in ((more, "too many"), (less, "too few")) if names]
+        yield error("table log", key, f"names {' and '.join(parts)}: its readers get other rows", mend=mend)
