@@ -11,8 +11,8 @@ stdout  what is it?  epochs     segments  Spark      Arrow      pending    adds 
 ```
 
 `source` gives the tap its catalog (`kept`, `overrides`, `select`) and STATE, `placement` says how a stream is loaded
-and where, `load` wires the parts, `pipeline` is one run from the lease to the run record, `log` is the truth it leaves
-in the bucket.
+and where, `merge` brings rows into a table by key, `load` wires the parts, `pipeline` is one run from the lease to the
+run record, `log` is the truth it leaves in the bucket.
 
 **The words.** *Segment*: consecutive RECORD lines of one stream under one schema. *Barrier*: a STATE at which we choose
 to commit, or the tap's clean end. *Epoch*: what lies between two barriers. *Pending*: durable, not visible yet.

@@ -21,6 +21,7 @@ from bridge.placement import strangers
 from bridge.schema import Evolution, TableSchema, merge
 from bridge.storage import Storage
 from bridge.storage.parallel import each
+from bridge.types.widening import stands_beside
 
 __all__ = ["adopt"]
 
@@ -38,9 +39,10 @@ def adopt(committer: Committer, pipeline: Pipeline) -> None:
     for name in sorted(storage.list(pipeline.table_root)):
         folder = f"{pipeline.table_root}/{name}"
         stream = tables.get(folder, name)
-        table = view.tables.get(stream) or LiveTable(folder, None)
+        table = view.tables.get(stream) or LiveTable(folder, None, format=pipeline.destination.format)
         unknown = folder not in tables and folder_name(name, ()) != name  # no telling for which stream it would be
-        own_log = bool(table.in_format)  # which says what is of the table: nobody else can add a file to it
+        # Its own log says what is of the table: what else is there it has given up.
+        own_log = stream in view.tables and bool(table.in_format)
         if table.folder != folder or unknown or own_log or not strangers(storage, table, []):
             continue
         others = claim(storage, folder, Owner(pipeline.name, stream), shared=pipeline.destination.shared)
@@ -72,7 +74,7 @@ def _entry(storage: Storage, pipeline: Pipeline, stream: str, table: LiveTable, 
         except DataError as error:
             raise LakeError(f"a file does not go with its table: {error.message}", hint=_READABLE, file=name) from error
         for field in schema.arrow:
-            if not _reads_as(field.type, columns.arrow.field(field.name).type):
+            if not stands_beside(field.type, columns.arrow.field(field.name).type):
                 facts = {"file": name, "column": field.name, "type": field.type}
                 raise LakeError("a file does not go with its table", hint=_READABLE, **facts)
         adds.append(add)
@@ -87,15 +89,6 @@ def _entry(storage: Storage, pipeline: Pipeline, stream: str, table: LiveTable, 
         "removes": [],
         **table.in_format,
     } | ({"shared": True} if pipeline.destination.shared else {})
-
-
-def _reads_as(have: pa.DataType, want: pa.DataType) -> bool:
-    """Return whether every engine reads a column of one type beside files that have it in the other."""
-    if pa.types.is_struct(have) and pa.types.is_struct(want):
-        return all(_reads_as(field.type, want.field(field.name).type) for field in have)
-    if pa.types.is_list(have) and pa.types.is_list(want):
-        return _reads_as(have.value_type, want.value_type)
-    return bool(have == want or (have, want) == (pa.int64(), pa.decimal128(38, 0)))
 
 
 def _file(storage: Storage, table: LiveTable, name: str) -> tuple[dict[str, Any], TableSchema]:

@@ -11,12 +11,14 @@ Decided in the thread that reads the tap, from the order of its messages alone, 
 - An overwrite is **staged** until ACTIVATE_VERSION or the clean end. If its own bookmark moves meanwhile, its staged
   files are named in the commit, so that a tap which resumes the same `version` finds them; without a version, or if
   `currently_syncing` has moved on, it is not a barrier.
+- A version is **complete** when ACTIVATE_VERSION came after rows of it and a STATE after that, and these rows are
+  published: then rows of older versions go, unless the table is replaced. One before the rows is good at the end.
 - A STATE is decided upon once. Later rows are in the spool by then, and they are not its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -88,14 +90,24 @@ class Epochs:
 
     A stream in `kept` keeps its bookmark where the tap forgets it; one in `muted`, whose RECORDs were ignored, always.
     `staged` maps a stream to the version of its staged files that the last commit names. With `whole` nothing is
-    published before the clean end: `--full` swaps everything at one commit.
+    published before the clean end: `--full` swaps everything at one commit. `restored` is what to keep of a STATE whose
+    tap was given another one than `start`.
     """
 
-    def __init__(self, start: Any, *, staged: dict[str, int], kept: Collection[str] = (), whole: bool = False, restored: Callable[[Any], Any] | None = None) -> None:
+    def __init__(
+        self,
+        start: Any,
+        *,
+        staged: dict[str, int],
+        kept: Collection[str] = (),
+        whole: bool = False,
+        restored: Callable[[Any], Any] = lambda said: said,
+    ) -> None:
         self.streams: dict[str, Stream] = {}
         self.staged = staged
         self.committed = self._start = start
         self._kept = set(kept)
+        self._restored = restored
         self.muted: set[str] = set()
         self._whole = whole
         self._clock = 0
@@ -174,6 +186,7 @@ class Epochs:
         """Return the STATE to keep: the tap's words verbatim, except for streams that were not asked."""
         if said is None:
             return self.committed
+        said = self._restored(said)
         kept = self._kept
         if self._whole and not is_flat(said) and not is_flat(self.committed):
             spoke = set(said["bookmarks"]) | set(self.streams)

@@ -30,6 +30,8 @@ _RETRY = timedelta(seconds=1)
 _KIND, _KINDS = 40, 20
 """Characters of an unknown message's type, and such types, that are told apart."""
 
+_TAIL = 4096
+"""Bytes looked into for the last line of many; most lines are shorter."""
 _KEPT = 1 << 20
 """Bytes kept of one line that is not a message."""
 
@@ -52,6 +54,8 @@ class Counts:
     ended: bool = False
     first_at: float | None = None
     last_at: float = 0.0
+    merged: dict[str, int] = field(default_factory=dict)
+    """What became of rows that were merged by key, as commits say it."""
 
     @property
     def seconds(self) -> float:
@@ -75,7 +79,7 @@ class Counts:
             "load_method": self.load_method,
             "reason": self.reason,
             "complete": self.ended and self.committed + self.rejected + self.filtered >= self.records,
-        }
+        } | ({"merged": self.merged} if self.merged else {})
 
 
 @dataclass(slots=True)
@@ -157,7 +161,7 @@ class Intake:
         if stream.mode == "replace":
             self._note_version(stream, _version(message))
         elif stream.sweeps:
-            stream.latest = _version(message)
+            stream.latest = _version(message, last=True)
         if stream.name != self._speaking:
             self._changes_to(stream.name)
         counts = self.counts[stream.name]
@@ -321,7 +325,17 @@ def _read(message: Schema, incoming: Callable[[Schema], Incoming]) -> Incoming:
         raise DataError("a SCHEMA cannot be read", hint=hint, stream=message.stream, cause=cause) from error
 
 
-def _version(records: Records) -> int | None:
-    """Return the `version` of the first RECORD; the executors see every one and the commit compares."""
-    version = (parse(records.first()) or {}).get("version")
+def _version(records: Records, *, last: bool = False) -> int | None:
+    """Return the `version` of the first RECORD, or the last; the executors see every one and the commit compares."""
+    version = (parse(_last(records) if last else records.first()) or {}).get("version")
     return version if isinstance(version, int) else None
+
+
+def _last(records: Records) -> bytes:
+    """Return the last line, without copying all of them."""
+    data, size = records.data, _TAIL
+    while True:
+        _, end, line = bytes(data[-size:]).rstrip(b"\r\n").rpartition(b"\n")
+        if end or size >= len(data):
+            return line
+        size *= 4

@@ -2,6 +2,7 @@
 
 Conservation: every segment of a manifest is reported exactly once, and its lines are its rows plus its rejects.
 Whatever went wrong on the way (a file read twice or not at all, a task that ran twice, a torn segment) breaks it.
+Rows of an upsert wait in the spool, and become pending files when the barrier that publishes them has them merged.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ __all__ = ["Ledger"]
 
 _MANY_FOLDERS = 1000
 """Partitions that one task's rows may be of without a warning."""
-_OF_A_FILE = ("name", "source", "size", "rows", "upload", "version", "deleted")
+_OF_A_FILE = ("name", "source", "size", "rows", "upload", "version", "deleted", "stale")
 
 
 class Ledger:
@@ -215,9 +216,11 @@ class Ledger:
             return self._merger.merge(batch, table, files, anew=mode == "replace")
         if mode == "replace":
             return Merged(files, list(table.files))
-        if active is None and target.hard_delete is not None and table.version is not None:
+        if active is None and table.version is not None and any("stale" in facts for facts in table.files.values()):
             batch = replace(batch, sweep=Sweep(table.version, int(time.time() * 1000) if soft else None))
-        return self._merger.extend(batch, table, files) if batch.sweep else Merged(list(files))
+        if batch.sweep:
+            return self._merger.extend(batch, table, files, activated=active is not None)
+        return Merged(list(files))
 
     def _abort(self, entry: dict[str, Any], files: Iterable[dict[str, Any]]) -> None:
         """Let go of pending files that no commit needs; the next run would, too."""

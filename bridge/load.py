@@ -20,6 +20,7 @@ from bridge.errors import BridgeError, DataError, Interrupted, TapError
 from bridge.intake import Counts, Intake
 from bridge.ledger import Ledger
 from bridge.log import rows_of
+from bridge.lookback import Lookback
 from bridge.messages import Reader
 from bridge.placement import Placement
 from bridge.schema import TableSchema
@@ -63,6 +64,7 @@ class Load:
         kept: set[str],
         restarted: set[str],
         max_records: int | None = None,
+        lookback: Lookback | None = None,
     ) -> None:
         """RECORDs of `deselected` are ignored, `kept` keep their bookmarks, `restarted` start again with `--full`."""
         self.commits = 0
@@ -82,8 +84,22 @@ class Load:
         self._ledger = self._new_ledger(placement, adopted, limit)
         self._spool = Spool(scratch.spool)
         self._engine = self._new_engine(scratch)
-        self._intake = Intake(
-            epochs=Epochs(committer.view.state, staged=adopted, kept=kept, whole=full),
+        restored = (lookback or Lookback()).stored
+        epochs = Epochs(committer.view.state, staged=adopted, kept=kept, whole=full, restored=restored)
+        self._intake = self._new_intake(epochs, placement, scratch, limit, deselected, max_records)
+
+    def _new_intake(
+        self,
+        epochs: Epochs,
+        placement: Placement,
+        scratch: Scratch,
+        limit: int,
+        deselected: set[str],
+        max_records: int | None,
+    ) -> Intake:
+        pipeline = self._pipeline
+        return Intake(
+            epochs=epochs,
             spool=self._spool,
             opened=placement.open,
             incoming=placement.incoming,
@@ -96,7 +112,7 @@ class Load:
             max_noise=limit,
             batches=Batches(scratch.spool, pipeline.destination.s3_options, self._between),
             max_records=max_records,
-            validates=rejects.validate == "full",
+            validates=pipeline.rejects.validate == "full",
             deselected=deselected,
             counts=self.counts,
         )
@@ -272,6 +288,8 @@ class Load:
         for entry in record["tables"]:
             counts = self.counts[entry["stream"]]
             counts.committed += rows_of(entry)
+            for name, rows in entry.get("merged", {}).items():
+                counts.merged[name] = counts.merged.get(name, 0) + rows
             counts.files += len(entry["adds"])
             counts.bytes += sum(add["size"] for add in entry["adds"])
         for reject in record["rejects"]:

@@ -38,8 +38,9 @@ _STEPS = 100
 """So many records past a known one are looked for one by one; a listing of all of them is cheaper then."""
 _RECORD = re.compile(r"[0-9]{20}\.json")
 FORMAT = 1
-_KEPT = ("size", "rows", "version", "deleted")
-"""What is known of a live file: the `version` of its rows where they have one, `deleted` when they all say so."""
+_KEPT = ("size", "rows", "version", "deleted", "stale")
+"""What is known of a live file: the `version` of its rows where they have one, `deleted` when all of them say that they
+are, `stale` when they should."""
 
 
 def meta(pipeline: str, *parts: str) -> str:
@@ -315,7 +316,8 @@ def rows_of(entry: dict[str, Any]) -> int:
     """Return how many rows came with a commit's entry: not those of files that are only written anew."""
     if "rows" in (merged := entry.get("merged", {})):
         return int(merged["rows"])
-    return sum(add["rows"] for add in entry["adds"] if add["name"] not in entry["removes"])
+    new = (add for add in entry["adds"] if add["name"] not in entry["removes"] and "rewritten" not in add)
+    return sum(add["rows"] for add in new)
 
 
 def changes_of(pipeline: str, record: dict[str, Any]) -> list[Change]:

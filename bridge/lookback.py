@@ -31,7 +31,7 @@ Place = tuple[str, str]
 class Lookback:
     """The lookbacks of a pipeline. `of` says how far a stream goes back, None: not at all."""
 
-    of: Callable[[str], Length | None]
+    of: Callable[[str], Length | None] = lambda _: None
     _given: dict[Place, tuple[dict[str, Any], Any]] = field(default_factory=dict)
     """What is stored, and the value that the tap was given instead."""
 

@@ -19,6 +19,7 @@ from bridge.java import find_java
 from bridge.lastwords import SAID
 from bridge.load import Follow, Load
 from bridge.lock import Lease, take
+from bridge.lookback import Lookback
 from bridge.opening import opened
 from bridge.placement import Placement
 from bridge.resume import completed, leave_out
@@ -240,6 +241,10 @@ class Run:
         scratch: Scratch,
     ) -> None:
         state = self._start_state(committer)
+        lookback = Lookback(lambda stream: self.pipeline.stream(stream).lookback)
+        if any(said.lookback is not None for said in self.pipeline.streams.values()):
+            state = lookback.start(state)
+            self.result.warnings += self._repeats(lookback.streams)
         if self.request.adopt:
             adopt(committer, self.pipeline)
         placement = Placement(
@@ -256,6 +261,7 @@ class Run:
             kept=deselected | self._others(committer),
             restarted=set(self.request.streams or committer.view.staged),
             max_records=self.request.max_records,
+            lookback=lookback,
         )
         self.result.streams = load.counts
         try:
@@ -281,6 +287,11 @@ class Run:
             if self.request.streams and not is_flat(state)
             else set()
         )
+
+    def _repeats(self, streams: list[str]) -> list[str]:
+        """Return a warning for each of the streams whose table will have rows twice."""
+        again = "rows since its lookback come again, beside those that are there; load_method: upsert keeps one of each"
+        return [f"{stream}: {again}" for stream in streams if self.pipeline.load_method(stream) != "upsert"]
 
     def _overwritten(self, stream: str) -> bool:
         return self.pipeline.load_method(stream) == "overwrite"

@@ -216,14 +216,14 @@ class Placement:
         return table.folder
 
     def _check_format(self, stream: str, table: LiveTable | None) -> None:
-        """Raise if the table is of another format, or not as its own log was left."""
+        """Raise if the table is of another format, or a new one would be where somebody else's is."""
         wanted = self.targets[stream].format
         if table and table.format != wanted:
             hint = f"keep format: {table.format}; or load it into another destination.path, under another pipeline name"
             facts = {"stream": stream, "format": table.format, "wanted": wanted}
             raise SettingsError("a table keeps its format", hint=hint, **facts)
-        if wanted != "parquet":
-            DeltaLog(self._storage, self.targets[stream].folder, self._pipeline.name, stream).check(table)
+        if wanted != "parquet" and table is None:
+            DeltaLog(self._storage, self.targets[stream].folder, self._pipeline.name, stream).check(None)
 
     def _claim(self, stream: str, mode: Mode) -> list[Owner]:
         """Own the table's folder, or refuse: rows of another pipeline must not be deleted or mixed with ours."""

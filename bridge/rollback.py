@@ -289,8 +289,7 @@ def _entry(committer: Committer, change: TableChange) -> dict[str, Any]:
         {
             "name": file_name(committer.generation, seq, beside=file.name),
             "source": file.source,
-            "size": file.size,
-            "rows": file.rows,
+            **change.then.files[file.name],  # all that is known of its rows
         }
         for seq, file in enumerate(change.back, 1)
     ]

@@ -131,6 +131,10 @@ class Shaping:
         schema = TableSchema(pa.schema(self._named(kept) or columns.arrow))
         return Incoming(schema, tuple(left_out), self.metadata, self.statement, tuple(self._notes(fields)))
 
+    def wants(self, name: str) -> bool:
+        """Return whether a column is stored that is neither a key nor a bookmark."""
+        return self._keeps(name, ())
+
     def _keeps(self, name: str, needed: Collection[str]) -> bool:
         """Return whether a column is stored: the last glob that matches wins, and naming some leaves out the others."""
         if self.metadata and name in METADATA:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from bridge.errors import SettingsError
@@ -125,6 +126,7 @@ class Statement:
         return text
 
 
+@lru_cache(100)  # settings are read for each stream anew
 def read_transform(text: str) -> Statement:
     """Return the statement, checked as far as its words tell. Raises `SettingsError` with the reason."""
     from sqlglot import exp, parse

@@ -21,7 +21,7 @@ LADDER = [
     ["edit", "leftovers", "tablelog"],
     ["batches", "commit", "formats", "installed", "lock", "retention", "runs", "schedule", "tables"],
     ["fingerprint", "opening", "past"],
-    ["compact", "engine", "epoch", "merge", "recover", "resume", "rollback", "scratch", "source", "store"],
+    ["compact", "engine", "epoch", "merge", "lookback", "recover", "resume", "rollback", "scratch", "source", "store"],
     ["shaping"],
     ["intake", "ledger", "placement", "verify"],
     ["adopt", "load", "rejects"],

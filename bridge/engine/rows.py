@@ -95,7 +95,7 @@ def store_rows(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
     with ThreadPoolExecutor(1, thread_name_prefix="durable") as disk:
         bundles: dict[int, _Bundle] = {}
         for batch in batches:
-            for key, version, rows in _split(pa.table(batch)):
+            for key, version, rows in _split(pa.Table.from_batches([batch])):
                 if key not in bundles:
                     for before in bundles.values():
                         before.finish()
@@ -120,8 +120,10 @@ def _split(table: pa.Table) -> Iterator[tuple[int, int | None, pa.Table]]:
     for field, array in zip(hidden.type, hidden.flatten(), strict=True):
         if field.name not in (_BUNDLE, _SPLIT):
             seen = seen.append_column(pa.field(field.name, field.type), array)
-    groups = pa.table(list(places), names=["key", "version"]).group_by(["key", "version"], use_threads=False)
-    for key, version in (tuple(group.values()) for group in groups.aggregate([]).to_pylist()):
+    # not `pa.table`, which imports pandas where it is installed, for a second
+    keys = pa.Table.from_arrays(list(places), names=["key", "version"])
+    groups = keys.group_by(keys.column_names, use_threads=False).aggregate([])
+    for key, version in (tuple(group.values()) for group in groups.to_pylist()):
         same = pc.is_null(places[1]) if version is None else pc.equal(places[1], version)
         yield key, version, seen.filter(pc.fill_null(pc.and_(pc.equal(places[0], key), same), False))
 

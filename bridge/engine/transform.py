@@ -7,6 +7,7 @@ that only this task's attempt knows, so that nothing but rows goes through the s
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,18 @@ HIDDEN = "_sdc_bridge_row"
 _NODES = frozenset({"Project", "Filter", "SubqueryAlias", "View", "LogicalRDD", "LocalRelation", "MapInArrow"})
 _RULES = "spark.sql.optimizer.excludedRules"
 _OPTIMIZER = "org.apache.spark.sql.catalyst.optimizer."
+_OF_A_RECORD = frozenset(
+    {
+        "ArithmeticException",
+        "ArrayIndexOutOfBoundsException",
+        "DateTimeException",
+        "IllegalArgumentException",
+        "NumberFormatException",
+        "SparkRuntimeException",
+        "UnsupportedOperationException",
+    }
+)
+"""What pyspark raises where an expression cannot take a value."""
 _OF_SESSION = frozenset(name.replace("_", "") for name in NOT_OF_A_ROW)
 _ROW = "a transform works row by row"
 
@@ -105,14 +118,17 @@ def reports_of(frame: DataFrame, plan: Plan, job: Job, shipped: str | None) -> l
 
 
 def _over(frame: DataFrame, statement: Statement, fields: Iterable[pa.Field]) -> DataFrame:
-    view = "singer_bridge_stream"
+    view = f"singer_bridge_{uuid.uuid4().hex}"  # the next SCHEMA may be analysed while a batch is on its way
     frame.createOrReplaceTempView(view)
-    return frame.sparkSession.sql(statement.over(view, [field.name for field in fields], HIDDEN))
+    try:
+        return frame.sparkSession.sql(statement.over(view, [field.name for field in fields], HIDDEN))
+    finally:
+        frame.sparkSession.catalog.dropTempView(view)
 
 
 def _failed(error: BaseException, stream: str) -> DataError | None:
     """Return what a record did to a statement, None where that is not what went wrong."""
-    if not str(error).lstrip().startswith("["):
+    if type(error).__name__ not in _OF_A_RECORD:
         return None
     hint = f"nothing of this commit was stored; {_words(error)}"
     return DataError("the transform failed on a record", hint=hint, stream=stream)

@@ -184,7 +184,9 @@ def _homes(job: Job, part: Part, key: Keyed, winners: pa.Table) -> tuple[Any, Co
             for group in range(file.num_row_groups):
                 if not can_hold(wanted, group_range(file, group, key.names)):
                     continue
-                found = lookup(key.of(file.read_row_group(group, columns=list(key.names))), wanted).drop_null()
+                # a file from before all of the key's columns: only its number of rows counts
+                columns = [name for name in key.names if name in file.schema_arrow.names] or None
+                found = lookup(key.of(file.read_row_group(group, columns=columns)), wanted).drop_null()
                 if len(found):
                     touched[number] += len(found)
                     places = np.unique(found.to_numpy())

@@ -81,18 +81,18 @@ class Merger:
         self._forget(batch.stream, [*came, *({"name": name} for files in touched.values() for name in files)], merged)
         return merged
 
-    def extend(self, batch: Batch, table: LiveTable, came: Sequence[dict[str, Any]]) -> Merged:
-        """Add what came, the facts of pending files, and have files of older versions go, or their rows be marked.
+    def extend(self, batch: Batch, table: LiveTable, came: Sequence[dict[str, Any]], *, activated: bool) -> Merged:
+        """Add what came, the facts of pending files; with `activated` files of older versions go, or are marked.
 
-        A file's rows are of one version. One that is pending cannot be marked; the stream's next commit does it.
+        A file's rows are of one version. One that is pending cannot be marked: it is `stale` until the next commit.
         """
         sweep = batch.sweep
         assert sweep is not None
 
         def older(facts: dict[str, Any]) -> bool:
-            return "version" in facts and in_ms(facts["version"]) < in_ms(sweep.version)
+            return activated and "version" in facts and in_ms(facts["version"]) < in_ms(sweep.version)
 
-        names = [name for name, facts in sorted(table.files.items()) if older(facts)]
+        names = [name for name, facts in sorted(table.files.items()) if "stale" in facts or older(facts)]
         rows = sum(facts["rows"] for facts in came)
         if sweep.at is None:
             merged = Merged([facts for facts in came if not older(facts)], names)
@@ -103,7 +103,7 @@ class Merger:
             work = [Touched(batch, n, name, (), table.files[name]["version"]) for n, name in enumerate(kept)]
             self._rewritten(table, work, self._each(rewrite, work), merged)
             merged.adds = [add | {"version": w.version, "deleted": 1} for add, w in zip(merged.adds, work, strict=True)]
-            merged.adds += came
+            merged.adds += [facts | {"stale": 1} if older(facts) else facts for facts in came]
         deleted = sum(facts["rows"] for facts in merged.empty)
         merged.counts |= {"rows": rows, "inserted": rows - deleted, "deleted": deleted}
         return merged

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from bridge.columns import read_schema
 from bridge.commit import Committer
 from bridge.config import Pipeline
@@ -26,7 +28,7 @@ from bridge.decode import decode
 from bridge.epoch import Barrier
 from bridge.ledger import Ledger
 from bridge.lock import take
-from bridge.log import LiveTable, Log, View
+from bridge.log import Log, View
 from bridge.messages import Schema
 from bridge.opening import opened
 from bridge.placement import Placement
@@ -34,10 +36,13 @@ from bridge.rejects.found import RejectFile, Wanted, find, read
 from bridge.rejects.rewrite import kept_of
 from bridge.runs import new_run_id, write_streams
 from bridge.schema import TableSchema
+from bridge.shaping import Shaping
 from bridge.spool import Manifest, Segment
 from bridge.storage import Storage
 from bridge.tables.parquet import Job, write_bundle
-from bridge.tables.rejects import raw_of
+from bridge.tables.rejects import properties_of, raw_of
+from bridge.tables.shape import without
+from bridge.types.typemap import source
 
 __all__ = ["Outcome", "Replayed", "rehearse", "replay"]
 
@@ -107,41 +112,58 @@ def _judged(
 ) -> tuple[dict[str | None, Outcome], list[_Work]]:
     """Read what is meant with the columns that its tables have now."""
     outcomes: dict[str | None, Outcome] = {}
-    works: dict[str, _Work] = {}
+    files: dict[str, list[RejectFile]] = {}
     for file in find(storage, pipeline.name, view, wanted):
-        outcome = outcomes.setdefault(file.stream, Outcome())
-        table = view.tables.get(file.stream) if file.stream is not None else None
-        if outcome.why or (why := _hindrance(file.stream, table, view)):
-            outcome.why = outcome.why or why
+        outcome = outcomes.setdefault(file.stream, Outcome(why=_hindrance(file.stream, pipeline, view)))
+        if outcome.why or file.stream is None:
             outcome.left.update({r: records for r, (records, _) in file.reasons.items() if wanted.says(r)})
-            continue
-        assert file.stream is not None
-        assert table is not None
-        work = works.get(file.stream) or _Work(file.stream, _columns(storage, pipeline, file.stream, table, placement))
-        works[file.stream] = work
-        _judge(storage, file, wanted, work, outcome)
-    return outcomes, [work for work in works.values() if work.lines]
+        else:
+            files.setdefault(file.stream, []).append(file)
+    works = []
+    for stream, these in files.items():
+        rejects = [(file, list(read(storage, file))) for file in these]
+        names = {name for _, found in rejects for reject in found for name in properties_of(raw_of(reject))}
+        work = _Work(stream, _columns(storage, pipeline, stream, view, placement, names))
+        for file, found in rejects:
+            _judge(file, found, wanted, work, outcomes[stream])
+        if work.lines:
+            works.append(work)
+    return outcomes, works
 
 
-def _hindrance(stream: str | None, table: LiveTable | None, view: View) -> str:
+def _hindrance(stream: str | None, pipeline: Pipeline, view: View) -> str:
     """Return why nothing of a stream can be loaded, empty if it can."""
     if stream is None:
         return "no Singer messages: there is nothing to load"
+    table = view.tables.get(stream)
     if table is None or table.schema is None:
         return "it has no table yet: run the pipeline first"
-    return "its table is half loaded: run the pipeline first" if stream in view.staged else ""
+    if stream in view.staged:
+        return "its table is half loaded: run the pipeline first"
+    if pipeline.load_method(stream) == "upsert":
+        return "an upsert: an old record must not replace what came after it; set the bookmark back and run"
+    if pipeline.stream(stream).transform is not None:
+        return "its rows go through a transform, which only a run does; set the bookmark back and run"
+    return ""
 
 
-def _columns(storage: Storage, pipeline: Pipeline, stream: str, table: LiveTable, placement: Placement) -> TableSchema:
-    columns = read_schema(storage, pipeline.name, table.schema or "")
-    properties: dict[str, Any] = {field.name: {} for field in columns.arrow}
+def _columns(
+    storage: Storage, pipeline: Pipeline, stream: str, view: View, placement: Placement, names: set[str]
+) -> TableSchema:
+    """Return the table's columns, and what records with these properties are read into: what settings leave out, is."""
+    columns = read_schema(storage, pipeline.name, view.tables[stream].schema or "")
+    properties: dict[str, Any] = {source(field): {} for field in columns.arrow}
     placement.open(Schema(stream, {"properties": properties}, None, None))
-    return columns
+    if variants := [field for field in columns.arrow if (field.metadata or {}).get(b"kind") == b"variant"]:
+        columns = TableSchema(columns.arrow, pa.schema([field for field in columns.arrow if field not in variants]))
+    shaping = Shaping.of(pipeline, stream, None)
+    unwanted = sorted(name for name in names - properties.keys() if not shaping.wants(name))
+    fields = [pa.field(name, pa.string()) for name in unwanted]
+    return without(columns, fields, metadata=placement.targets[stream].metadata)
 
 
-def _judge(storage: Storage, file: RejectFile, wanted: Wanted, work: _Work, outcome: Outcome) -> None:
+def _judge(file: RejectFile, rejects: list[dict[str, Any]], wanted: Wanted, work: _Work, outcome: Outcome) -> None:
     """Decide which records of a file fit; one of which none does stays as it is."""
-    rejects = list(read(storage, file))
     meant = [number for number, reject in enumerate(rejects) if wanted.says(reject["reason"])]
     raw = {number: raw_of(rejects[number]) for number in meant}
     found = decode(b"".join(line + b"\n" for line in raw.values()), work.schema, None)

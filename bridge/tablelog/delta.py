@@ -21,7 +21,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
-import bridge
 from bridge.errors import DataError, LakeError
 from bridge.log import LiveTable
 from bridge.schema import TableSchema
@@ -186,7 +185,7 @@ class DeltaLog:
                 "timestamp": at,
                 "operation": "WRITE",
                 "operationParameters": {"mode": "Overwrite" if whole else "Append"},
-                "engineInfo": f"singer-bridge/{bridge.__version__}",
+                "engineInfo": "singer-bridge",
                 "isBlindAppend": not old,
                 "commit": commit.n,
                 "kind": commit.kind,

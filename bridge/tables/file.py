@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bridge.errors import LakeError
 from bridge.log import meta
 from bridge.schema import EXTRA, TableSchema
-from bridge.storage import Storage
+from bridge.storage import Add, Storage
 from bridge.tables.job import Job
 from bridge.tables.partition import sort_keys
 
@@ -38,6 +40,7 @@ class File:
         self.stream, self.schema, self.rows = stream, schema, 0
         self.facts: dict[str, Any] = {}
         target = job.targets[stream]
+        self._folder = target.folder
         part = f"part-{job.generation:010d}-{seq:06d}-{uuid.uuid4().hex}.parquet"
         self.name = over or (f"{folder}/{part}" if folder else part)
         self._source = meta(job.pipeline, "pending", f"{part}.pending")
@@ -74,6 +77,13 @@ class File:
             "columns": TableSchema(self.schema).types,
         }
         return self.facts
+
+    def give_up(self, storage: Storage) -> None:
+        """Have it be gone, as far as that can be done: a later run looks for it again."""
+        with suppress(LakeError, OSError, ValueError):
+            self._writer.close()
+            self._file.close()
+            storage.abort(Add(self._source, f"{self._folder}/{self.name}", self.size, self._file.upload))
 
     def close(self) -> None:
         """Make it durable."""

@@ -24,7 +24,7 @@ from bridge.tables.job import Job
 from bridge.types.exact import Reject
 from bridge.verbatim import NotJson, dumps, loads
 
-__all__ = ["facts_of", "new_file", "of_file", "raw_of", "too_many", "value_at", "write_rejects"]
+__all__ = ["facts_of", "new_file", "of_file", "properties_of", "raw_of", "too_many", "value_at", "write_rejects"]
 
 
 def facts_of(reject: Reject, segment: Segment) -> dict[str, Any]:
@@ -72,6 +72,15 @@ def raw_of(item: dict[str, Any]) -> bytes:
         return base64.b64decode(item["raw_base64"]) if item.get("raw") is None else str(item["raw"]).encode()
     except (KeyError, TypeError, binascii.Error) as error:
         raise CorruptLake("a reject has lost its bytes", hint="restore the file from a backup, or purge it") from error
+
+
+def properties_of(raw: bytes) -> list[str]:
+    """Return the names in the record of a reject, none if it has none."""
+    try:
+        record = loads(raw)["record"]
+    except (NotJson, LookupError, TypeError):
+        return []
+    return list(record) if isinstance(record, dict) else []
 
 
 def value_at(raw: bytes, pointer: str) -> str | None:

@@ -60,6 +60,16 @@ def outdated(older: TableSchema, newer: TableSchema, target: Target) -> bool:
     return not stands_beside(_struct(older.arrow), _struct(newer.arrow), strict=target.format != "parquet")
 
 
+def _check_folders(stream: str, older: TableSchema, newer: TableSchema, target: Target) -> None:
+    """Raise `DataError` if a column has another type by whose values folders are named, which stay as they are."""
+    for partition in target.partition_by:
+        name = partition.column
+        both = name in older.arrow.names and name in newer.arrow.names
+        if both and older.arrow.field(name).type != newer.arrow.field(name).type:
+            hint = "keep its type in the tap's settings or catalog, or load the table anew with --full"
+            raise DataError("a column that names folders changes its type", hint=hint, stream=stream, column=name)
+
+
 def _struct(schema: pa.Schema) -> pa.StructType:
     return pa.struct(list(schema))
 
@@ -95,6 +105,8 @@ class Rewriting:
         known = self._older.get(stream, {}).values()  # a statement's columns are not those that were read
         if target.transform is None and not any(outdated(older, schema, target) for older in known):
             return files
+        for older in known:
+            _check_folders(stream, older, schema, target)
         if any(file.get("upload") for file in old):
             raise DataError("a column changed its type between two commits", hint=_UPLOADS, stream=stream)
         text = schema.to_json()
@@ -115,6 +127,8 @@ class Rewriting:
         older = read_schema(self._storage, self._job.pipeline, table.schema)
         if not outdated(older, schema, self._job.targets[stream]):
             return [], []
+        if set(table.files) - set(done):
+            _check_folders(stream, older, schema, self._job.targets[stream])
         text, folder = schema.to_json(), table.folder
         work = [
             Older(stream, name, f"{folder}/{name}", file["rows"], text, live=True)
@@ -149,9 +163,13 @@ def rewrite(job: Job, older: Older) -> dict[str, Any]:
             return {"file": None}
         folder, over = older.name.rpartition("/")[0], older.name if in_place else None
         new = File(storage, job, 0, older.stream, wanted, folder, over=over)
-        for rows in _row_groups(file):
-            table = refit(rows, list(wanted))
-            new.write(partitioned(table, (), target.sort_by)[0][1] if target.sort_by else table)
+        try:
+            for rows in _row_groups(file):
+                table = refit(rows, list(wanted))
+                new.write(partitioned(table, (), target.sort_by)[0][1] if target.sort_by else table)
+        except DataError:
+            new.give_up(storage)
+            raise
     facts = new.finish()
     new.close()
     if facts["rows"] != older.rows:

@@ -151,7 +151,8 @@ class _Merging:
         if column != name:
             metadata[b"singer"] = name.encode()
         if not self.evolve:
-            reading.append(pa.field(column, pa.string(), metadata={**metadata, b"kind": LEFT_OUT}))
+            type_ = pa.string() if at else field.type  # a column's type is a guess that reads fast; inside it is JSON
+            reading.append(pa.field(column, type_, metadata={**metadata, b"kind": LEFT_OUT}))
             return
         added = pa.field(column, field.type, nullable=True, metadata=metadata or None)
         lake.append(added)

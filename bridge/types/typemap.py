@@ -25,7 +25,18 @@ import pyarrow as pa
 
 from bridge.errors import DataError
 
-__all__ = ["EXTRA", "LEFT_OUT", "SCALARS", "Shape", "is_json", "is_left_out", "is_null_only", "record_fields", "source", "unique"]
+__all__ = [
+    "EXTRA",
+    "LEFT_OUT",
+    "SCALARS",
+    "Shape",
+    "is_json",
+    "is_left_out",
+    "is_null_only",
+    "record_fields",
+    "source",
+    "unique",
+]
 
 EXTRA = "_sdc_extra"
 """The column for fields outside the SCHEMA; a property of that name gets a suffix."""
@@ -102,12 +113,16 @@ def is_null_only(field: pa.Field) -> bool:
 
 
 def unique(name: str, taken: Iterable[str]) -> str:
-    """`name`, or `name_2`, `name_3`, ... : Spark refuses a table whose columns differ in case only; `_` for no name."""
+    """`name`, or `name_2`, `name_3`, ... : Spark refuses a table whose columns differ in case only.
+
+    `_` stands for no name, and for the NUL that ends a name for Arrow.
+    """
+    name = name.replace("\x00", "_") or "_"
     folded = {other.casefold() for other in taken}
-    candidate, number = name or "_", 1
+    candidate, number = name, 1
     while candidate.casefold() in folded:
         number += 1
-        candidate = f"{name or '_'}_{number}"
+        candidate = f"{name}_{number}"
     return candidate
 
 

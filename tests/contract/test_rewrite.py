@@ -309,7 +309,7 @@ def test_a_writer_that_slept_undoes_nothing(s3: S3Server, lakes: Lakes, take_bac
         assert all(isinstance(error, (Missing, LakeError)) for error in errors)
         _trash_is_right(storage, trash)
         step += 1
-    assert step > 10
+    assert step > 7
 
 
 def _trash_is_right(storage: Storage, before: dict[int, dict[str, bytes]]) -> None:

@@ -15,7 +15,7 @@ __all__ = ["Bucket", "File", "Log", "Record", "last_change", "live", "named_in",
 class File(NamedTuple):
     """A Parquet file; `run` stands for the uuid in its name. A `part` is an `upload`, or a `small` object.
 
-    Or it is the bytes `over` those that a file had before, whose name is `slot`: these hold the rows of all loads so far.
+    Or it is the bytes `over` those that a file had before, whose name is `slot`: they hold the rows of all loads.
     """
 
     load: int

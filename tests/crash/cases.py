@@ -11,6 +11,7 @@ from typing import Any
 from bridge.errors import TapError
 
 from .driver import Line, Run
+from .rewriting import Rewrites, RollsBack, nothing_said
 
 __all__ = ["CASES", "Case"]
 
@@ -171,6 +172,19 @@ def wider(value: Any) -> Iterator[Line]:
         yield state(a=number)
 
 
+def another_type(value: Any) -> Iterator[Line]:
+    """An incremental stream with a column that is text from the fourth record on."""
+    done = started(value, "a")
+    yield schema("a", "v")
+    for number in range(done + 1, 4):
+        yield record("a", number, v=number * 10)
+        yield state(a=number)
+    yield schema("a", "v").replace('"v": {"type": ["null", "integer"]}', '"v": {"type": ["null", "string"]}')
+    for number in range(max(done, 3) + 1, 6):
+        yield record("a", number, v=f"v{number}")
+        yield state(a=number)
+
+
 def nothing(value: Any) -> Iterator[Line]:
     """Streams that have a SCHEMA and no rows."""
     yield schema("t", replication_key=False)
@@ -240,11 +254,31 @@ CASES: dict[str, Case] = {
         stated(a=6),
         columns=("extra",),
     ),
+    "another type": Case(
+        Run(another_type),
+        {"a": [(1, "10"), (2, "20"), (3, "30"), (4, "v4"), (5, "v5")]},
+        stated(a=5),
+        columns=("v",),
+    ),
     "empty": Case(
         Run(nothing, catalog=FULL_TABLE),
         {"t": [], "a": ids(3), "n": []},
         stated(t={}, a=3),
         before=[Run(Generations(3), catalog=FULL_TABLE)],
+    ),
+    "rewritten": Case(
+        Rewrites(nothing_said),
+        {"t": [(file, g) for file in (1, 2) for g in (1, 2, 3)], "n": ids(3)},
+        stated(t=3),
+        before=[Rewrites(nothing_said, last=1)],
+        columns=("g",),
+    ),
+    "rewritten, rolled back": Case(
+        RollsBack(nothing_said, to=2),
+        {"t": [(file, g) for file in (1, 2) for g in (1, 2)], "n": ids(2)},
+        stated(t=2),
+        before=[Rewrites(nothing_said)],
+        columns=("g",),
     ),
     "rejects": Case(Run(noisy), {"a": [(1,), (3,), (4,)]}, stated(a=4), rejected=1),
 }

@@ -95,12 +95,12 @@ class History:
         names = set(seen)
         if names != set(self.live(stream, settled)) and not any(step.shows(names) for step in steps):
             return self._wrong(stream, names, settled, after)
-        known = {name: rows for n in range(settled, after + 1) for name, rows in self.live(stream, n).items()}
-        torn = {name: rows for name, rows in seen.items() if rows != known[name]}
+        known = [item for n in range(settled, after + 1) for item in self.live(stream, n).items()]
+        torn = {name: rows for name, rows in seen.items() if (name, rows) not in known}
         return f"files in part: {torn}" if torn else None
 
     def _settled(self, n: int) -> int:
-        while n and self._records[n - 1]["kind"] not in ("data", "void", "replay"):
+        while n and self._records[n - 1]["kind"] not in ("data", "void", "replay", "rollback"):
             n -= 1
         return max(0, n - 1)
 

@@ -46,9 +46,10 @@ def state_file(lake: Lake) -> Any:
 
 def manifest(lake: Lake, stream: str) -> set[str]:
     """The names in a table's manifest, whose lines must be files in the table's folder."""
+    folder = f"{lake.uri}/{PIPELINE}/{stream}/"
     lines = (lake.read(f".bridge/tables/{PIPELINE}/{stream}.manifest") or b"").decode().splitlines()
-    assert all(line.rpartition("/")[0] == f"{lake.uri}/{PIPELINE}/{stream}" for line in lines)
-    return {line.rpartition("/")[2] for line in lines}
+    assert all(line.startswith(folder) for line in lines)
+    return {line.removeprefix(folder) for line in lines}
 
 
 def shown(lake: Lake) -> dict[str, Any]:
@@ -100,6 +101,9 @@ def _bookmark_covered(lake: Lake, history: History, seen: dict[str, set[str]]) -
         return
     if said == history.state:
         assert {s: set(history.live(s)) for s in history.streams} == {s: seen.get(s, set()) for s in history.streams}
+        for stream in history.streams:
+            rows = {name: _parquet(lake, stream, name).metadata.num_rows for name in seen.get(stream, ())}
+            assert rows == history.live(stream), f"{stream} is not rewritten"
     else:
         assert EDITED in said["bookmarks"], "nobody said this STATE"
 
@@ -138,7 +142,7 @@ def _rejects_once(lake: Lake, history: History, case: Case) -> None:
 def readable_by_duckdb(lake: Folder, case: Case) -> None:
     """Another engine opens each table's folder and counts the same rows."""
     for stream, rows in case.rows.items():
-        query = f"select count(*) from read_parquet('{lake.root / PIPELINE / stream}/*.parquet', union_by_name=true)"
+        query = f"select count(*) from read_parquet('{lake.root / PIPELINE / stream}/**/*.parquet', union_by_name=true)"
         assert duckdb.sql(query).fetchall() == [(len(rows),)]
 
 
@@ -162,13 +166,24 @@ def files_of_last_commit(lake: Lake) -> list[tuple[str, bool]]:
     before = history.records[last["n"] - 2]["state"] if last["n"] > 1 else None
     if state_file(lake) == last["state"] != before:
         return []
-    names = {add["name"] for entry in last.get("tables", []) for add in entry["adds"]}
+    entries = last.get("tables", [])
+    adds = [(add, add["name"] in entry["removes"]) for entry in entries for add in entry["adds"]]
+    names = {_name(add["name"]) for add, _ in adds} | {_name(add["source"]) for add, over in adds if over}
+    # At the name of a file that is rewritten there are its old bytes or its new ones: nobody takes these away here.
+    same = [f"/{entry['stream']}/{name}" for entry in entries for name in entry["removes"]]
+    same = [path for path in same if any(path.endswith(f"/{add['name']}") for add, over in adds if over)]
     files = [path for path in lake.files("") if _name(path) in names]
-    uploads = ["/".join(key.split("/")[-3:]) for key in lake.uploads("") if _name(key) in names]
+    files = [path for path in files if not path.removesuffix(".removed").endswith(tuple(same))] if same else files
+    uploads = [key.removeprefix(_below(lake)) for key in lake.uploads("") if _name(key) in names]
     # A copy leaves a file twice for an instant: pending, and visible, which is the one that counts.
     seen = {_name(path) for path in files if not path.endswith(".pending")}
     once = [path for path in files if not (path.endswith(".pending") and _name(path) in seen)]
     return [*((path, False) for path in once), *((key, True) for key in uploads)]
+
+
+def _below(lake: Lake) -> str:
+    """Return what keys of uploads have before the key in the lake."""
+    return f"{getattr(lake, 'prefix', '')}/".lstrip("/")
 
 
 def _name(path: str) -> str:

@@ -373,7 +373,7 @@ class Committer:
             yield from self._remove(record)
         if self.broken != "rewrite before trash":
             coming = yield from self._keep_old(n, coming)
-        for file in (*found, *(file for file, _ in coming)):
+        for file in (*(file for file, _ in coming), *found):
             yield from self._bring_in(file, source)
         if self.broken == "rewrite before trash":
             yield from self._keep_old(n, coming)

@@ -88,6 +88,8 @@ _REASONS = {"state.json": "an edited STATE", "staged": "a restart"}
 
 def _of_file(event: Event, path: str) -> str:
     """Return the kind of a change to a Parquet file, pending or visible."""
+    if "settle" in event.main:
+        return "a rewriting is given up" if event.verb in ("os.remove", "ABORT") else "..."
     if "publish" not in event.main:
         if event.verb in ("os.remove", "DELETE", "ABORT"):
             return "an abort"
@@ -96,6 +98,10 @@ def _of_file(event: Event, path: str) -> str:
         return "a pending file is aborted"
     if event.verb == "DELETE":
         return "old files go"
+    if "_keep_old" in event.names or event.verb == "os.link":
+        return "old bytes are kept" if event.verb in ("COPY", "os.link") else "..."
+    if "_rewrite" in event.names:
+        return "a file is rewritten" if event.verb in ("COMPLETE", "os.rename") else "..."
     if event.verb == "COPY" and "/trash/" in event.target:
         return "a copy for the trash"
     if event.verb == "os.rename" and "/pending/" not in event.source:
@@ -136,7 +142,7 @@ class Point:
     @property
     def moves_files(self) -> bool:
         """Whether it matters how pending files are kept: whole, or as uploads."""
-        kinds = {*self.after, *self.before}
+        kinds = {*self.after, *self.before} - {"a rewriting is given up", _REWRITTEN, "old bytes are kept"}
         return bool(kinds & {*_COMING, *_BACK, "a pending file", "an abort", "the commit", "void", "a restart"})
 
     def hit(self, last: _Step | None, coming: _Step) -> bool:
@@ -176,6 +182,9 @@ def _publishing(phase: str, what: str) -> list[Point]:
     """The points of step 4, in a run and when it is done again."""
     return [
         Point(f"{what}, with some files visible", _COMING, _COMING, phase),
+        Point(f"{what}, with old bytes kept", ("old bytes are kept",), (), phase),
+        Point(f"{what}, with some files rewritten", (_REWRITTEN,), (_REWRITTEN,), phase),
+        Point(f"{what}, with all files rewritten", (_REWRITTEN,), (), phase),
         Point(f"{what}, before the exchange", (), ("the table is exchanged",), phase, ("local",)),
         Point(f"{what}, after the exchange", ("the table is exchanged",), (), phase, ("local",)),
         Point(f"{what}, new files beside old ones", (_VISIBLE,), ("a copy for the trash",), phase, ("s3",)),
@@ -188,10 +197,13 @@ def _publishing(phase: str, what: str) -> list[Point]:
 
 
 _VISIBLE, _GOING = "a file is made visible", "old files go"
+_REWRITTEN = "a file is rewritten"
 _COMING = (_VISIBLE, "the table is exchanged")
 _BACK = ("a pending file is aborted", "a copy for the trash", _VISIBLE, _GOING)
 _IN_RECOVERY = {
     "after the fence",
+    "before a rewriting is given up",
+    "after a rewriting is given up",
     "before a commit is taken back",
     "after a commit is taken back",
     "before old pending files are deleted",
@@ -207,9 +219,10 @@ POINTS: list[Point] = [
     *_around("the lease", name="the lease is taken"),
     *_around("the fence"),
     # 1. recover
-    Point("before rolling forward", (), (*_COMING, "a copy for the trash"), "recovery"),
+    Point("before rolling forward", (), (*_COMING, "a copy for the trash", "old bytes are kept"), "recovery"),
     *_publishing("recovery", "rolling forward"),
     *_around("state.json", phase="recovery", name="state.json is repaired"),
+    *_around("a rewriting is given up"),
     *_around("void", name="a commit is taken back"),
     Point("taking back, some files done", _BACK, _BACK, "void"),
     Point("taken back, before the manifest", (), ("the manifest",), "void"),

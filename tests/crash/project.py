@@ -56,7 +56,10 @@ MIXED = Shape(
 )
 """Append-only, a full table that a cut run goes on with (staged), and rows that no bookmark covers yet (held)."""
 
-SHAPES = (APPEND, OVERWRITE, MIXED)
+UPSERT = Shape("upsert", "upsert", {"orders": {**_INCREMENTAL, "inclusive": True}, "items": _FULL}, interleave=True)
+"""A stream that says the row at its bookmark again, and a whole table whose rows come again with each run."""
+
+SHAPES = (APPEND, OVERWRITE, MIXED, UPSERT)
 
 
 class Project:

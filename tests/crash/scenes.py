@@ -49,6 +49,8 @@ _TRIES = 5
 _TORN_OFF = "after the commit record"
 _HALF = "publishing, with some files visible"
 
+_REWRITTEN = "publishing, with some files rewritten"
+
 _MAIN = ("append", "overwrite", "--full", "held", "staged, adopted")
 
 SCENES = [
@@ -57,6 +59,8 @@ SCENES = [
     *(Scene(case, _HALF) for case in ("append", "--full")),
     *(Scene(case, "before state.json") for case in ("append", "overwrite", "held")),
     *(Scene(case, "before the commit record") for case in ("append", "overwrite", "held", "rejects")),
+    *(Scene("rewritten", died) for died in (_TORN_OFF, _REWRITTEN, "before state.json")),
+    *(Scene("rewritten", died, lost="pending") for died in (_TORN_OFF, _REWRITTEN)),
     *(Scene(case, _HALF, lost="pending") for case in ("append", "--full")),
     *(Scene(case, _TORN_OFF, lost="pending") for case in ("append", "overwrite", "staged, adopted")),
     *(Scene(case, "publishing, after the manifest", lost="visible") for case in ("append", "--full")),

@@ -141,7 +141,7 @@ def test_lost_staged_file(every: int, bucket: Bucket) -> None:
             bucket.recover()
 
 
-@pytest.mark.parametrize("bucket", ["append", "overwrite", "staged, adopted"], indirect=True)
+@pytest.mark.parametrize("bucket", ["append", "overwrite", "staged, adopted", "rewritten"], indirect=True)
 @pytest.mark.parametrize("every", [13, pytest.param(3, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
 def test_death_of_the_taking_back(every: int, bucket: Bucket) -> None:
     """A commit that is being taken back when its run dies is taken back by the next one."""

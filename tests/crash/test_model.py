@@ -69,10 +69,10 @@ NEEDED = {
     "missing without the head": (_OVERWRITE, "a run ends: corrupt: a committed file is gone"),
     "version without the head": (World(last=2), OLD_MANIFEST),
     "trash of whatever is there": (_REWRITE, STRANGE),
-    "rewritten if it is there": (_REWRITE, HIDDEN),
+    "rewritten if it is there": (_REWRITE, AHEAD),
     "rewrite before trash": (_REWRITE, GONE),
-    "void without settling": (_REWRITE, HIDDEN),
-    "settle without aborts": (_REWRITE, HIDDEN),
+    "void without settling": (_REWRITE, AHEAD),
+    "settle without aborts": (_REWRITE, AHEAD),
     "abort what is to replace a file": (World(runs=3, last=3, parts=("over",)), VOIDED),
 }
 

@@ -17,9 +17,9 @@ from bridge.storage.local import LocalStorage
 from tests.s3server import S3Server
 
 
-def pipeline(root: Path, name: str = "p") -> Pipeline:
+def pipeline(root: Path, name: str = "p", load_method: str = "auto") -> Pipeline:
     return inline_pipeline(
-        name=name, bucket=str(root), tap="tap", tap_config=None, catalog=None, load_method="auto", environ={}
+        name=name, bucket=str(root), tap="tap", tap_config=None, catalog=None, load_method=load_method, environ={}
     )
 
 
@@ -113,3 +113,12 @@ def test_in_a_bucket(s3: S3Server) -> None:
             adopt(committer, settings)
         assert storage.read("p/users/old.parquet") == data.getvalue()
         assert committer.view.tables["users"].rows == 2
+
+
+def test_files_do_not_go_into_an_upsert_table(tmp_path: Path) -> None:
+    """Whether their keys are in the table already nobody knows; nothing is on record."""
+    write(tmp_path, pa.table({"id": [1]}))
+    committer = opened(tmp_path)
+    with pytest.raises(LakeError, match="cannot be adopted into an upsert table"):
+        adopt(committer, pipeline(tmp_path, load_method="upsert"))
+    assert committer.view.n == 0

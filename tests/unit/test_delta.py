@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import datetime, timezone
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -159,3 +160,47 @@ def test_a_schema_change_is_in_the_same_version(shop: Shop) -> None:
     assert [field.name for field in table.schema().fields] == ["id", "name"]
     load(shop, [{"id": 3, "name": "c"}])
     assert "metaData" not in entries(shop, 3)
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_a_merge_by_key_is_one_version(tmp_path: Path, read: Callable[[str], Rows]) -> None:
+    """Changed rows are in new files, and the old ones are there for whoever reads the table as it was."""
+    shop = Shop(tmp_path, format="delta", keys=("id",))
+    load(shop, [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}])
+    load(shop, [{"id": 2, "name": "B"}, {"id": 3, "name": "c"}])
+    rows = [{"id": 1, "name": "a"}, {"id": 2, "name": "B"}, {"id": 3, "name": "c"}]
+    assert plain(read(folder(shop))) == plain(rows)
+    assert DeltaTable(folder(shop)).version() == 1
+    assert plain(DeltaTable(folder(shop), version=0).to_pyarrow_table().to_pylist()) == plain(
+        [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]
+    )
+
+
+def test_rows_that_are_deleted_go(tmp_path: Path) -> None:
+    """What the tap says is deleted is gone from the newest version, and in the one before."""
+    shop = Shop(tmp_path, format="delta", keys=("id",), hard_delete=True)
+    properties = {**ID, "_sdc_deleted_at": {"type": ["null", "string"], "format": "date-time"}}
+    load(shop, [{"id": 1}, {"id": 2}], properties=properties)
+    load(shop, [{"id": 1, "_sdc_deleted_at": "2024-01-01T00:00:00Z"}], properties=properties)
+    assert ids(shop) == ids(shop, by_polars) == [2]
+    assert DeltaTable(folder(shop), version=0).to_pyarrow_table().num_rows == 2
+
+
+@pytest.mark.parametrize("read", READERS)
+@pytest.mark.parametrize(
+    ("kind", "value", "found"),
+    [
+        ({"type": "string"}, "x", ["1", "x"]),
+        ({"type": "integer", "maximum": 10**30}, 10**25, [Decimal(1), Decimal(10**25)]),
+    ],
+    ids=["text", "wider integer"],
+)
+def test_a_type_changes_in_one_version(
+    shop: Shop, read: Callable[[str], Rows], kind: dict[str, Any], value: Any, found: list[Any]
+) -> None:
+    """The older files are written anew in the version that changes the type, so that no reader meets both."""
+    load(shop, [{"id": 1, "n": 1}], properties={**ID, "n": {"type": "integer"}})
+    load(shop, [{"id": 2, "n": value}], properties={**ID, "n": kind})
+    assert [row["n"] for row in sorted(read(folder(shop)), key=lambda row: row["id"])] == found
+    assert DeltaTable(folder(shop)).version() == 1
+    assert DeltaTable(folder(shop), version=0).to_pyarrow_table()["n"].to_pylist() == [1]

@@ -2,30 +2,52 @@
 
 from __future__ import annotations
 
+import json
+import struct
+from base64 import b64encode
 from collections.abc import Iterator
+from datetime import date
+from decimal import Decimal
+from math import isfinite
 from pathlib import Path
+from random import Random
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bridge.commit import Committer
+from bridge.config import Pipeline
 from bridge.epoch import Barrier
 from bridge.errors import DataError, LakeError
 from bridge.ledger import Ledger
-from bridge.log import Log
+from bridge.log import Log, View
+from bridge.rollback import roll_back
 from bridge.schema import Evolution, TableSchema, from_singer, merge
+from bridge.settings.destination import StreamKeys
 from bridge.spool import Manifest
 from bridge.tables.job import Job
 from bridge.tables.parquet import write_bundle
+from bridge.tables.partition import Partition
 from bridge.tables.rewrite import Older, rewrite
 from bridge.tables.target import Target
+from bridge.types.casting import fitted
 from tests.engines import IN_PROCESS, table_of
-from tests.lake import Faulty, Lake, fail
+from tests.lake import DEAD, Faulty, Lake, fail
+from tests.s3server import S3Server
 from tests.tables import INTEGER, STRING, Shop
+from tests.unit.test_placement import pipeline, placed, schema
 
 NUMBER = {"type": ["null", "number"]}
 VARIANT, DISCARD, FREEZE = Evolution("variant"), Evolution(schema_policy="discard"), Evolution(schema_policy="freeze")
+
+
+@pytest.fixture(autouse=True)
+def _no_power_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.fsync", lambda fd: None)
 
 
 @pytest.fixture
@@ -66,6 +88,22 @@ def test_older_files_keep_their_names(shop: Shop) -> None:
     trash = [path.read_bytes() for path in below(shop.root / ".bridge/shop/trash")]
     assert sorted(trash) == sorted(before.values())
     assert rows(shop) == [{"id": 0, "v": "0"}, {"id": 1, "v": "1"}, {"id": 2, "v": "two"}]
+
+
+def test_older_files_in_a_bucket_keep_their_names(tmp_path: Path) -> None:
+    """The same in a bucket, where the new bytes of a large file wait as an upload to its own key."""
+    text = b64encode(Random(5).randbytes(9 << 20)).decode()
+    with S3Server() as server:
+        shop = Shop(tmp_path, server.storage("s3://lake/team"))
+        shop.load("t", {"id": INTEGER, "v": INTEGER, "w": STRING}, [{"id": 0, "v": 1, "w": text}], file_size=1 << 30)
+        (name,) = shop.storage.list("shop/t")
+        record = shop.load("t", {"id": INTEGER, "v": STRING, "w": STRING}, [{"id": 1, "v": "x"}])
+        found = {
+            n: pq.read_table(pa.BufferReader(shop.storage.read(f"shop/t/{n}"))) for n in shop.storage.list("shop/t")
+        }
+    assert [add["name"] for add in record["tables"][0]["adds"] if "upload" in add] == [name]
+    rows = pa.concat_tables(found.values()).sort_by("id").to_pylist()
+    assert rows == [{"id": 0, "v": "1", "w": text}, {"id": 1, "v": "x", "w": None}]
 
 
 def test_what_has_the_column_not_is_left_alone(shop: Shop) -> None:
@@ -167,6 +205,33 @@ def test_a_commit_that_is_rolled_forward(shop: Shop) -> None:
     assert rows(shop) == [{"id": 0, "v": "1"}, {"id": 1, "v": "x"}]
 
 
+def test_rollback(shop: Shop) -> None:
+    """The commit before a wider type comes back with its types and its bytes; the type may widen again."""
+    shop.load("t", {"id": INTEGER, "v": INTEGER}, [{"id": 0, "v": 1}])
+    before = files(shop)
+    shop.load("t", {"id": INTEGER, "v": STRING}, [{"id": 1, "v": "x"}])
+    Committer(shop.storage, "shop", "next", last=DEAD)
+    roll_back(shop.storage, "shop", 1)
+    assert list(files(shop).values()) == list(before.values())
+    assert rows(shop) == [{"id": 0, "v": 1}]
+
+
+def test_a_column_that_names_folders(shop: Shop) -> None:
+    """Folders are named after the older type's text, so such a column keeps its type; other columns may change."""
+    shop.layout = {"partition_by": (Partition("day"),)}
+    day = {"type": ["null", "string"], "format": "date"}
+    shop.load("t", {"id": INTEGER, "day": day, "v": INTEGER}, [{"id": 0, "day": "2024-02-29", "v": 1}])
+    shop.load("t", {"id": INTEGER, "day": day, "v": STRING}, [{"id": 1, "day": "2024-02-29", "v": "x"}])
+    folder = shop.root / table_of(shop, "t").folder / "day=2024-02-29"
+    assert [path.parent for path in below(folder)] == [folder, folder]
+    assert sorted(v for path in below(folder) for v in pq.read_table(path, partitioning=None)["v"].to_pylist()) == [
+        "1",
+        "x",
+    ]
+    with pytest.raises(DataError, match="names folders changes its type stream=t column=day"):
+        shop.load("t", {"id": INTEGER, "day": STRING, "v": STRING}, [{"id": 2, "day": "soon"}])
+
+
 class Held:
     """A run that keeps rows pending past a barrier."""
 
@@ -256,3 +321,82 @@ def test_another_type_under_upsert(shop: Shop, keys: tuple[str, ...]) -> None:
 def _upsert(shop: Shop, properties: dict[str, Any], records: list[dict[str, Any]], keys: tuple[str, ...]) -> None:
     shop.layout = {"keys": keys}
     shop.load("t", properties, records)
+
+
+def asked(root: Path, *, shared: bool = False, method: str = "append-only", **said: Any) -> Pipeline:
+    """A pipeline whose streams say this."""
+    made = pipeline(root, load_method=method)
+    to = made.destination.model_copy(update={"shared": shared})
+    return made.model_copy(update={"destination": to, "streams": {"*": StreamKeys(**said)}})
+
+
+@pytest.mark.parametrize(
+    ("shared", "said", "expected"),
+    [
+        (False, {}, ("rewrite", "evolve")),
+        (False, {"on_type_change": "variant", "schema_policy": "discard"}, ("variant", "discard")),
+        (True, {}, ("fail", "evolve")),
+        (True, {"on_type_change": "rewrite"}, ("fail", "evolve")),
+        (True, {"on_type_change": "variant"}, ("variant", "evolve")),
+    ],
+)
+def test_settings(tmp_path: Path, shared: bool, said: dict[str, Any], expected: tuple[str, str]) -> None:
+    """A stream changes as the settings say; files of a shared table are never written anew."""
+    stream, _ = placed(tmp_path, asked(tmp_path, shared=shared, **said)).open(schema("s"))
+    assert (stream.evolution.on_type_change, stream.evolution.schema_policy) == expected
+    assert stream.evolution.keys == ("id",)
+
+
+@pytest.mark.parametrize(("policy", "kept"), [("evolve", False), ("freeze", True), ("discard", True)])
+def test_a_frozen_table_that_is_overwritten(tmp_path: Path, policy: str, kept: bool) -> None:
+    """An overwritten table keeps its columns where it may not change, unless it is loaded with --full."""
+    shop = Shop(tmp_path)
+    shop.load("s", {"id": INTEGER, "gone": STRING}, [{"id": 0}])
+    log = Log(shop.storage, "shop")
+    view = View(1, None, {"s": log.view(1).tables["s"]})
+    settings = asked(shop.root, method="overwrite", schema_policy=policy).model_copy(update={"name": "shop"})
+    _, columns = placed(shop.root, settings, view).open(schema("s"))
+    assert (columns is not None) == kept
+    _, columns = placed(shop.root, settings, view, full=True).open(schema("s"))
+    assert columns is None
+
+
+def test_slices() -> None:
+    """Arrays that are a part of a larger one, with nulls around and inside, are cast to what they show."""
+    inner = pa.struct([("a", pa.int64()), ("b", pa.date32())])
+    old = pa.field("c", pa.list_(inner))
+    day = date(2024, 2, 29)
+    values = [[{"a": 1, "b": day}], None, [], [None, {"a": None, "b": None}], [{"a": 2, "b": day}] * 2]
+    array = pa.array([[{"a": 9, "b": day}], *values, [{"a": 9, "b": day}]], old.type).slice(1, 5)
+    new = pa.field("c", pa.list_(pa.struct([("b", pa.string()), ("a", pa.float64()), ("x", pa.bool_())])))
+    wanted = [
+        None if v is None else [i and {"b": i["b"] and "2024-02-29", "a": i["a"], "x": None} for i in v] for v in values
+    ]
+    found = fitted(array, old, new)
+    found.validate(full=True)
+    assert found.to_pylist() == wanted
+    text = fitted(array, old, pa.field("c", pa.string(), metadata={b"kind": b"json"})).to_pylist()
+    assert text[0] == '[{"a":1,"b":"2024-02-29"}]'
+    assert text[1:4] == [None, "[]", '[null,{"a":null,"b":null}]']
+
+
+@given(st.lists(st.none() | st.floats() | st.integers(-(2**63), 2**63 - 1).map(float), max_size=5))
+def test_numbers_as_text(values: list[float | None]) -> None:
+    """A double's text is JSON that reads back as the same double; what is no number keeps its name."""
+    texts = fitted(pa.array(values, pa.float64()), pa.field("c", pa.float64()), pa.field("c", pa.string())).to_pylist()
+    for value, text in zip(values, texts, strict=True):
+        if value is None:
+            assert text is None
+        elif isfinite(value):
+            assert struct.pack("d", json.loads(text)) == struct.pack("d", value)
+        else:
+            assert text in ("NaN", "Infinity", "-Infinity")
+
+
+@given(st.lists(st.decimals(-(10**28), 10**28, places=9), max_size=5))
+def test_decimals_as_text(values: list[Decimal]) -> None:
+    """A decimal's text has all of its digits, no exponent, and no zeros behind."""
+    type_ = pa.decimal128(38, 9)
+    texts = fitted(pa.array(values, type_), pa.field("c", type_), pa.field("c", pa.string())).to_pylist()
+    assert [Decimal(text) for text in texts] == values
+    assert not any("E" in text or ("." in text and text.endswith("0")) for text in texts)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from bridge.config import Pipeline, inline_pipeline
-from bridge.errors import NotAvailable
 from tests.unit.settings_files import PASSWORD, refused
 
 
@@ -54,7 +53,7 @@ def test_inline_pipeline_without_a_tap() -> None:
         ({"tap_config": '{"a": "${NOPE}"}'}, "--tap-config: variable is not set variable=NOPE"),
         ({"tap_config": "/nowhere/x.json"}, "--tap-config: cannot read the tap's settings reason=No such file"),
         ({"tap_config": ""}, "--tap-config: must not be empty"),
-        ({"load_method": "apend-only"}, "--load-method: must be auto, append-only or overwrite"),
+        ({"load_method": "apend-only"}, "--load-method: must be auto, append-only, overwrite or upsert"),
         ({"bucket": ""}, "--to: must be a folder or an s3:// address"),
         ({"bucket": "s3://Lake"}, "--to: not the name of an S3 bucket"),
         ({"bucket": f"s3://key:{PASSWORD}@lake"}, "--to: no keys in the address of a bucket"),
@@ -63,9 +62,3 @@ def test_inline_pipeline_without_a_tap() -> None:
 def test_inline_mistakes_name_their_flag(flags: dict[str, Any], message: str) -> None:
     """A mistake on the command line is told by its flag."""
     assert refused(lambda: inline(**flags)).message.startswith(message)
-
-
-def test_inline_values_of_later_versions() -> None:
-    """What is not built is refused on the command line too."""
-    error = refused(lambda: inline(load_method="upsert"), NotAvailable)
-    assert error.message.startswith("--load-method: not available yet")

@@ -34,6 +34,8 @@ class Desk:
         self.root = root
         self.storage = LocalStorage(root)
         self.committer = Committer(self.storage, "p", "run", last=last or {})
+        (root / "spool/schemas").mkdir(parents=True, exist_ok=True)
+        (root / "spool/schemas" / SCHEMA.hash).write_bytes(SCHEMA.to_json())
         targets = {stream: Target(f"p/{stream}") for stream in "stu"}
         self.job = Job(str(root), "p", "run", self.committer.generation, str(root / "spool"), "zstd", targets)
         self.seen: list[dict[str, Any]] = []
@@ -292,8 +294,6 @@ def test_reports_of_real_work_add_up(desk: Desk) -> None:
     data = b"".join(lines)
     spool = desk.root / "spool"
     (spool / "segments").mkdir(parents=True)
-    (spool / "schemas").mkdir()
-    (spool / "schemas" / SCHEMA.hash).write_bytes(SCHEMA.to_json())
     (spool / "segments/a.jsonl").write_bytes(data)
     segment = Segment("s", SCHEMA.hash, "a.jsonl", 0, len(data), 3, zlib.crc32(data), "")
     manifest = Manifest(1, [[segment]], ["a.jsonl"], len(data), 3)

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bridge.messages import Activate, Message, Noise, Reader, Records, Schema, State, Unsupported
+from bridge.messages import Activate, Batch, Message, Noise, Reader, Records, Schema, State, Unsupported
 
 STYLES = ("compact", "spaced", "raw", "shuffled")
 
@@ -242,8 +242,9 @@ def test_messages_that_we_do_not_act_on() -> None:
     """An unknown `type` is told from a message that lacks what its type needs."""
     wire = b"\n".join(
         [
-            b'{"type":"BATCH","stream":"u","manifest":[]}',
+            b'{"type":"HEARTBEAT","stream":"u"}',
             b'{"type":"LOG"}',
+            b'{"type":"BATCH","stream":"u","manifest":[]}',
             b'{"type":"SCHEMA","stream":"u"}',
             b'{"type":"RECORD","record":{}}',
             b'{"type":"ACTIVATE_VERSION","stream":"u"}',
@@ -251,7 +252,52 @@ def test_messages_that_we_do_not_act_on() -> None:
         ]
     )
     kinds = [type(m) for m in read([wire])]
-    assert kinds == [Unsupported, Unsupported, Noise, Noise, Noise, Unsupported]
+    assert kinds == [Unsupported, Unsupported, Noise, Noise, Noise, Noise, Noise]
+
+
+def test_a_batch_says_where_its_rows_are() -> None:
+    """BATCH is told with its files, their encoding and the version of all of its rows."""
+    wire = b'{"type":"batch","stream":"u","encoding":{"format":"jsonl"},"manifest":["file:///a"]%s}\n'
+    encoding = {"format": "jsonl"}
+    assert read([wire % b"", wire % b',"version":7']) == [
+        Batch("u", encoding, ["file:///a"], None),
+        Batch("u", encoding, ["file:///a"], 7),
+    ]
+
+
+def test_a_schema_that_is_repeated_is_not_told_again() -> None:
+    """Only what changes a stream's SCHEMA is a message, be it a change back."""
+    first, second = (b'{"type":"SCHEMA","stream":"u","schema":{"x":%d}}\n' % number for number in (1, 2))
+    wire = first + record("u", 1) + first + record("u", 2) + second + first + first
+    assert [m.schema["x"] for m in read([wire]) if isinstance(m, Schema)] == [1, 2, 1]
+
+
+def test_a_type_may_be_written_in_any_case() -> None:
+    """Lower case RECORDs are learned like others: a chunk of them is one message."""
+    lines = [record("u", number).replace(b"RECORD", b"record") for number in range(50)]
+    reader = Reader()
+    list(reader.feed(lines[0]))
+    assert [m.lines for m in reader.feed(b"".join(lines[1:])) if isinstance(m, Records)] == [49]
+
+
+def test_a_line_that_names_two_streams_teaches_nothing() -> None:
+    """The last name counts, as in every JSON reader; lines that begin alike stay with the stream that they name."""
+    twice = b'{"type":"RECORD","stream":"a","record":{},"stream":"b"}\n'
+    assert flat(read([twice + record("a", 1)])) == [("b", twice), ("a", record("a", 1))]
+
+
+def test_a_torn_first_line_is_its_streams() -> None:
+    """A line that begins as a RECORD of a stream is one, though no JSON reader takes it and none was learned before."""
+    torn = b'{"type":"RECORD","stream":"u","record":{"a":\n'
+    assert flat(read([torn + record("u", 1)])) == [("u", torn), ("u", record("u", 1))]
+
+
+@pytest.mark.parametrize("version", [b"1795180355", b"1795180355123", b"1795180355.0"])
+def test_versions_are_whole_numbers(version: bytes) -> None:
+    """Seconds, milliseconds, and whatever way a whole number is written."""
+    wire = b'{"type":"ACTIVATE_VERSION","stream":"u","version":%s}\n'
+    assert read([wire % version]) == [Activate("u", int(float(version)))]
+    assert [type(m) for m in read([wire % b"true", wire % b"1.5", wire % b'"x"'])] == [Noise] * 3
 
 
 def test_a_schema_says_what_it_left_out() -> None:

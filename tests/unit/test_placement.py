@@ -67,6 +67,7 @@ def placed(
     [
         ("append-only", "FULL_TABLE", ["id"], "append", "as set"),
         ("overwrite", "INCREMENTAL", ["id"], "replace", "as set"),
+        ("upsert", "FULL_TABLE", ["id"], "upsert", "as set"),
         ("auto", "FULL_TABLE", ["id"], "replace", "the catalog says FULL_TABLE"),
         ("auto", "INCREMENTAL", None, "append", "the catalog says INCREMENTAL"),
         ("auto", "LOG_BASED", None, "append", "the catalog says LOG_BASED"),
@@ -237,3 +238,45 @@ def test_files_of_others(tmp_path: Path, known: bool) -> None:
     with pytest.raises(LakeError, match=r"files of others folder=p/s file=\w+\.parquet") as caught:
         placed(tmp_path, view=view).open(schema("s"))
     assert "move them away" in caught.value.hint
+
+
+def test_an_upsert_knows_its_key_and_takes_null_where_the_schema_does(tmp_path: Path) -> None:
+    """Executors are told the whole key; its columns are never null but where null is a value of theirs."""
+    placement = placed(tmp_path, pipeline(tmp_path, load_method="upsert"))
+    part = {"anyOf": [{"type": "string"}, {"type": "null"}]}
+    properties = {"id": {"type": "integer"}, "part": part, "at": {"type": ["string", "null"]}}
+    message = Schema("s", {"properties": properties}, ["id", "part", "at"], None)
+    stream, _ = placement.open(message)
+    assert (stream.mode, stream.keyed, stream.sweeps) == ("upsert", True, True)
+    assert placement.targets["s"].keys == ("id", "part", "at")
+    assert placement.targets["s"].hard_delete is False
+    assert placement.keys(message) == ["id"]
+
+
+def test_an_upsert_without_a_usable_key_is_refused(tmp_path: Path) -> None:
+    """No key at all, and one that is a list: both say what to set."""
+    placement = placed(tmp_path, pipeline(tmp_path, load_method="upsert"))
+    with pytest.raises(SettingsError, match="needs a key") as refused:
+        placement.open(Schema("s", {"properties": {"id": {"type": "integer"}}}, [], None))
+    assert "key_properties" in (refused.value.hint or "")
+    listed = Schema("s", {"properties": {"id": {"type": "array", "items": {"type": "integer"}}}}, ["id"], None)
+    placement.open(listed)
+    with pytest.raises(SettingsError, match="is no key"):
+        placement.check("s", from_singer(listed.schema, ["id"]))
+
+
+def test_full_reloads_of_an_upsert_replace_and_keep_its_key(tmp_path: Path) -> None:
+    """`--full` exchanges the table, each key once; with `--append` the rows are merged into what is there."""
+    settings = pipeline(tmp_path, load_method="upsert")
+    for append, mode in ((False, "replace"), (True, "upsert")):
+        stream, _ = placed(tmp_path, settings, full=True, append=append).open(schema("s"))
+        assert (stream.mode, stream.keyed) == (mode, True)
+
+
+def test_an_append_only_stream_sweeps_only_where_deletions_are_set(tmp_path: Path) -> None:
+    """`hard_delete` unset: ACTIVATE_VERSION is ignored, as nothing is deleted on a guess."""
+    for said, sweeps in ((None, False), (True, True), (False, True)):
+        settings = pipeline(tmp_path, load_method="append-only")
+        destination = settings.destination.model_copy(update={"hard_delete": said})
+        stream, _ = placed(tmp_path, settings.model_copy(update={"destination": destination})).open(schema("s"))
+        assert (stream.sweeps, stream.keyed) == (sweeps, False)

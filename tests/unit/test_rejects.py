@@ -12,7 +12,7 @@ import pytest
 from bridge.errors import DataError
 from bridge.rejects.found import Wanted, find, orphans
 from bridge.rejects.purge import purge
-from bridge.rejects.replay import rehearse
+from bridge.rejects.replay import rehearse, replay
 from bridge.rollback import roll_back
 from bridge.tables.parquet import Job, write_rejects
 from tests.pipe import Found
@@ -192,6 +192,48 @@ def test_replay_leaves_what_has_no_table(shelf: Shelf) -> None:
     assert done.fit == 0
     assert "no Singer messages" in done.streams[None].why
     assert len(shelf.kept()) == 2
+
+
+def test_replay_keeps_to_the_settings(shelf: Shelf) -> None:
+    """What `columns` leaves out is not stored by a replay either, renamed columns have their names."""
+    shaped = {"streams": {"s": {"columns": ["!secret*"], "rename": {"n": "number"}}}}
+    secret = {"secret_1": "hidden"}
+    for columns, number in ((INT, 1), (WIDE, 3)):
+        message = schema(n=columns)
+        message["schema"]["properties"]["secret_1"] = {"type": "string"}
+        messages = [record(number), record(number + 1, BIG)]
+        for one in messages:
+            one["record"] |= secret
+        shelf.say(message, *messages, state(number + 1), **shaped)
+    assert replay(shelf.storage, shelf.pipeline(**shaped), Wanted()).fit == 1
+    query = f"select * from read_parquet('{shelf.lake}/p/s/*.parquet', union_by_name=true) order by id"
+    found = duckdb.sql(query)
+    assert found.columns == ["id", "number"]
+    assert [(one, int(n)) for one, n in found.fetchall()] == [(1, 0), (2, BIG), (3, 0), (4, BIG)]
+
+
+@pytest.mark.parametrize(
+    "keys", [{"load_method": "upsert", "key_properties": ["id"]}, {"transform": "select * from stream"}]
+)
+def test_replay_refuses_what_only_a_run_can(shelf: Shelf, keys: dict[str, Any]) -> None:
+    """An old record must not replace a newer row, and SQL needs the engine: it is said, and the rejects stay."""
+    spoilt(shelf)
+    widened(shelf)
+    done = replay(shelf.storage, shelf.pipeline(streams={"s": keys}), Wanted())
+    assert done.fit == 0
+    assert "set the bookmark back and run" in done.streams["s"].why
+    assert len(shelf.kept()) == 3
+
+
+def test_metadata_columns_of_a_replay(shelf: Shelf) -> None:
+    """Replayed rows have the metadata columns that a run's rows have."""
+    with_them = {"add_record_metadata": True}
+    shelf.say(schema(), record(1), record(2, BIG, time_extracted="2024-01-01T00:00:00Z"), state(2), **with_them)
+    shelf.say(schema(n=WIDE), record(3), state(3), **with_them)
+    assert replay(shelf.storage, shelf.pipeline(**with_them), Wanted()).fit == 1
+    columns = "id, year(_sdc_extracted_at), _sdc_batched_at is null"
+    query = f"select {columns} from read_parquet('{shelf.lake}/p/s/*.parquet', union_by_name=true) order by id"
+    assert duckdb.sql(query).fetchall()[1] == (2, 2024, False)
 
 
 def test_a_rollback_past_a_replay_brings_the_rejects_back(shelf: Shelf) -> None:

@@ -66,6 +66,52 @@ STEPS = st.lists(
 )
 
 
+@settings(max_examples=100, deadline=None)
+@given(
+    steps=st.lists(
+        st.one_of(
+            st.tuples(st.just("append"), st.sampled_from("ab"), st.sampled_from(["p", "q", ""]), st.sampled_from("xy")),
+            st.tuples(st.just("mark")),
+            st.tuples(st.just("seal"), st.booleans()),
+        ),
+        max_size=40,
+    ),
+    slice_bytes=st.sampled_from([8 << 20, 60]),
+)
+def test_segments_of_an_ordered_stream_follow_each_other(steps: list[tuple], slice_bytes: int) -> None:
+    """Whatever prefixes and schemas take turns: by manifest and order, a stream's lines are in the order they came."""
+    before, bridge.spool._SLICE = bridge.spool._SLICE, slice_bytes
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            spool = Spool(Path(folder) / "spool")
+            spool.ordered.add("a")
+            came: dict[str, list[bytes]] = {"a": [], "b": []}
+            read: dict[str, list[tuple[int, int, bytes]]] = {"a": [], "b": []}
+
+            def take(manifest: Manifest | None) -> None:
+                for segment in segments(manifest) if manifest else []:
+                    assert manifest
+                    for line in read_segment(spool.folder, segment).splitlines():
+                        assert line.startswith(segment.prefix.encode())
+                        read[segment.stream].append((manifest.seq, segment.order, line))
+
+            for number, step in enumerate(steps):
+                if step[0] == "append":
+                    line = f"{step[2]}{number:030d}".encode()
+                    came[step[1]].append(line)
+                    spool.append(step[1], step[3], step[2].encode(), line + b"\n", 1)
+                elif step[0] == "mark":
+                    spool.mark()
+                else:
+                    take(spool.seal(tasks=2, all_lines=step[1]))
+            take(spool.seal(tasks=2, all_lines=True))
+            ordered = sorted(read["a"], key=lambda one: one[:2])  # a sort that keeps the order of equal ones
+            assert [line for _, _, line in ordered] == came["a"]
+            assert sorted(line for _, _, line in read["b"]) == sorted(came["b"])
+    finally:
+        bridge.spool._SLICE = before
+
+
 @settings(max_examples=120, deadline=None)
 @given(steps=STEPS, slice_bytes=st.sampled_from([8 << 20, 90, 25]), buffer=st.sampled_from([8 << 20, 100, 0]))
 def test_each_line_comes_out_once(steps: list[tuple], slice_bytes: int, buffer: int) -> None:

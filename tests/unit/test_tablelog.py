@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sys
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -13,11 +15,17 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from bridge.errors import CommitLost, LakeError
+from bridge.adopt import adopt
+from bridge.cli import main
+from bridge.compact import Wish, compact
+from bridge.config import load
+from bridge.errors import CommitLost, LakeError, SettingsError
 from bridge.log import LiveTable
+from bridge.messages import Schema
+from bridge.placement import Placement
 from bridge.retention import Sweep
 from bridge.rollback import roll_back
-from bridge.settings.options import Retention
+from bridge.settings.options import Pipeline, Retention
 from bridge.storage.local import LocalStorage
 from bridge.tablelog.delta import DeltaLog
 from bridge.tablelog.stats import statistics
@@ -287,3 +295,106 @@ def test_the_look_is_kept_while_nobody_writes(lake: DeltaLake) -> None:
     assert own.look().version == 1
     own.check(LiveTable("p/s", None, lake.log.view(2).tables["s"].files, format="delta"))
     assert isinstance(lake.table(), DeltaTable)
+
+
+@pytest.fixture
+def without_deltalake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Python in which the extra is not installed."""
+    monkeypatch.setitem(sys.modules, "deltalake", None)
+
+
+def settings(folder: Path) -> Path:
+    said = 'pipelines: {shop: {source: {tap: ["touch", "started"]}, destination: {bucket: lake, format: delta}}}\n'
+    (folder / "bridge.yaml").write_text(said)
+    return folder / "bridge.yaml"
+
+
+def test_the_extra_is_asked_for_before_the_tap(
+    tmp_path: Path, without_deltalake: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without the package nothing is started, and what to install is said; the doctor says so, too."""
+    monkeypatch.chdir(tmp_path)
+    for words in (["run", "shop"], ["doctor", "shop", "--no-spark"]):
+        with pytest.raises(SystemExit) as exit_:
+            main([*words, "--file", str(settings(tmp_path))])
+        printed = capsys.readouterr()
+        assert exit_.value.code == 2, printed
+        said = " ".join((printed.out + printed.err).split())
+        assert "format: delta needs the package deltalake" in said
+        assert 'pip install "singer-bridge[delta]"' in said
+    assert not (tmp_path / "started").exists()
+
+
+def test_the_doctor_says_what_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the package its version is named."""
+    with pytest.raises(SystemExit):
+        main(["doctor", "shop", "--no-spark", "--json", "--file", str(settings(tmp_path))])
+    checks = {check["check"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
+    assert checks["format"]["status"] == "ok"
+    assert checks["format"]["found"].startswith("delta, by deltalake 1")
+
+
+def test_a_shared_table_is_plain(tmp_path: Path) -> None:
+    """Two pipelines cannot add to one Delta table, and the settings say so."""
+    text = settings(tmp_path).read_text().replace("format: delta", "format: delta, shared: true")
+    (tmp_path / "bridge.yaml").write_text(text)
+    with pytest.raises(SettingsError, match="only plain Parquet tables can be shared"):
+        load(tmp_path / "bridge.yaml", {}).pipeline("shop")
+
+
+def placed(lake: DeltaLake, tmp_path: Path, form: str) -> Placement:
+    """Where a run with this format would place streams."""
+    destination = {"bucket": str(tmp_path), "format": form}
+    pipeline = Pipeline.model_validate({"name": "p", "source": {"tap": "tap"}, "destination": destination})
+    return Placement(lake.storage, pipeline, lake.log.view(lake.log.head()), None, full=False, append=False)
+
+
+def test_a_table_keeps_its_format(lake: DeltaLake, tmp_path: Path) -> None:
+    """A format that was changed is refused when the stream begins, and what can be done is said."""
+    lake.append(lake.open(FIRST), [1])
+    message = Schema("s", {"properties": {"id": {"type": "integer"}}}, None, None)
+    placed(lake, tmp_path, "delta").open(message)
+    with pytest.raises(SettingsError, match="a table keeps its format") as caught:
+        placed(lake, tmp_path, "parquet").open(message)
+    assert "keep format: delta" in caught.value.hint
+
+
+def test_another_ones_table_is_refused_when_its_stream_begins(lake: DeltaLake, tmp_path: Path) -> None:
+    """Before a row is read."""
+    write_deltalake(tmp_path / "p/s", pa.table({"id": [9]}))
+    message = Schema("s", {"properties": {"id": {"type": "integer"}}}, None, None)
+    with pytest.raises(LakeError, match="is a Delta table already"):
+        placed(lake, tmp_path, "delta").open(message)
+
+
+def test_small_files_are_joined(lake: DeltaLake, tmp_path: Path) -> None:
+    """Compaction is one version that changes no data: who follows the changes sees none."""
+    committer = lake.open(FIRST)
+    for n in range(1, 7):
+        lake.append(committer, [n])
+    with contextlib.suppress(FileNotFoundError):
+        (tmp_path / ".bridge/p/lease.json").unlink()
+    destination = {"bucket": str(tmp_path), "format": "delta"}
+    pipeline = Pipeline.model_validate({"name": "p", "source": {"tap": "tap"}, "destination": destination})
+    compact(lake.storage, pipeline, Wish())
+    table = lake.table()
+    assert lake.ids() == lake.listed() == list(range(1, 7))
+    assert len(table.file_uris()) == 1
+    entry = (tmp_path / f"p/s/_delta_log/{table.version():020d}.json").read_text()
+    assert '"dataChange": true' not in entry
+    assert problems(lake) == []
+
+
+def test_adopted_files(lake: DeltaLake, tmp_path: Path) -> None:
+    """Files that were there become a Delta table; what one has given up is never taken for a stranger's."""
+    destination = {"bucket": str(tmp_path), "format": "delta"}
+    pipeline = Pipeline.model_validate({"name": "p", "source": {"tap": "tap"}, "destination": destination})
+    (tmp_path / "p/s").mkdir(parents=True)
+    pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "p/s/old.parquet")
+    committer = lake.open(FIRST)
+    adopt(committer, pipeline)
+    assert lake.ids() == [1, 2]
+    lake.replace(committer, [3])
+    with pytest.raises(SettingsError, match="nothing to adopt"):
+        adopt(committer, pipeline)
+    assert lake.ids() == [3]

@@ -59,9 +59,9 @@ NAMES = [
         "a:b",
     ),
     *("a\nb", "a\tb", "%a", "$a", "#", "-", " a", "b ", "été", "日本語", "🚀", "id", "ID", "Id", "Straße", "STRASSE"),
-    *("select", "_sdc_extra", "", "x" * 300, "\u200b", "e\u0301t\u00e9"),
+    *("select", "_sdc_extra", "", "a\0b", "x" * 300, "\u200b", "e\u0301t\u00e9"),
 ]
-RENAMED = {"ID": "ID_2", "Id": "Id_3", "STRASSE": "STRASSE_2", "_sdc_extra": "_sdc_extra_2", "": "_"}
+RENAMED = {"ID": "ID_2", "Id": "Id_3", "STRASSE": "STRASSE_2", "_sdc_extra": "_sdc_extra_2", "": "_", "a\0b": "a_b"}
 NODES: dict[str, tuple[dict[str, Any], Any]] = {
     "int64": ({"type": "integer"}, 9007199254740992),
     "double": ({"type": "number"}, 2.5),
@@ -244,7 +244,9 @@ def as_json(was: str) -> str:
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    return Lake(tmp_path_factory.mktemp("types"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.fsync", lambda fd: None)  # no power cut
+        return Lake(tmp_path_factory.mktemp("types"))
 
 
 @pytest.fixture(scope="module")

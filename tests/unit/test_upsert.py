@@ -1,8 +1,9 @@
-"""Upserts, deletions and versions, from RECORD lines to what DuckDB reads: by the real decoder, ledger and committer."""
+"""Upserts, deletions and versions, from RECORD lines to what DuckDB reads: real decoder, ledger and committer."""
 
 from __future__ import annotations
 
 import threading
+import uuid
 from collections import Counter
 from datetime import datetime, timezone
 from pathlib import Path
@@ -45,7 +46,7 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Shop:
     if request.param == "local":
         return Shop(tmp_path, keys=("id",))
     server: S3Server = request.getfixturevalue("s3")
-    return Shop(tmp_path, server.storage(), keys=("id",))
+    return Shop(tmp_path, server.storage(f"s3://lake/{uuid.uuid4().hex}"), keys=("id",))
 
 
 def test_each_key_is_there_once_with_its_last_values(shop: Shop) -> None:

@@ -66,7 +66,7 @@ def publish(bucket: Bucket, changes: Sequence[Change]) -> None:
     each(bucket, partial(abort, bucket), [add for change in changes for add in change.aborts])
     pending = [where for where in found if where and not where.visible]
     pending = [where for where in each(bucket, partial(_keep_old, bucket), pending) if not where.visible]
-    each(bucket, partial(_bring_in, bucket), pending)
+    each(bucket, partial(_show, bucket), pending)
     each(bucket, partial(_keep, bucket), removes)
     # A source that stayed could be published once more, after a later commit has removed the file again.
     sources = [add.source for add in adds if not add.upload]
@@ -158,6 +158,18 @@ def _keep(bucket: Bucket, remove: Remove) -> None:
     except FAILURES as error:
         if not is_gone(error):
             raise explain(error, "copy to the trash", bucket.place(remove.key)) from error
+
+
+def _show(bucket: Bucket, found: _Found) -> None:
+    if found.coming.trash:
+        _rewrite(bucket, found)
+    else:
+        _bring_in(bucket, found)
+
+
+def _rewrite(bucket: Bucket, found: _Found) -> None:
+    """Replace a file whose old bytes are in the trash."""
+    _bring_in(bucket, found)
 
 
 def _bring_in(bucket: Bucket, found: _Found) -> None:

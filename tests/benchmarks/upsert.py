@@ -1,0 +1,136 @@
+"""What an upsert costs by what it touches: `python -m tests.benchmarks.upsert --help`.
+
+One process, without Spark: tables of `rows` rows with ids from 0 on are made by the writer of every load, then
+`changes` rows come, nine of ten with ids that are there, near each other or anywhere. Told are the merge's seconds and
+the bytes that it wrote against the size of the files that it replaced; the best of three.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from bridge.log import LiveTable, changes_of
+from bridge.merge.match import Batch
+from bridge.merge.plan import Merger
+from bridge.schema import TableSchema
+from bridge.spool import Segment
+from bridge.storage.local import LocalStorage
+from bridge.tables.file import File
+from bridge.tables.job import Job
+from bridge.tables.spill import Spill, ordered
+from bridge.tables.target import Target
+from bridge.tables.writer import Writer
+
+_TEXTS = 3
+SCHEMA = pa.schema(
+    [pa.field("id", pa.int64(), nullable=False), *(pa.field(f"c{n}", pa.string()) for n in range(_TEXTS))]
+)
+_STEP = 500_000
+_TRIES = 3
+
+
+def rows_of(ids: list[int] | range, seed: int) -> pa.Table:
+    """Return rows of some fifty bytes that no codec makes much smaller."""
+    dice, count = np.random.default_rng(seed), len(ids)
+    offsets = pa.py_buffer(np.arange(0, (count + 1) * 16, 16, dtype=np.int32))
+    columns = []
+    for _ in range(_TEXTS):
+        letters = pa.py_buffer(dice.integers(97, 123, count * 16, dtype=np.uint8))
+        columns.append(pa.StringArray.from_buffers(count, offsets, letters))
+    return pa.table([pa.array(ids, pa.int64()), *columns], schema=SCHEMA)
+
+
+class Lake:
+    """One table in a folder of its own."""
+
+    def __init__(self, root: Path, file_size: int) -> None:
+        self.storage = LocalStorage(root / "lake")
+        (root / "spool").mkdir(parents=True)
+        target = Target("t", keys=("id",), file_size=file_size)
+        self.job = Job(str(root / "lake"), "p", "run", 1, str(root / "spool"), "zstd", {"t": target})
+        self.files: dict[str, dict[str, int]] = {}
+        self.commit = 0
+
+    def fill(self, rows: int) -> None:
+        """Write the table."""
+        facts: list[dict[str, Any]] = []
+
+        def done(file: File) -> None:
+            facts.append(file.finish())
+            file.close()
+
+        writer = Writer(self.storage, self.job, 1, "t", SCHEMA, done)
+        for start in range(0, rows, _STEP):
+            writer.add(rows_of(range(start, min(start + _STEP, rows)), start))
+        writer.finish()
+        self.publish(facts, [])
+
+    def publish(self, adds: list[dict[str, Any]], removes: list[str]) -> None:
+        self.commit += 1
+        entry = {"stream": "t", "folder": "t", "mode": "append", "adds": adds, "removes": removes}
+        self.storage.publish(changes_of("p", {"n": self.commit, "tables": [entry]}))
+        for name in removes:
+            self.files.pop(name)
+        self.files |= {add["name"]: {"size": add["size"], "rows": add["rows"]} for add in adds}
+
+    def upsert(self, ids: list[int]) -> dict[str, float]:
+        """Merge rows with these ids as a run does that has just started, and return the figures."""
+        spill_rows = ordered(rows_of(ids, 7), None, 1, Segment("t", "", "", 0, 0, len(ids), 0, "", 1))
+        began = time.perf_counter()
+        spill = Spill(self.job, "t", spill_rows.schema)
+        spill.add(spill_rows)
+        merger = Merger(self.job, lambda work, payloads: [work(self.job, payload) for payload in payloads])
+        batch = Batch("t", TableSchema(SCHEMA).to_json(), 1, hard=False)
+        merged = merger.merge(batch, LiveTable("t", None, self.files), [spill.finish()])
+        touched = sum(self.files[name]["size"] for name in merged.removes)
+        self.publish(merged.adds, merged.removes)
+        took = time.perf_counter() - began
+        written = sum(add["size"] for add in merged.adds)
+        return {"seconds": took, "files": len(merged.removes), "touched": touched, "written": written}
+
+
+def measured(rows: int, changes: int, file_size: int) -> dict[str, Any]:
+    """Return the figures of one table, of its size and of both kinds of changes."""
+    with tempfile.TemporaryDirectory() as folder:
+        lake = Lake(Path(folder), file_size)
+        lake.fill(rows)
+        found: dict[str, Any] = {"rows": rows, "files": len(lake.files)}
+        found["bytes"] = sum(file["size"] for file in lake.files.values())
+        old, dice = changes * 9 // 10, random.Random(1)
+        for kind in ("clustered", "random"):
+            tries = []
+            for number in range(_TRIES):
+                first = rows // 3 + number * old
+                near = list(range(first, first + old))
+                ids = near if kind == "clustered" else dice.sample(range(rows), old)
+                new = range(2 * rows + number * changes, 2 * rows + number * changes + changes - old)
+                tries.append(lake.upsert([*ids, *new]))
+            found[kind] = min(tries, key=lambda figures: figures["seconds"])
+            found[kind]["written/touched"] = round(found[kind]["written"] / found[kind]["touched"], 3)
+        return found
+
+
+def main() -> None:
+    """Print the figures, a JSON object a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 10_000_000])
+    parser.add_argument("--changes", type=int, default=10_000)
+    parser.add_argument("--file-size", type=int, default=16, help="MiB")
+    asked = parser.parse_args()
+    for rows in asked.rows:
+        print(json.dumps(measured(rows, asked.changes, asked.file_size << 20)))
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""Runs that give files of a table other bytes under the same name, and one that rolls such commits back.
+
+Wired to the committer itself: how rows are merged into a file plays no part here, only how it becomes visible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bridge.columns import keep_schema
+from bridge.commit import Committer
+from bridge.log import meta
+from bridge.names import file_name
+from bridge.owners import Owner, claim
+from bridge.rollback import roll_back
+from bridge.schema import TableSchema
+from bridge.storage import Storage, open_storage
+
+from .driver import PIPELINE, Line, Run
+
+__all__ = ["Rewrites", "RollsBack", "nothing_said"]
+
+_COLUMNS = pa.schema([pa.field("id", pa.int64()), pa.field("g", pa.int64())])
+_FILES = ("", "part=x/")
+"""The Hive folders of the two files that are rewritten."""
+
+
+def nothing_said(value: Any) -> Iterator[Line]:
+    """No tap."""
+    return iter(())
+
+
+@dataclass
+class Rewrites(Run):
+    """Loads up to `last`, a commit each: in `t` each file gets one more row, `n` one more file."""
+
+    last: int = 3
+
+    def _load(self, storage: Storage, committer: Committer, scratch: Path) -> None:
+        for stream in ("t", "n"):
+            claim(storage, f"{PIPELINE}/{stream}", Owner(PIPELINE, stream), shared=False)
+        schema = keep_schema(storage, PIPELINE, TableSchema(_COLUMNS))
+        done = ((committer.view.state or {}).get("bookmarks", {}).get("t") or {}).get("replication_key_value", 0)
+        for number in range(done + 1, self.last + 1):
+            state = {"bookmarks": {"t": {"replication_key": "id", "replication_key_value": number}}}
+            entries = [
+                {"stream": stream, "folder": f"{PIPELINE}/{stream}", "schema": schema, "version": None}
+                | {"mode": "append"}
+                | self._files(storage, committer, stream, number)
+                for stream in ("t", "n")
+            ]
+            committer.commit(state, entries, merged=False, through=0, staged={}, rejects=[])
+            self.mark("the report")
+        self.mark("the end of the tap")
+
+    def _files(self, storage: Storage, committer: Committer, stream: str, number: int) -> dict[str, Any]:
+        old = sorted(committer.view.tables[stream].files) if stream in committer.view.tables else []
+        if stream == "n":
+            return {"adds": [_write(storage, committer, stream, [(number, None)])], "removes": []}
+        if not old:
+            adds = [_write(storage, committer, stream, [(at, 1)], beside=f) for at, f in enumerate(_FILES, 1)]
+            return {"adds": adds, "removes": []}
+        rows = {name: _read(storage, f"{PIPELINE}/{stream}/{name}") for name in old}
+        adds = [
+            _write(storage, committer, stream, [*rows[name], (rows[name][0][0], number)], over=name) for name in old
+        ]
+        return {"adds": adds, "removes": old}
+
+
+def _read(storage: Storage, key: str) -> list[tuple[Any, ...]]:
+    with storage.open(key) as file:
+        table = pq.ParquetFile(file).read()
+    return list(zip(table["id"].to_pylist(), table["g"].to_pylist(), strict=True))
+
+
+def _write(
+    storage: Storage,
+    committer: Committer,
+    stream: str,
+    rows: list[tuple[Any, ...]],
+    *,
+    over: str = "",
+    beside: str = "",
+) -> dict[str, Any]:
+    new = file_name(committer.generation, committer.view.n + 1, beside=beside)
+    source, name = meta(PIPELINE, "pending", f"{new.rpartition('/')[2]}.pending"), over or new
+    ids, generations = zip(*rows, strict=True)
+    with closing(storage.open_pending(source, f"{PIPELINE}/{stream}/{name}", over=bool(over))) as file:
+        pq.write_table(pa.table({"id": ids, "g": generations}, schema=_COLUMNS), file)
+        size = file.tell()
+    upload = {"upload": file.upload} if file.upload else {}
+    return {"name": name, "source": source, "size": size, "rows": len(rows)} | upload
+
+
+@dataclass
+class RollsBack(Run):
+    """Brings back what was after commit `to`."""
+
+    to: int = 1
+
+    def execute(self, lake: str, scratch: Path) -> None:
+        roll_back(open_storage(lake), PIPELINE, self.to)

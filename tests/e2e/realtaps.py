@@ -1,0 +1,155 @@
+"""Real taps, each in a venv of its own that is made once on a machine, and the databases that they read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+import yaml
+
+from tests.shell import Done
+
+__all__ = ["MariaDb", "Project", "installed", "mariadb"]
+
+_VENVS = Path(__file__).parents[2] / ".singer-bridge" / "real-taps"
+_PATIENCE = 60
+"""Seconds that a server may take to answer."""
+
+
+def installed(package: str, command: str) -> Path:
+    """Return a tap's command. Skips where its package cannot be had."""
+    venv = _VENVS / f"{package}-{hashlib.sha256(f'{package}{sys.version}'.encode()).hexdigest()[:8]}"
+    program = venv / "bin" / command
+    if program.exists():
+        return program
+    uv = shutil.which("uv") or str(Path(sys.executable).with_name("uv"))
+    draft = venv.with_name(f"{venv.name}.{os.getpid()}")
+    try:
+        for arguments in (["venv", "-q", "--relocatable", "-p", sys.executable, str(draft)], _install(draft, package)):
+            subprocess.run([uv, *arguments], check=True, capture_output=True, text=True, timeout=300)
+        draft.rename(venv)
+    except (OSError, subprocess.SubprocessError) as error:
+        shutil.rmtree(draft, ignore_errors=True)
+        pytest.skip(f"{package} cannot be installed here: {getattr(error, 'stderr', '') or error}")
+    return program
+
+
+def _install(venv: Path, package: str) -> list[str]:
+    return ["pip", "install", "-q", "-p", str(venv / "bin" / "python"), package]
+
+
+@dataclass
+class Project:
+    """A folder with a bridge.yaml of one pipeline `p`, run by the real command; its tables are read by DuckDB."""
+
+    folder: Path
+    tap: Path
+    config: dict[str, Any]
+    method: str = "FULL_TABLE"
+    key: str | None = None
+
+    def run(self, *arguments: str, **streams: Any) -> Any:
+        """Run the pipeline and return what `run --json` says. `streams` are the keys of all streams."""
+        keys = {"replication_method": self.method} | ({"replication_key": self.key} if self.key else {}) | streams
+        source = {"tap": str(self.tap), "config": self.config, "select": ["*"]}
+        pipeline = {"source": source, "destination": {"bucket": "lake"}, "streams": {"*": keys}}
+        (self.folder / "bridge.yaml").write_text(yaml.safe_dump({"pipelines": {"p": pipeline}}))
+        done = self.command("run", "p", "--json", *arguments)
+        assert done.code == 0, done.err
+        return json.loads(done.out)
+
+    def command(self, *arguments: str) -> Done:
+        argv = [sys.executable, "-m", "bridge", *arguments]
+        done = subprocess.run(argv, cwd=self.folder, capture_output=True, text=True, timeout=300, check=False)
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    def rows(self, stream: str, columns: str, order: str = "id") -> list[tuple[Any, ...]]:
+        files = self.folder / "lake" / "p" / stream / "*.parquet"
+        query = f"select {columns} from read_parquet('{files}', union_by_name=true) order by {order}"
+        with duckdb.connect() as engine:
+            engine.execute("set TimeZone='UTC'")
+            found: list[tuple[Any, ...]] = engine.execute(query).fetchall()
+        return found
+
+    def rejects(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.command("rejects", "show", "p", "--json").out.splitlines()]
+
+
+@dataclass(frozen=True)
+class MariaDb:
+    """A server of our own on loopback."""
+
+    folder: Path
+    port: int
+
+    def sql(self, text: str) -> list[list[str | None]]:
+        """Run statements as the owner of everything; rows come back as text."""
+        argv = ["mariadb", "--no-defaults", f"--socket={self.folder}/socket", "--user=root", "--batch"]
+        argv += ["--skip-column-names", "--default-character-set=utf8mb4"]
+        done = subprocess.run(argv, input=text, capture_output=True, text=True, timeout=60, check=True)
+        return [[None if cell == "NULL" else cell for cell in line.split("\t")] for line in done.stdout.splitlines()]
+
+
+@contextmanager
+def mariadb() -> Iterator[MariaDb]:
+    """Run an empty server for the block. Skips where there is none and none can be installed."""
+    _have_mariadb()
+    with tempfile.TemporaryDirectory(prefix="bridge-mariadb-") as name, _free_port() as port:
+        folder = Path(name)
+        data = ["--no-defaults", f"--datadir={folder}/data"]
+        make = ["mariadb-install-db", *data, "--user=root", "--auth-root-authentication-method=normal"]
+        subprocess.run([*make, "--skip-test-db"], check=True, capture_output=True, timeout=120)
+        listen = [f"--socket={folder}/socket", f"--port={port}", "--bind-address=127.0.0.1"]
+        with (folder / "log").open("wb") as log:
+            command = ["mariadbd", *data, "--user=root", *listen, f"--pid-file={folder}/pid"]
+            server = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            yield _answering(MariaDb(folder, port))
+        finally:
+            server.terminate()
+            server.wait(60)
+
+
+def _have_mariadb() -> None:
+    if shutil.which("mariadbd") or shutil.which("mariadbd", path="/usr/sbin"):
+        return
+    install = ["apt-get", "install", "-y", "--no-install-recommends", "mariadb-server"]
+    try:
+        for command in (["apt-get", "update"], install):
+            subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
+    except (OSError, subprocess.SubprocessError) as error:
+        pytest.skip(f"there is no mariadbd, and apt-get cannot install it: {error}")
+
+
+@contextmanager
+def _free_port() -> Iterator[int]:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = one.getsockname()[1]
+    yield port
+
+
+def _answering(server: MariaDb) -> MariaDb:
+    end = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            server.sql("select 1")
+        except subprocess.CalledProcessError as error:
+            assert time.monotonic() < end, error.stderr
+            time.sleep(0.2)
+        else:
+            return server

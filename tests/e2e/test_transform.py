@@ -1,0 +1,203 @@
+"""Streams whose rows go through Spark SQL: real Spark, rows read by DuckDB, and what is refused before a row is."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from bridge.engine.session import Session
+from bridge.engine.transform import analysed
+from bridge.errors import SettingsError
+from bridge.schema import TableSchema
+from bridge.transform import read_transform
+from bridge.types.typemap import TIMESTAMP
+from tests.e2e.conftest import Project
+
+RECORDS = 60
+PROPERTIES = {
+    "id": {"type": "integer"},
+    "Email": {"type": ["null", "string"]},
+    "amount": {"type": ["null", "number"], "multipleOf": 0.01},
+    "at": {"type": ["null", "string"], "format": "date-time"},
+    "place": {"type": ["null", "object"], "properties": {"x": {"type": ["null", "integer"]}}},
+    "tags": {"type": ["null", "array"], "items": {"type": "string"}},
+    "payload": {},
+}
+SETTINGS = """\
+pipelines:
+  smoke:
+    source: {tap: [%s, tap.py]}
+    destination: {bucket: lake, add_record_metadata: true}
+    streams:
+      orders:
+        transform: >
+          SELECT id, lower(Email) AS email, amount * 2 AS twice, at, place, tags, payload, id %% 10 = 0 AS tenth
+          FROM stream WHERE id <> 7
+      none: {transform: "SELECT * FROM stream WHERE id IS NULL AND id IS NOT NULL"}
+      latest:
+        load_method: upsert
+        transform: SELECT *, upper(Email) AS loud FROM stream
+      plain: {columns: ["!amount"], rename: {Email: mail}, add_record_metadata: false}
+      wrong: {transform: SELECT nope FROM stream}
+"""
+
+
+def record(number: int) -> dict[str, Any]:
+    found: dict[str, Any] = {"id": number, "Email": f"U{number}@X.COM", "amount": number / 4}
+    found |= {"at": "2024-01-01T00:00:00+02:00", "place": {"x": number}, "tags": ["a", str(number)]}
+    return found | {"payload": {"k": [number]}}
+
+
+def messages(*streams: str) -> list[dict[str, Any]]:
+    """What the tap says: each stream has a record that is a reject and one with a field too many; a key comes twice."""
+    schema = {"type": "object", "properties": PROPERTIES}
+    said: list[dict[str, Any]] = []
+    for name in streams:
+        said.append({"type": "SCHEMA", "stream": name, "schema": schema, "key_properties": ["id"]})
+        records = [record(number) for number in range(1, RECORDS + 1)]
+        records += [record(1) | {"id": "none"}, record(2) | {"extra": 1, "Email": "again@x.com"}]
+        taken = {"time_extracted": "2024-05-05T00:00:00Z"}
+        said += [{"type": "RECORD", "stream": name, "record": each} | taken for each in records]
+    bookmarks = {name: {"replication_key": "id", "replication_key_value": RECORDS} for name in streams}
+    return [*said, {"type": "STATE", "value": {"bookmarks": bookmarks}}]
+
+
+def prepare(project: Project, *streams: str) -> None:
+    (project.folder / "bridge.yaml").write_text(SETTINGS % json.dumps(sys.executable))
+    lines = [json.dumps(message) for message in messages(*streams)]
+    (project.folder / "messages.singer").write_text("\n".join(lines) + "\n")
+    (project.folder / "tap.py").write_text("print(open('messages.singer').read(), end='')\n")
+
+
+def table(project: Project, stream: str, columns: str = "*") -> list[tuple[Any, ...]]:
+    folder = project.lake / "smoke" / stream
+    query = f"select {columns} from read_parquet('{folder}/*.parquet', union_by_name=true) order by id, email"
+    return duckdb.sql(query).fetchall()
+
+
+def test_rows_go_through_the_statement(project: Project) -> None:
+    """Each record is a row, a reject or filtered; streams without a statement, with one, and an upsert in one run."""
+    prepare(project, "orders", "none", "latest", "plain")
+    done = project.command("run", "smoke", "--json", timeout=500)
+    assert done.code == 0, done.err
+    figures = {name: (s["records"], s["rejected"], s["filtered"]) for name, s in done.json["streams"].items()}
+    every = RECORDS + 1
+    assert figures == {
+        "orders": (every - 1, 1, 1),
+        "none": (0, 1, every),
+        "latest": (every, 1, 0),
+        "plain": (every, 1, 0),
+    }
+    rows = table(project, "orders", "id, email, twice, place, tags, payload, tenth, _sdc_extra")
+    ids = [1, 2, 2, *range(3, 7), *range(8, RECORDS + 1)]
+    assert [row[0] for row in rows] == ids
+    assert rows[2] == (2, "u2@x.com", Decimal("1.00"), {"x": 2}, ["a", "2"], '{"k":[2]}', False, None)
+    assert rows[1][1:2] + rows[1][7:] == ("again@x.com", '{"extra":1}')
+    taken = table(project, "orders", "id, email, at, _sdc_extracted_at, _sdc_received_at = _sdc_batched_at")[0]
+    assert taken[2:] == (
+        datetime(2023, 12, 31, 22, tzinfo=timezone.utc),
+        datetime(2024, 5, 5, tzinfo=timezone.utc),
+        True,
+    )
+    assert table(project, "none") == []
+    latest = table(project, "latest", "id, email, loud")
+    assert [row[0] for row in latest] == list(range(1, RECORDS + 1))
+    assert latest[1] == (2, "again@x.com", "AGAIN@X.COM")
+    plain = duckdb.sql(
+        f"describe from read_parquet('{project.lake}/smoke/plain/*.parquet', union_by_name=true)"
+    ).fetchall()
+    assert [column[0] for column in plain] == ["id", "mail", "at", "place", "tags", "payload", "_sdc_extra"]
+    assert not list(project.lake.glob(".bridge/smoke/pending/*"))
+
+
+def test_a_column_that_is_not_there_is_told_before_a_row_is_stored(project: Project) -> None:
+    """Spark's words, exit code 2, no commit; the streams before it are not stored either."""
+    prepare(project, "plain", "wrong")
+    done = project.command("run", "smoke", "--json", timeout=500)
+    assert done.code == 2
+    assert done.json["error"]["message"].startswith("the transform does not fit the stream")
+    assert "nope" in done.json["error"]["hint"]
+    assert "Email" in done.json["error"]["hint"]
+    assert done.json["commits"] == 0
+    assert not list(project.lake.glob("smoke/**/*.parquet"))
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session as runs have it, for all statements."""
+    folder: Path = tmp_path_factory.mktemp("spark")
+    session = Session("local[1]", {}, folder / "scratch", folder / "log")
+    yield session.spark
+    session.close(hurry=True)
+
+
+READ = TableSchema(
+    pa.schema(
+        [
+            pa.field("id", pa.int64(), nullable=False),
+            pa.field("name", pa.string(), metadata={b"singer": b"Name"}),
+            pa.field("payload", pa.string(), metadata={b"kind": b"json"}),
+            pa.field("price", pa.decimal128(10, 2)),
+            pa.field("at", TIMESTAMP),
+            pa.field("place", pa.struct([pa.field("x", pa.int64())])),
+            pa.field("tags", pa.list_(pa.string())),
+        ]
+    )
+)
+
+
+def test_what_spark_makes_becomes_columns(spark: SparkSession) -> None:
+    """Types, JSON, keys that are never null, and the tap's name of a column that keeps its own."""
+    text = (
+        "SELECT *, CAST(id AS smallint) AS small, price * 2 AS twice, date(at) AS day, place.x, size(tags) AS n, "
+        "id / 2 AS half, id > 1 AS more, payload AS again, struct(id, name) AS pair, array(price) AS prices FROM stream"
+    )
+    made = analysed(spark, read_transform(text), READ, "s", metadata=False)
+    assert pa.schema(list(made)[:7]).equals(READ.arrow, check_metadata=True)
+    types = {field.name: field.type for field in list(made)[7:]}
+    assert types == {
+        "small": pa.int64(),
+        "twice": pa.decimal128(21, 2),
+        "day": pa.date32(),
+        "x": pa.int64(),
+        "n": pa.int64(),
+        "half": pa.float64(),
+        "more": pa.bool_(),
+        "again": pa.string(),
+        "pair": pa.struct([("id", pa.int64()), ("name", pa.string())]),
+        "prices": pa.list_(pa.decimal128(10, 2)),
+    }
+    assert made.field("again").metadata == {b"kind": b"json"}
+
+
+def test_what_only_spark_can_tell_is_refused_too(spark: SparkSession) -> None:
+    """Whatever name a function has, its analysed plan says whether it is row by row."""
+    wrong = {
+        "SELECT nope FROM stream": "does not fit the stream",
+        "SELECT id + 1 FROM stream": "a column of the transform has no name",
+        "SELECT id, name AS ID FROM stream": "two columns of one name",
+        "SELECT id AS _sdc_extra FROM stream": "is taken",
+        "SELECT id AS _sdc_sequence FROM stream": "is taken",
+        "SELECT CAST(id AS float) AS a FROM stream": "tables have no such type",
+        "SELECT map(name, id) AS a FROM stream": "tables have no such type",
+        "SELECT NULL AS a FROM stream": "tables have no such type",
+        "SELECT id FROM stream WHERE 1 = 2": "WHERE names no column",
+        "SELECT regr_count(id, id) AS a FROM stream": "not in a transform",
+        "SELECT posexplode_outer(tags) FROM stream": "not in a transform",
+        "SELECT session_user() AS a FROM stream": "not in a transform",
+        "SELECT try_reflect('java.util.UUID', 'randomUUID') AS a FROM stream": "not in a transform",
+    }
+    for text, message in wrong.items():
+        with pytest.raises(SettingsError) as caught:
+            analysed(spark, read_transform(text), READ, "s", metadata=True)
+        assert message in caught.value.message, text
