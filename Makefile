@@ -3,7 +3,7 @@ PYTHON ?= python3
 PY := .venv/bin/python
 export UV_PYTHON_DOWNLOADS := never
 
-.PHONY: demo test lint crash bench machine clean
+.PHONY: demo test lint crash taps bench machine clean
 .DEFAULT_GOAL := test
 
 demo: .venv/ready
@@ -20,6 +20,10 @@ lint: .venv/ready
 # KILLS, SEED, LAKES, LANES, SOAK_MINUTES and SIGNALS are explained in tests/crash/README.md.
 crash: .venv/ready
 	$(PY) -m pytest tests/crash tests/e2e/test_cluster.py tests/test_packaging.py -m "slow or not slow" -s $(ARGS)
+
+# Real taps in venvs of their own, from PyPI, against PostgreSQL and Debian's MariaDB.
+taps: .venv/ready
+	$(PY) -m pytest tests/e2e/test_real_taps.py -m "slow or not slow" $(ARGS)
 
 bench: .venv/ready
 	$(PY) -m tests.benchmarks $(ARGS)

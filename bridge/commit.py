@@ -5,12 +5,14 @@
 1. Roll the last data commit forward; if one of its files is neither pending nor visible, take it back by a *void*
    commit, legal because nobody has seen its STATE yet. Then compare `state.json`, abort pending files of lower
    generations, and only then let the tap start, from the head's STATE.
-2. At a barrier: every pending file is verified to be there, whole, and a table with a log of its own to be as we left it.
+2. At a barrier: every pending file is verified to be there, whole, and a table with a log of its own to be as we left
+   it.
 3. `commits/<head + 1>.json` by put-if-absent: the commit point, and the fence. A loser ends; it never takes the next
    number. An unknown outcome is settled by reading back the nonce, and nothing is aborted for it. A number is never
    free again: one below the log's beginning, whose record the retention deleted, is lost as well.
 4. `publish` the files, then the tables' own logs, where they have one, and their manifests. 5. `state.json`.
-6. Report. 7. The spool lets go of the segments. 8. Close: the lease notes the head, so that the next run needs no fence.
+6. Report. 7. The spool lets go of the segments. 8. Close: the lease notes the head, so that the next run needs no
+   fence.
 
 `n + 1` is created only after `n` is published: recovery never looks further back than the last data commit. Manifests
 and `state.json` are swapped by their version, so a writer that slept through its own replacement changes none of them.

@@ -91,6 +91,7 @@ class Intake:
     `flush(barrier, all_lines)` seals the spool and hands the manifest on; with a barrier it leads to a commit.
     `discard(stream)` drops the staged files of an earlier run. From `max_records` on, the next barrier is the last:
     `enough` says that it came, and nothing after it is taken. `validates`: RECORDs are held against their whole SCHEMA.
+    `batches` reads the files of BATCHes; `unknown` counts messages of types that Singer does not have.
     """
 
     epochs: Epochs

@@ -53,9 +53,9 @@ class LiveTable:
     """A table as the log says it is. `files` maps a file's name to its `size` in bytes and its `rows`, and
     to the `version` of these where they have one.
 
-    `version` is the one that the RECORDs of an overwrite carried, or that was activated last. Of a `format` but `parquet` it has a log of
-    its own, for readers: files that it removes stay where they are, for those who read the table as it was. Its
-    folders are named after `partition_by`, as the settings said at its first commit.
+    `version` is the one that the RECORDs of an overwrite carried, or that was activated last. Of a `format` but
+    `parquet` it has a log of its own, for readers: files that it removes stay where they are, for those who read the
+    table as it was. Its folders are named after `partition_by`, as the settings said at its first commit.
     """
 
     folder: str

@@ -175,7 +175,7 @@ class Placement:
         return table is not None and table.version is not None and continues(self._view.state, stream, table.version)
 
     def keys(self, message: Schema) -> list[str]:
-        """Return the columns that are never null: the table's keys; those of an upsert only where null is not allowed."""
+        """Return the columns that are never null: the table's keys; an upsert's where null is not allowed."""
         keys = self._keys(message)
         if self._pipeline.load_method(message.stream) != "upsert":
             return keys

@@ -20,6 +20,8 @@ def loads(text: bytes | str) -> Any:
         return simplejson.loads(text, use_decimal=True, allow_nan=True)
     except UnicodeDecodeError as error:
         raise NotJson("not UTF-8", "", 0) from error
+    except RecursionError as error:
+        raise NotJson("nested too deep", "", 0) from error
 
 
 def dumps(value: Any, *, indent: int | None = None) -> bytes:

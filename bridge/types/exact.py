@@ -38,7 +38,7 @@ class Layout:
         skipped: Sequence[str] = (),
     ) -> None:
         self.fields = fields
-        self.stream = orjson.loads(prefix + b"null}")["stream"] if prefix else None
+        self.stream = orjson.loads(prefix + b"null}").get("stream") if prefix else None
         """What every message names as its stream, None where that was looked at before."""
         self.envelope = envelope
         """Whether the `version` and `time_extracted` of each message are wanted, too."""

@@ -29,6 +29,15 @@ HISTORY: list[tuple[Act, list[int]]] = [
 """Commits: an append to no table, a new column, a merge by key, an overwrite; with the ids after each."""
 
 
+@pytest.fixture(autouse=True)
+def _no_power_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.fsync", lambda fd: None)
+
+
+EVERY = [3, pytest.param(1, marks=pytest.mark.slow)]
+"""Only each third step has its turn; or each one."""
+
+
 class Bucket:
     """A bucket that is set back to what it was before each death."""
 
@@ -72,7 +81,8 @@ def dying(bucket: Bucket, at: int | None) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("before", range(len(HISTORY)))
-def test_one_death(tmp_path: Path, before: int) -> None:
+@pytest.mark.parametrize("every", EVERY)
+def test_one_death(tmp_path: Path, before: int, every: int) -> None:
     """Wherever a run dies a reader has the rows before or those after, and the next run completes it."""
     bucket = Bucket(tmp_path, before)
     with dying(bucket, None) as faults:
@@ -80,7 +90,7 @@ def test_one_death(tmp_path: Path, before: int) -> None:
     bucket.whole()
     steps = faults.steps
     assert any("_delta_log" in step for step in steps)
-    for at in range(len(steps)):
+    for at in range(before % every, len(steps), every):
         bucket.thaw()
         with dying(bucket, at) as faults:
             bucket.run(bucket.last)

@@ -318,3 +318,36 @@ def test_long_line() -> None:
     data = line('{"id":1}') + line('{"id":2,"note":"' + "x" * 5_000_000 + '"}') + line('{"id":3}')
     found = checked(data, schema(id={"type": "integer"}, note={"type": "string"}))
     assert found.table.column("id").to_pylist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("odd", ["", ',"b":1', ',"a":1.0', ',"a":"x"'])
+@pytest.mark.parametrize("prefix", [PREFIX, None])
+def test_what_stands_around_a_record_is_told_when_asked_for(odd: str, prefix: bytes | None) -> None:
+    """`version` and `time_extracted` have an entry a row on both paths, null where they are absent or unreadable."""
+    records = ['{"a":1}', '{"a":2' + odd + "}", '{"a":3}', '{"a":4}']
+    tails = [
+        ',"version":7,"time_extracted":"2024-01-01T14:00:00+02:00"',
+        "",
+        ',"time_extracted":"soon"',
+        ',"version":8',
+    ]
+    data = b"".join(line(record, tail) for record, tail in zip(records, tails, strict=True))
+    found = decode(data, schema(a={"type": "integer"}), prefix, envelope=True)
+    rows = list(zip(found.table.column("a").to_pylist(), found.version.to_pylist(), found.extracted, strict=True))
+    told = [(version, moment.as_py()) for _, version, moment in rows]
+    if len(told) == 4:
+        assert told.pop(1) == (None, None)
+    assert told == [(7, NOON), (None, None), (8, None)]
+    plain = decode(data, schema(a={"type": "integer"}), prefix)
+    assert (plain.version, plain.extracted) == (None, None)
+    assert plain.table.equals(found.table)
+
+
+@pytest.mark.parametrize("tail", [',"stream":"b"', ',"type":"STATE"'])
+def test_a_message_that_says_twice_what_it_is_is_a_reject(tail: str) -> None:
+    """A line that begins as this stream's and then names another never becomes a row here, whatever its neighbours."""
+    odd = line('{"a":2}', tail)
+    for data, rows in ((odd, []), (line('{"a":1}') + odd + line('{"a":3}'), [1, 3])):
+        found = checked(data, schema(a={"type": "integer"}))
+        assert [reject.raw for reject in found.rejects] == [odd[:-1]]
+        assert found.table.column("a").to_pylist() == rows

@@ -152,6 +152,16 @@ def test_failure_on_an_executor(desk: Desk, error: LakeError | DataError) -> Non
     assert (caught.value.message, caught.value.hint) == (error.message, error.hint)
 
 
+def test_many_partitions_warn(desk: Desk) -> None:
+    """Rows of more than a thousand partitions at once are stored, and warned of once a stream."""
+    for seq, folders in enumerate((1000, 1001, 2000), 1):
+        manifest = desk.manifest({"s": 5}, seq)
+        (report,) = desk.reports(manifest)
+        desk.ledger.add(manifest, [report | {"folders": {"s": folders}}])
+        assert len(desk.ledger.warnings) == (folders > 1000), folders
+    assert "s: rows of 1,001 partitions at once" in desk.ledger.warnings[0]
+
+
 def test_rejects_limit(desk: Desk) -> None:
     """As many rejects as allowed pass, over all manifests of the run; one more fails and says where they are."""
     desk.load({"s": 20}, rejects=6)

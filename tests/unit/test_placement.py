@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import orjson
+import pyarrow as pa
 import pytest
 
 from bridge.columns import read_schema
@@ -14,9 +16,10 @@ from bridge.errors import CorruptLake, LakeError, SettingsError
 from bridge.log import LiveTable, View
 from bridge.messages import Schema
 from bridge.placement import Placement, load_method
-from bridge.schema import from_singer
+from bridge.schema import TableSchema, from_singer
 from bridge.settings.destination import StreamKeys
 from bridge.storage.local import LocalStorage
+from bridge.tables.partition import Partition
 
 COLUMNS = from_singer({"properties": {"id": {"type": "integer"}, "gone": {"type": "string"}}}, [])
 
@@ -280,3 +283,49 @@ def test_an_append_only_stream_sweeps_only_where_deletions_are_set(tmp_path: Pat
         destination = settings.destination.model_copy(update={"hard_delete": said})
         stream, _ = placed(tmp_path, settings.model_copy(update={"destination": destination})).open(schema("s"))
         assert (stream.sweeps, stream.keyed) == (sweeps, False)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "keep"),
+    [
+        (("id",), [], 'keep partition_by: ["id"]'),
+        ((), ["id"], "remove partition_by"),
+        (("id", {"column": "at", "granularity": "day"}), ["id"], '"granularity": "day"'),
+        (("a", "b"), ["b", "a"], 'keep partition_by: ["a", "b"]'),
+    ],
+)
+def test_partitions_are_kept(tmp_path: Path, before: tuple[Any, ...], now: list[Any], keep: str) -> None:
+    """A table with rows keeps its folders, what to run instead is said, and whoever loads it anew may change them."""
+    name = "part-0000000001-000001-x.parquet"
+    old = replace(table("p/s", name), partition_by=before)
+    view = View(1, None, {"s": old})
+    settings = overridden(tmp_path, {"s": StreamKeys(partition_by=now)})
+    with pytest.raises(SettingsError, match="keeps its partitions") as caught:
+        placed(tmp_path, settings, view).open(schema("s"))
+    assert keep in caught.value.hint
+    assert "run p --full -s s" in caught.value.hint
+    same = overridden(tmp_path, {"s": StreamKeys(partition_by=list(before))})
+    placed(tmp_path, same, view).open(schema("s"))
+    placed(tmp_path, settings, view, full=True).open(schema("s"))
+    placed(tmp_path, settings, View(1, None, {"s": replace(old, files={})})).open(schema("s"))
+    stage = {"version": 1, "files": [], "partition_by": list(before)}
+    with pytest.raises(SettingsError, match="keeps its partitions"):
+        placed(tmp_path, settings, View(1, None, {}, {"s": stage})).open(schema("s"))
+
+
+def test_layout_of_the_settings(tmp_path: Path) -> None:
+    """A stream's own layout goes before the destination's, an empty one too, and its columns are looked for."""
+    settings = pipeline(tmp_path)
+    by_day = {"column": "at", "granularity": "day"}
+    destination = settings.destination.model_copy(update={"partition_by": [by_day], "file_size": 7 << 20})
+    streams = {"s": StreamKeys(partition_by=[], sort_by=["-id"], file_size=3 << 20)}
+    placement = placed(tmp_path, settings.model_copy(update={"destination": destination, "streams": streams}))
+    for stream in ("s", "t"):
+        placement.open(schema(stream))
+    own, other = placement.targets["s"], placement.targets["t"]
+    assert (own.partition_by, own.sort_by, own.file_size) == ((), ("-id",), 3 << 20)
+    assert (other.partition_by, other.sort_by, other.file_size) == ((Partition("at", "day"),), (), 7 << 20)
+    columns = TableSchema(pa.schema([("id", pa.int64())]))
+    placement.check("s", columns)
+    with pytest.raises(SettingsError, match="partition_by names no column"):
+        placement.check("t", columns)

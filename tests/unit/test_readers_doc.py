@@ -16,6 +16,8 @@ from bridge.engine.session import Session
 from bridge.log import Log
 from bridge.tables.columns import read_columns
 from bridge.tables.ddl import Table, statement
+from bridge.tables.partition import Partition
+from tests.engines import table_of
 from tests.tables import ODD, Shop, filled
 
 Rows = list[dict[str, Any]]
@@ -152,6 +154,31 @@ def test_spark_reads_a_delta_table_by_its_manifest(tmp_path: Path, spark: Any) -
         found = run(statement(asked, "spark", manifest=True), asked.name, spark=spark)
         assert by_first(plain(found.collect())) == by_first(wanted), stream
     assert len(list((shop.root / "shop/orders").glob("*.parquet"))) == 3
+
+
+@pytest.mark.timeout(600)
+def test_spark_reads_partitions(tmp_path: Path, spark: Any) -> None:
+    """As a table, as a view and by the manifest, Spark has each column of a table with partitions with its own type."""
+    shop = Shop(tmp_path)
+    at = {"type": ["null", "string"], "format": "date-time"}
+    columns = {"_id": {"type": "integer"}, "code": {"type": ["null", "string"]}, "at": at}
+    records = [{"_id": 1, "code": "01", "at": "2025-01-01T23:59:59Z"}, {"_id": 2, "code": None, "at": None}]
+    by = (Partition("_id"), Partition("code"), Partition("at", "day"))
+    shop.load("orders", columns, [*records, {"_id": 3, "code": "a/b=%", "at": "1969-12-31T00:00:00Z"}], partition_by=by)
+    asked = table_of(shop, "orders")
+    for flags in ({}, {"view": True}, {"manifest": True}):
+        text = statement(asked, "spark", **flags)
+        if flags == {"manifest": True}:
+            found = run(text, asked.name, spark=spark)
+        else:
+            spark.sql(text.rstrip().removesuffix(";"))
+            found = spark.table(asked.name)
+        assert found.columns == ["_id", "code", "at"], flags
+        rows = [(row["_id"], row["code"], row["at"] and row["at"].year) for row in found.orderBy("_id").collect()]
+        assert rows == [(1, "01", 2025), (2, None, None), (3, "a/b=%", 1969)], flags
+        spark.catalog.dropTempView(asked.name)
+    plain_read = spark.read.parquet(f"{shop.root}/shop/orders").where("at_day = '2025-01-01'")
+    assert [row["_id"] for row in plain_read.collect()] == [1]
 
 
 def test_new_files_are_read(lake: tuple[Shop, dict[str, Rows]], tmp_path: Path) -> None:

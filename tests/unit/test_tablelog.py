@@ -49,6 +49,11 @@ class Overtaken(LocalStorage):
         return super().put_if_absent(key, data)
 
 
+@pytest.fixture(autouse=True)
+def _no_power_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.fsync", lambda fd: None)
+
+
 @pytest.fixture
 def lake(tmp_path: Path) -> DeltaLake:
     return DeltaLake(LocalStorage(tmp_path))

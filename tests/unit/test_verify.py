@@ -421,7 +421,7 @@ def test_damage_beside_a_live_run(lake: Lake) -> None:
 def test_a_swap_that_died_half_way(lake: Lake) -> None:
     """A table that was being exchanged when its run died is not called lost, and recovery finishes it."""
     shop = Shop.__new__(Shop)
-    shop.root, shop.storage, shop._head = lake.root, lake.storage, 5
+    shop.root, shop.storage, shop._head, shop.layout = lake.root, lake.storage, 5, {}
     shop.spool = lake.root.with_name("spool-of-swap")
     (shop.spool / "segments").mkdir(parents=True)
     (shop.spool / "schemas").mkdir()
