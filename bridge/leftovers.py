@@ -39,13 +39,13 @@ def _last(name: str) -> str:
     return name.rpartition("/")[2]
 
 
-def tidy(log: Log, head: int) -> int:
+def tidy(log: Log, view: View) -> int:
     """Delete what writes of this pipeline that died left more than a day ago; return how many files.
 
     An object of a store is there whole or not at all: there is nothing to look for.
     """
     if log.storage.folder is None:
         return 0
-    tables = {table.folder for table in log.view(head).tables.values()}
+    tables = {table.folder for table in view.tables.values()}
     notes = {f".bridge/tables/{folder.rpartition('/')[0]}" for folder in tables}
     return sum(log.storage.tidy(folder, _DAY) for folder in sorted({meta(log.pipeline), *tables, *notes}))

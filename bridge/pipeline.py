@@ -171,8 +171,10 @@ class Run:
             if self._clean:
                 with suppress(LakeError):  # all is committed; to delete what is old is the business of who holds it now
                     lease.check()
-                    done, head = self.result, committer.view.n
-                    done.warnings += sweep(storage, self.pipeline, run=done.run_id, made=done.commits, head=head)
+                    done = self.result
+                    done.warnings += sweep(
+                        storage, self.pipeline, run=done.run_id, made=done.commits, view=committer.view
+                    )
 
     def _pause(self, duration: timedelta) -> None:
         self.stage = "waiting for the run that holds the pipeline"

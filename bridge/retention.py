@@ -18,7 +18,7 @@ from typing import Any
 
 from bridge.errors import BridgeError
 from bridge.leftovers import tidy
-from bridge.log import SNAPSHOT_EVERY, Beginning, Log, changes_of, left_behind, meta
+from bridge.log import SNAPSHOT_EVERY, Beginning, Log, View, changes_of, left_behind, meta
 from bridge.settings.options import Pipeline, Retention
 from bridge.storage import Storage
 
@@ -46,8 +46,11 @@ class Sweep:
         run: str = "",
         made: int = 0,
         now: datetime | None = None,
+        view: View | None = None,
     ) -> None:
+        """`view` is the lake's present, where it is known: to read it anew costs a hundred small reads."""
         self.storage, self.pipeline, self.keep, self.run = storage, pipeline, keep, run
+        self._view = view
         self.now = now or datetime.now(timezone.utc)
         self.log = Log(storage, pipeline)
         self.deleted = dict.fromkeys(("trash", "rejects", "logs", "runs", "commits"), 0)
@@ -72,7 +75,7 @@ class Sweep:
         with self._best_effort("commits"):
             self._commits()
         with self._best_effort("leftovers"):
-            tidy(self.log, head)
+            tidy(self.log, self._view or self.log.view(head))
 
     @contextmanager
     def _best_effort(self, kind: str) -> Iterator[None]:
@@ -181,8 +184,8 @@ def _began(name: str) -> str | None:
     return began
 
 
-def sweep(storage: Storage, pipeline: Pipeline, *, run: str, made: int, head: int) -> list[str]:
+def sweep(storage: Storage, pipeline: Pipeline, *, run: str, made: int, view: View) -> list[str]:
     """Delete what the pipeline's settings keep no longer; return what the operator should know. Never raises."""
-    work = Sweep(storage, pipeline.name, pipeline.retention, run=run, made=made)
-    work.all(head)
+    work = Sweep(storage, pipeline.name, pipeline.retention, run=run, made=made, view=view)
+    work.all(view.n)
     return work.warnings

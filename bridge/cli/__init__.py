@@ -18,7 +18,11 @@ from bridge.errors import BridgeError, NotAvailable
 __all__ = ["main", "report"]
 
 _GROUPS = {
-    "Run": {"run": "Load pipelines.", "smoke": "Check that a tap keeps to the protocol.", "demo": "Watch the whole of it on real data."},
+    "Run": {
+        "run": "Load pipelines.",
+        "smoke": "Check that a tap keeps to the protocol.",
+        "demo": "Watch the whole of it on real data.",
+    },
     "Look": {
         "status": "How each pipeline stands.",
         "runs": "What ran, and how it ended.",

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
-from bridge.cli.choose import Chosen, choose, environment, file_options
-from bridge.cli.completion import complete_names
+from bridge.cli.choose import Chosen, choose, environment, options
 from bridge.cli.show import as_json, console, count, count_of, print_table, size
 from bridge.errors import SettingsError
 
@@ -31,8 +30,7 @@ _MARKS = {
 
 
 @click.command(short_help="Check that a tap keeps to the protocol.")
-@click.argument("name", required=False, shell_complete=complete_names)
-@file_options
+@options
 @click.option("--tap", metavar="COMMAND", help="Tap to check, with its flags, instead of a NAME.")
 @click.option("--tap-config", metavar="FILE|JSON", help="The tap's settings: a file, or JSON.")
 @click.option("-s", "--stream", "streams", multiple=True, metavar="STREAM", help="Only this stream; may be repeated.")
@@ -52,6 +50,8 @@ _MARKS = {
 def smoke(
     name: str | None,
     file: Path | None,
+    to: str | None,
+    pipeline_name: str | None,
     tap: str | None,
     tap_config: str | None,
     streams: tuple[str, ...],
@@ -73,7 +73,7 @@ def smoke(
     from bridge.stop import Stop
 
     with tempfile.TemporaryDirectory(prefix="singer-bridge-") as folder, Stop() as stop:
-        chosen = _chosen(name, file, tap, tap_config, Path(folder))
+        chosen = _chosen(name, file, to, pipeline_name, Path(folder), tap=tap, tap_config=tap_config)
         began, err = time.monotonic(), console(err=True)
         trial = Trial(Source(chosen.pipeline, chosen.home, stop.tick), streams, tick=stop.tick, **limits)
         with err.status("checking") as status:
@@ -99,15 +99,17 @@ def _golden(path: Path, schemas: dict[str, Any], trial: Trial) -> bool:
     return check_golden(path, schemas, trial.verdicts)
 
 
-def _chosen(name: str | None, file: Path | None, tap: str | None, config: str | None, folder: Path) -> Chosen:
-    """Return the pipeline under test; one of flags alone has its project in a temporary folder."""
-    if tap is None:
-        if config:
-            raise SettingsError("--tap-config needs a tap", hint="add --tap")
-        return choose(name, file, None, None)
+def _chosen(
+    name: str | None, file: Path | None, to: str | None, pipeline_name: str | None, folder: Path, **inline: Any
+) -> Chosen:
+    """Return the pipeline under test; one of --tap alone has its project in a temporary folder."""
+    if inline["tap_config"] and inline["tap"] is None:
+        raise SettingsError("--tap-config needs a tap", hint="add --tap")
+    if inline["tap"] is None or to is not None:
+        return choose(name, file, to, pipeline_name, **inline)
     if name or file or environment():
         raise SettingsError("--tap is checked without any file", hint="leave out NAME, --file and --env")
-    chosen = choose(None, None, str(folder / "lake"), "smoke", tap=tap, tap_config=config)
+    chosen = choose(None, None, str(folder / "lake"), pipeline_name or "smoke", **inline)
     return Chosen(chosen.pipeline, folder)
 
 

@@ -86,7 +86,7 @@ class Destination(Section):
     load_method: Literal["auto", "append-only", "overwrite", "upsert"] = "auto"
     """How a run changes tables; `auto`: as the catalog says, and never a deletion on a guess."""
     hard_delete: bool | None = None
-    """Whether rows that the tap says are deleted go (`true`) or get `_sdc_deleted_at`; by itself as load_method says."""
+    """Rows that the tap says are deleted go (`true`) or get `_sdc_deleted_at`; by itself as load_method says."""
     compression: Literal["zstd", "snappy", "gzip", "lz4", "none"] = "zstd"
     """Of the Parquet files."""
     compression_level: Annotated[int, Field(ge=1)] | None = None

@@ -23,7 +23,7 @@ from .oracle import check_bookmarks, check_clean
 from .orchestrator import TARGETS, Missed, Orchestrator, Strike
 from .project import Project
 
-RUN_SECONDS = 120.0
+RUN_SECONDS = 240.0
 """A run that takes longer hangs; it takes about ten on a quiet machine."""
 STOP_SECONDS = 30.0
 """How long the orchestrator may take to end without its JVM."""

@@ -339,12 +339,13 @@ def test_a_run_deletes_a_bounded_number(lake: Lake) -> None:
 def test_a_sweep_never_fails_a_run(lake: Lake) -> None:
     """What cannot be deleted is said in a sentence each; the rest is swept all the same."""
     fill(lake, 250)
-    lake.storage.write(".bridge/p/begins.json", b"torn")
     lake.storage.write(".bridge/p/rejects/s", b"a file where a folder belongs")
     lake.storage.write(f".bridge/p/logs/{RUNS[0]}.log", b"INFO")
     source, bucket = Source.model_construct(tap=[]), {"bucket": str(lake.root)}
     pipeline = Pipeline.model_validate({"name": "p", "source": source, "destination": bucket})
-    warnings = sweep(lake.storage, pipeline, run="r", made=1, head=250)
+    view = Log(lake.storage, "p").view(250)
+    lake.storage.write(".bridge/p/begins.json", b"torn")
+    warnings = sweep(lake.storage, pipeline, run="r", made=1, view=view)
     assert [warning.split(" could")[0] for warning in warnings] == [
         "what is too old of the trash",
         "what is too old of the rejects",
