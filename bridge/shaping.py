@@ -106,8 +106,11 @@ class Shaping:
 
     @classmethod
     def of(cls, pipeline: Pipeline, stream: str, replication_key: str | None) -> Shaping:
-        """Return the shaping of a stream."""
+        """Return the shaping of a stream. Raises `SettingsError` for a statement over columns of two types."""
         said, style = pipeline.stream(stream), pipeline.destination.column_names
+        if said.transform is not None and said.on_type_change == "variant":
+            hint = "a statement sees one column of one type: choose rewrite or fail, or cast in the statement"
+            raise SettingsError("transform and on_type_change: variant do not go together", hint=hint, stream=stream)
         statement = read_transform(said.transform) if said.transform is not None else None
         key = said.replication_key or replication_key
         return cls(stream, said.columns or (), said.rename or {}, style, pipeline.metadata(stream), statement, key)

@@ -14,6 +14,7 @@ import pytest
 from bridge.errors import SettingsError
 from bridge.messages import Schema
 from bridge.schema import Evolution, TableSchema
+from bridge.settings.options import Pipeline
 from bridge.shaping import Incoming, Shaping, snake_case
 from bridge.spool import Segment
 from bridge.tables.parquet import Job, write_bundle
@@ -196,3 +197,13 @@ def test_metadata_switched_on_and_off_later(tmp_path: Path) -> None:
     off = incoming(Shaping("users"), message).into(on, Evolution())
     assert list(names(off)) == ["id", *METADATA]
     assert rows(tmp_path, off, [{"id": 1}])[1] == [{"id": 1} | dict.fromkeys(METADATA)]
+
+
+def test_a_statement_over_a_column_of_two_types_is_refused(tmp_path: Path) -> None:
+    """It would see the values of one type only, and those of the other were gone."""
+    keys = {"transform": "SELECT * FROM stream", "on_type_change": "variant"}
+    given = {"source": {"tap": "x"}, "destination": {"bucket": str(tmp_path)}, "streams": {"u*": keys}, "name": "p"}
+    pipeline = Pipeline.model_validate(given)
+    assert Shaping.of(pipeline, "orders", None).statement is None
+    with pytest.raises(SettingsError, match="do not go together stream=users"):
+        Shaping.of(pipeline, "users", None)
