@@ -53,7 +53,7 @@ def compact(
 
     \b
     singer-bridge compact flights --dry-run
-    singer-bridge compact flights -s orders --older-than 1d --yes
+    singer-bridge compact flights -s public-orders --older-than 1d --yes
     """
     from bridge.compact import Wish, pieces
     from bridge.compact import compact as join

@@ -5,12 +5,14 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from importlib.metadata import version
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bridge.columns import read_schema
 from bridge.errors import SettingsError
 from bridge.log import LiveTable, Log, View, left_behind
-from bridge.tablelog.delta import Commit, DeltaLog
+
+if TYPE_CHECKING:
+    from bridge.schema import TableSchema
+    from bridge.tablelog.delta import Commit, DeltaLog
 
 __all__ = ["OWN_LOGS", "TableLogs", "installed", "require"]
 
@@ -44,6 +46,8 @@ class TableLogs:
     def of(self, folder: str, stream: str) -> DeltaLog:
         """Return the log of a table's folder."""
         require("delta")
+        from bridge.tablelog.delta import DeltaLog  # Arrow is slow to import, and plain tables need none of it here
+
         return self._open.setdefault(folder, DeltaLog(self._log.storage, folder, self._log.pipeline, stream))
 
     def check(self, view: View, entry: dict[str, Any]) -> None:
@@ -52,12 +56,14 @@ class TableLogs:
             own = self.of(entry["folder"], entry["stream"])
             own.check(view.tables.get(entry["stream"]))
             if entry["schema"]:
-                own.check_schema(read_schema(self._log.storage, self._log.pipeline, entry["schema"]))
+                own.check_schema(self._columns(entry["schema"]))
 
     def publish(self, record: dict[str, Any], entry: dict[str, Any], table: LiveTable) -> None:
         """Make a table's own log say what `table` is after this commit; repeatable, and nothing for plain tables."""
         if "format" not in entry:
             return
+        from bridge.tablelog.delta import Commit
+
         n = record["n"]
         if entry["removes"]:  # by this the retention finds the commit whose files it is to delete
             self._log.storage.write(left_behind(self._log.pipeline, n, entry["folder"]), b"")
@@ -66,13 +72,20 @@ class TableLogs:
 
     def repair(self, stream: str, view: View, run: str) -> None:
         """Make a table's own log say what ours does, whatever somebody else did to it."""
+        from bridge.tablelog.delta import Commit
+
         at = datetime.now(timezone.utc).isoformat()
         commit, table = Commit(view.n, at, "repair", run, again=True), view.tables[stream]
         self._publish(commit, stream, table, table.schema)
 
     def _publish(self, commit: Commit, stream: str, table: LiveTable, schema: str | None) -> None:
-        columns = read_schema(self._log.storage, self._log.pipeline, schema) if schema else None
+        columns = self._columns(schema) if schema else None
         self.of(table.folder, stream).publish(commit, table, columns)
+
+    def _columns(self, schema: str) -> TableSchema:
+        from bridge.columns import read_schema
+
+        return read_schema(self._log.storage, self._log.pipeline, schema)
 
     def _voided(self, record: dict[str, Any], stream: str) -> str | None:
         """Return the columns that a table had that was taken back: a Delta table has at least one."""

@@ -93,8 +93,10 @@ def _kills(shape: Shape, aims: Sequence[tuple[str, str]]) -> list[Kill]:
     ("shape", "aims"),
     [
         (APPEND, [("worker", "writing"), ("jvm", "any"), ("tap", "any"), ("bridge", "any")]),
-        (OVERWRITE, [("bridge", "part"), ("bridge", "forward"), ("bridge", "closing")]),
-        (MIXED, [("bridge", "record"), ("bridge", "fence"), ("bridge", "pending")]),
+        pytest.param(
+            OVERWRITE, [("bridge", "part"), ("bridge", "forward"), ("bridge", "closing")], marks=pytest.mark.slow
+        ),
+        pytest.param(MIXED, [("bridge", "record"), ("bridge", "fence"), ("bridge", "pending")], marks=pytest.mark.slow),
         (UPSERT, [("bridge", "record"), ("bridge", "part"), ("bridge", "forward")]),
     ],
     ids=str,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.errors import NotAvailable
 from bridge.settings.destination import StreamKeys
 from tests.unit.settings_files import GOOD, Load, pipeline_text, refused
 
@@ -87,13 +86,6 @@ def test_wrong_streams_are_refused(settings: Load, streams: str, message: str, h
     assert f"bridge.yaml:7: {message}" in error.message
     assert hint in error.hint
     assert "[key]" not in error.message
-
-
-@pytest.mark.parametrize("key", sorted(StreamKeys.later))
-def test_keys_of_later_versions_are_not_available(settings: Load, key: str) -> None:
-    """A key that the reference names and that is not built is told apart from a wrong one."""
-    error = refused(lambda: settings(pipeline_text(more=f"streams: {{a: {{{key}: x}}}}")), NotAvailable)
-    assert error.message.endswith(f":7: not available yet key=pipelines.flights.streams.a.{key}")
 
 
 def test_brackets_in_a_glob(settings: Load) -> None:

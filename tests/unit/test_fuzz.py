@@ -62,7 +62,11 @@ def named(line: bytes) -> set[Any]:
         return {value for name, value in pairs[-1] if name == "stream" and isinstance(value, str)}
     except (ValueError, RecursionError, IndexError):
         begun = line.lstrip()[line.lstrip().find(b'"stream"') + 8 :].lstrip(b" \t:")
-        return {json.JSONDecoder().raw_decode(begun.decode("utf-8", "replace"))[0]}
+        try:
+            name = json.JSONDecoder().raw_decode(begun.decode("utf-8", "replace"))[0]
+        except (ValueError, RecursionError):
+            return set()
+        return {name} if isinstance(name, str) else set()
 
 
 def seen(messages: list[Message]) -> list[tuple[str, bytes]]:

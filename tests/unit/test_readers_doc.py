@@ -164,8 +164,8 @@ def test_spark_reads_partitions(tmp_path: Path, spark: Any) -> None:
     columns = {"_id": {"type": "integer"}, "code": {"type": ["null", "string"]}, "at": at}
     records = [{"_id": 1, "code": "01", "at": "2025-01-01T23:59:59Z"}, {"_id": 2, "code": None, "at": None}]
     by = (Partition("_id"), Partition("code"), Partition("at", "day"))
-    shop.load("orders", columns, [*records, {"_id": 3, "code": "a/b=%", "at": "1969-12-31T00:00:00Z"}], partition_by=by)
-    asked = table_of(shop, "orders")
+    shop.load("visits", columns, [*records, {"_id": 3, "code": "a/b=%", "at": "1969-12-31T00:00:00Z"}], partition_by=by)
+    asked = table_of(shop, "visits")
     for flags in ({}, {"view": True}, {"manifest": True}):
         text = statement(asked, "spark", **flags)
         if flags == {"manifest": True}:
