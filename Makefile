@@ -19,7 +19,7 @@ lint: .venv/ready
 
 # KILLS, SEED, LAKES, LANES, SOAK_MINUTES and SIGNALS are explained in tests/crash/README.md.
 crash: .venv/ready
-	$(PY) -m pytest tests/crash tests/e2e/test_cluster.py tests/test_packaging.py -m "slow or not slow" -s $(ARGS)
+	$(PY) -m pytest tests/crash tests/e2e/test_cluster.py tests/e2e/test_run.py tests/test_packaging.py -m "slow or not slow" -s $(ARGS)
 
 # Real taps in venvs of their own, from PyPI, against PostgreSQL and Debian's MariaDB.
 taps: .venv/ready

@@ -156,6 +156,7 @@ def _second_attempts(events: Path) -> int:
     return sum(start["Task Info"]["Speculative"] for start in starts)
 
 
+@pytest.mark.slow
 def test_slow_tasks_and_a_lost_worker_cost_no_row(tmp_path: Path, cluster: Cluster, s3: S3Server) -> None:
     """Of a task done twice one attempt counts, a lost machine's work is done by the other; the next run cleans up.
 

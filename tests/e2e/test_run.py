@@ -111,8 +111,8 @@ def test_one_stream_alone_keeps_the_others_bookmarks(project: Project) -> None:
     ("how", "words"),
     [
         ("exit", "exit_code=3"),
-        ("signal", "SIGKILL"),
-        ("half_line", "exit_code=1"),
+        pytest.param("signal", "SIGKILL", marks=pytest.mark.slow),
+        pytest.param("half_line", "exit_code=1", marks=pytest.mark.slow),
         ("half_line_ok", "middle of a line"),
     ],
 )
