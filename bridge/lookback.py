@@ -34,6 +34,8 @@ class Lookback:
     of: Callable[[str], Length | None] = lambda _: None
     _given: dict[Place, tuple[dict[str, Any], Any]] = field(default_factory=dict)
     """What is stored, and the value that the tap was given instead."""
+    unshifted: set[str] = field(default_factory=set)
+    """Streams with a lookback whose bookmark has another form than `replication_key_value`: they start where it is."""
 
     @property
     def streams(self) -> list[str]:
@@ -64,6 +66,8 @@ class Lookback:
         if bookmark.get(_VALUE) is not None:
             result[_VALUE] = _before(bookmark[_VALUE], length, stream)
             self._given[stream, context] = bookmark, result[_VALUE]
+        elif bookmark and not bookmark.get("partitions") and _VALUE not in bookmark:
+            self.unshifted.add(stream)
         if isinstance(parts := bookmark.get("partitions"), list):
             result["partitions"] = [
                 self._shifted(stream, part, str(part.get("context"))) if isinstance(part, dict) else part

@@ -246,7 +246,7 @@ class Run:
         lookback = Lookback(lambda stream: self.pipeline.stream(stream).lookback)
         if any(said.lookback is not None for said in self.pipeline.streams.values()):
             state = lookback.start(state)
-            self.result.warnings += self._repeats(lookback.streams)
+            self.result.warnings += self._repeats(lookback)
         if self.request.adopt:
             adopt(committer, self.pipeline)
         placement = Placement(
@@ -290,10 +290,12 @@ class Run:
             else set()
         )
 
-    def _repeats(self, streams: list[str]) -> list[str]:
-        """Return a warning for each of the streams whose table will have rows twice."""
+    def _repeats(self, lookback: Lookback) -> list[str]:
+        """Return a warning for each of the streams whose table will have rows twice, or that does not go back."""
         again = "rows since its lookback come again, beside those that are there; load_method: upsert keeps one of each"
-        return [f"{stream}: {again}" for stream in streams if self.pipeline.load_method(stream) != "upsert"]
+        twice = [stream for stream in lookback.streams if self.pipeline.load_method(stream) != "upsert"]
+        still = "its lookback has no effect: the tap keeps its bookmark in a form of its own"
+        return [f"{s}: {again}" for s in twice] + [f"{s}: {still}" for s in sorted(lookback.unshifted)]
 
     def _overwritten(self, stream: str) -> bool:
         return self.pipeline.load_method(stream) == "overwrite"

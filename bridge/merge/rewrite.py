@@ -63,7 +63,22 @@ def rewrite(job: Job, touched: Touched) -> dict[str, Any]:
     batch, target = touched.batch, job.targets[touched.batch.stream]
     columns, counts = batch.columns, _Counts()
     folder, over = touched.name.rpartition("/")[0], touched.name if target.format == "parquet" else None
-    new = File(job.storage(), job, batch.seq, batch.stream, columns, folder, over=over)
+    storage = job.storage()
+    new = File(storage, job, batch.seq, batch.stream, columns, folder, over=over)
+    try:
+        _fill(job, touched, new, counts)
+    except BaseException:
+        new.give_up(storage)
+        raise
+    facts = new.finish()
+    new.close()
+    return {"file": facts, "replaced": counts.replaced, "dropped": counts.dropped, "swept": counts.swept}
+
+
+def _fill(job: Job, touched: Touched, new: File, counts: _Counts) -> None:
+    """Write what is left of a live file, with the rows that came in the place of theirs."""
+    batch, target = touched.batch, job.targets[touched.batch.stream]
+    columns = batch.columns
     with opened(job, f"{target.folder}/{touched.name}") as live:
         parts = _Parts(job, touched)
         for group in range(live.num_row_groups):
@@ -74,9 +89,6 @@ def rewrite(job: Job, touched: Touched) -> dict[str, Any]:
             counts.swept += older
             if len(rows):
                 new.write(pa.Table.from_arrays(rows.columns, schema=columns))
-    facts = new.finish()
-    new.close()
-    return {"file": facts, "replaced": counts.replaced, "dropped": counts.dropped, "swept": counts.swept}
 
 
 def _swept(rows: pa.Table, touched: Touched) -> tuple[pa.Table, int]:

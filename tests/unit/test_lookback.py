@@ -57,6 +57,14 @@ def test_a_flat_state_is_refused() -> None:
     assert lookback.start(None) is None
 
 
+def test_a_bookmark_of_another_form_is_told() -> None:
+    """Taps of the older kind name the column itself; an empty bookmark is no bookmark yet."""
+    lookback = Lookback(lambda _: 5)
+    state = {"bookmarks": {"old": {"updated_at": "2024-03-01"}, "new": {}, "good": {"replication_key_value": 9}}}
+    assert lookback.start(state)["bookmarks"]["old"] == {"updated_at": "2024-03-01"}
+    assert (lookback.unshifted, lookback.streams) == ({"old"}, ["good"])
+
+
 def test_only_the_streams_that_say_so_and_their_partitions_are_shifted() -> None:
     """Each partition has a bookmark of its own; the STATE in the lake is another object, and stays."""
     parts = [{"context": {"org": 1}, "replication_key_value": 50}, {"context": {"org": 2}}]
