@@ -177,7 +177,7 @@ def test_spark_reads_partitions(tmp_path: Path, spark: Any) -> None:
         rows = [(row["_id"], row["code"], row["at"] and row["at"].year) for row in found.orderBy("_id").collect()]
         assert rows == [(1, "01", 2025), (2, None, None), (3, "a/b=%", 1969)], flags
         spark.catalog.dropTempView(asked.name)
-    plain_read = spark.read.parquet(f"{shop.root}/shop/orders").where("at_day = '2025-01-01'")
+    plain_read = spark.read.parquet(f"{shop.root}/shop/visits").where("at_day = '2025-01-01'")
     assert [row["_id"] for row in plain_read.collect()] == [1]
 
 
