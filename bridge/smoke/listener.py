@@ -8,11 +8,12 @@ from typing import Any
 
 import orjson
 
+from bridge.messages import parse
 from bridge.smoke.catalogs import schema_error
 from bridge.smoke.verdicts import Verdicts
 from bridge.types.instants import date_of, timestamp_of
 
-__all__ = ["Listener", "Said", "moment_or_value"]
+__all__ = ["Listener", "Said", "is_less"]
 
 _SHOWN = 80
 """Characters of a value that are shown."""
@@ -82,9 +83,9 @@ class Listener:
         self.lines += 1
         if not line.strip():
             return
-        message = _parsed(line)
-        kind = str(message.get("type", "")).upper() if isinstance(message, dict) else ""
-        if not kind:
+        message = parse(line)
+        kind = str(message["type"]).upper() if message else ""
+        if message is None or not kind:
             hint = "log to stderr: stdout is for messages only"
             example = line[:_SHOWN].decode("utf-8", "replace")
             self._verdicts.fail("stdout", "a line is no Singer message", hint, example=f"line {self.lines}: {example}")
@@ -200,13 +201,13 @@ class Listener:
                     "replication-key", "a record lacks its replication key", hint, stream=name, pointer=f"/{column}"
                 )
             return
-        if _less(value, said.bookmark):
+        if is_less(value, said.bookmark):
             hint = "sort by the replication key, or write progress_markers: a run that ends here would lose it"
             example = f"{_short(value)} after {_short(said.bookmark)}"
             self._verdicts.fail(
                 "replication-key", "a record is older than a bookmark before it", hint, stream=name, example=example
             )
-        if said.highest is None or _less(said.highest, value):
+        if said.highest is None or is_less(said.highest, value):
             said.highest = value
 
     def _state(self, message: dict[str, Any]) -> None:
@@ -221,7 +222,7 @@ class Listener:
                 self.streams[name].bookmark = mark.get("replication_key_value")
 
 
-def moment_or_value(value: Any) -> Any:
+def _comparable(value: Any) -> Any:
     """Return what a replication key is compared by: an instant's microseconds, else the value."""
     if isinstance(value, str):
         try:
@@ -231,25 +232,15 @@ def moment_or_value(value: Any) -> Any:
     return value
 
 
-def _less(value: Any, than: Any) -> bool:
+def is_less(value: Any, than: Any) -> bool:
     """Return whether one is smaller; of kinds that do not compare nobody can tell."""
     if value is None or than is None:
         return False
-    one, other = moment_or_value(value), moment_or_value(than)
+    one, other = _comparable(value), _comparable(than)
     try:
         return bool(one < other)
     except TypeError:
         return False
-
-
-def _parsed(line: bytes) -> Any:
-    try:
-        return orjson.loads(line)
-    except orjson.JSONDecodeError:
-        try:
-            return json.loads(line)
-        except (ValueError, RecursionError):
-            return None
 
 
 def _names(value: Any) -> list[str]:

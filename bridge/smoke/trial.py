@@ -13,12 +13,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from bridge.about import About, about
 from bridge.catalog import Catalog, replication_key, replication_method, stream_ids
 from bridge.errors import SettingsError, TapError
 from bridge.select import loaded_streams, select
 from bridge.smoke.catalogs import check_catalog
-from bridge.smoke.listener import Listener, moment_or_value
+from bridge.smoke.listener import Listener, is_less
 from bridge.smoke.verdicts import Verdicts
 from bridge.source import Source
 from bridge.tap import Tap
@@ -163,11 +165,7 @@ class Trial:
                 self._advanced(name, said.bookmark, said.highest)
 
     def _advanced(self, name: str, bookmark: Any, highest: Any) -> None:
-        try:
-            behind = moment_or_value(bookmark) < moment_or_value(highest)
-        except TypeError:
-            return
-        if behind:
+        if is_less(bookmark, highest):
             text = "the last bookmark is older than the newest record"
             example = f"bookmark {bookmark}, record {highest}"
             self.verdicts.warn("replication-key", text, "records will come again", stream=name, example=example)
@@ -212,14 +210,8 @@ class Trial:
         return said.bookmarks[0] if said and said.bookmarks else None
 
     def _not_older(self, name: str, column: str, record: bytes, mark: Any) -> None:
-        import orjson
-
         value = orjson.loads(record).get(column)
-        try:
-            older = value is not None and moment_or_value(value) < moment_or_value(mark)
-        except TypeError:
-            return
-        if older:
+        if is_less(value, mark):
             hint = "begin at the bookmark that --state gives: else each run loads everything again"
             example = f"{value}, bookmark {mark}"
             self.verdicts.fail(
