@@ -229,6 +229,10 @@ class Committer:
         self._create("state", state, reason=reason, staged=self._still_staged(state))
         self._write_state()
 
+    def note_start(self, **facts: Any) -> None:
+        """Put on record from where this run's tap goes on, as `bridge.supersede` wants to find it."""
+        self._create("fence", self.view.state, after=self.view.said, **facts)
+
     def _still_staged(self, state: Any) -> dict[str, Any]:
         """Return what stays staged: rows that reach up to a bookmark cannot be gone on with from another one."""
         kept, before = self.view.staged.items(), self.view.state

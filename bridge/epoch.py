@@ -68,6 +68,7 @@ class Stream:
     latest: int | None = None  # the version of the latest rows
     swapped: bool = False  # the table is this overwrite's already: rows of its `version` are added to it
     version: int | None = None
+    resumes: bool = False  # the tap names a column for its bookmark
     evolution: Evolution = field(default_factory=Evolution)
 
 
@@ -83,6 +84,10 @@ class Barrier:
     end: bool
     activate: dict[str, int] = field(default_factory=dict)
     """Streams of which a version is complete: rows of older ones go, or are marked."""
+    said: bool = True
+    """Whether the tap said the STATE in this run; else it is the one that it was started with, or an earlier one."""
+    uncovered: tuple[str, ...] = ()
+    """Streams with rows that come after the STATE, and that a tap started with it sends once more."""
 
 
 class Epochs:
@@ -178,6 +183,8 @@ class Epochs:
             {s: self.streams[s].schema for s in self.streams},
             end,
             activate,
+            said is not None,
+            self._uncovered(publish, state) if end else (),
         )
         self._passed(barrier)
         return barrier
@@ -209,6 +216,17 @@ class Epochs:
             elif stream.waiting and self._covered_elsewhere(stream, state):
                 return None, {}
         return publish, staged
+
+    def _uncovered(self, publish: dict[str, Publication], state: Any) -> tuple[str, ...]:
+        """Return which rows a STATE that was committed before does not cover, though their streams resume from it.
+
+        Full tables do not: these are sent again by intent.
+        """
+        if state != self.committed:
+            return ()
+        streams = (self.streams[name] for name, how in publish.items() if how == "append")
+        waiting = (stream for stream in streams if stream.waiting and not stream.keyed)
+        return tuple(s.name for s in waiting if s.resumes or resume_point(state, s.name) is not None)
 
     def _activations(self, publish: Collection[str], *, end: bool) -> dict[str, int]:
         """Return the versions that are complete, and whose rows this commit or one before makes visible.

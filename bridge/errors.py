@@ -8,6 +8,7 @@ BridgeError                 the root; `exit_code` 1
 │   ├── TapNotFound         there is no such program; install it
 │   └── TimedOut            the run's own limit; nothing is wrong but its length
 ├── DataError               exit 1: the tap's output cannot be stored as it stands; nothing was lost
+│   └── RecordBeforeSchema  a RECORD of a stream that has said no SCHEMA yet
 ├── EngineError             exit 1: Spark failed, or what it reported does not add up
 ├── LakeError               exit 3: the bucket cannot be read or written
 │   ├── CorruptLake         what is in the bucket contradicts itself; nothing is guessed
@@ -34,6 +35,7 @@ __all__ = [
     "LakeError",
     "NotAvailable",
     "PipelineHeld",
+    "RecordBeforeSchema",
     "SettingsError",
     "TapError",
     "TapNotFound",
@@ -50,6 +52,7 @@ class BridgeError(Exception):
     exit_code = 1
 
     def __init__(self, message: str, *, hint: str = "", **facts: Any) -> None:
+        self.facts = facts
         self.message = message + "".join(f" {key}={value}" for key, value in facts.items())
         self.hint = hint
         super().__init__(self.message)
@@ -79,6 +82,10 @@ class TimedOut(TapError):
 
 class DataError(BridgeError):
     """The tap's messages cannot be stored: protocol violated, type not supported, too many rejects."""
+
+
+class RecordBeforeSchema(DataError):
+    """A RECORD came before its stream's SCHEMA."""
 
 
 class EngineError(BridgeError):

@@ -14,7 +14,7 @@ from typing import Any
 
 from bridge.batches import Batches
 from bridge.epoch import METHODS, Barrier, Epochs, Stream
-from bridge.errors import BridgeError, DataError
+from bridge.errors import BridgeError, DataError, RecordBeforeSchema
 from bridge.messages import Activate, Batch, Message, Noise, Records, Schema, State, Unsupported, parse
 from bridge.schema import TableSchema
 from bridge.shaping import Incoming, as_it_is
@@ -102,6 +102,7 @@ class Intake:
     commit_every: timedelta
     commit_bytes: int
     max_noise: int
+    commit_rows: int | None = None
     incoming: Callable[[Schema], Incoming] = as_it_is
     checked: Callable[[str, TableSchema], None] = lambda _stream, _schema: None
     transformed: Callable[[Stream, Incoming, TableSchema | None, str], TableSchema] | None = None
@@ -117,6 +118,7 @@ class Intake:
     noise_count: int = 0
     last_barrier: float = field(default_factory=time.monotonic)
     uncommitted: int = 0
+    uncommitted_rows: int = 0
     enough: bool = False
     _records_read: int = 0
     _speaking: str | None = None
@@ -157,7 +159,7 @@ class Intake:
                 self.ignored[message.stream] = self.ignored.get(message.stream, 0) + message.lines
                 return
             hint = "a SCHEMA must come before a stream's first RECORD; report it to the tap's authors"
-            raise DataError("a RECORD came before its SCHEMA", hint=hint, stream=message.stream)
+            raise RecordBeforeSchema("a RECORD came before its SCHEMA", hint=hint, stream=message.stream)
         self.epochs.rows(stream, message.lines)
         if stream.mode == "replace":
             self._note_version(stream, _version(message))
@@ -173,6 +175,7 @@ class Intake:
             self._settle(stream)
         self.spool.append(stream.name, self._hashes[stream.name], message.prefix, message.data, message.lines)
         self.uncommitted += len(message.data)
+        self.uncommitted_rows += message.lines
         if self.spool.fresh >= self.commit_bytes and not self._barrier():
             self.flush(None, False)
 
@@ -207,6 +210,7 @@ class Intake:
             return
         now = time.monotonic()
         due = self.uncommitted >= self.commit_bytes or now - self.last_barrier >= self.commit_every.total_seconds()
+        due = due or (self.commit_rows is not None and self.uncommitted_rows >= self.commit_rows)
         if due and now >= self._next_try:
             self._next_try = 0.0 if self._barrier() else now + _RETRY.total_seconds()
 
@@ -220,7 +224,7 @@ class Intake:
     def _close_epoch(self, barrier: Barrier, *, all_lines: bool) -> None:
         self.flush(barrier, all_lines)
         self.last_barrier = time.monotonic()
-        self.uncommitted = self.spool.fresh
+        self.uncommitted, self.uncommitted_rows = self.spool.fresh, 0
 
     def end(self, *, clean: bool) -> None:
         """Close the last epoch: everything after a clean end, else what the latest STATE covers."""

@@ -133,6 +133,12 @@ class Ledger:
             self._rejects.pop(stream, None)
             self._filtered.pop(stream, None)
 
+    def has_news(self, barrier: Barrier) -> bool:
+        """Return whether the barrier publishes rows or rejects, or tables that are empty now."""
+        rows = any(self._files.get(stream) for stream in barrier.publish)
+        rejects = any(self._rejects.get(stream) for stream in (*barrier.publish, None))
+        return rows or rejects or "replace" in barrier.publish.values()
+
     def commit(self, barrier: Barrier, through: int, *, kept: Sequence[dict[str, Any]] = (), **facts: Any) -> None:
         """Publish what the barrier publishes and keep the rest pending; no commit where nothing is new.
 
@@ -151,6 +157,7 @@ class Ledger:
         rejects = [*new, *kept]
         if not tables and not rejects and (barrier.state, staged) == (view.state, view.staged):
             return  # nothing new
+        facts |= {"uncovered": list(barrier.uncovered)} if barrier.uncovered else {}
         facts |= {"merged": barrier.merged, "through": through, "staged": staged, "rejects": rejects}
         record = self._committer.commit(barrier.state, tables, **facts)
         self.discard_staged(barrier.publish)

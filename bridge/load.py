@@ -17,6 +17,7 @@ from bridge.config import Pipeline
 from bridge.engine import Engine
 from bridge.epoch import Barrier, Epochs, Stream
 from bridge.errors import BridgeError, DataError, Interrupted, TapError
+from bridge.feed import READ_BYTES, Feed
 from bridge.intake import Counts, Intake
 from bridge.ledger import Ledger
 from bridge.log import rows_of
@@ -27,9 +28,9 @@ from bridge.schema import TableSchema
 from bridge.scratch import Scratch
 from bridge.shaping import Incoming
 from bridge.spool import Manifest, Spool
+from bridge.supersede import Superseding, same_state
 from bridge.tables.parquet import Job, write_rejects
 from bridge.tables.target import Target
-from bridge.tap import READ_BYTES, Tap
 
 __all__ = ["LEAVING", "Follow", "Load"]
 
@@ -42,10 +43,14 @@ _SIGNAL_GRACE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """How a load is watched and stopped: `tick` raises when it shall end, `stage` hears what it does."""
+    """How a load is watched and stopped: `tick` raises when it shall end, `stage` hears what it does.
+
+    `said` hears each STATE of the tap's once all that it covers is committed.
+    """
 
     tick: Callable[[], None]
     stage: Callable[[str], None]
+    said: Callable[[Any], None] = lambda _state: None
 
 
 class Load:
@@ -65,12 +70,17 @@ class Load:
         restarted: set[str],
         max_records: int | None = None,
         lookback: Lookback | None = None,
+        superseding: Superseding | None = None,
     ) -> None:
-        """RECORDs of `deselected` are ignored, `kept` keep their bookmarks, `restarted` start again with `--full`."""
+        """RECORDs of `deselected` are ignored, `kept` keep their bookmarks, `restarted` start again with `--full`.
+
+        `superseding`: the tap was started by somebody else, from a STATE that may not be the lake's.
+        """
         self.commits = 0
         self.counts: dict[str, Counts] = {}
         self.leave_seconds = 0.0
         self._pipeline, self._committer, self._follow = pipeline, committer, follow
+        self._superseding = superseding
         self._barriers: dict[int, tuple[Barrier, list[dict[str, Any]]]] = {}
         self._begun_anew: list[str] = []
         self._void: dict[int, list[str]] = {}
@@ -85,7 +95,8 @@ class Load:
         self._spool = Spool(scratch.spool)
         self._engine = self._new_engine(scratch)
         restored = (lookback or Lookback()).stored
-        epochs = Epochs(committer.view.state, staged=adopted, kept=kept, whole=full, restored=restored)
+        start = superseding.state if superseding else committer.view.state
+        epochs = Epochs(start, staged=adopted, kept=kept, whole=full, restored=restored)
         self._intake = self._new_intake(epochs, placement, scratch, limit, deselected, max_records)
 
     def _new_intake(
@@ -109,6 +120,7 @@ class Load:
             discard=self._begun_anew.append,
             commit_every=pipeline.commit.every,
             commit_bytes=pipeline.commit.bytes,
+            commit_rows=pipeline.commit.rows,
             max_noise=limit,
             batches=Batches(scratch.spool, pipeline.destination.s3_options, self._between),
             max_records=max_records,
@@ -167,7 +179,7 @@ class Load:
             handle=self._handle,
         )
 
-    def read(self, tap: Tap) -> None:
+    def read(self, tap: Feed) -> None:
         """Read the tap to its end and commit. Raises what failed, after keeping what can be kept."""
         try:
             self._extract(tap)
@@ -176,25 +188,27 @@ class Load:
             raise
         self._tell()
         if not self.partial:
+            if not tap.proves_end:
+                self._intake.end(clean=False)  # so that the rows after the last STATE have a commit of their own
             self._intake.end(clean=True)
         self._engine.drain(self._tell)
         self._done = True
         for counts in () if self.partial else self.counts.values():
             counts.ended = True
 
-    def _extract(self, tap: Tap) -> None:
+    def _extract(self, tap: Feed) -> None:
         """Read the tap until it has exited 0 in good order, or until it is enough."""
         reader, idle = Reader(), self._pipeline.source.idle_timeout
         self._follow.stage("waiting for the tap")
         for chunk in tap.chunks(idle=idle, tick=self._check):
             self._follow.stage("extracting")
-            self._intake.take(reader.feed(chunk))
+            self._intake.take(tap.heard(reader.feed(chunk)))
             if self.partial:
                 self._follow.stage("stopping the tap")
                 tap.terminate()
                 return
             self._hold_back()
-        self._intake.take(reader.finish())
+        self._intake.take(tap.heard(reader.finish()))
         tap.wait(idle=idle, tick=self._check)
         if reader.rest().strip():
             raise tap.failure("the tap stopped in the middle of a line")
@@ -219,7 +233,7 @@ class Load:
         """Say what the rows that wait are waiting for."""
         self._follow.stage("committing" if self._committing or not self._spool.held else self._engine.stage)
 
-    def _salvage(self, tap: Tap, error: BridgeError) -> None:
+    def _salvage(self, tap: Feed, error: BridgeError) -> None:
         """Commit up to the tap's last STATE, if it is the tap that failed and not we."""
         self._follow.stage("stopping the tap")
         tap.terminate()
@@ -278,10 +292,24 @@ class Load:
         self._committing = True
         if noise:
             self._ledger.reject(write_rejects(self._committer.storage, self._job, None, noise))
-        self._ledger.commit(barrier, self._last_seq)
+        if self._superseded(barrier):
+            self._ledger.commit(barrier, self._last_seq)
+        if barrier.said:
+            self._follow.said(barrier.state)
         for stream, lines in self._ledger.filtered.items():
             self.counts[stream].filtered = lines
         self._committing = False
+
+    def _superseded(self, barrier: Barrier) -> bool:
+        """Take back what the tap sends again, at the first commit; return False where there is nothing to commit.
+
+        Then rows stay that the tap's STATE does not cover, rather than none: the next run may send them still.
+        """
+        if self._superseding and self._superseding.pending:
+            if same_state(barrier.state, self._superseding.state) and not self._ledger.has_news(barrier):
+                return False
+            self._superseding.at_commit()
+        return True
 
     def _committed(self, record: dict[str, Any]) -> None:
         self.commits += 1

@@ -28,8 +28,10 @@ from bridge.runs import RunRecord, new_run_id, write_streams
 from bridge.scratch import Scratch, Tee
 from bridge.source import Source
 from bridge.state import is_empty, is_flat, resumable_versions, without
+from bridge.stdin import Piped
 from bridge.stop import Stop
 from bridge.storage import Storage, lake_of
+from bridge.supersede import Superseding
 from bridge.tablelog.kinds import require
 from bridge.tap import Log
 
@@ -99,9 +101,18 @@ class Run:
     """
 
     def __init__(
-        self, pipeline: Pipeline, request: Request, home: Path, *, stop: Stop | None = None, attempt: int = 1
+        self,
+        pipeline: Pipeline,
+        request: Request,
+        home: Path,
+        *,
+        stop: Stop | None = None,
+        attempt: int = 1,
+        piped: Piped | None = None,
     ) -> None:
+        """`piped`: the tap is not ours to start, its messages are on a pipe."""
         self.pipeline, self.request, self.home = pipeline, request, home
+        self._piped = piped
         self.result = Result(new_run_id(), pipeline.name, attempt)
         self.stage = "starting"
         self.echo: Log | None = None
@@ -117,7 +128,7 @@ class Run:
         try:
             with self._stop, self._stop.within(self.request.timeout):
                 self._check_request()
-                source = Source(self.pipeline, self.home, self._stop.tick)
+                source = self._piped or Source(self.pipeline, self.home, self._stop.tick)
                 self.stage = "looking at the bucket"
                 storage = self._reached()
                 self.stage = "reading the catalog"
@@ -150,6 +161,9 @@ class Run:
             hint = "run without --max-records, or not in full"
             raise SettingsError("--max-records would replace tables by a part of them", hint=hint)
 
+    def _follow(self) -> Follow:
+        return Follow(self._tick, self._set_stage, *([self._piped.said] if self._piped else []))
+
     def _set_stage(self, stage: str) -> None:
         self.stage = stage
 
@@ -161,7 +175,7 @@ class Run:
         return storage
 
     def _with_lease(
-        self, storage: Storage, source: Source, catalog: dict[str, Any] | None, deselected: set[str]
+        self, storage: Storage, source: Source | Piped, catalog: dict[str, Any] | None, deselected: set[str]
     ) -> None:
         wait = self.request.wait or timedelta()
         lease = self._lease = take(storage, self.pipeline.name, self.result.run_id, wait=wait, pause=self._pause)
@@ -183,6 +197,8 @@ class Run:
     def _tick(self) -> None:
         """Raise when somebody stops us, or when the pipeline is not ours any more."""
         self._stop.tick()
+        if self._piped:
+            self._piped.check()
         if self._lease:
             self._lease.check()
 
@@ -190,7 +206,7 @@ class Run:
         self,
         storage: Storage,
         committer: Committer,
-        source: Source,
+        source: Source | Piped,
         catalog: dict[str, Any] | None,
         deselected: set[str],
     ) -> None:
@@ -237,11 +253,12 @@ class Run:
     def _load(
         self,
         committer: Committer,
-        source: Source,
+        source: Source | Piped,
         catalog: dict[str, Any] | None,
         deselected: set[str],
         scratch: Scratch,
     ) -> None:
+        superseding = self._superseding(committer)
         state = self._start_state(committer)
         lookback = Lookback(lambda stream: self.pipeline.stream(stream).lookback)
         if any(said.lookback is not None for said in self.pipeline.streams.values()):
@@ -249,21 +266,21 @@ class Run:
             self.result.warnings += self._repeats(lookback)
         if self.request.adopt:
             adopt(committer, self.pipeline)
-        placement = Placement(
-            committer.storage, self.pipeline, committer.view, catalog, full=self._full, append=self.request.append
-        )
+        view, asked = superseding.view if superseding else committer.view, self.request
+        placement = Placement(committer.storage, self.pipeline, view, catalog, full=self._full, append=asked.append)
         load = Load(
             self.pipeline,
             committer,
             placement,
             scratch,
-            Follow(self._tick, self._set_stage),
+            self._follow(),
             full=self._full,
             deselected=deselected,
             kept=deselected | self._others(committer),
             restarted=set(self.request.streams or committer.view.staged),
             max_records=self.request.max_records,
             lookback=lookback,
+            superseding=superseding,
         )
         self.result.streams = load.counts
         try:
@@ -280,6 +297,15 @@ class Run:
             self.result.warnings.append(
                 f"stopped after {read:,} records, as --max-records says: run again for the rest"
             )
+
+    def _superseding(self, committer: Committer) -> Superseding | None:
+        """Return what a tap that we did not start sends once more; waits for its first message if need be."""
+        if not self._piped:
+            return None
+        self.stage = "waiting for the tap"
+        found = Superseding(committer, self._piped.started(self._tick))
+        self.result.warnings += found.notes
+        return found
 
     def _others(self, committer: Committer) -> set[str]:
         """Return the streams with a bookmark that `--stream` leaves out."""

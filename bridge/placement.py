@@ -108,7 +108,7 @@ class Placement:
             if other.schema:  # their rows are in the table, too: no column may mean two things
                 columns = merge(columns, read_schema(self._storage, owner.pipeline, other.schema), Evolution("fail"))
         stream = Stream(message.stream, mode, reason, TableSchema(pa.schema([])), 0, self._keys(message))
-        stream.evolution, stream.keyed = evolution, bool(target.keys)
+        stream.evolution, stream.keyed, stream.resumes = evolution, bool(target.keys), bool(message.bookmark_properties)
         stream.sweeps = mode == "upsert" or (mode == "append" and target.hard_delete is not None)
         if extends and table:
             stream.swapped, stream.version = True, table.version

@@ -22,7 +22,7 @@ from bridge.runs import new_run_id, write_streams
 from bridge.storage import Storage
 from bridge.storage.parallel import each
 
-__all__ = ["Back", "Plan", "TableChange", "follows_a_log", "plan", "roll_back"]
+__all__ = ["Back", "Plan", "TableChange", "commit_plan", "follows_a_log", "plan", "roll_back"]
 
 _POSITIONS = {
     *("lsn", "_sdc_lsn", "xmin"),  # PostgreSQL
@@ -192,7 +192,7 @@ def plan(log: Log, now: View, to: int) -> Plan:
     if to > now.n:
         hint = "`singer-bridge state history` shows the commits"
         raise SettingsError("there is no such commit", hint=hint, commit=to, last=now.n)
-    if to < (first := log.beginning().first):
+    if to < (first := log.beginning().first) and (to, first) != (0, 1):  # at 0 there was nothing, and that is known
         hint = "records are kept for `retention.commits`, and as long as something needs them"
         raise LakeError("this commit is not in the log any more", hint=hint, commit=to, first=first)
     then, records = log.view(to), []
@@ -256,7 +256,7 @@ def roll_back(storage: Storage, pipeline: str, to: int, confirmed: Plan | None =
     with opened(storage, pipeline, run, take(storage, pipeline, run, brief=True)) as committer:
         done = _planned(committer, to, confirmed)
         if isinstance(done, Plan) and not done.nothing_to_do:
-            _commit(committer, done)
+            commit_plan(committer, done, f"rollback to commit {done.to}")
     if not isinstance(done, Plan):
         raise done  # out here: nothing was begun, so the lease is left in good order
     return done, committer.view.n, committer.notes
@@ -273,11 +273,11 @@ def _planned(committer: Committer, to: int, confirmed: Plan | None) -> Plan | Br
     return fresh
 
 
-def _commit(committer: Committer, plan: Plan) -> None:
-    reason = f"rollback to commit {plan.to}"
+def commit_plan(committer: Committer, plan: Plan, reason: str, **facts: Any) -> None:
+    """Do what a plan says, by one commit of kind `rollback`; `facts` are what its record says beyond that."""
     entries = [_entry(committer, change) for change in plan.tables]
-    rejects = committer.view.rejects_again(committer.log.view(plan.to))
-    committer.commit(plan.state, entries, kind="rollback", to=plan.to, staged=plan.staged, reason=reason, **rejects)
+    facts = committer.view.rejects_again(committer.log.view(plan.to)) | facts
+    committer.commit(plan.state, entries, kind="rollback", to=plan.to, staged=plan.staged, reason=reason, **facts)
     moved = {*bookmarks(plan.before), *bookmarks(plan.state), *(change.stream for change in plan.tables)}
     streams = sorted(moved & committer.view.tables.keys())
     write_streams(committer.storage, committer.log.pipeline, committer.view, streams)

@@ -9,7 +9,6 @@ stderr is drained at all times into the run's log. Secrets reach the tap in file
 from __future__ import annotations
 
 import os
-import select
 import shutil
 import signal
 import subprocess
@@ -17,25 +16,21 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any, Protocol
 
 from bridge.errors import TapError, TapNotFound
+from bridge.feed import Silent, read_pipe
 from bridge.lastwords import last_words, reason
+from bridge.messages import Message
 from bridge.verbatim import dumps
 
-__all__ = ["READ_BYTES", "Tap", "find_executable"]
+__all__ = ["Log", "Tap", "find_executable"]
 
-_CHUNK = 1 << 20
 _PIPE = 1 << 20
-_SMALL = 1 << 16
-READ_BYTES = _SMALL + _CHUNK
-"""At most so many bytes come in one piece."""
-
-_GATHER = timedelta(milliseconds=2)
 _F_SETPIPE_SZ = 1031
 
 # Reads the tap's process group, then waits: a line means that the tap has ended, end-of-file that we have.
@@ -69,6 +64,8 @@ class Log(Protocol):
 
 class Tap:
     """A running tap. Use it as a context manager: leaving it stops the tap's whole group and deletes its files."""
+
+    proves_end = True
 
     def __init__(
         self,
@@ -170,34 +167,16 @@ class Tap:
         Raises `TapError` when nothing at all came for `idle`; the tap is then already stopped.
         """
         assert self._process.stdout
-        fd, last = self._process.stdout.fileno(), time.monotonic()
-        limit = idle.total_seconds() if idle else float("inf")
-        while True:
-            tick()
-            if not select.select([fd], [], [], 0.5)[0]:
-                if time.monotonic() - last > limit:
-                    self.kill()
-                    raise TapError(
-                        "the tap was silent for too long and was stopped",
-                        hint="raise `source.idle_timeout` if it needs longer; " + self._said(),
-                        idle_timeout=idle,
-                    )
-                continue
-            chunk = self._fill(fd)
-            if not chunk:
-                return
-            yield chunk
-            last = time.monotonic()  # time spent on our side of the pipe is not the tap's silence
+        try:
+            yield from read_pipe(self._process.stdout.fileno(), idle=idle, tick=tick)
+        except Silent:
+            self.kill()
+            hint = "raise `source.idle_timeout` if it needs longer; " + self._said()
+            raise TapError("the tap was silent for too long and was stopped", hint=hint, idle_timeout=idle) from None
 
-    def _fill(self, fd: int) -> bytes:
-        """Read what is there now, up to one chunk; waits only for the first byte."""
-        first = os.read(fd, _CHUNK)
-        if not first or len(first) >= _SMALL:
-            return first
-        time.sleep(_GATHER.total_seconds())  # a tap that flushes every record should not cost us a wake-up for each
-        if not select.select([fd], [], [], 0)[0]:
-            return first
-        return first + os.read(fd, _CHUNK)
+    def heard(self, messages: Iterable[Message]) -> Iterable[Message]:
+        """Return the messages as they are: all of them count."""
+        return messages
 
     def wait(self, *, idle: timedelta | None, tick: Callable[[], None]) -> None:
         """Wait for the tap's exit after the end of its output. Raises `TapError` unless it exited 0, unsignalled."""

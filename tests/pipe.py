@@ -11,8 +11,9 @@ Spark would read, and its report goes the way of Spark's reports.
 
 from __future__ import annotations
 
+import io
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
@@ -32,14 +33,18 @@ from bridge.intake import Counts
 from bridge.load import Follow, Load
 from bridge.lock import take
 from bridge.log import View
+from bridge.messages import Message
 from bridge.opening import opened
 from bridge.placement import Placement
+from bridge.runs import new_run_id
 from bridge.scratch import Scratch
 from bridge.spool import Segment
+from bridge.stdin import Start, Stdin
 from bridge.storage import lake_of
+from bridge.supersede import Superseding
 from bridge.tables.parquet import write_bundle
 
-__all__ = ["Found", "Pipe", "plain", "wire"]
+__all__ = ["Found", "Listening", "Pipe", "plain", "wire"]
 
 
 def wire(*messages: dict[str, Any]) -> bytes:
@@ -102,6 +107,14 @@ class Found:
 
 
 @dataclass
+class Listening:
+    """A target's side of the pipe: what the tap was started with, and who hears of the STATEs, which may end it all."""
+
+    start: Start | None
+    said: Callable[[Any], None] = lambda state: None
+
+
+@dataclass
 class Pipe:
     """The pipeline `p` over a lake in `root/lake`; each `load` is a run."""
 
@@ -121,42 +134,49 @@ class Pipe:
         max_records: int | None = None,
         fails: bool = False,
         started: Callable[[Any], object] = lambda state: None,
+        listening: Listening | None = None,
         **settings: Any,
     ) -> Found:
-        """Load what a tap says, in one chunk or in several; `fails`: the tap then exits 1.
+        """Load what a tap says, in one chunk or in several; `fails`: the tap then exits 1. `listening`: as a target.
 
         `settings` are those of bridge.yaml: keys of `destination` by their names, `streams`, `commit`, `rejects`. An
         error of the bridge is returned, not raised.
         """
         pipeline = self.pipeline(**settings)
         storage = lake_of(pipeline.destination)
-        scratch = Scratch(self.root / "home", pipeline, "run")
+        run = new_run_id() if listening else "run"
+        scratch = Scratch(self.root / "home", pipeline, run)
         scratch.prepare(storage)
         found: Found | None = None
         error: BridgeError | None = None
+        data = [data] if isinstance(data, bytes) else list(data)
+        said = listening.said if listening else lambda state: None
         try:
             with ExitStack() as stack:
-                lease = take(storage, "p", "run")
-                committer = stack.enter_context(opened(storage, "p", "run", lease))
-                placement = Placement(storage, pipeline, committer.view, catalog, full=full, append=False)
+                lease = take(storage, "p", run)
+                committer = stack.enter_context(opened(storage, "p", run, lease))
+                superseding = Superseding(committer, listening.start) if listening else None
+                view = superseding.view if superseding else committer.view
+                placement = Placement(storage, pipeline, view, catalog, full=full, append=False)
                 load = _Load(
                     pipeline,
                     committer,
                     placement,
                     scratch,
-                    Follow(lambda: None, lambda stage: None),
+                    Follow(lambda: None, lambda stage: None, said),
                     full=full,
                     deselected=set(deselected),
                     kept=set(deselected),
                     restarted=set(committer.view.staged),
                     max_records=max_records,
+                    superseding=superseding,
                 )
                 started(committer.view.state)
                 try:
-                    load.read(_Tap([data] if isinstance(data, bytes) else data, fails))  # type: ignore[arg-type]
+                    load.read(Stdin(io.BytesIO(b"".join(data))) if listening else _Tap(data, fails))
                 except BridgeError as failed:
                     error = failed
-                warnings = load.close()
+                warnings = [*(superseding.notes if superseding else ()), *load.close()]
                 found = Found(self.lake, committer.view, load.counts, warnings, error, load.commits)
                 if error:
                     raise error
@@ -178,13 +198,18 @@ class Pipe:
 class _Tap:
     """The messages of a tap as it would write them, and how it ends."""
 
+    proves_end = True
+
     def __init__(self, data: Iterable[bytes], fails: bool) -> None:
         self._data, self._fails = data, fails
 
-    def chunks(self, *, idle: timedelta | None, tick: Callable[[], None]) -> Iterable[bytes]:
+    def chunks(self, *, idle: timedelta | None, tick: Callable[[], None]) -> Iterator[bytes]:
         for chunk in self._data:
             tick()
             yield chunk
+
+    def heard(self, messages: Iterable[Message]) -> Iterable[Message]:
+        return messages
 
     def wait(self, *, idle: timedelta | None, tick: Callable[[], None]) -> None:
         tick()

@@ -103,6 +103,8 @@ class CommitEvery(Section):
     """Commit at the next STATE after so long."""
     bytes: Annotated[Bytes, Field(ge=MIB)] = 256 * MIB
     """Commit after so much from the tap; at least 1MiB."""
+    rows: Annotated[int, Field(ge=1)] | None = None
+    """Commit after so many records; by itself their number does not count."""
 
 
 class Spool(Section):

@@ -1,0 +1,32 @@
+"""`target-bridge`, a Singer target: the engine of singer-bridge behind the Singer SDK's command line and settings.
+
+```
+target.py     the SDK's Target, with one load in place of its loop    settings.py   config.json as a pipeline
+origin.py     which STATE the tap was started with, as Meltano says   mapped.py     stream maps, flattening
+```
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from target_bridge.target import TargetBridge
+
+__all__ = ["TargetBridge", "main"]
+
+
+def main() -> None:
+    """Run the command line."""
+    from target_bridge.target import TargetBridge
+
+    TargetBridge.cli()
+
+
+def __getattr__(name: str) -> Any:
+    """Import the target when it is asked for: the SDK takes its time."""
+    if name == "TargetBridge":
+        from target_bridge.target import TargetBridge
+
+        return TargetBridge
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,64 @@
+"""Which STATE the tap was started with: what Meltano gave to it, or what a setting says.
+
+Meltano writes it into one file an extractor, whatever the environment, before it starts the loader. So a second run of
+the same extractor may write over it, and then nobody knows: what is newer than our own config file is not believed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bridge.errors import SettingsError
+from bridge.stdin import Start
+from bridge.verbatim import NotJson, loads
+
+__all__ = ["MELTANO_LOADER", "given_state", "meltano_state"]
+
+MELTANO_LOADER = ("MELTANO_SYS_DIR_ROOT", "MELTANO_EXTRACTOR_NAME", "MELTANO_LOADER_NAME")
+"""The variables by which a loader knows that Meltano started it, beside an extractor."""
+
+
+def given_state(path: Path) -> Start:
+    """Return the STATE in a file, that was given to the tap as its `--state`. Raises `SettingsError`.
+
+    No file, or an empty one, is a tap that was started without.
+    """
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:
+        return Start(None)
+    except OSError as error:
+        hint = "give the file that the tap gets as --state"
+        raise SettingsError(f"start_state: cannot be read: {error.strerror}", hint=hint, file=path) from error
+    return _parsed(text, path) if text.strip() else Start(None)
+
+
+def _parsed(text: bytes, path: Path) -> Start:
+    try:
+        state: Any = loads(text)
+    except NotJson as error:
+        hint = "give the file that the tap gets as --state"
+        raise SettingsError("the STATE that the tap was started with is not JSON", hint=hint, file=path) from error
+    return Start(state)
+
+
+def meltano_state(environ: Mapping[str, str], written: int | None) -> Start | None:
+    """Return what Meltano gave to the extractor beside which it started us; None if that is not known.
+
+    `written` is when our own config file was, in ns: Meltano writes it after the extractor's STATE.
+    """
+    if written is None or not all(environ.get(name) for name in MELTANO_LOADER):
+        return None
+    folder = Path(environ["MELTANO_SYS_DIR_ROOT"]) / "run" / environ["MELTANO_EXTRACTOR_NAME"]
+    path = folder / "state.json"
+    try:
+        text = path.read_bytes() if path.exists() else None
+        changed = os.stat(folder if text is None else path).st_mtime_ns
+    except OSError:
+        return None
+    if changed > written:
+        return None  # by another run of this extractor: it is the other one's
+    return Start(None) if text is None else _parsed(text, path)

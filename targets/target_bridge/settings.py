@@ -1,0 +1,276 @@
+"""The target's settings: flat, in the Singer SDK's words, and the pipeline that they describe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+from singer_sdk import typing as th
+
+from bridge.errors import SettingsError
+from bridge.settings.explain import Order, explained
+from bridge.settings.options import Pipeline
+from bridge.settings.redact import SPARK_SECRET, worth_hiding
+from bridge.settings.tree import Key
+
+__all__ = ["CONFIG_JSONSCHEMA", "credentials", "pipeline_of"]
+
+_ALIASES = {"destination_path": "bucket", "compression_method": "compression", "partition_cols": "partition_by"}
+_PLACES: dict[str, Key] = {
+    "pipeline": ("name",),
+    "bucket": ("destination", "bucket"),
+    "path": ("destination", "path"),
+    "format": ("destination", "format"),
+    "load_method": ("destination", "load_method"),
+    "hard_delete": ("destination", "hard_delete"),
+    "compression": ("destination", "compression"),
+    "compression_level": ("destination", "compression_level"),
+    "partition_by": ("destination", "partition_by"),
+    "file_size": ("destination", "file_size"),
+    "column_names": ("destination", "column_names"),
+    "add_record_metadata": ("destination", "add_record_metadata"),
+    "shared": ("destination", "shared"),
+    "aws_endpoint_url": ("destination", "s3", "endpoint_url"),
+    "aws_region": ("destination", "s3", "region"),
+    "aws_profile": ("destination", "s3", "profile"),
+    "aws_role_arn": ("destination", "s3", "role_arn"),
+    "batch_wait_limit_seconds": ("commit", "every"),
+    "batch_size_rows": ("commit", "rows"),
+    "on_reject": ("rejects", "on_reject"),
+    "max_rejects": ("rejects", "max"),
+    "validate_records": ("rejects", "validate"),
+    "streams": ("streams",),
+    "spark": ("spark",),
+}
+"""What the settings are called in bridge.yaml."""
+_CREDENTIALS = {
+    "aws_access_key_id": "AWS_ACCESS_KEY_ID",
+    "aws_secret_access_key": "AWS_SECRET_ACCESS_KEY",
+    "aws_session_token": "AWS_SESSION_TOKEN",
+}
+_NOT_OURS = ("replication_method", "replication_key", "lookback")
+"""Keys of `streams` that are for a tap that we start ourselves."""
+_NAME = "target-bridge"
+
+CONFIG_JSONSCHEMA: dict[str, Any] = th.PropertiesList(
+    th.Property("bucket", th.StringType, title="Bucket", description="The lake: a folder, or `s3://bucket/prefix`."),
+    th.Property("destination_path", th.StringType, title="Destination Path", description="Another name of `bucket`."),
+    th.Property(
+        "path",
+        th.StringType,
+        title="Path",
+        description="Folder of the tables inside the bucket; `{pipeline}` is filled in, and is the default.",
+    ),
+    th.Property(
+        "pipeline",
+        th.StringType,
+        title="Pipeline",
+        description="Whose commit log it is: one for each tap and environment. By default what Meltano calls them.",
+    ),
+    th.Property(
+        "format",
+        th.StringType,
+        allowed_values=["parquet", "delta", "iceberg"],
+        title="Format",
+        description="How files make a table.",
+    ),
+    th.Property(
+        "load_method",
+        th.StringType,
+        default="append-only",
+        allowed_values=["append-only", "upsert", "overwrite", "auto"],
+        title="Load Method",
+        description="`append-only` adds rows, `upsert` merges them by key, `overwrite` replaces tables at the end.",
+    ),
+    th.Property(
+        "hard_delete",
+        th.BooleanType,
+        title="Hard Delete",
+        description="Rows that the tap says are deleted go (true) or get `_sdc_deleted_at` (false).",
+    ),
+    th.Property(
+        "compression",
+        th.StringType,
+        allowed_values=["zstd", "snappy", "gzip", "lz4", "none"],
+        title="Compression",
+        description="Of the Parquet files; zstd by default.",
+    ),
+    th.Property(
+        "compression_method", th.StringType, title="Compression Method", description="Another name of `compression`."
+    ),
+    th.Property("compression_level", th.IntegerType, title="Compression Level", description="Higher is smaller."),
+    th.Property(
+        "partition_by",
+        th.ArrayType(th.AnyType),
+        title="Partition By",
+        description="Columns whose values name folders, of times as `{column, granularity}`.",
+    ),
+    th.Property(
+        "partition_cols",
+        th.ArrayType(th.AnyType),
+        title="Partition Columns",
+        description="Another name of `partition_by`.",
+    ),
+    th.Property(
+        "file_size", th.StringType, title="File Size", description="A file is closed at about this size: `128MiB`."
+    ),
+    th.Property(
+        "column_names",
+        th.StringType,
+        allowed_values=["keep", "snake_case", "lower"],
+        title="Column Names",
+        description="How a table's new columns are named.",
+    ),
+    th.Property(
+        "shared", th.BooleanType, title="Shared", description="Other pipelines that say so, too, may add to the tables."
+    ),
+    th.Property(
+        "aws_access_key_id",
+        th.StringType,
+        secret=True,
+        title="AWS Access Key ID",
+        description="Else as boto3 finds it.",
+    ),
+    th.Property(
+        "aws_secret_access_key",
+        th.StringType,
+        secret=True,
+        title="AWS Secret Access Key",
+        description="Else as boto3 finds it.",
+    ),
+    th.Property(
+        "aws_session_token", th.StringType, secret=True, title="AWS Session Token", description="Of a temporary key."
+    ),
+    th.Property("aws_region", th.StringType, title="AWS Region", description="Of the bucket."),
+    th.Property("aws_profile", th.StringType, title="AWS Profile", description="Of `~/.aws/config`."),
+    th.Property(
+        "aws_endpoint_url", th.StringType, title="AWS Endpoint URL", description="The server, where it is not Amazon's."
+    ),
+    th.Property("aws_role_arn", th.StringType, title="AWS Role ARN", description="A role to assume."),
+    th.Property(
+        "batch_size_rows",
+        th.IntegerType,
+        title="Batch Size Rows",
+        description="Commit at the next STATE after so many records; by default their number does not count.",
+    ),
+    th.Property(
+        "batch_wait_limit_seconds",
+        th.IntegerType,
+        title="Batch Wait Limit Seconds",
+        description="Commit at the next STATE after so long; by default 300.",
+    ),
+    th.Property(
+        "validate_records",
+        th.BooleanType,
+        default=False,
+        title="Validate Records",
+        description="Hold every record against its whole SCHEMA, formats too; without it, against its columns' types.",
+    ),
+    th.Property(
+        "on_reject",
+        th.StringType,
+        default="fail",
+        allowed_values=["fail", "quarantine"],
+        title="On Reject",
+        description="Fail at the first record that cannot be stored, or keep it among the rejects and go on.",
+    ),
+    th.Property(
+        "max_rejects", th.IntegerType, title="Maximum of Rejects", description="More than so many fail the run."
+    ),
+    th.Property(
+        "start_state",
+        th.StringType,
+        title="Start STATE",
+        description="The file that the tap gets as `--state`, where it is not Meltano or a tap of the SDK that tells.",
+    ),
+    th.Property(
+        "streams",
+        th.ObjectType(additional_properties=th.ObjectType(additional_properties=True)),
+        title="Streams",
+        description="Settings of single streams by globs of their names, as `streams` of bridge.yaml.",
+    ),
+    th.Property(
+        "spark",
+        th.ObjectType(
+            th.Property("master", th.StringType, title="Master", description="Where Spark runs."),
+            th.Property("conf", th.ObjectType(additional_properties=th.StringType), title="Configuration"),
+        ),
+        title="Spark",
+        description="The engine: its `master`, and Spark's own settings under `conf`.",
+    ),
+    additional_properties=False,
+).to_dict()
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """A setting of the target, by its place in a pipeline."""
+
+    def error(
+        self, key: Key, text: str, hint: str, kind: type[SettingsError] = SettingsError, **facts: Any
+    ) -> SettingsError:
+        for size in range(len(key), 0, -1):
+            name = next((name for name, place in _PLACES.items() if place == key[:size]), None)
+            if name:
+                return kind(f"{'.'.join(map(str, (name, *key[size:])))}: {text}", hint=hint, **facts)
+        return kind(f"{'.'.join(map(str, key))}: {text}", hint=hint, **facts)
+
+    def order(self, key: Key) -> Order:
+        return "", 0
+
+
+def credentials(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the keys among the settings as boto3 looks for them in the environment."""
+    return {name: config[key] for key, name in _CREDENTIALS.items() if config.get(key)}
+
+
+def pipeline_of(config: Mapping[str, Any], environ: Mapping[str, str]) -> Pipeline:
+    """Return the pipeline that the settings describe. Raises `SettingsError` naming the setting.
+
+    A relative bucket is relative to the current folder; Meltano's is the project's.
+    """
+    said = {name: value for name, value in config.items() if value is not None and value != ""}
+    for alias, name in _ALIASES.items():
+        if alias in said and said.setdefault(name, said[alias]) != said[alias]:
+            raise SettingsError(f"{alias} is another name of {name}", hint="keep one of them")
+    if "bucket" not in said:
+        raise SettingsError("bucket: missing setting", hint="give a folder, or s3://bucket/prefix")
+    tap = environ.get("MELTANO_EXTRACTOR_NAME") or "tap"
+    keys: dict[str, Any] = {"name": _pipeline_name(said, environ), "source": {"tap": [tap]}}
+    for name, place in _PLACES.items():
+        if name in said and name != "pipeline":
+            section = keys
+            for part in place[:-1]:
+                section = section.setdefault(str(part), {})
+            section[str(place[-1])] = _value(name, said[name])
+    _refuse_what_is_the_taps(said.get("streams") or {})
+    try:
+        pipeline = Pipeline.model_validate(keys)
+    except ValidationError as error:
+        raise explained(error, _Setting())[0][1] from None
+    secrets = [said[key] for key in _CREDENTIALS if key in said]
+    secrets += [text for key, text in pipeline.spark.conf.items() if SPARK_SECRET.search(key)]
+    return pipeline.model_copy(update={"secrets": worth_hiding(secrets)})
+
+
+def _value(name: str, value: Any) -> Any:
+    """Return a setting as bridge.yaml has it."""
+    if name == "validate_records":
+        return "full" if value else "types"
+    return f"{value}s" if name == "batch_wait_limit_seconds" else value
+
+
+def _pipeline_name(said: Mapping[str, Any], environ: Mapping[str, str]) -> str:
+    """Return the pipeline's name: without an environment, Meltano's own default begins with the dot alone."""
+    parts = [environ.get("MELTANO_ENVIRONMENT"), environ.get("MELTANO_EXTRACTOR_NAME")]
+    return str(said.get("pipeline", "")).strip(".") or ".".join(filter(None, parts)) or _NAME
+
+
+def _refuse_what_is_the_taps(streams: Mapping[str, Any]) -> None:
+    for glob, keys in streams.items():
+        for key in _NOT_OURS:
+            if isinstance(keys, dict) and key in keys:
+                hint = "set it for the tap, in its catalog or its own settings"
+                raise SettingsError(f"streams.{glob}.{key}: a target does not choose what the tap sends", hint=hint)

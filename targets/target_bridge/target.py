@@ -1,0 +1,165 @@
+"""The Singer SDK's command line, settings and mapper around one load of ours.
+
+The SDK hands every line to callbacks; here its message reader takes the whole input at once and gives it to a `Run`, so
+a target is as fast as `singer-bridge run`, and keeps the same promise. A STATE is printed once all that it covers is
+committed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any, ClassVar, NoReturn
+
+import click
+from singer_sdk import Target
+from singer_sdk.exceptions import MissingKeyPropertiesError, RecordsWithoutSchemaException
+from singer_sdk.helpers.capabilities import CapabilitiesEnum, PluginCapabilities, TargetCapabilities
+from singer_sdk.io_base import SingerReader
+
+from bridge.config import Pipeline
+from bridge.errors import BridgeError, RecordBeforeSchema
+from bridge.pipeline import Request, Result, Run
+from bridge.source import home_folder
+from bridge.stdin import Piped, Start, Stdin
+from bridge.verbatim import dumps
+from target_bridge.mapped import Mapped
+from target_bridge.origin import given_state, meltano_state
+from target_bridge.settings import CONFIG_JSONSCHEMA, credentials, pipeline_of
+
+__all__ = ["TargetBridge"]
+
+_MAPPING = ("stream_maps", "flattening_enabled")
+_KEY = ("key is missing", "key is null")
+
+
+class _WholeInput(SingerReader):
+    """Reads all messages by a load of the target's."""
+
+    def __init__(self, load: Callable[[IO[Any]], Counter[str]]) -> None:
+        super().__init__()
+        self._load = load
+
+    def process_lines(self, file_input: IO[str] | None, callbacks: object) -> Counter[str]:
+        """Load all of the input; return the messages by type."""
+        return self._load(file_input or sys.stdin)
+
+
+class TargetBridge(Target):
+    """Loads into a lake, exactly once, on Spark."""
+
+    name = "target-bridge"
+    package_name = "singer-bridge"
+    config_jsonschema: ClassVar[dict[str, Any]] = CONFIG_JSONSCHEMA
+    capabilities: ClassVar[list[CapabilitiesEnum]] = [
+        PluginCapabilities.ABOUT,
+        PluginCapabilities.ACTIVATE_VERSION,
+        PluginCapabilities.BATCH,
+        PluginCapabilities.STREAM_MAPS,
+        PluginCapabilities.FLATTENING,
+        PluginCapabilities.STRUCTURED_LOGGING,
+        TargetCapabilities.HARD_DELETE,
+        TargetCapabilities.SOFT_DELETE,
+        TargetCapabilities.VALIDATE_RECORDS,
+    ]
+    _written: ClassVar[int | None] = None
+    """When the config files of the command line were written, in ns."""
+    _printed = ""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.message_reader = _WholeInput(self._load)
+
+    def _load(self, file: IO[Any]) -> Counter[str]:
+        """Load what a file holds. Raises the SDK's errors where it has one of its own, else ours."""
+        logging.getLogger("py4j").setLevel(logging.WARNING)  # what Spark's gateway says is of no use to anybody
+        try:
+            pipeline = pipeline_of(self.config, os.environ)
+            os.environ.update(credentials(self.config))
+            stdin, result = self._run(pipeline, file)
+        except BridgeError as error:
+            _raise(error)
+        self._tell(result)
+        if result.error:
+            _raise(result.error)
+        return stdin.counts
+
+    def _run(self, pipeline: Pipeline, file: IO[Any]) -> tuple[Stdin, Result]:
+        through = {"through": Mapped(self.mapper)} if any(self.config.get(key) for key in _MAPPING) else {}
+        activates = bool(self.config.get("process_activate_version_messages", True))
+        stdin = Stdin(getattr(file, "buffer", file), activates=activates, **through)
+        tap = pipeline.source.argv[0]
+        piped = Piped(tap, stdin, self._print, self._started_with())
+        result = Run(pipeline, Request(), _home(), piped=piped).execute()
+        if not result.error:
+            piped.check()
+        return stdin, result
+
+    def _started_with(self) -> Start | None:
+        if given := self.config.get("start_state"):
+            return given_state(Path(given).absolute())
+        return meltano_state(os.environ, self._written)
+
+    def _print(self, state: Any) -> None:
+        """Write a STATE as a line of its own; in the thread that commits."""
+        text = dumps(state).decode()
+        if text == self._printed:
+            return
+        self._printed = text
+        try:
+            sys.stdout.write(text + "\n")
+            sys.stdout.flush()
+        except BrokenPipeError:
+            with suppress(OSError):  # else Python tries once more when it ends, and complains
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise
+
+    def _tell(self, result: Result) -> None:
+        for warning in result.warnings:
+            self.logger.warning(warning)
+        for stream, counts in result.streams.items():
+            facts = stream, counts.committed, counts.load_method, counts.rejected
+            self.logger.info("%s: %d records committed (%s), %d rejected", *facts)
+        seconds = result.seconds.get("total", 0.0)
+        self.logger.info("Run %s: %s, %d commits, %.1f s", result.run_id, result.status, result.commits, seconds)
+
+    @classmethod
+    def cb_config(cls, ctx: click.Context, param: click.Option, value: tuple[str, ...]) -> Any:
+        """Read the config files at once, as Meltano may delete them, and note when they were written."""
+        config = super().cb_config(ctx, param, value)
+        cls._written = min((os.stat(file).st_mtime_ns for file in value if file != "ENV"), default=None)
+        return config
+
+    @classmethod
+    def invoke(cls, **given: Any) -> None:
+        """Run the command; what fails is logged, with what to do about it, and decides on the exit code."""
+        try:
+            super().invoke(**given)
+        except Exception as error:
+            failed = error if isinstance(error, BridgeError) else error.__cause__
+            if not isinstance(failed, BridgeError):
+                raise
+            cls.logger.error(failed.message)  # noqa: TRY400 - a traceback says nothing to whom it concerns
+            for line in failed.hint.splitlines():
+                cls.logger.error("  %s", line)  # noqa: TRY400
+            sys.exit(failed.exit_code)
+
+
+def _raise(error: BridgeError) -> NoReturn:
+    """Raise the error as the SDK calls it, where it has a name for it."""
+    if isinstance(error, RecordBeforeSchema):
+        raise RecordsWithoutSchemaException(error.message) from error
+    if error.facts.get("reason") in _KEY:
+        raise MissingKeyPropertiesError(error.message) from error
+    raise error
+
+
+def _home() -> Path:
+    """Return where scratch goes: beside Meltano's own, if it is Meltano that runs us."""
+    meltano = os.environ.get("MELTANO_SYS_DIR_ROOT")
+    return Path(meltano) / "singer-bridge" if meltano and "SINGER_BRIDGE_HOME" not in os.environ else home_folder(None)
