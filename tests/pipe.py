@@ -44,7 +44,7 @@ from bridge.storage import lake_of
 from bridge.supersede import Superseding
 from bridge.tables.parquet import write_bundle
 
-__all__ = ["Found", "Listening", "Pipe", "plain", "wire"]
+__all__ = ["Found", "InProcess", "Listening", "Pipe", "plain", "wire"]
 
 
 def wire(*messages: dict[str, Any]) -> bytes:
@@ -158,7 +158,7 @@ class Pipe:
                 superseding = Superseding(committer, listening.start) if listening else None
                 view = superseding.view if superseding else committer.view
                 placement = Placement(storage, pipeline, view, catalog, full=full, append=False)
-                load = _Load(
+                load = InProcess(
                     pipeline,
                     committer,
                     placement,
@@ -246,7 +246,7 @@ class _Engine(Engine):
         return SimpleNamespace(seq=row["seq"], bundle=row["bundle"], report=orjson.dumps(report).decode())
 
 
-class _Load(Load):
+class InProcess(Load):
     def _new_engine(self, scratch: Scratch) -> Engine:
         engine = _Engine(
             master="local[2]",

@@ -14,6 +14,7 @@ from bridge.settings.explain import Order, explained
 from bridge.settings.options import Pipeline
 from bridge.settings.redact import SPARK_SECRET, worth_hiding
 from bridge.settings.tree import Key
+from bridge.settings.values import pipeline_name
 
 __all__ = ["CONFIG_JSONSCHEMA", "credentials", "pipeline_of"]
 
@@ -211,6 +212,8 @@ class _Setting:
     def error(
         self, key: Key, text: str, hint: str, kind: type[SettingsError] = SettingsError, **facts: Any
     ) -> SettingsError:
+        if key == ("destination", "s3"):
+            return kind(f"aws_*: {text}", hint="leave them out", **facts)
         for size in range(len(key), 0, -1):
             name = next((name for name, place in _PLACES.items() if place == key[:size]), None)
             if name:
@@ -246,6 +249,8 @@ def pipeline_of(config: Mapping[str, Any], environ: Mapping[str, str]) -> Pipeli
                 section = section.setdefault(str(part), {})
             section[str(place[-1])] = _value(name, said[name])
     _refuse_what_is_the_taps(said.get("streams") or {})
+    if wrong := pipeline_name(keys["name"]):
+        raise _Setting().error(("name",), *wrong)
     try:
         pipeline = Pipeline.model_validate(keys)
     except ValidationError as error:
