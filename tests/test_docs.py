@@ -15,6 +15,7 @@ from typing import Any
 import click
 import pytest
 from pydantic_core import PydanticUndefined
+from target_bridge import TargetBridge
 
 from bridge.cli import _LATER, cli
 from bridge.cli.later import Verbs
@@ -266,6 +267,19 @@ def test_the_json_object_is_documented() -> None:
     assert names(stream) == Counts("upsert", "as set", merged={"rows": 1}).to_json().keys()
 
 
+def test_every_setting_of_the_target_is_documented() -> None:
+    """The target's table has exactly the settings that `--about` has."""
+    TargetBridge.append_builtin_config(schema := dict(TargetBridge.config_jsonschema))
+    documented = tables((ROOT / "docs/target.md").read_text())[-1]
+    codes = {
+        code
+        for cell in re.findall(r"^\| (`[^|]*) \|", documented, re.MULTILINE)
+        for code in re.findall(r"`(\w+)`", cell)
+    }
+    aliases = set(re.findall(r"also called `(\w+)`", documented))
+    assert codes | aliases | {"batch_config"} == schema["properties"].keys()
+
+
 def layout() -> set[str]:
     """The paths that README's layout lists."""
     text = (ROOT / "README.md").read_text().split("\n## Layout\n")[1]
@@ -278,7 +292,7 @@ def layout() -> set[str]:
 
 def test_the_layout_is_the_repository() -> None:
     """README's layout lists every folder of code, and nothing that does not exist."""
-    tops = [ROOT / top for top in ("bridge", "taps", "tests")]
+    tops = [ROOT / top for top in ("bridge", "taps", "targets", "tests")]
     folders = [*tops, *(folder for top in tops for folder in top.iterdir())]
     of_code = {f"{folder.relative_to(ROOT)}/" for folder in folders if any(folder.rglob("*.py"))}
     assert of_code - layout() == set()

@@ -84,6 +84,8 @@ class TargetBridge(Target):
             stdin, result = self._run(pipeline, file)
         except BridgeError as error:
             _raise(error)
+        if self.config.get("batch_config"):
+            self.logger.warning("batch_config has no effect: a BATCH message says where its files are")
         self._tell(result)
         if result.error:
             _raise(result.error)
