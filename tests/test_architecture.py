@@ -33,7 +33,7 @@ LADDER = [
 ]
 LEVEL = {room: level for level, rooms in enumerate(LADDER) for room in rooms}
 FILES = sorted((ROOT / "bridge").rglob("*.py"))
-ALL_FILES = FILES + sorted((ROOT / "taps").rglob("*.py"))
+ALL_FILES = FILES + sorted([*(ROOT / "taps").rglob("*.py"), *(ROOT / "targets").rglob("*.py")])
 
 
 def module_of(path: Path) -> str:

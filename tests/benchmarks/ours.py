@@ -47,6 +47,25 @@ class Ours(System):
         return count_ids(sorted((job.out / "lake" / PIPELINE).rglob("*.parquet")))
 
 
+class OursAsTarget(System):
+    """The same engine as a Singer target, beside the targets that get the same bytes on stdin."""
+
+    name = "target-bridge"
+    label = "singer-bridge as target-bridge"
+    records = (100_000, 1_000_000)
+
+    def launch(self, job: Job) -> Launch:
+        """With default settings."""
+        config = job.out / "target.json"
+        config.write_text(json.dumps({"bucket": str(job.out / "lake"), "pipeline": PIPELINE}), encoding="utf-8")
+        environment = {"SINGER_BRIDGE_HOME": str(job.out / "home")}
+        return Launch([own_program("target-bridge"), "--config", config], job.input.singer, environment)
+
+    def rows(self, job: Job) -> Rows:
+        """What a reader of the folder sees: published files only."""
+        return count_ids(sorted((job.out / "lake" / PIPELINE).rglob("*.parquet")))
+
+
 class BareSpark(System):
     """A session with the product's flags that streams one tiny file through mapInArrow: the floor of a small run."""
 
