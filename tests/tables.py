@@ -67,7 +67,7 @@ class Shop:
         *,
         keys: tuple[str, ...] = (),
         mode: Publication = "append",
-        storage: LocalStorage | None = None,
+        storage: Any = None,
         evolution: Evolution = EVOLVE,
         max_rejects: int = 0,
         before: tuple[dict[str, Any], list[dict[str, Any]]] | None = None,
