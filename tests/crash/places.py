@@ -121,7 +121,7 @@ class InBucket(Place):
 
     def __init__(self, folder: Path, root: Server, *, uploads: bool) -> None:
         self.name, self._uploads = "s3", uploads
-        self.uri, self.scratch = "s3://lake/team", folder / "spool"
+        self.uri, self.scratch, self.endpoint = "s3://lake/team", folder / "spool", root.endpoint
         # moto says 500 where a store says that an upload is gone: no need to ask eight times.
         self._environ = ENVIRON | {"AWS_ENDPOINT_URL": root.endpoint, "AWS_MAX_ATTEMPTS": "2"}
         self.lake: Bucket = Bucket(self.uri, self._environ)
