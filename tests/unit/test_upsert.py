@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from bridge.rollback import roll_back
 from bridge.storage import Storage
 from bridge.verify.check import verify
 from tests.lake import DEAD
+from tests.pipe import Pipe, wire
 from tests.s3server import S3Server
 from tests.tables import INTEGER, STRING, Shop
 
@@ -242,3 +244,26 @@ def test_a_manifest_that_comes_back(shop: Shop, taken: str, place: str) -> None:
         assert shop.storage.read(f".bridge/tables/shop/users.{name}") == lines
     assert [row["id"] for row in rows(shop)] == [1]
     assert [one for one in verify(shop.storage, "shop").findings if one.check == "manifest"] == []
+
+
+@pytest.mark.parametrize("every", [0, 5])
+def test_rows_that_wait_to_be_merged_fill_the_spool(tmp_path: Path, every: int) -> None:
+    """They count towards `spool.max_bytes`, and yet nothing stands still where no STATE lets them go: that is told."""
+    schema = {"properties": {"id": ID, "name": STRING}}
+    rng = random.Random(1)
+
+    def said() -> Iterator[bytes]:
+        yield wire({"type": "SCHEMA", "stream": "users", "schema": schema, "key_properties": ["id"]})
+        for number in range(40):
+            noise = rng.randbytes(100_000).hex()
+            yield wire({"type": "RECORD", "stream": "users", "record": {"id": number % 30, "name": noise}})
+            if every and number % every == 0:
+                bookmark = {"replication_key": "id", "replication_key_value": number}
+                yield wire({"type": "STATE", "value": {"bookmarks": {"users": bookmark}}})
+
+    limits = {"commit": {"bytes": "1MiB", "every": "1h"}, "spool": {"max_bytes": "3MiB"}}
+    found = Pipe(tmp_path).load(said(), load_method="upsert", **limits)
+    assert found.error is None
+    assert sorted(row["id"] for row in found.rows("users")) == list(range(30))
+    warned = [text for text in found.warnings if "spool.max_bytes" in text]
+    assert (len(warned), found.commits > 1) == ((0, True) if every else (1, False)), found.warnings
