@@ -64,6 +64,7 @@ class Place:
     def prepare(self) -> None:
         """Make a child ready for this place, in the child."""
         intake._RETRY = timedelta(0)  # a tap that ends within milliseconds would otherwise have one barrier
+        tempfile.tempdir = str(self.scratch.parent)  # whoever is killed leaves files
 
     def child(self, work: Callable[[Watcher], None], fault: Fault = _NOTHING) -> Child:
         """Start a process that works on the lake."""
