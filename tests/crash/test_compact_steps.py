@@ -116,3 +116,4 @@ def test_death_of_the_recovery(every: int, place: Place, loaded: Any) -> None:
                 after_death(place.lake)
                 ended_well(place.run(COMPACTS))
                 is_whole(place)
+            dead.close()

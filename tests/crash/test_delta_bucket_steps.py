@@ -114,6 +114,7 @@ def test_one_death(place: InBucket, before: int, every: int) -> None:
             assert table.rows() in (table.before, table.after), steps[at]
             table.run(DEAD)
             table.whole()
+    frozen.frozen.close()
 
 
 @pytest.mark.parametrize("before", range(len(HISTORY)))
@@ -138,3 +139,5 @@ def test_death_of_the_recovery(place: InBucket, before: int, every: int) -> None
                 assert table.rows() in (table.before, table.after)
                 table.run(DEAD)
                 table.whole()
+            died.close()
+    frozen.frozen.close()
