@@ -15,7 +15,8 @@
    fence.
 
 `n + 1` is created only after `n` is published: recovery never looks further back than the last data commit. Manifests
-and `state.json` are swapped by their version, so a writer that slept through its own replacement changes none of them.
+and `state.json` are swapped by their version, so a writer that slept through its own replacement changes none of them;
+or undoes it at once, where a table's files, and so the bytes of its manifest, are again what they were before.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from typing import Any
 
 from bridge.errors import CommitLost, CommitUnknown, CorruptLake, EngineError, LakeError
 from bridge.leftovers import abort_older
-from bridge.log import FORMAT, Log, View, add_of, changes_of, inverse, meta
+from bridge.log import FORMAT, LiveTable, Log, View, add_of, changes_of, inverse, meta
 from bridge.names import file_name, table_and_name
 from bridge.owners import Owner, owners_of, tables_of
 from bridge.state import bookmark, is_flat
@@ -251,24 +252,42 @@ class Committer:
             entries, tables = record.get("tables", []), self.view.tables
             each(self.storage, lambda e: self.table_logs.publish(record, e, tables[e["stream"]]), entries)
             each(self.storage, self.write_manifests, entries)
-        except LakeError:
-            self._check_head()  # who was overtaken stumbles over what the other one has done
+            if entries:
+                self._check_head()  # it may have been before the last manifest's swap that somebody took over
+        except LakeError as error:
+            try:
+                self._check_head()  # who was overtaken stumbles over what the other one has done
+            except CommitLost as lost:
+                self._undo_manifests(record)
+                raise lost from error
             raise
+
+    def _undo_manifests(self, record: dict[str, Any]) -> None:
+        """Put manifests back that we wrote after somebody took over, if the tables are what they were before `record`.
+
+        Then the bytes that we saw had come back, so our swap found nothing changed. All files that are listed in them
+        are there at any time: putting them back is right whether the other one has come to its own swap yet or not.
+        """
+        before, head = self.log.view(record["n"] - 1).tables, self.log.view(self.log.head()).tables
+        for entry in record.get("tables", []):
+            old, now = before.get(entry["stream"]), head.get(entry["stream"])
+            if old and now and old.files.keys() == now.files.keys():
+                for key in _manifests(now.folder):
+                    self.storage.swap(key, self._uris(entry, now), self._versions.get(key))
 
     def write_manifests(self, entry: dict[str, Any]) -> None:
         """Have the manifests of the table that `entry` names list exactly its files."""
         table = self.view.tables[entry["stream"]]
-        me = Owner(self.log.pipeline, entry["stream"])
+        for key in _manifests(table.folder):
+            self._swap(key, lambda: self._uris(entry, table))
 
-        def uris() -> bytes:
-            names = set(table.files)
-            if entry.get("shared"):  # whoever writes the manifest last has to have seen the logs of all
-                others = [owner for owner in owners_of(self.storage, table.folder)[0] if owner != me]
-                names = names.union(*(table.files for table in tables_of(self.storage, others).values()))
-            return "".join(f"{self.storage.uri}/{table.folder}/{name}\n" for name in sorted(names)).encode()
-
-        for name in ("manifest", "symlinks/manifest"):  # Hive and its kin take a folder of manifests, not a file
-            self._swap(f".bridge/tables/{table.folder}.{name}", uris)
+    def _uris(self, entry: dict[str, Any], table: LiveTable) -> bytes:
+        names = set(table.files)
+        if entry.get("shared"):  # whoever writes the manifest last has to have seen the logs of all
+            me = Owner(self.log.pipeline, entry["stream"])
+            others = [owner for owner in owners_of(self.storage, table.folder)[0] if owner != me]
+            names = names.union(*(table.files for table in tables_of(self.storage, others).values()))
+        return "".join(f"{self.storage.uri}/{table.folder}/{name}\n" for name in sorted(names)).encode()
 
     def _write_state(self) -> None:
         key = _state_key(self.log.pipeline)
@@ -322,6 +341,11 @@ def forget(state: Any, streams: Collection[str]) -> Any:
         return state
     kept = {s: b for s, b in (state if is_flat(state) else state["bookmarks"]).items() if s not in streams}
     return kept if is_flat(state) else state | {"bookmarks": kept}
+
+
+def _manifests(folder: str) -> list[str]:
+    """Return the keys of a table's manifests: Hive and its kin take a folder of manifests, not a file."""
+    return [f".bridge/tables/{folder}.{name}" for name in ("manifest", "symlinks/manifest")]
 
 
 def _state_key(pipeline: str) -> str:

@@ -61,6 +61,7 @@ class Ledger:
         self._max_rejects = max_rejects
         self._seen = seen
         self._files: dict[str, list[dict[str, Any]]] = {}
+        self._spilled: dict[str, int] = {}
         self._versions: dict[str, set[int | None]] = {}
         self._rejects: dict[str | None, list[dict[str, Any]]] = {}
         self._unneeded: dict[str, list[dict[str, Any]]] = {}
@@ -96,9 +97,15 @@ class Ledger:
             name = made.get((segment.stream, segment.schema), segment.schema)
             self._rewriting.note(segment.stream, name)
 
+    @property
+    def spilled(self) -> int:
+        """Bytes in the spool of rows that wait for a barrier, to be merged by key."""
+        return sum(list(self._spilled.values()))
+
     def _take(self, report: dict[str, Any]) -> None:
         for file in report["files"]:
             self._files.setdefault(file["stream"], []).append(file)
+            self._spilled[file["stream"]] = self._spilled.get(file["stream"], 0) + file.get("spilled", 0)
             if file["extra"]:
                 self._extra.add(file["stream"])
         for stream, lines in report.get("filtered", {}).items():
@@ -129,6 +136,7 @@ class Ledger:
         """Forget the staged files of these, an earlier run's and this one's: the tap started the tables again."""
         for stream in streams:
             self._files.pop(stream, None)
+            self._spilled.pop(stream, None)
             self._versions.pop(stream, None)
             self._rejects.pop(stream, None)
             self._filtered.pop(stream, None)

@@ -79,6 +79,7 @@ class Load:
         self.commits = 0
         self.counts: dict[str, Counts] = {}
         self.leave_seconds = 0.0
+        self._most_spilled = 0
         self._pipeline, self._committer, self._follow = pipeline, committer, follow
         self._superseding = superseding
         self._barriers: dict[int, tuple[Barrier, list[dict[str, Any]]]] = {}
@@ -248,13 +249,18 @@ class Load:
                 raise second from error
 
     def _hold_back(self) -> None:
-        """Leave the tap waiting while the spool is full: bounded disk and memory, whatever it sends."""
+        """Leave the tap waiting while the spool is full: bounded disk and memory, whatever it sends.
+
+        Rows that are to be merged by key leave it with a commit only, which reading on brings: of them we can but warn.
+        """
         if self._spool.held:
             self._engine.start()  # at the first RECORD: a run that finds nothing starts no JVM
         limit = self._pipeline.spool.max_bytes - READ_BYTES
-        while self._spool.held > max(limit, self._spool.fresh):  # what is not sealed yet, only reading on can move
+        # What is not sealed yet, only reading on can move.
+        while self._spool.held > max(limit - self._ledger.spilled, self._spool.fresh):
             self._check()
             self._engine.wait()
+        self._most_spilled = max(self._most_spilled, self._ledger.spilled)
 
     def _flush(self, barrier: Barrier | None, all_lines: bool) -> None:
         """Seal the spool; with a barrier, a commit follows when Spark is done with what was sealed."""
@@ -335,6 +341,10 @@ class Load:
         if self._intake.noise_count:
             lines = self._intake.noise_count
             warnings.append(f"{lines} line(s) of the tap's stdout were no Singer messages: kept as rejects")
+        if self._most_spilled > self._pipeline.spool.max_bytes:
+            most = self._most_spilled >> 20
+            waiting = "more than spool.max_bytes; they wait for a STATE at which a commit can be made"
+            warnings.append(f"rows to be merged by key took {most:,} MiB of the spool, {waiting}")
         for stream, fields in self._ledger.extra.items():
             if fields:
                 names = ", ".join(sorted(fields)[:5])

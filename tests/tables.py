@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 import zlib
+from collections.abc import Callable
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -13,6 +14,7 @@ import orjson
 import pyarrow as pa
 import pytest
 
+from bridge.cli import main
 from bridge.columns import read_schema
 from bridge.commit import Committer
 from bridge.epoch import Barrier, Publication
@@ -28,7 +30,7 @@ from bridge.tables.target import Target
 from bridge.verbatim import dumps
 from tests.lake import DEAD, Faulty, Lake, fail
 
-__all__ = ["INTEGER", "ODD", "STRING", "WIDE", "Shop", "filled"]
+__all__ = ["INTEGER", "ODD", "STRING", "WIDE", "Shop", "filled", "typing"]
 
 EVOLVE = Evolution()
 
@@ -67,7 +69,7 @@ class Shop:
         *,
         keys: tuple[str, ...] = (),
         mode: Publication = "append",
-        storage: LocalStorage | None = None,
+        storage: Any = None,
         evolution: Evolution = EVOLVE,
         max_rejects: int = 0,
         before: tuple[dict[str, Any], list[dict[str, Any]]] | None = None,
@@ -123,6 +125,19 @@ class Shop:
         (self.spool / "schemas" / schema.hash).write_bytes(schema.to_json())
         (self.spool / "segments" / file).write_bytes(data)
         return Segment(stream, schema.hash, file, 0, len(data), len(lines), zlib.crc32(data), "", order)
+
+
+def typing(root: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Return what types `singer-bridge tables ...` about the shop in a folder, and gives what that printed."""
+
+    def type_in(*words: str, code: int = 0) -> str:
+        with pytest.raises(SystemExit) as exit_:
+            main(["tables", *words, "--to", str(root / "lake"), "--name", "shop"])
+        printed = capsys.readouterr()
+        assert exit_.value.code == code, printed
+        return printed.out + printed.err
+
+    return type_in
 
 
 INTEGER = {"type": ["null", "integer"]}

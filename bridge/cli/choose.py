@@ -25,6 +25,7 @@ from bridge.storage import Storage, lake_of
 
 __all__ = [
     "Chosen",
+    "changing",
     "choose",
     "choose_all",
     "committed",
@@ -97,6 +98,17 @@ def file_options(function: _F) -> _F:
         click.option(
             "-f", "--file", type=click.Path(path_type=Path), help=f"Settings file (default: {FILE_NAME}, upward)."
         ),
+    ):
+        function = option(function)
+    return function
+
+
+def changing(function: _F) -> _F:
+    """Add the options of every verb that changes what it has shown."""
+    for option in (
+        click.option("--json", "json_output", is_flag=True, help="Print one JSON object."),
+        click.option("--yes", is_flag=True, help="Do not ask, on a terminal."),
+        click.option("--dry-run", is_flag=True, help="Show what it would do; change nothing."),
     ):
         function = option(function)
     return function

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar, cast
 
 import click
 
@@ -12,42 +12,29 @@ from bridge.settings.units import MIB, parse_duration, parse_size
 
 __all__ = ["DURATION", "SIZE"]
 
+_T = TypeVar("_T")
 
-class _Duration(click.ParamType):  # type: ignore[type-arg]  # generic only in the newest click
-    """A duration as the settings file writes it, such as 30m; more than none."""
 
-    name = "duration"
+class _Kind(click.ParamType, Generic[_T]):  # type: ignore[type-arg]  # generic only in the newest click
+    """A value as the settings file writes it; one that is not `enough` is refused as `little`."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
-        if isinstance(value, timedelta):
-            return value
+    def __init__(self, name: str, read: Callable[[Any], _T], enough: Callable[[_T], bool], little: str) -> None:
+        self.name, self._read, self._enough, self._little = name, read, enough, little
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> _T:
+        if not isinstance(value, str):
+            return cast("_T", value)  # a default, which click converts as well
         try:
-            duration = parse_duration(value)
+            found = self._read(value)
         except SettingsError as error:
             self.fail(f"{value!r} is {error.message}: {error.hint}", param, ctx)
-        if not duration:
-            self.fail(f"{value!r} is no time at all", param, ctx)
-        return duration
+        if not self._enough(found):
+            self.fail(f"{value!r} is {self._little}", param, ctx)
+        return found
 
 
-DURATION = _Duration()
+DURATION = _Kind("duration", parse_duration, bool, "no time at all")
+"""Such as 30m; more than none."""
 
-
-class _Size(click.ParamType):  # type: ignore[type-arg]  # generic only in the newest click
-    """A size as the settings file writes it, such as 256MiB; at least 1MiB."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        try:
-            size = parse_size(value)
-        except SettingsError as error:
-            self.fail(f"{value!r} is {error.message}: {error.hint}", param, ctx)
-        if size < MIB:
-            self.fail(f"{value!r} is less than 1MiB", param, ctx)
-        return size
-
-
-SIZE = _Size()
+SIZE = _Kind("size", parse_size, lambda size: size >= MIB, "less than 1MiB")
+"""Such as 256MiB; at least 1MiB."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from bridge.cli.choose import choose, committed, options
+from bridge.cli.choose import changing, choose, committed, options
 from bridge.cli.show import as_json, console, count, count_of, print_table, size
 from bridge.cli.state.confirm import warn
 from bridge.errors import SettingsError
@@ -37,16 +37,6 @@ def _which(function: _F) -> _F:
         click.option("--run", metavar="ID", help="Only those of one run."),
         click.option("-s", "--stream", metavar="STREAM", help="Only those of one stream."),
         options,
-    ):
-        function = option(function)
-    return function
-
-
-def _changing(function: _F) -> _F:
-    for option in (
-        click.option("--json", "json_output", is_flag=True, help="Print one JSON object."),
-        click.option("--yes", is_flag=True, help="Do not ask."),
-        click.option("--dry-run", is_flag=True, help="Show what it would do; change nothing."),
     ):
         function = option(function)
     return function
@@ -155,7 +145,7 @@ def _blamed(reject: dict[str, Any]) -> str:
 
 @rejects.command("purge")
 @_which
-@_changing
+@changing
 def purge(dry_run: bool, yes: bool, json_output: bool, **choice: Any) -> None:
     """Delete rejects for good; without a choice all of them.
 
@@ -195,7 +185,7 @@ def _sum(groups: list[Group]) -> int:
 
 @rejects.command("replay")
 @_which
-@_changing
+@changing
 def replay(dry_run: bool, yes: bool, json_output: bool, **choice: Any) -> None:
     """Read rejects again with the columns that their tables have now, and load those that fit, by one commit.
 

@@ -113,7 +113,7 @@ class Spool(Section):
     dir: FilePath = None
     """Where it is, else in `.singer-bridge`."""
     max_bytes: Bytes = 4 * GIB
-    """At this size the tap has to wait; more than twice `commit.bytes`."""
+    """At this size the tap has to wait; more than twice `commit.bytes`. Rows of an upsert count until their commit."""
 
 
 class Spark(Section):

@@ -136,6 +136,7 @@ class Spill:
         return {
             "stream": self.stream,
             "name": self.name,
+            "spilled": (spills(self.job) / self.name).stat().st_size,
             "rows": self.rows,
             "bytes": self.bytes,
             "extra": EXTRA in self.schema.names,

@@ -64,6 +64,7 @@ class Place:
     def prepare(self) -> None:
         """Make a child ready for this place, in the child."""
         intake._RETRY = timedelta(0)  # a tap that ends within milliseconds would otherwise have one barrier
+        tempfile.tempdir = str(self.scratch.parent)  # whoever is killed leaves files
 
     def child(self, work: Callable[[Watcher], None], fault: Fault = _NOTHING) -> Child:
         """Start a process that works on the lake."""
@@ -121,7 +122,7 @@ class InBucket(Place):
 
     def __init__(self, folder: Path, root: Server, *, uploads: bool) -> None:
         self.name, self._uploads = "s3", uploads
-        self.uri, self.scratch = "s3://lake/team", folder / "spool"
+        self.uri, self.scratch, self.endpoint = "s3://lake/team", folder / "spool", root.endpoint
         # moto says 500 where a store says that an upload is gone: no need to ask eight times.
         self._environ = ENVIRON | {"AWS_ENDPOINT_URL": root.endpoint, "AWS_MAX_ATTEMPTS": "2"}
         self.lake: Bucket = Bucket(self.uri, self._environ)

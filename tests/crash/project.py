@@ -10,7 +10,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,8 @@ class Shape:
     method: str
     streams: dict[str, dict[str, Any]]
     interleave: bool = False
+    transform: str = ""
+    """Spark SQL that every stream goes through: it makes one more of `n`."""
 
     def __str__(self) -> str:
         return self.name
@@ -59,7 +61,12 @@ MIXED = Shape(
 UPSERT = Shape("upsert", "upsert", {"orders": {**_INCREMENTAL, "inclusive": True}, "items": _FULL}, interleave=True)
 """A stream that says the row at its bookmark again, and a whole table whose rows come again with each run."""
 
-SHAPES = (APPEND, OVERWRITE, MIXED, UPSERT)
+TRANSFORM = replace(
+    APPEND, name="transform", transform="SELECT id, n + 1 AS n, upper(name) AS name, payload FROM stream"
+)
+"""Two streams whose rows go through Spark SQL, each in a job of its own beside the batch's."""
+
+SHAPES = (APPEND, OVERWRITE, MIXED, UPSERT, TRANSFORM)
 
 
 class Project:
@@ -89,6 +96,8 @@ class Project:
             source["catalog"] = "catalog.json"
         destination = {"bucket": bucket.uri if bucket else "lake", "load_method": shape.method}
         settings = {"source": source, "destination": destination, "commit": {"every": "1s"}} | pipeline
+        if shape.transform:
+            settings["streams"] = {"*": {"transform": shape.transform}}
         # YAML reads JSON
         (folder / "bridge.yaml").write_text(json.dumps({"pipelines": {"crash": settings}}))
 
@@ -161,12 +170,12 @@ class Project:
         return [json.loads(line)["value"] for line in lines if line.startswith(b'{"type":"STATE"')][-1]
 
     def source_rows(self) -> dict[str, dict[int, int]]:
-        """Return all there is in the source: `n` by `id`, by stream."""
+        """Return all there is in the source, as the tables are to have it: `n` by `id`, by stream."""
         rows: dict[str, dict[int, int]] = {stream: {} for stream in self.shape.streams}
         for line in self._unhurried():
             message = json.loads(line)
             if message["type"] == "RECORD":
-                rows[message["stream"]][message["record"]["id"]] = message["record"]["n"]
+                rows[message["stream"]][message["record"]["id"]] = message["record"]["n"] + bool(self.shape.transform)
         return rows
 
     def _unhurried(self, *flags: str) -> Iterator[bytes]:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from bridge.commit import Committer
+from bridge.storage import Storage
 from bridge.storage.local import LocalStorage
 from bridge.verify.check import verify
 from tests.contract.crashing import crashing
@@ -38,23 +39,16 @@ EVERY = [3, pytest.param(1, marks=pytest.mark.slow)]
 """Only each third step has its turn; or each one."""
 
 
-class Bucket:
-    """A bucket that is set back to what it was before each death."""
+class Table:
+    """A Delta table that has come to a commit of the history, and what the next one makes of it."""
 
-    def __init__(self, root: Path, before: int) -> None:
-        self.root, self.kept = root / "lake", root / "kept"
-        self.lake = DeltaLake(LocalStorage(self.root))
+    def __init__(self, storage: Storage, before: int) -> None:
+        self.lake = DeltaLake(storage)
         self.act, self.after = HISTORY[before]
         self.before = HISTORY[before - 1][1] if before else []
         for n in range(before):
             HISTORY[n][0](self.lake, self.lake.open(closed(n) if n else FIRST))
         self.last = closed(before) if before else FIRST
-        self.root.mkdir(exist_ok=True)
-        shutil.copytree(self.root, self.kept)
-
-    def thaw(self) -> None:
-        shutil.rmtree(self.root)
-        shutil.copytree(self.kept, self.root)
 
     def rows(self) -> list[int]:
         return self.lake.ids() if self.lake.is_there else []
@@ -72,6 +66,20 @@ class Bucket:
         assert self.lake.log.view(head).state == {"last": self.after[-1]}
         found = verify(self.lake.storage, "p").findings
         assert [f for f in found if f.severity == "error" and f.check != "owner"] == []
+
+
+class Bucket(Table):
+    """A folder that is set back to what it was before each death."""
+
+    def __init__(self, root: Path, before: int) -> None:
+        self.root, self.kept = root / "lake", root / "kept"
+        super().__init__(LocalStorage(self.root), before)
+        self.root.mkdir(exist_ok=True)
+        shutil.copytree(self.root, self.kept)
+
+    def thaw(self) -> None:
+        shutil.rmtree(self.root)
+        shutil.copytree(self.kept, self.root)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ import pytest
 from .autopsy import STEPS, Finding
 from .campaign import CLEAN_EVERY, Campaign, Kill, plan
 from .lakes import Bucket
-from .project import APPEND, MIXED, OVERWRITE, SHAPES, UPSERT, Project, Shape
+from .project import APPEND, MIXED, OVERWRITE, SHAPES, TRANSFORM, UPSERT, Project, Shape
 from .readers import Watch, witnesses
 
 SEED = int(os.environ.get("SEED") or random.SystemRandom().randrange(10**6))
@@ -33,7 +33,7 @@ _ADDED = 600
 
 
 @pytest.fixture(scope="module")
-def reader_session() -> Iterator[Any]:
+def reader_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A Spark session that only reads, as an analyst's would."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -43,6 +43,7 @@ def reader_session() -> Iterator[Any]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "1",
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("reader") / "warehouse"),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
     }.items():
@@ -98,6 +99,9 @@ def _kills(shape: Shape, aims: Sequence[tuple[str, str]]) -> list[Kill]:
         ),
         pytest.param(MIXED, [("bridge", "record"), ("bridge", "fence"), ("bridge", "pending")], marks=pytest.mark.slow),
         (UPSERT, [("bridge", "part"), ("bridge", "forward")]),
+        pytest.param(
+            TRANSFORM, [("worker", "writing"), ("bridge", "pending"), ("bridge", "part")], marks=pytest.mark.slow
+        ),
     ],
     ids=str,
 )

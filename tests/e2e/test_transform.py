@@ -21,6 +21,7 @@ from bridge.errors import SettingsError
 from bridge.schema import TableSchema
 from bridge.transform import read_transform
 from bridge.types.typemap import TIMESTAMP
+from tests.crash.orchestrator import Strike
 from tests.e2e.conftest import Project
 
 RECORDS = 60
@@ -86,10 +87,17 @@ def table(project: Project, stream: str, columns: str = "*") -> list[tuple[Any, 
 
 
 def test_rows_go_through_the_statement(project: Project) -> None:
-    """Each record is a row, a reject or filtered; streams without a statement, with one, and an upsert in one run."""
+    """Each record is a row, a reject or filtered; streams without a statement, with one, and an upsert in one run.
+
+    A Python worker is killed when its rows are decoded and counted, before it tells: what Spark runs again counts once.
+    """
     prepare(project, "orders", "none", "latest", "plain")
+    struck = project.folder / "struck"
+    strike = Strike(r"os.scandir .*/singer-bridge-\d+", 1, None, "pyspark.daemon")
+    project.environ |= strike.environment(struck)
     done = project.command("run", "smoke", "--json", timeout=500)
     assert done.code == 0, done.err
+    assert struck.exists()
     figures = {name: (s["records"], s["rejected"], s["filtered"]) for name, s in done.json["streams"].items()}
     every = RECORDS + 1
     assert figures == {
@@ -116,6 +124,51 @@ def test_rows_go_through_the_statement(project: Project) -> None:
     ).fetchall()
     assert [column[0] for column in plain] == ["id", "mail", "at", "place", "tags", "payload", "_sdc_extra"]
     assert not list(project.lake.glob(".bridge/smoke/pending/*"))
+
+
+PACED = """\
+import json, pathlib, time
+
+def say(*messages):
+    print(*map(json.dumps, messages), sep="\\n", flush=True)
+
+def orders(*amounts):
+    return [{"type": "RECORD", "stream": "orders", "record": {"id": n, "amount": n}} for n in amounts]
+
+def state(reached):
+    bookmark = {"replication_key": "id", "replication_key_value": reached}
+    return {"type": "STATE", "value": {"bookmarks": {"orders": bookmark}}}
+
+schema = {"properties": {"id": {"type": "integer"}, "amount": {"type": "integer"}}}
+say({"type": "SCHEMA", "stream": "orders", "schema": schema, "key_properties": []})
+say(*orders(1, 2, 3))
+time.sleep(1.2)
+say(state(3))
+while not pathlib.Path("lake/.bridge/smoke/state.json").exists():
+    time.sleep(0.05)
+say(*orders(4, 0, 5), state(5))
+"""
+
+
+def test_a_record_that_the_statement_cannot_take(project: Project) -> None:
+    """The run says which stream and what Spark says; what was committed stays, and no bookmark passes the record."""
+    text = "SELECT id, 60 div amount AS share FROM stream"
+    settings = {
+        "source": {"tap": [sys.executable, "tap.py"]},
+        "destination": {"bucket": "lake"},
+        "commit": {"every": "1s"},
+        "streams": {"orders": {"transform": text}},
+    }
+    (project.folder / "bridge.yaml").write_text(json.dumps({"pipelines": {"smoke": settings}}))
+    (project.folder / "tap.py").write_text(PACED)
+    done = project.command("run", "smoke", "--json", timeout=500)
+    assert done.code == 1, done.err
+    error = done.json["error"]
+    assert (error["type"], "orders" in error["message"]) == ("DataError", True), error
+    assert error["message"].startswith("the transform failed on a record")
+    assert "DIVIDE_BY_ZERO" in error["hint"]
+    assert project.rows("orders", "id, share") == [(1, 60), (2, 30), (3, 20)]
+    assert project.state()["bookmarks"]["orders"]["replication_key_value"] == 3
 
 
 def test_a_column_that_is_not_there_is_told_before_a_row_is_stored(project: Project) -> None:

@@ -11,7 +11,7 @@ import pytest
 from bridge.cli import main
 from bridge.cli.tables import _DIALECTS
 from bridge.tables.ddl import DIALECTS
-from tests.tables import INTEGER, ODD, STRING, Shop, filled
+from tests.tables import INTEGER, ODD, STRING, Shop, filled, typing
 
 Tables = Any
 
@@ -19,15 +19,7 @@ Tables = Any
 @pytest.fixture
 def tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Tables:
     """Type `singer-bridge tables ...` about the pipeline in `tmp_path` and return what it printed."""
-
-    def type_in(*words: str, code: int = 0) -> str:
-        with pytest.raises(SystemExit) as exit_:
-            main(["tables", *words, "--to", str(tmp_path / "lake"), "--name", "shop"])
-        printed = capsys.readouterr()
-        assert exit_.value.code == code, printed
-        return printed.out + printed.err
-
-    return type_in
+    return typing(tmp_path, capsys)
 
 
 def test_the_only_table_needs_no_name(tmp_path: Path, tables: Tables) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import uuid
 from collections import Counter
+from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,14 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 
-from bridge.errors import EngineError
+from bridge.commit import Committer
+from bridge.errors import CommitLost, EngineError
 from bridge.log import Log, rows_of
+from bridge.rollback import roll_back
+from bridge.storage import Storage
+from bridge.verify.check import verify
+from tests.lake import DEAD
+from tests.pipe import Pipe, wire
 from tests.s3server import S3Server
 from tests.tables import INTEGER, STRING, Shop
 
@@ -195,3 +203,67 @@ def test_a_reader_who_lists_the_folder_sees_each_key_once(tmp_path: Path) -> Non
     assert len(looks) > 10
     assert all(seen[key] == 1 for seen in looks for key in range(count))
     assert all(times == 1 for seen in looks for times in seen.values())
+
+
+class Sleeper:
+    """The bucket of a writer that sleeps just before it swaps a manifest, until `meanwhile` is done."""
+
+    def __init__(self, storage: Storage, place: str, meanwhile: Callable[[], object]) -> None:
+        self._storage, self._place, self._meanwhile = storage, place, [meanwhile]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._storage, name)
+
+    def swap(self, key: str, data: bytes, version: str | None) -> str | None:
+        if key.endswith(self._place) and self._meanwhile:
+            self._meanwhile.pop()()
+        return self._storage.swap(key, data, version)
+
+
+@pytest.mark.parametrize("place", ["users.manifest", "symlinks/manifest"])
+@pytest.mark.parametrize("taken", ["deleted", "rolled back"])
+def test_a_manifest_that_comes_back(shop: Shop, taken: str, place: str) -> None:
+    """A writer that sleeps before it swaps the manifest finds the bytes that it saw, and yet takes nothing back.
+
+    Meanwhile another run has finished its commit, and a later one has taken away the one file that was new in it.
+    """
+    facts: dict[str, Any] = {"mode": "upsert", "hard_delete": True}
+    shop.load("users", USERS, [{"id": 1, "name": "a"}], **facts)
+    seen = {name: shop.storage.read(f".bridge/tables/shop/users.{name}") for name in ("manifest", "symlinks/manifest")}
+
+    def take_over() -> None:
+        shop._head = Committer(shop.storage, "shop", "other", last=DEAD).view.n
+        if taken == "deleted":
+            shop.load("users", USERS, [{"id": 2, "_sdc_deleted_at": AT}], **facts)
+        else:
+            roll_back(shop.storage, "shop", 1)
+
+    with pytest.raises(CommitLost):
+        shop.load("users", USERS, [{"id": 2, "name": "b"}], storage=Sleeper(shop.storage, place, take_over), **facts)
+    for name, lines in seen.items():
+        assert shop.storage.read(f".bridge/tables/shop/users.{name}") == lines
+    assert [row["id"] for row in rows(shop)] == [1]
+    assert [one for one in verify(shop.storage, "shop").findings if one.check == "manifest"] == []
+
+
+@pytest.mark.parametrize("every", [0, 5])
+def test_rows_that_wait_to_be_merged_fill_the_spool(tmp_path: Path, every: int) -> None:
+    """They count towards `spool.max_bytes`, and yet nothing stands still where no STATE lets them go: that is told."""
+    schema = {"properties": {"id": ID, "name": STRING}}
+    rng = random.Random(1)
+
+    def said() -> Iterator[bytes]:
+        yield wire({"type": "SCHEMA", "stream": "users", "schema": schema, "key_properties": ["id"]})
+        for number in range(40):
+            noise = rng.randbytes(100_000).hex()
+            yield wire({"type": "RECORD", "stream": "users", "record": {"id": number % 30, "name": noise}})
+            if every and number % every == 0:
+                bookmark = {"replication_key": "id", "replication_key_value": number}
+                yield wire({"type": "STATE", "value": {"bookmarks": {"users": bookmark}}})
+
+    limits = {"commit": {"bytes": "1MiB", "every": "1h"}, "spool": {"max_bytes": "3MiB"}}
+    found = Pipe(tmp_path).load(said(), load_method="upsert", **limits)
+    assert found.error is None
+    assert sorted(row["id"] for row in found.rows("users")) == list(range(30))
+    warned = [text for text in found.warnings if "spool.max_bytes" in text]
+    assert (len(warned), found.commits > 1) == ((0, True) if every else (1, False)), found.warnings

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from bridge.cli.choose import choose, in_environment, options
-from bridge.cli.state.confirm import Answer, change, changing, commit_confirmed, settled, store_of, warn
+from bridge.cli.choose import changing, choose, in_environment, options
+from bridge.cli.state.confirm import Answer, change, commit_confirmed, settled, store_of, warn
 from bridge.cli.state.exchange import read_argument
 from bridge.cli.state.known import expect_known, would_double
 from bridge.edit import merged, parsed, with_bookmarks, without_bookmarks

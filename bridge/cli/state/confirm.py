@@ -18,7 +18,7 @@ from bridge.storage import lake_of
 from bridge.store import StateStore, Stored
 from bridge.verbatim import dumps
 
-__all__ = ["Answer", "change", "changing", "print_differences", "settled", "store_of", "warn"]
+__all__ = ["Answer", "change", "print_differences", "settled", "store_of", "warn"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -35,17 +35,6 @@ class Answer:
     def asks(self) -> bool:
         """Whether somebody is there to be asked, and wants to be."""
         return not self.yes and sys.stdin.isatty()
-
-
-def changing(function: _F) -> _F:
-    """Add the options of every verb that changes the STATE."""
-    for option in (
-        click.option("--json", "json_output", is_flag=True, help="Print one JSON object."),
-        click.option("--yes", is_flag=True, help="Do not ask, on a terminal."),
-        click.option("--dry-run", is_flag=True, help="Show before and after; change nothing."),
-    ):
-        function = option(function)
-    return function
 
 
 def store_of(pipeline: Pipeline) -> StateStore:

@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from bridge.cli.choose import choose, options
+from bridge.cli.choose import changing, choose, options
 from bridge.cli.show import as_json
-from bridge.cli.state.confirm import Answer, change, changing, store_of
+from bridge.cli.state.confirm import Answer, change, store_of
 from bridge.edit import with_bookmarks
 from bridge.errors import SettingsError
 from bridge.formats import FORMATS, Format
