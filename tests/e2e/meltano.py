@@ -26,13 +26,15 @@ __all__ = ["ROOT", "Meltano", "built_wheel", "installed_meltano"]
 ROOT = Path(__file__).parents[2]
 UV = Path(sys.executable).with_name("uv")
 _OURS = ("MELTANO_", "TARGET_", "TAP_", "SINGER_", "VIRTUAL_ENV", "PYTHONPATH")
-_PATIENCE = 120
+_PATIENCE = 300
 """Seconds that a run may take to come to what is waited for."""
+_COMMAND = 600
+"""Seconds that a command may take where everything else runs, too."""
 
 
 def _made(words: Sequence[str | Path], purpose: str) -> None:
     """Run what has to work for any test to be of use. Fails with what it said, never skips."""
-    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=_COMMAND, check=False)
     if done.returncode:
         pytest.fail(f"{purpose}: {' '.join(map(str, words))}\n{done.stdout}{done.stderr}", pytrace=False)
 
@@ -83,7 +85,14 @@ class Meltano:
     def type(self, line: str) -> Done:
         """Type a line in the project folder."""
         done = subprocess.run(
-            line, shell=True, cwd=self.folder, env=self.shell, capture_output=True, text=True, timeout=300, check=False
+            line,
+            shell=True,
+            cwd=self.folder,
+            env=self.shell,
+            capture_output=True,
+            text=True,
+            timeout=_COMMAND,
+            check=False,
         )
         return Done(done.returncode, done.stdout, done.stderr)
 

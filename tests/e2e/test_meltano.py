@@ -13,7 +13,7 @@ import yaml
 from tests.e2e.meltano import ROOT, Meltano, built_wheel, installed_meltano
 from tests.test_docs import blocks, check_output
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1800)
 
 PLUGIN = ROOT / "deploy/meltano/target-bridge.yml"
 ENVIRONMENTS = ["dev", "killed", "staging", "prod", "full", "merged", "tap", "target", "append", "stopped"]
