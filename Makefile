@@ -21,9 +21,9 @@ lint: .venv/ready
 crash: .venv/ready
 	$(PY) -m pytest tests/crash tests/e2e/test_cluster.py tests/e2e/test_run.py tests/test_packaging.py -m "slow or not slow" -s $(ARGS)
 
-# Real taps in venvs of their own, from PyPI, against PostgreSQL and Debian's MariaDB.
+# Real taps in venvs of their own, from PyPI, against PostgreSQL and Debian's MariaDB; and a real Meltano.
 taps: .venv/ready
-	$(PY) -m pytest tests/e2e/test_real_taps.py -m "slow or not slow" $(ARGS)
+	$(PY) -m pytest tests/e2e/test_real_taps.py tests/e2e/test_meltano.py -m "slow or not slow" $(ARGS)
 
 bench: .venv/ready
 	$(PY) -m tests.benchmarks $(ARGS)

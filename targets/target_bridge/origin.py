@@ -1,7 +1,8 @@
 """Which STATE the tap was started with: what Meltano gave to it, or what a setting says.
 
-Meltano writes it into one file an extractor, whatever the environment, before it starts the loader. So a second run of
-the same extractor may write over it, and then nobody knows: what is newer than our own config file is not believed.
+`meltano run` writes it into one file an extractor, whatever the environment, before it starts the loader. So a second
+run of the same extractor may write over it, and then nobody knows: what is newer than our own config file is not
+believed. `meltano el` has a folder for each run, where it lies beside our config file: the other one is old then.
 """
 
 from __future__ import annotations
@@ -45,14 +46,18 @@ def _parsed(text: bytes, path: Path) -> Start:
     return Start(state)
 
 
-def meltano_state(environ: Mapping[str, str], written: int | None) -> Start | None:
+def meltano_state(environ: Mapping[str, str], written: int | None, beside: Path | None = None) -> Start | None:
     """Return what Meltano gave to the extractor beside which it started us; None if that is not known.
 
-    `written` is when our own config file was, in ns: Meltano writes it after the extractor's STATE.
+    `written` is when our own config file was, in ns: Meltano writes it after the extractor's STATE. `beside` is the
+    folder that it is in.
     """
     if written is None or not all(environ.get(name) for name in MELTANO_LOADER):
         return None
-    folder = Path(environ["MELTANO_SYS_DIR_ROOT"]) / "run" / environ["MELTANO_EXTRACTOR_NAME"]
+    run = Path(environ["MELTANO_SYS_DIR_ROOT"]) / "run"
+    if beside and beside.is_relative_to(run / "elt"):
+        return given_state(beside / "state.json")
+    folder = run / environ["MELTANO_EXTRACTOR_NAME"]
     path = folder / "state.json"
     try:
         text = path.read_bytes() if path.exists() else None

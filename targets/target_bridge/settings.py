@@ -16,9 +16,10 @@ from bridge.settings.redact import SPARK_SECRET, worth_hiding
 from bridge.settings.tree import Key
 from bridge.settings.values import pipeline_name
 
-__all__ = ["CONFIG_JSONSCHEMA", "credentials", "pipeline_of"]
+__all__ = ["ALIASES", "CONFIG_JSONSCHEMA", "credentials", "pipeline_of"]
 
-_ALIASES = {"destination_path": "bucket", "compression_method": "compression", "partition_cols": "partition_by"}
+ALIASES = {"destination_path": "bucket", "compression_method": "compression", "partition_cols": "partition_by"}
+"""Other names of settings, by which other targets know them."""
 _PLACES: dict[str, Key] = {
     "pipeline": ("name",),
     "bucket": ("destination", "bucket"),
@@ -196,7 +197,12 @@ CONFIG_JSONSCHEMA: dict[str, Any] = th.PropertiesList(
         "spark",
         th.ObjectType(
             th.Property("master", th.StringType, title="Master", description="Where Spark runs."),
-            th.Property("conf", th.ObjectType(additional_properties=th.StringType), title="Configuration"),
+            th.Property(
+                "conf",
+                th.ObjectType(additional_properties=th.StringType),
+                title="Configuration",
+                description="Spark's own settings, as text.",
+            ),
         ),
         title="Spark",
         description="The engine: its `master`, and Spark's own settings under `conf`.",
@@ -235,7 +241,7 @@ def pipeline_of(config: Mapping[str, Any], environ: Mapping[str, str]) -> Pipeli
     A relative bucket is relative to the current folder; Meltano's is the project's.
     """
     said = {name: value for name, value in config.items() if value is not None and value != ""}
-    for alias, name in _ALIASES.items():
+    for alias, name in ALIASES.items():
         if alias in said and said.setdefault(name, said[alias]) != said[alias]:
             raise SettingsError(f"{alias} is another name of {name}", hint="keep one of them")
     if "bucket" not in said:

@@ -69,6 +69,8 @@ class TargetBridge(Target):
     ]
     _written: ClassVar[int | None] = None
     """When the config files of the command line were written, in ns."""
+    _beside: ClassVar[Path | None] = None
+    """The folder of the last one."""
     _printed = ""
 
     def __init__(self, **given: Any) -> None:
@@ -105,7 +107,7 @@ class TargetBridge(Target):
     def _started_with(self) -> Start | None:
         if given := self.config.get("start_state"):
             return given_state(Path(given).absolute())
-        return meltano_state(os.environ, self._written)
+        return meltano_state(os.environ, self._written, self._beside)
 
     def _print(self, state: Any) -> None:
         """Write a STATE as a line of its own; in the thread that commits."""
@@ -135,6 +137,7 @@ class TargetBridge(Target):
         """Read the config files at once, as Meltano may delete them, and note when they were written."""
         config = super().cb_config(ctx, param, value)
         cls._written = min((os.stat(file).st_mtime_ns for file in value if file != "ENV"), default=None)
+        cls._beside = next((Path(file).absolute().parent for file in reversed(value) if file != "ENV"), None)
         return config
 
     @classmethod
