@@ -19,6 +19,7 @@ pipelines:
 """
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.slow  # what a run does of itself is shown by docs/iceberg.md, and the commits in process
 def test_iceberg_tables(project: Project) -> None:
     """Each run is one snapshot of each table; those before can be read; all is whole."""
@@ -28,7 +29,7 @@ def test_iceberg_tables(project: Project) -> None:
         full = stream("full", count, replication_method="FULL_TABLE")
         streams = [stream(records=count), stream("orders", count), full]
         (project.folder / "tap.json").write_text(json.dumps({"seed": 1, "state": {"every": 10}, "streams": streams}))
-        return project.command("run", "shop", "--json", "--no-progress", timeout=280)
+        return project.command("run", "shop", "--json", "--no-progress", timeout=400)
 
     for count in (20, 30):
         done = run(count)

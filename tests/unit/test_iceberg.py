@@ -13,10 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import Table
 
-from bridge.errors import DataError
+from bridge.errors import DataError, SettingsError
 from bridge.log import Log
+from bridge.storage.local import LocalStorage
 from bridge.tables.partition import Partition
 from tests.iceberg_lake import catalog_of
+from tests.pipe import Pipe, wire
 from tests.tables import ODD, STRING, Shop, filled
 
 ID = {"id": {"type": "integer"}}
@@ -229,3 +231,36 @@ def test_columns_that_iceberg_cannot_have(shop: Shop) -> None:
     with pytest.raises(DataError, match="Iceberg has no such columns"):
         load(shop, [{"id": 1}], properties=properties)
     assert Log(shop.storage, "shop").head() == 0
+
+
+def test_whole_loads(tmp_path: Path) -> None:
+    """What a tap says comes, by each load method, to one snapshot a run, with the type that changed within it."""
+    pipe = Pipe(tmp_path)
+
+    def run(*records: dict[str, Any], kind: str = "integer", **more: Any) -> Any:
+        said: list[dict[str, Any]] = []
+        for stream in ("a", "u", "o"):
+            columns = {"id": {"type": "integer"}, "n": {"type": ["null", kind]}}
+            said.append(
+                {"type": "SCHEMA", "stream": stream, "schema": {"properties": columns}, "key_properties": ["id"]}
+            )
+            said += [{"type": "RECORD", "stream": stream, "record": record} for record in records]
+        methods = {"u": {"load_method": "upsert"}, "o": {"load_method": "overwrite"}}
+        return pipe.load(wire(*said, {"type": "STATE", "value": {"n": len(records)}}), streams=methods, **more)
+
+    run({"id": 1, "n": 1}, {"id": 2, "n": 2}, format="iceberg")
+    done = run({"id": 2, "n": "x"}, {"id": 3, "n": "y"}, kind="string", format="iceberg")
+    assert done.error is None
+    wanted = {
+        "a": [(1, "1"), (2, "2"), (2, "x"), (3, "y")],
+        "u": [(1, "1"), (2, "x"), (3, "y")],
+        "o": [(2, "x"), (3, "y")],
+    }
+    with catalog_of(LocalStorage(pipe.lake)) as catalog:
+        for stream, rows in wanted.items():
+            found = catalog.load_table(("p", stream))
+            assert sorted((row["id"], row["n"]) for row in by_pyiceberg(found)) == rows
+            assert found.metadata.properties["singer-bridge.commit"] == str(done.view.n)
+    refused = run({"id": 4}, format="parquet").error
+    assert isinstance(refused, SettingsError)
+    assert refused.message.startswith("a table keeps its format")
