@@ -15,14 +15,21 @@ __all__ = ["opened"]
 
 @contextmanager
 def opened(
-    storage: Storage, pipeline: str, run: str, lease: Lease, *, clean: Callable[[], bool] = lambda: True
+    storage: Storage,
+    pipeline: str,
+    run: str,
+    lease: Lease,
+    *,
+    clean: Callable[[], bool] = lambda: True,
+    first: Callable[[], object] = lambda: None,
 ) -> Iterator[Committer]:
-    """Yield the one writer of a pipeline whose lease was taken, then close.
+    """Yield the one writer of a pipeline whose lease was taken, then close. `first` is done before the log is read.
 
     Left by an error, or when `clean` says no at the end, the lease tells the next writer to fence and recover.
     """
     head = lease.last.get("head") or 0
     try:
+        first()
         committer = Committer(storage, pipeline, run, last=lease.last)
         try:
             yield committer

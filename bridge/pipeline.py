@@ -6,6 +6,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from bridge.stdin import Piped
 from bridge.stop import Stop
 from bridge.storage import Storage, lake_of
 from bridge.supersede import Superseding
+from bridge.tablelog.catalogs import keep_catalog
 from bridge.tablelog.kinds import require
 from bridge.tap import Log
 
@@ -180,7 +182,9 @@ class Run:
         wait = self.request.wait or timedelta()
         lease = self._lease = take(storage, self.pipeline.name, self.result.run_id, wait=wait, pause=self._pause)
         self.stage = "reading the commit log"
-        with opened(storage, self.pipeline.name, self.result.run_id, lease, clean=lambda: self._clean) as committer:
+        name, run, clean = self.pipeline.name, self.result.run_id, lambda: self._clean
+        first = partial(keep_catalog, storage, self.pipeline)
+        with opened(storage, name, run, lease, clean=clean, first=first) as committer:
             self._recorded(storage, committer, source, catalog, deselected)
             if self._clean:
                 with suppress(LakeError):  # all is committed; to delete what is old is the business of who holds it now

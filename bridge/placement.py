@@ -13,7 +13,7 @@ from bridge.columns import read_schema
 from bridge.config import Pipeline
 from bridge.epoch import Mode, Stream
 from bridge.errors import LakeError, SettingsError
-from bridge.log import LiveTable, View
+from bridge.log import LiveTable, Log, View
 from bridge.messages import Schema
 from bridge.names import folder_name
 from bridge.owners import Owner, claim, tables_of
@@ -22,7 +22,7 @@ from bridge.settings.explain import did_you_mean
 from bridge.shaping import Incoming, Shaping
 from bridge.state import continues
 from bridge.storage import Storage
-from bridge.tablelog.delta import DeltaLog
+from bridge.tablelog.kinds import TableLogs
 from bridge.tables.keys import check_keys
 from bridge.tables.partition import Partition, check_layout
 from bridge.tables.target import Target
@@ -223,7 +223,9 @@ class Placement:
             facts = {"stream": stream, "format": table.format, "wanted": wanted}
             raise SettingsError("a table keeps its format", hint=hint, **facts)
         if wanted != "parquet" and table is None:
-            DeltaLog(self._storage, self.targets[stream].folder, self._pipeline.name, stream).check(None)
+            TableLogs(Log(self._storage, self._pipeline.name)).of(self.targets[stream].folder, stream, wanted).check(
+                None
+            )
 
     def _claim(self, stream: str, mode: Mode) -> list[Owner]:
         """Own the table's folder, or refuse: rows of another pipeline must not be deleted or mixed with ours."""

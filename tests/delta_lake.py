@@ -24,6 +24,7 @@ class DeltaLake:
     """The pipeline `p` whose stream `s` is a Delta table."""
 
     folder = "p/s"
+    format = "delta"
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
@@ -47,8 +48,8 @@ class DeltaLake:
         return facts | ({"upload": file.upload} if file.upload else {})
 
     def entry(self, *adds: dict[str, Any], removes: list[str] | None = None, mode: str = "append") -> dict[str, Any]:
-        facts = {"schema": self.schema, "mode": mode, "adds": list(adds), "removes": removes or [], "format": "delta"}
-        return {"stream": "s", "folder": self.folder} | facts
+        facts = {"schema": self.schema, "mode": mode, "adds": list(adds), "removes": removes or []}
+        return {"stream": "s", "folder": self.folder, "format": self.format} | facts
 
     def append(self, committer: Committer, ids: list[int], **columns: Any) -> None:
         """Commit rows, with the STATE that they are the last."""

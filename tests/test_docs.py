@@ -20,7 +20,6 @@ from target_bridge import TargetBridge
 from bridge.cli import _LATER, cli
 from bridge.cli.later import Verbs
 from bridge.config import load, parse_duration, parse_size
-from bridge.errors import NotAvailable
 from bridge.intake import Counts
 from bridge.pipeline import Result
 from bridge.settings.options import Keys
@@ -202,17 +201,9 @@ def test_every_setting_is_documented_with_its_default() -> None:
             assert shown == written(default), key
 
 
-def test_settings_that_are_not_available_yet_are_listed(tmp_path: Path) -> None:
-    """The list at the reference's end has exactly the keys that are refused as not available, and only such values."""
-    keys, values = tables(section("## Not available yet"))[:2]
-    assert names(keys) == set(later(Keys))
-    file = tmp_path / "bridge.yaml"
-    for value in names(values):
-        head, _, key = value.rpartition(".")
-        bucket = "" if "bucket" in key else "bucket: lake, "
-        file.write_text(f"pipelines: {{x: {{source: {{tap: x}}, {head}: {{{bucket}{key}}}}}}}")
-        with pytest.raises(NotAvailable):
-            load(file, {}).pipeline("x")
+def test_settings_that_are_not_available_yet_are_listed() -> None:
+    """The list at the reference's end has exactly the keys that are refused as not available."""
+    assert names(tables(section("## Not available yet"))[0]) == set(later(Keys))
 
 
 def test_verbs_that_are_not_available_yet_are_listed() -> None:

@@ -325,9 +325,11 @@ def ddl(
     singer-bridge tables ddl flights -s public-flights --dialect duckdb --view
     singer-bridge tables ddl flights -s public-flights --dialect athena --manifest --location s3://lake
     """
+    from bridge.tablelog.catalogs import read_catalog
     from bridge.tables.columns import read_columns
     from bridge.tables.ddl import Table, statement
     from bridge.tables.delta_ddl import delta_statement
+    from bridge.tables.iceberg_ddl import iceberg_statement
 
     pipeline, storage, stream, live, _ = _table(name, file, to, pipeline_name, stream)
     if not live.schema:
@@ -337,5 +339,10 @@ def ddl(
     table = Table(live.folder, columns, bucket, storage.uri, _reached(pipeline), bool(live.partition_by))
     if live.format == "delta" and not manifest:  # its folder holds files that are not of the table any more
         click.echo(delta_statement(table, dialect, view=view), nl=False)
+        return
+    if live.format == "iceberg" and not manifest:
+        if location:
+            raise SettingsError("--location is of no use here", hint="an Iceberg table says itself where its files are")
+        click.echo(iceberg_statement(table, read_catalog(storage, pipeline.name), dialect, view=view), nl=False)
         return
     click.echo(statement(table, dialect, view=view, manifest=manifest), nl=False)

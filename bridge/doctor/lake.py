@@ -23,6 +23,7 @@ from bridge.lock import holder, silence
 from bridge.log import Log, meta
 from bridge.storage import Add, Change, Storage, lake_of
 from bridge.storage.local import LocalStorage
+from bridge.tablelog.catalogs import facts_of, open_catalog, unreachable
 from bridge.tablelog.kinds import installed
 
 __all__ = ["lake_checks", "spool_checks"]
@@ -58,6 +59,21 @@ def _format(kind: str) -> Iterator[Finding]:
     yield fine("format", f"{kind}, by {installed(kind)}")
 
 
+def _catalog(pipeline: Pipeline, bucket: Storage) -> Iterator[Finding]:
+    """A catalog that does not answer ends a run before its tap is started."""
+    installed("iceberg")
+    facts = facts_of(pipeline)
+    if facts is None:
+        yield fine("catalog", f"a SQLite file, {bucket.uri}/.bridge/catalog.db; the first run makes it")
+        return
+    catalog = open_catalog(bucket, facts)
+    try:
+        catalog.list_namespaces()
+    except Exception as failure:  # each kind of catalog raises what its own libraries do
+        raise unreachable(facts, failure) from failure
+    yield fine("catalog", f"{facts.name} answers; the tables are in {facts.namespace}")
+
+
 def nearest(folder: Path) -> Path:
     """Return the folder, or the nearest one above it that exists."""
     return next(place for place in (folder, *folder.parents) if place.exists())
@@ -69,6 +85,7 @@ def lake_checks(pipeline: Pipeline, storage: Storage | None = None) -> list[Chec
     kind = pipeline.destination.format
     checks: list[Check] = [
         *([("format", lambda: _format(kind))] if kind != "parquet" else []),
+        *([("catalog", lambda: _catalog(pipeline, trial.bucket))] if kind == "iceberg" else []),
         ("put-if-absent", lambda: _put_if_absent(trial)),
         ("publish", lambda: _publish(trial)),
         ("commit log", lambda: _log(trial.bucket, pipeline.name)),

@@ -6,14 +6,15 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
+from bridge.settings.catalogs import catalog_properties, levels
 from bridge.settings.layout import LEVELS, PartitionBy, SortBy
 from bridge.settings.s3options import S3Options
 from bridge.settings.section import Bytes, Name, Section
 from bridge.settings.shaping import Columns, Lookback, Rename, Transform
 from bridge.settings.units import MIB
-from bridge.settings.values import arn_of_role, bucket_uri, endpoint, storage_class, table_path, unless, wrong
+from bridge.settings.values import arn_of_role, bucket_uri, endpoint, storage_class, table_path, wrong
 
-__all__ = ["S3", "Destination", "StreamKeys"]
+__all__ = ["S3", "Catalog", "Destination", "StreamKeys"]
 
 _ACL = Literal[
     "private",
@@ -74,6 +75,17 @@ class S3(Section):
         return S3Options(**said | {"sse": self.sse or ("aws:kms" if self.kms_key_id else None)})
 
 
+class Catalog(Section):
+    """Where Iceberg tables are registered, as pyiceberg is told. The bucket keeps it: nothing secret belongs here."""
+
+    name: Annotated[str, Field(pattern="^[A-Za-z][A-Za-z0-9-]*$")] = "lake"
+    """What pyiceberg calls it: in `PYICEBERG_CATALOG__<NAME>__*`, where a name has no `_`, and in its own file."""
+    namespace: Annotated[str, BeforeValidator(levels)] = "{pipeline}"
+    """What tables are in; a dot parts levels."""
+    properties: Annotated[dict[str, str], BeforeValidator(catalog_properties)] = Field(default_factory=dict)
+    """What pyiceberg takes besides: `type`, `uri`, `warehouse` and others; nothing secret."""
+
+
 class Destination(Section):
     """Where tables go and how they are written."""
 
@@ -81,8 +93,10 @@ class Destination(Section):
     """The lake: a folder, `file:///...`, or `s3://bucket/prefix`. A folder is absolute, once it is read."""
     path: Annotated[str, BeforeValidator(table_path)] = "{pipeline}"
     """Folder of the tables inside the bucket; `{pipeline}` and `{tap}` are filled in."""
-    format: Annotated[Literal["parquet", "delta"], unless("iceberg")] = "parquet"
-    """How files make a table; `delta`: with a log of Delta's, by which each commit is seen whole or not at all."""
+    format: Literal["parquet", "delta", "iceberg"] = "parquet"
+    """How files make a table; `delta`, `iceberg`: with a log of theirs, by which each commit is seen whole or not."""
+    catalog: Catalog | None = None
+    """Where Iceberg tables are registered; by itself a SQLite file in the bucket, where that is a folder."""
     load_method: Literal["auto", "append-only", "overwrite", "upsert"] = "auto"
     """How a run changes tables; `auto`: as the catalog says, and never a deletion on a guess."""
     hard_delete: bool | None = None
@@ -109,6 +123,17 @@ class Destination(Section):
         if self.s3 and not self.bucket.startswith("s3://"):
             hint = "remove it, or in an environment whose bucket is a folder write s3: null"
             raise wrong("these keys are for an s3:// bucket", hint=hint, at="s3")
+        return self
+
+    @model_validator(mode="after")
+    def _registered(self) -> Destination:
+        if self.catalog and self.format != "iceberg":
+            raise wrong("only Iceberg tables have one", hint="remove it, or write format: iceberg", at="catalog")
+        if self.format == "iceberg" and not self.catalog and self.bucket.startswith("s3://"):
+            hint = (
+                'set destination.catalog, such as {properties: {type: rest, uri: "https://..."}}; see docs/iceberg.md'
+            )
+            raise wrong("Iceberg tables in s3:// need a catalog", hint=hint, at="format")
         return self
 
     @model_validator(mode="after")

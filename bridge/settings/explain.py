@@ -100,8 +100,6 @@ def _explain(key: Key, error: Any, place: Place) -> SettingsError:
     kind, facts = error["type"], error.get("ctx", {})
     if kind == "extra_forbidden":
         return _unknown(key, place)
-    if kind == "not_available":
-        return place.error(key, "not available yet", facts["hint"], NotAvailable, value=facts["value"])
     if kind == "wrong_value":
         below = facts["at"].split(".") if facts["at"] else ()
         return place.error((*key, *below), facts["text"], facts["hint"])

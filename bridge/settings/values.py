@@ -27,7 +27,6 @@ __all__ = [
     "endpoint",
     "file_path",
     "named",
-    "not_yet",
     "parsed",
     "pipeline_name",
     "storage_class",
@@ -35,7 +34,6 @@ __all__ = [
     "table_path",
     "tap_command",
     "tap_config",
-    "unless",
     "wrong",
 ]
 
@@ -47,7 +45,7 @@ _KINDS = "a folder such as ./lake, or s3://lake/team"
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 # These stand in <bucket>/.bridge beside the pipelines' folders.
-_TAKEN_NAMES = frozenset({"tables", "lake.json"})
+_TAKEN_NAMES = frozenset({"tables", "lake.json", "catalog.db"})
 # The characters a stream's folder encodes too; `a=b` would be a phantom column to DuckDB.
 _NOT_IN_PATHS = re.compile(r'[\\%=:?*"<>|{}\x00-\x1f\x7f]')
 
@@ -55,11 +53,6 @@ _NOT_IN_PATHS = re.compile(r'[\\%=:?*"<>|{}\x00-\x1f\x7f]')
 def wrong(text: str, hint: str = "", at: str = "") -> PydanticCustomError:
     """Return the error for a value of the right type that is wrong; `at` is the key below, if it is not this one."""
     return PydanticCustomError("wrong_value", "{text}", {"text": text, "hint": hint, "at": at})
-
-
-def not_yet(value: str, hint: str) -> PydanticCustomError:
-    """Return the error for a value that a later version accepts."""
-    return PydanticCustomError("not_available", "not available yet", {"value": value, "hint": hint})
 
 
 def parsed(parse: Callable[[Any], Any]) -> BeforeValidator:
@@ -224,17 +217,6 @@ def table_path(value: Any) -> Any:
     if _NOT_IN_PATHS.search(plain):
         raise wrong("a character that table folders cannot have", hint='leave out \\ % = : ? * " < > | { }')
     return value
-
-
-def unless(*values: str) -> BeforeValidator:
-    """Tell the values that a later version accepts from those that are wrong."""
-
-    def validate(value: Any) -> Any:
-        if isinstance(value, str) and value in values:
-            raise not_yet(value, "leave it out for the default")
-        return value
-
-    return BeforeValidator(validate)
 
 
 def _positive(value: timedelta | None) -> timedelta | None:

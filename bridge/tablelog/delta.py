@@ -26,30 +26,20 @@ from bridge.log import LiveTable
 from bridge.schema import TableSchema
 from bridge.storage import Storage
 from bridge.storage.parallel import each
+from bridge.tablelog.ownlog import Commit
 from bridge.tablelog.stats import statistics
 from bridge.verbatim import dumps
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Commit", "DeltaLog", "Snapshot"]
+__all__ = ["DeltaLog", "Snapshot"]
 
 _TRIES = 20
 _CHECKPOINT_EVERY = 10
 """Entries after which the state of the table is written down whole; Delta's own default."""
 _WRITER = 2
 """The protocol's version up to which a writer need not know of constraints, generated columns and the like."""
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """The commit of ours that an entry stands for. `at` is in ISO 8601; `again` writes it even if it was written."""
-
-    n: int
-    at: str
-    kind: str
-    run: str
-    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,25 +59,27 @@ class Snapshot:
 class DeltaLog:
     """The log of one Delta table, whose folder in the bucket is `folder`, for one `stream` of a pipeline."""
 
+    kind = "Delta"
+
     def __init__(self, storage: Storage, folder: str, pipeline: str, stream: str) -> None:
         self.storage, self.folder = storage, folder
         self.app = f"{pipeline}/{stream}"
+        self.key = f"{folder}/_delta_log"
         self._known: Snapshot | None = None
 
-    def key(self, version: int) -> str:
-        """Return the key of an entry."""
-        return f"{self.folder}/_delta_log/{version:020d}.json"
+    def _entry(self, version: int) -> str:
+        return f"{self.key}/{version:020d}.json"
 
     def look(self) -> Snapshot:
         """Return the table as it is now. Raises `LakeError` if its log cannot be read."""
-        if self._known is None or self.storage.size(self.key(self._known.version + 1)) is not None:
+        if self._known is None or self.storage.size(self._entry(self._known.version + 1)) is not None:
             self._known = self._read()
         return self._known
 
     def _read(self) -> Snapshot:
         from deltalake.exceptions import DeltaError, TableNotFoundError
 
-        if not any(True for _ in self.storage.list(f"{self.folder}/_delta_log")):
+        if not any(True for _ in self.storage.list(self.key)):
             return Snapshot()
         try:
             table = self._opened()
@@ -155,7 +147,7 @@ class DeltaLog:
                 return
             metadata = self._metadata(there, schema, commit)
             actions = list(self._actions(there, commit, table, metadata))
-            if self.storage.put_if_absent(self.key(there.version + 1), b"".join(dumps(a) + b"\n" for a in actions)):
+            if self.storage.put_if_absent(self._entry(there.version + 1), b"".join(dumps(a) + b"\n" for a in actions)):
                 files = frozenset(table.files)
                 self._known = Snapshot(there.version + 1, commit.n, files, metadata, there.writer)
                 self._tidy()

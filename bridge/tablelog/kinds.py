@@ -5,21 +5,26 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from importlib.metadata import version
 from importlib.util import find_spec
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from bridge.errors import SettingsError
 from bridge.log import LiveTable, Log, View, left_behind
+from bridge.tablelog.ownlog import Commit
 
 if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
     from bridge.schema import TableSchema
-    from bridge.tablelog.delta import Commit, DeltaLog
+    from bridge.tablelog.catalogs import CatalogFacts
+    from bridge.tablelog.ownlog import OwnLog
 
 __all__ = ["OWN_LOGS", "TableLogs", "installed", "require"]
 
-OWN_LOGS = ("_delta_log",)
+OWN_LOGS = ("_delta_log/", "metadata/")
 """The folders in a table's that its own log is in."""
 
-_PACKAGES = {"delta": "deltalake"}
+_PACKAGES = {"delta": "deltalake", "iceberg": "pyiceberg"}
 
 
 def require(kind: str) -> None:
@@ -41,19 +46,36 @@ class TableLogs:
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._open: dict[str, DeltaLog] = {}
+        self._open: dict[str, OwnLog] = {}
+        self._catalog: tuple[Catalog, CatalogFacts] | None = None
+        self._alone = Lock()
 
-    def of(self, folder: str, stream: str) -> DeltaLog:
-        """Return the log of a table's folder."""
-        require("delta")
-        from bridge.tablelog.delta import DeltaLog  # Arrow is slow to import, and plain tables need none of it here
+    def of(self, folder: str, stream: str, kind: str) -> OwnLog:
+        """Return the log of a table's folder. Raises `LakeError` if what it is registered in cannot be reached."""
+        with self._alone:  # tables are committed in parallel
+            if folder not in self._open:
+                self._open[folder] = self._opened(folder, stream, kind)
+            return self._open[folder]
 
-        return self._open.setdefault(folder, DeltaLog(self._log.storage, folder, self._log.pipeline, stream))
+    def _opened(self, folder: str, stream: str, kind: str) -> OwnLog:
+        require(kind)
+        storage, pipeline = self._log.storage, self._log.pipeline
+        if kind == "delta":
+            from bridge.tablelog.delta import DeltaLog  # Arrow is slow to import, plain tables need none of it here
+
+            return DeltaLog(storage, folder, pipeline, stream)
+        from bridge.tablelog.catalogs import open_catalog, read_catalog
+        from bridge.tablelog.iceberg import IcebergLog
+
+        if self._catalog is None:
+            facts = read_catalog(storage, pipeline)
+            self._catalog = open_catalog(storage, facts), facts
+        return IcebergLog(storage, folder, pipeline, stream, *self._catalog)
 
     def check(self, view: View, entry: dict[str, Any]) -> None:
         """Raise, before there is a commit, if the table could not follow it: of a format only, nothing for others."""
         if "format" in entry:
-            own = self.of(entry["folder"], entry["stream"])
+            own = self.of(entry["folder"], entry["stream"], entry["format"])
             own.check(view.tables.get(entry["stream"]))
             if entry["schema"]:
                 own.check_schema(self._columns(entry["schema"]))
@@ -62,8 +84,6 @@ class TableLogs:
         """Make a table's own log say what `table` is after this commit; repeatable, and nothing for plain tables."""
         if "format" not in entry:
             return
-        from bridge.tablelog.delta import Commit
-
         n = record["n"]
         if entry["removes"]:  # by this the retention finds the commit whose files it is to delete
             self._log.storage.write(left_behind(self._log.pipeline, n, entry["folder"]), b"")
@@ -72,15 +92,13 @@ class TableLogs:
 
     def repair(self, stream: str, view: View, run: str) -> None:
         """Make a table's own log say what ours does, whatever somebody else did to it."""
-        from bridge.tablelog.delta import Commit
-
         at = datetime.now(timezone.utc).isoformat()
         commit, table = Commit(view.n, at, "repair", run, again=True), view.tables[stream]
         self._publish(commit, stream, table, table.schema)
 
     def _publish(self, commit: Commit, stream: str, table: LiveTable, schema: str | None) -> None:
         columns = self._columns(schema) if schema else None
-        self.of(table.folder, stream).publish(commit, table, columns)
+        self.of(table.folder, stream, table.format).publish(commit, table, columns)
 
     def _columns(self, schema: str) -> TableSchema:
         from bridge.columns import read_schema
@@ -88,7 +106,7 @@ class TableLogs:
         return read_schema(self._log.storage, self._log.pipeline, schema)
 
     def _voided(self, record: dict[str, Any], stream: str) -> str | None:
-        """Return the columns that a table had that was taken back: a Delta table has at least one."""
+        """Return the columns that a table had that was taken back: such a table has at least one."""
         taken_back = self._log.record(record["voids"]) if "voids" in record else None
         entries = taken_back["tables"] if taken_back else []
         return next((entry["schema"] for entry in entries if entry["stream"] == stream), None)

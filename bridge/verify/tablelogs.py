@@ -16,15 +16,16 @@ def own_log(log: Log, stream: str, table: LiveTable) -> Iterator[Finding]:
     """Look at the log of a table that has one."""
     if not table.in_format:
         return
-    key, mend = f"{table.folder}/_delta_log", Mend("table log", stream)
+    key, mend = table.folder, Mend("table log", stream)
     try:
-        there = TableLogs(log).of(table.folder, stream).look()
+        own = TableLogs(log).of(table.folder, stream, table.format)
+        key, there = own.key, own.look()
     except BridgeError as problem:
         yield error("table log", key, problem.message, problem.hint)
         return
     if there.version < 0:
         if table.schema is not None:
-            yield error("table log", key, "is not there: who reads the Delta table finds none", mend=mend)
+            yield error("table log", key, f"is not there: who reads the {own.kind} table finds none", mend=mend)
         return
     more, less = there.files - table.files.keys(), table.files.keys() - there.files
     if more or less:

@@ -25,6 +25,7 @@ _PLACES: dict[str, Key] = {
     "bucket": ("destination", "bucket"),
     "path": ("destination", "path"),
     "format": ("destination", "format"),
+    "catalog": ("destination", "catalog"),
     "load_method": ("destination", "load_method"),
     "hard_delete": ("destination", "hard_delete"),
     "compression": ("destination", "compression"),
@@ -77,6 +78,12 @@ CONFIG_JSONSCHEMA: dict[str, Any] = th.PropertiesList(
         allowed_values=["parquet", "delta", "iceberg"],
         title="Format",
         description="How files make a table.",
+    ),
+    th.Property(
+        "catalog",
+        th.ObjectType(additional_properties=True),
+        title="Catalog",
+        description="Where Iceberg tables are registered: `name`, `namespace`, `properties`; nothing secret.",
     ),
     th.Property(
         "load_method",

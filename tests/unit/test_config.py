@@ -105,18 +105,6 @@ def test_every_key_of_the_reference_is_known(settings: Load, section: str, key: 
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "key"),
-    [
-        (pipeline_text(destination="format: iceberg"), 7, "format value=iceberg"),
-    ],
-)
-def test_values_of_later_versions_are_not_available(settings: Load, text: str, line: int, key: str) -> None:
-    """A value that the reference names and that is not built is told apart from a wrong one."""
-    message = refused(lambda: settings(text), NotAvailable).message
-    assert message.endswith(f"bridge.yaml:{line}: not available yet key=pipelines.flights.destination.{key}")
-
-
-@pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
         (pipeline_text(source="tapp: x"), ":5: unknown key pipelines.flights.source.tapp", 'did you mean "tap"?'),

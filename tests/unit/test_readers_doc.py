@@ -144,9 +144,10 @@ def test_spark_reads_every_row(lake: tuple[Shop, dict[str, Rows]], spark: Any) -
 
 
 @pytest.mark.timeout(600)
-def test_spark_reads_a_delta_table_by_its_manifest(tmp_path: Path, spark: Any) -> None:
-    """Without Delta's jar Spark has each row once, though the folder holds files that the table has given up."""
-    shop, rows = filled(tmp_path, format="delta")
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_spark_reads_a_table_by_its_manifest(tmp_path: Path, spark: Any, kind: str) -> None:
+    """Without a format's jar Spark has each row once, though the folder holds files that the table has given up."""
+    shop, rows = filled(tmp_path, format=kind)
     number = {"id": {"type": "integer"}}
     shop.load("orders", number, [{"id": 7}], mode="replace", keys=("id",))
     for stream, wanted in {**rows, "orders": [{"id": 7}]}.items():

@@ -165,4 +165,5 @@ class Bucket:
 
 def _is_small(key: str) -> bool:
     """Return whether an object is of a log, ours or a table's own."""
-    return key.startswith(".bridge/") or "/_delta_log/" in key
+    own_log = "/_delta_log/" in key or ("/metadata/" in key and not key.endswith(".parquet"))
+    return key.startswith(".bridge/") or own_log
