@@ -34,8 +34,8 @@ def _no_power_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.fsync", lambda fd: None)
 
 
-EVERY = [6, pytest.param(1, marks=pytest.mark.slow)]
-"""Only each sixth step has its turn; or each one."""
+EVERY = [9, pytest.param(1, marks=pytest.mark.slow)]
+"""Only each ninth step has its turn; or each one."""
 
 
 class Bucket:
@@ -101,7 +101,7 @@ def test_one_death(tmp_path: Path, before: int, every: int) -> None:
 
 
 @pytest.mark.parametrize("before", range(len(HISTORY)))
-@pytest.mark.parametrize("every", [40, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [80, pytest.param(1, marks=pytest.mark.slow)])
 def test_death_of_the_recovery(tmp_path: Path, before: int, every: int) -> None:
     """A recovery that dies around the Iceberg commit leaves nothing that a third run cannot repair."""
     bucket = Bucket(tmp_path, before)
