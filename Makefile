@@ -19,11 +19,12 @@ lint: .venv/ready
 
 # KILLS, SEED, LAKES, LANES, SOAK_MINUTES and SIGNALS are explained in tests/crash/README.md.
 crash: .venv/ready
-	$(PY) -m pytest tests/crash tests/e2e/test_cluster.py tests/e2e/test_run.py tests/test_packaging.py -m "slow or not slow" -s $(ARGS)
+	$(PY) -m pytest tests/crash tests/unit/test_supersede.py tests/e2e/test_cluster.py tests/e2e/test_run.py tests/e2e/test_iceberg.py \
+		tests/test_packaging.py -m "slow or not slow" -s $(ARGS)
 
-# Real taps in venvs of their own, from PyPI, against PostgreSQL and Debian's MariaDB; and a real Meltano.
+# Real taps in venvs of their own, from PyPI, against PostgreSQL and Debian's MariaDB; a real Meltano, the SDK's suite.
 taps: .venv/ready
-	$(PY) -m pytest tests/e2e/test_real_taps.py tests/e2e/test_meltano.py -m "slow or not slow" $(ARGS)
+	$(PY) -m pytest tests/e2e/test_real_taps.py tests/e2e/test_meltano.py tests/unit/test_target.py -m "slow or not slow" $(ARGS)
 
 bench: .venv/ready
 	$(PY) -m tests.benchmarks $(ARGS)

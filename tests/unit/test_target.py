@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,12 @@ EXPECTED: dict[str, Any] = json.loads((DATA / "singer_sdk_streams.json").read_te
 class TestStandard(get_target_test_class(TargetBridge, config={"bucket": "."})):  # type: ignore[misc]
     """The Singer SDK's suite, and after each of its tests the rows and values that its file has to lead to."""
 
-    @pytest.fixture
+    @pytest.fixture(params=["in process", pytest.param("spark", marks=pytest.mark.slow)])
     def runner(self, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[TargetTestRunner]:
         runner = TargetTestRunner(TargetBridge, config={"bucket": str(tmp_path / "lake")})
-        with without_spark(tmp_path):
+        with without_spark(tmp_path) if request.param == "in process" else nullcontext():
             yield runner
-        expected = EXPECTED.get(request.node.name.removeprefix("test_target_"))
+        expected = EXPECTED.get(request.node.originalname.removeprefix("test_target_"))
         if expected is None:
             return
         if runner.stdout is None:
