@@ -23,7 +23,7 @@ _VALUES = {"path": "$MELTANO_EXTRACT__LOAD_SCHEMA", "pipeline": "$MELTANO_ENVIRO
 """Defaults that only Meltano can know: its own folder, and its own commit log, for each extractor."""
 _KINDS = {"boolean": "boolean", "integer": "integer", "number": "decimal", "array": "array", "object": "object"}
 _VARIANT = "singer-bridge"
-_SHORT = "Loads any tap into a lake of Parquet or Delta tables, each row exactly once, on Spark"
+_SHORT = "Loads any tap into a lake of Parquet, Delta or Iceberg tables, each row exactly once, on Spark"
 _HEADER = "# Made by `python -m target_bridge.plugin deploy/meltano` from what `target-bridge --about` says.\n"
 
 
@@ -64,7 +64,7 @@ def _page(domain: str) -> dict[str, Any]:
     """Return what only the hub's page of a plugin has."""
     return {
         "domain_url": domain,
-        "keywords": ["meltano_sdk", "file", "parquet", "delta", "spark"],
+        "keywords": ["meltano_sdk", "file", "parquet", "delta", "iceberg", "spark"],
         "maintenance_status": "active",
         "prereq": "Java 17 or newer: `java` on the PATH, or JAVA_HOME.",
     }
