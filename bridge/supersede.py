@@ -6,7 +6,8 @@ start is known looks for the commit `m` with that STATE, and takes back what cam
 
 - *All of it*, if every commit after `m` is of one run, the last one that committed, and no run is on record that was
   started beyond `m`: then nobody ever went on from those. Each run that knows its start notes it, in a fence with
-  `start`.
+  `start`. Of a tap that starts without any STATE it is believed only if the run before was killed: else it is a full
+  refresh, or another tap.
 - *Of commit `m` itself the rows that its STATE does not cover* (`uncovered`): a tap's last rows, after its last STATE.
   Of streams that resume only: a full table is sent again by intent, and append-only adds it again.
 
@@ -47,6 +48,7 @@ class Superseding:
     def __init__(self, committer: Committer, start: Start | None) -> None:
         self._committer = committer
         self._plan: Plan | None = None
+        self._m = 0
         self._facts: dict[str, Any] = {}
         self.notes: list[str] = []
         self.state = committer.view.state if start is None else start.state
@@ -60,6 +62,7 @@ class Superseding:
             if not ("given" in latest and same_state(latest["given"], start.state)):
                 committer.note_start(given=start.state)
             return
+        self._m = m
         self._plan = self._planned(m, any(_adds(record) for record in records if record["n"] > m))
         if committer.view.n and latest.get("start") != m:
             committer.note_start(start=m)
@@ -83,7 +86,7 @@ class Superseding:
         """Take back what is still to be taken back: the first commit of the run follows."""
         done, self._plan = self._plan, None
         if done:
-            reason = f"the tap was started again from the STATE of commit {done.to}, and sends these rows once more"
+            reason = f"the tap was started again from the STATE of commit {self._m}, and sends these rows once more"
             commit_plan(self._committer, done, reason, supersedes=True, **self._facts)
 
     def _back(self, state: Any) -> tuple[list[dict[str, Any]], int | None]:
@@ -102,8 +105,8 @@ class Superseding:
             if len(runs) > 1 or record["kind"] not in _PASSED or ("to" in record and "supersedes" not in record):
                 return records, None
             n = record["voids"] - 1 if "voids" in record else record["to"] if "supersedes" in record else n - 1
-        began = is_empty(state) and n == 0 and not any("start" in one and one["start"] for one in records)
-        return records, 0 if began else None
+        began = is_empty(state) and n == 0 and not any(one.get("start") for one in records)
+        return records, 0 if began and _died(records) else None
 
     def _planned(self, m: int, after: bool) -> Plan | None:
         """Return what is to be taken back, None where that is nothing, or where it cannot be done any more."""
@@ -140,6 +143,16 @@ def _has(record: dict[str, Any], state: Any) -> bool:
 
 def _adds(record: dict[str, Any]) -> bool:
     return record["kind"] == "data" or "supersedes" in record
+
+
+def _died(records: list[dict[str, Any]]) -> bool:
+    """Return whether the run that committed last did not end in good order: then the next one began with a fence.
+
+    A tap that starts without a STATE may be meant to: a full refresh, or another tap under the same name.
+    """
+    last = next((i for i, record in enumerate(records) if _adds(record)), 0)
+    after = records[last - 1] if last else {}
+    return not any(map(_adds, records)) or (after.get("kind") == "fence" and not {"start", "given"} & after.keys())
 
 
 def _only_removes(plan: Plan, view: View) -> bool:

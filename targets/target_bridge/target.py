@@ -13,6 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any, ClassVar, NoReturn
 
@@ -99,7 +100,9 @@ class TargetBridge(Target):
         stdin = Stdin(getattr(file, "buffer", file), activates=activates, **through)
         tap = pipeline.source.argv[0]
         piped = Piped(tap, stdin, self._print, self._started_with())
-        result = Run(pipeline, Request(), _home(), piped=piped).execute()
+        # Whoever killed Meltano left its target, which still commits what it has, and is done soon.
+        wait = timedelta(minutes=1) if "MELTANO_LOADER_NAME" in os.environ else None
+        result = Run(pipeline, Request(wait=wait), _home(), piped=piped).execute()
         if not result.error:
             piped.check()
         return stdin, result

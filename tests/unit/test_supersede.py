@@ -64,11 +64,14 @@ class Meltano:
     options: dict[str, Any] = field(default_factory=lambda: {"commit": EAGER, "load_method": "append-only"})
 
     def run(self, *messages: dict[str, Any], hears: int = 1000, dies: bool = False, **settings: Any) -> Found | None:
-        """A run of which Meltano hears so many STATEs; the target is then killed, if it `dies`, before the next one."""
+        """A run of which Meltano hears so many STATEs; the target is then killed, if it `dies`, before the next one.
+
+        It does not end well either if it is the first one's first STATE that nobody reads.
+        """
         heard: list[Any] = []
 
         def said(state: Any) -> None:
-            if dies and len(heard) == hears:
+            if len(heard) == hears and (dies or (self.kept is None and not heard)):
                 raise Killed
             heard.append(state)
 
@@ -191,6 +194,15 @@ def test_nobody_knows_the_first_state(tmp_path: Path) -> None:
     found = pipe.load(data, listening=Listening(None))
     assert "is not known" in found.warnings[0]
     assert sorted(row["id"] for row in found.rows("t")) == [1, 1, 2, 2]
+
+
+def test_a_full_refresh_after_one_good_run_appends_as_asked(meltano: Meltano) -> None:
+    """Or another tap under the same name: nothing is taken away on a guess."""
+    meltano.run(*sent(1, 2, states=[2]))
+    meltano.kept = None
+    found = meltano.run(*sent(1, 2, states=[2]))
+    assert found and found.warnings
+    assert meltano.ids() == [1, 1, 2, 2]
 
 
 def test_a_full_refresh_after_many_runs_appends_as_asked(meltano: Meltano) -> None:
