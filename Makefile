@@ -10,7 +10,7 @@ demo: .venv/ready
 	@$(PY) -m bridge demo
 
 test: .venv/ready
-	$(PY) -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder --durations 25 $(ARGS)
+	$(PY) -m pytest -m "not slow" -n 3 --dist loadfile --no-loadscope-reorder --durations 25 $(ARGS)
 
 lint: .venv/ready
 	.venv/bin/ruff format --check .

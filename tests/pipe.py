@@ -149,7 +149,7 @@ class Pipe:
         scratch.prepare(storage)
         found: Found | None = None
         error: BridgeError | None = None
-        data = [data] if isinstance(data, bytes) else list(data)
+        data = [data] if isinstance(data, bytes) else data
         said = listening.said if listening else lambda state: None
         try:
             with ExitStack() as stack:

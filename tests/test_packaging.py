@@ -76,11 +76,12 @@ def _pipeline() -> Any:
 
 
 def test_wheel_holds_our_packages_and_nothing_else(wheel: Path) -> None:
-    """The bridge, its two taps, the commands, the licence; no tests, no caches. Types are ours to be read."""
+    """Bridge, taps, target, commands, licence; no tests, no caches. Types are ours to be read."""
     names = zipfile.ZipFile(wheel).namelist()
     info = f"singer_bridge-{__version__}.dist-info"
-    assert {name.split("/")[0] for name in names} == {"bridge", "tap_smoke", "tap_replay", info}
+    assert {name.split("/")[0] for name in names} == {"bridge", "tap_smoke", "tap_replay", "target_bridge", info}
     folders = {"bridge": ROOT / "bridge", "tap_smoke": ROOT / "taps/tap_smoke", "tap_replay": ROOT / "taps/tap_replay"}
+    folders["target_bridge"] = ROOT / "targets/target_bridge"
     for name, folder in folders.items():
         expected = {f"{name}/{file.relative_to(folder)}" for file in folder.rglob("*.py")}
         assert expected <= set(names)

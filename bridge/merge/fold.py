@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from bridge.tables.keys import codes_of, keys_of
 from bridge.tables.spill import HIDDEN, ORDER
 
-__all__ = ["DELETED", "PARTIAL", "Keyed", "fold", "is_deleted", "marked"]
+__all__ = ["DELETED", "PARTIAL", "Keyed", "fold", "is_deleted", "marked", "thinned"]
 
 DELETED = "_sdc_deleted_at"
 """The Singer SDK's column that says when a row was deleted."""
@@ -58,20 +58,41 @@ def marked(table: pa.Table, *, hard: bool) -> pa.Table:
     return table.append_column(PARTIAL, pc.and_(partial, False) if hard else partial)
 
 
+def thinned(rows: pa.Table, key: Keyed) -> pa.Table:
+    """Return those of a part of the rows that still count when the others come, which may lie before, between or after.
+
+    That is of each key the last whole row, and the deletions after it: what these lack, another part may say.
+    """
+    rows = _in_order(rows)
+    groups = _groups(rows, key)
+    found = groups.group_by("key").aggregate([("whole", "max")])
+    place = pc.index_in(groups.column("key").combine_chunks(), value_set=found.column("key").combine_chunks())
+    since = pc.fill_null(found.column("whole_max").combine_chunks().take(place), -1)
+    return rows.filter(pc.greater_equal(groups.column("at").combine_chunks(), since))
+
+
 def fold(rows: pa.Table, key: Keyed) -> pa.Table:
-    """Return one row a key, in the order of messages. To fold parts first and then all of them gives the same."""
-    rows = rows.take(pc.sort_indices(rows.select(ORDER), sort_keys=[(name, "ascending") for name in ORDER]))
-    partial = rows.column(PARTIAL).combine_chunks()
-    at = pa.array(range(len(rows)), pa.int64())
-    whole = pc.if_else(partial, None, at)
-    groups = pa.table({"key": codes_of(key.of(rows)), "at": at, "whole": whole})
+    """Return one row a key, in the order of messages, of all of the rows, or of what was `thinned` of them."""
+    rows = _in_order(rows)
+    groups = _groups(rows, key)
     found = groups.group_by("key").aggregate([("at", "max"), ("whole", "max")]).sort_by("at_max")
     last = found.column("at_max").combine_chunks()
     winners = rows.take(last)
-    chains = found.filter(partial.take(last))  # keys that end as deletions, which lack what came before
+    chains = found.filter(winners.column(PARTIAL))  # keys that end as deletions, which lack what came before
     if not len(chains) or len(winners) == len(rows):
         return winners
     return _filled(rows, last, groups, chains, key)
+
+
+def _in_order(rows: pa.Table) -> pa.Table:
+    return rows.take(pc.sort_indices(rows.select(ORDER), sort_keys=[(name, "ascending") for name in ORDER]))
+
+
+def _groups(rows: pa.Table, key: Keyed) -> pa.Table:
+    """Return of each row its key, its place, and its place again if it is a whole row."""
+    at = pa.array(range(len(rows)), pa.int64())
+    whole = pc.if_else(rows.column(PARTIAL).combine_chunks(), None, at)
+    return pa.table({"key": codes_of(key.of(rows)), "at": at, "whole": whole})
 
 
 def _filled(rows: pa.Table, last: pa.Array, groups: pa.Table, chains: pa.Table, key: Keyed) -> pa.Table:

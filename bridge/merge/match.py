@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from bridge.merge.fold import DELETED, PARTIAL, Keyed, fold, is_deleted, marked
+from bridge.merge.fold import DELETED, PARTIAL, Keyed, fold, is_deleted, marked, thinned
 from bridge.merge.footers import Range, can_hold, group_range, opened
 from bridge.schema import TableSchema
 from bridge.tables.file import File
@@ -133,7 +133,7 @@ def _winners(job: Job, part: Part, key: Keyed) -> tuple[int, pa.Table]:
         size += rows.nbytes
         waiting.append(rows)
         if size > _AT_ONCE:
-            waiting = [fold(pa.concat_tables(waiting), key)]
+            waiting = [thinned(pa.concat_tables(waiting), key)]
             size = waiting[0].nbytes // 2  # where most keys are new, to fold again soon would be in vain
     return counted, fold(pa.concat_tables(waiting), key)
 

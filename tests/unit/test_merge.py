@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import bridge.merge.match
@@ -154,7 +154,13 @@ def stories(draw: st.DrawFn) -> tuple[list[str], list[Row], list[list[Row]]]:
     return kinds, draw(st.lists(row, max_size=8)), batches
 
 
+NONE = {"k0": True, "v": None, "w": None, "_sdc_deleted_at": None}
+SAID_BETWEEN = (["bool"], [], [[*[NONE] * 7, NONE | {"v": 0}, NONE | {"_sdc_deleted_at": AT}]])
+"""What a deletion lacks stands in a row between it and the one that it was read together with."""
+
+
 @settings(max_examples=60, deadline=None)
+@example(story=SAID_BETWEEN, hard=False, seed=0, tiny=True, delta=False)
 @given(story=stories(), hard=st.booleans(), seed=st.integers(0, 2**16), tiny=st.booleans(), delta=st.booleans())
 def test_a_merge_is_what_a_dict_does(
     story: tuple[list[str], list[Row], list[list[Row]]], hard: bool, seed: int, tiny: bool, delta: bool
