@@ -10,7 +10,7 @@ demo: .venv/ready
 	@$(PY) -m bridge demo
 
 test: .venv/ready
-	$(PY) -m pytest -m "not slow" -n 3 --dist loadfile --no-loadscope-reorder --durations 25 $(ARGS)
+	$(PY) -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder --durations 25 $(ARGS)
 
 lint: .venv/ready
 	.venv/bin/ruff format --check .
@@ -19,7 +19,7 @@ lint: .venv/ready
 
 # KILLS, SEED, LAKES, LANES, SOAK_MINUTES and SIGNALS are explained in tests/crash/README.md.
 crash: .venv/ready
-	$(PY) -m pytest tests/crash tests/unit/test_supersede.py tests/e2e/test_cluster.py tests/e2e/test_run.py tests/e2e/test_iceberg.py \
+	$(PY) -m pytest tests/crash tests/unit/test_supersede.py tests/e2e/test_cluster.py tests/e2e/test_run.py tests/e2e/test_many.py tests/e2e/test_iceberg.py \
 		tests/test_packaging.py -m "slow or not slow" -s $(ARGS)
 
 # Real taps in venvs of their own, from PyPI, against PostgreSQL and Debian's MariaDB; a real Meltano, the SDK's suite.

@@ -53,6 +53,7 @@ def results(done: Done) -> dict[str, Any]:
     return {result["pipeline"]: result for result in done.json}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_several_sparks_one_after_another_and_what_is_left_out(pipelines: Project) -> None:
     """Each pipeline is loaded whole in one process, whatever the one before it came to; a resumed one goes on."""

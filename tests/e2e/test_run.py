@@ -196,6 +196,7 @@ def test_all_types_arrive_as_they_are(project: Project) -> None:
     assert len(project.rows("users")) == 50
 
 
+@pytest.mark.slow
 def test_a_new_column_is_added_and_a_wider_one_rewritten(project: Project) -> None:
     """A SCHEMA may grow in the middle; a type that older files cannot follow has them written anew."""
     grown = stream(records=100, schema_change={"at": 50, "add": "extra"})
@@ -222,6 +223,7 @@ def test_an_empty_stream_has_a_table(project: Project) -> None:
     assert len(list((project.lake / "smoke/users").glob("*.parquet"))) == 1
 
 
+@pytest.mark.slow
 def test_two_schemas_of_state_before_anything(project: Project) -> None:
     """A flat STATE, in the spec's own style, resumes too."""
     config = {"seed": 1, "state": {"flat": True, "every": 10}, "streams": [stream(records=60)]}
