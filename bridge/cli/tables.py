@@ -202,7 +202,8 @@ def _last_rows(storage: Storage, key: str, limit: int) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     with storage.open(key) as file, pq.ParquetFile(file) as parquet:
         for group in reversed(range(parquet.num_row_groups)):
-            last = parquet.read_row_group(group)
+            # Arrow's threads may still be starting when a command as short as this ends, which then aborts.
+            last = parquet.read_row_group(group, use_threads=False)
             rows += reversed(_dicts(last.slice(max(0, last.num_rows - (limit - len(rows))))))
             if len(rows) >= limit:
                 break

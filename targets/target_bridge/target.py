@@ -80,7 +80,7 @@ class TargetBridge(Target):
 
     def _load(self, file: IO[Any]) -> Counter[str]:
         """Load what a file holds. Raises the SDK's errors where it has one of its own, else ours."""
-        logging.getLogger("py4j").setLevel(logging.WARNING)  # what Spark's gateway says is of no use to anybody
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)  # a JVM that is stopped is none of its business
         try:
             pipeline = pipeline_of(self.config, os.environ)
             os.environ.update(credentials(self.config))
