@@ -223,9 +223,8 @@ class Placement:
             facts = {"stream": stream, "format": table.format, "wanted": wanted}
             raise SettingsError("a table keeps its format", hint=hint, **facts)
         if wanted != "parquet" and table is None:
-            TableLogs(Log(self._storage, self._pipeline.name)).of(self.targets[stream].folder, stream, wanted).check(
-                None
-            )
+            logs = TableLogs(Log(self._storage, self._pipeline.name))
+            logs.of(self.targets[stream].folder, stream, wanted).check(None)
 
     def _claim(self, stream: str, mode: Mode) -> list[Owner]:
         """Own the table's folder, or refuse: rows of another pipeline must not be deleted or mixed with ours."""

@@ -63,7 +63,9 @@ class Superseding:
                 committer.note_start(given=start.state)
             return
         self._m = m
-        self._plan = self._planned(m, any(_adds(record) for record in records if record["n"] > m))
+        after = any(_adds(record) for record in records if record["n"] > m)
+        uncovered = set(records[-1].get("uncovered", ())) if m and not after else set()
+        self._plan = self._planned(m, after, uncovered)
         if committer.view.n and latest.get("start") != m:
             committer.note_start(start=m)
         if self._plan and not _only_removes(self._plan, committer.view):
@@ -108,10 +110,9 @@ class Superseding:
         began = is_empty(state) and n == 0 and not any(one.get("start") for one in records)
         return records, 0 if began and _died(records) else None
 
-    def _planned(self, m: int, after: bool) -> Plan | None:
+    def _planned(self, m: int, after: bool, uncovered: set[str]) -> Plan | None:
         """Return what is to be taken back, None where that is nothing, or where it cannot be done any more."""
         log, view = self._committer.log, self._committer.view
-        uncovered = set() if after or not m else set((log.record(m) or {}).get("uncovered", ()))
         if not after and not uncovered:
             return None
         then = m if after else m - 1

@@ -10,13 +10,12 @@ import duckdb
 import pytest
 import sqlglot
 
-from bridge.cli import main
 from bridge.errors import SettingsError
 from bridge.settings.s3options import S3Options
 from bridge.tablelog.catalogs import CatalogFacts
 from bridge.tables.ddl import Table
 from bridge.tables.iceberg_ddl import iceberg_statement
-from tests.tables import STRING, Shop
+from tests.tables import STRING, Shop, typing
 
 PROPERTIES = {"id": {"type": "integer"}, "name": STRING}
 COLUMNS = [{"name": "id", "type": "int64"}]
@@ -28,15 +27,7 @@ def tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
     shop = Shop(tmp_path, format="iceberg")
     shop.load("orders", PROPERTIES, [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}], keys=("id",))
     shop.load("orders", PROPERTIES, [{"id": 7, "name": "c"}], keys=("id",), mode="replace")
-
-    def type_in(*words: str, code: int = 0) -> str:
-        with pytest.raises(SystemExit) as exit_:
-            main(["tables", *words, "--to", str(tmp_path / "lake"), "--name", "shop"])
-        printed = capsys.readouterr()
-        assert exit_.value.code == code, printed
-        return printed.out + printed.err
-
-    return type_in
+    return typing(tmp_path, capsys)
 
 
 def test_the_verbs_know_the_table(tables: Any, monkeypatch: pytest.MonkeyPatch) -> None:
