@@ -61,8 +61,9 @@ class S3Server:
         self._set(self._before)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.close()
+        self._process.terminate()  # a process that a failing test left behind may have its input open, too
         self._process.wait(timeout=10)
+        self._process.stdin.close()
         self._process.stdout.close()
 
     @staticmethod

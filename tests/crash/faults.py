@@ -8,6 +8,7 @@ before it is taken, so that a killed process has told how far it came.
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import re
 import signal
@@ -62,6 +63,9 @@ class Watcher:
 
     def arm(self) -> None:
         """See every change from now on, for good: this process was made for it."""
+        # A collection within `sys._current_frames` may let another thread start or end, and Python up to 3.11.8 and
+        # 3.12.2 then stands still forever (its issue 106883).
+        gc.disable()
         sys.addaudithook(self._audit)
         if self.lake.startswith("s3://"):
             self._see_requests()

@@ -66,10 +66,13 @@ class Place:
         intake._RETRY = timedelta(0)  # a tap that ends within milliseconds would otherwise have one barrier
         tempfile.tempdir = str(self.scratch.parent)  # whoever is killed leaves files
 
+    def say_stacks(self) -> None:
+        """Have whoever keeps the lake print where its threads stand, on stderr."""
+
     def child(self, work: Callable[[Watcher], None], fault: Fault = _NOTHING) -> Child:
         """Start a process that works on the lake."""
         _warm()
-        return Child(work, self.uri, self.scratch, fault, prepare=self.prepare)
+        return Child(work, self.uri, self.scratch, fault, prepare=self.prepare, hangs=self.say_stacks)
 
     def run(self, run: Run, fault: Fault = _NOTHING) -> Ending:
         """Run to the end, whatever ends it."""
@@ -146,6 +149,10 @@ class InBucket(Place):
         clients._clients = lambda *_: self._clients  # type: ignore[assignment]
         if self._uploads:
             pending._SMALL = -1
+
+    def say_stacks(self) -> None:
+        if self._now:
+            self._now.say_stacks()
 
     def freeze(self) -> Server:
         assert self._now

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import signal
+import time
 import traceback
 import warnings
 from collections.abc import Callable
@@ -14,6 +16,9 @@ from pathlib import Path
 from .faults import Fault, Watcher
 
 __all__ = ["Child", "Ending", "Step"]
+
+_HANGS = 200
+"""Seconds after which a process that is waited for has to say where it stands, and is killed."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +46,22 @@ class Ending:
 
 
 class Child:
-    """A process that does one piece of work under a fault; `work` is given its watcher. Always ended by `wait`."""
+    """A process that does one piece of work under a fault; `work` is given its watcher. Always ended by `wait`.
+
+    `prepare` is called in it first; `hangs` where it was started, when it seems to hang.
+    """
 
     def __init__(
-        self, work: Callable[[Watcher], None], lake: str, scratch: Path, fault: Fault, *, prepare: Callable[[], None]
+        self,
+        work: Callable[[Watcher], None],
+        lake: str,
+        scratch: Path,
+        fault: Fault,
+        *,
+        prepare: Callable[[], None],
+        hangs: Callable[[], None],
     ) -> None:
+        self._hangs = hangs
         self._read, write = os.pipe()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # threads of libraries wait; they do not hold a lock
@@ -64,6 +80,7 @@ class Child:
 
     def stopped(self) -> bool:
         """Wait until the process stands still, or has ended; return whether it stands still."""
+        until = time.monotonic() + _HANGS
         while True:
             self._take()
             pid, status = os.waitpid(self.pid, os.WUNTRACED | os.WNOHANG)
@@ -71,6 +88,17 @@ class Child:
                 self._status = status
                 return os.WIFSTOPPED(status)
             _breathe(self._read)
+            if time.monotonic() > until:
+                self._give_up()
+
+    def _give_up(self) -> None:
+        os.kill(self.pid, signal.SIGUSR1)
+        time.sleep(0.5)
+        self._hangs()
+        time.sleep(0.5)
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        raise AssertionError(f"a process did not end within {_HANGS} s; its stacks are on stderr")
 
     def resume(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
@@ -115,6 +143,7 @@ def _live(
     def tell(**said: object) -> None:
         os.write(out, json.dumps(said).encode() + b"\n")
 
+    faulthandler.register(signal.SIGUSR1, file=2)
     watcher = Watcher(lake, scratch, fault, lambda *step: tell(step=step), lambda text: tell(told=text))
     try:
         prepare()

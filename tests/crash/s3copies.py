@@ -6,6 +6,7 @@ A copy costs some milliseconds, as a folder's copy does: each crash starts from 
 
 from __future__ import annotations
 
+import faulthandler
 import io
 import os
 import select
@@ -52,6 +53,9 @@ class Server:
 
     def sleep(self) -> None:
         self._ask("sleep")
+
+    def say_stacks(self) -> None:
+        os.kill(self._pid, signal.SIGUSR1)
 
     def close(self) -> None:
         """End it; its copies live on."""
@@ -149,6 +153,7 @@ class _Copies:
 
 def _main(folder: Path, owner: int) -> None:
     os.setpgid(0, 0)
+    faulthandler.register(signal.SIGUSR1)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended copies leave nothing
     copies = _Copies(folder, owner)
     with socket.socket(socket.AF_UNIX) as ready:
