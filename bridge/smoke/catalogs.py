@@ -7,6 +7,8 @@ from typing import Any
 
 from bridge.catalog import Catalog, StreamEntry, key_properties, replication_key, stream_id, stream_ids
 from bridge.smoke.verdicts import Verdicts
+from bridge.types.typemap import json_pointer
+from bridge.types.validate import draft_of
 
 __all__ = ["check_catalog", "schema_error"]
 
@@ -59,11 +61,9 @@ def _leads_somewhere(crumb: Sequence[Any], schema: Any) -> bool:
 
 
 def schema_error(schema: dict[str, Any]) -> tuple[str, str] | None:
-    """Return where and how a schema is no JSON Schema of draft 7, None if it is one."""
-    from jsonschema import Draft7Validator
+    """Return where and how a schema is no JSON Schema of its draft, None if it is one."""
     from jsonschema.exceptions import best_match
 
-    error = best_match(Draft7Validator(Draft7Validator.META_SCHEMA).iter_errors(schema))
-    if error is None:
-        return None
-    return "".join(f"/{step}" for step in error.absolute_path), error.message[:200]
+    kind = draft_of(schema)
+    error = best_match(kind(kind.META_SCHEMA).iter_errors(schema))
+    return error and (json_pointer(error.absolute_path), error.message[:200])

@@ -12,6 +12,8 @@ from bridge.messages import parse
 from bridge.smoke.catalogs import schema_error
 from bridge.smoke.verdicts import Verdicts
 from bridge.types.instants import date_of, timestamp_of
+from bridge.types.typemap import json_pointer
+from bridge.types.validate import draft_of
 
 __all__ = ["Listener", "Said", "is_less"]
 
@@ -101,8 +103,6 @@ class Listener:
             self._verdicts.warn("stdout", f"messages of an unknown type {kind}", "targets ignore these, or end")
 
     def _schema(self, message: dict[str, Any]) -> None:
-        from jsonschema import Draft7Validator
-
         name, schema = str(message.get("stream")), message.get("schema")
         if not isinstance(message.get("stream"), str) or not isinstance(schema, dict):
             self._verdicts.fail("schema", "a SCHEMA without stream or schema", "both are required", stream=name)
@@ -116,7 +116,7 @@ class Listener:
             self._verdicts.fail("schema", text, hint, stream=name, pointer=wrong[0])
             said.validator = None
         else:
-            said.validator = Draft7Validator(schema)
+            said.validator = draft_of(schema)(schema)
         if "key_properties" not in message:
             self._verdicts.warn("schema", "the SCHEMA has no key_properties", "write [] for no key", stream=name)
         columns = schema.get("properties") or {}
@@ -146,7 +146,7 @@ class Listener:
 
     def _fits(self, name: str, said: Said, record: dict[str, Any]) -> None:
         for error in said.validator.iter_errors(record) if said.validator else ():
-            pointer = "".join(f"/{step if isinstance(step, str) else '*'}" for step in error.absolute_path)
+            pointer = json_pointer(step if isinstance(step, str) else "*" for step in error.absolute_path)
             rule = json.dumps(error.validator_value)[:_SHOWN]
             text = f"{error.validator} {rule}" if error.validator != "required" else error.message
             hint = "declare what is sent, or send what is declared; targets reject or coerce it"

@@ -16,7 +16,7 @@ import pyarrow as pa
 import simplejson
 
 from bridge.types.instants import date_of, timestamp_of
-from bridge.types.typemap import INT64, TIMESTAMP, is_json, source
+from bridge.types.typemap import INT64, TIMESTAMP, is_json, json_pointer, source
 
 __all__ = ["Coercer", "Path", "UnfitError", "coercer", "json_text", "parsed"]
 
@@ -47,7 +47,7 @@ class UnfitError(Exception):
     @property
     def pointer(self) -> str:
         """JSON pointer inside the record; empty for the line as a whole."""
-        return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in self.path)
+        return json_pointer(self.path)
 
 
 def parsed(line: bytes) -> Any:

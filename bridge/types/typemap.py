@@ -33,6 +33,7 @@ __all__ = [
     "is_json",
     "is_left_out",
     "is_null_only",
+    "json_pointer",
     "record_fields",
     "source",
     "unique",
@@ -112,6 +113,11 @@ def is_null_only(field: pa.Field) -> bool:
     return (field.metadata or {}).get(b"kind") == b"null"
 
 
+def json_pointer(path: Iterable[object]) -> str:
+    """Return the JSON pointer of these steps; empty for the document as a whole."""
+    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)
+
+
 def unique(name: str, taken: Iterable[str]) -> str:
     """`name`, or `name_2`, `name_3`, ... : Spark refuses a table whose columns differ in case only.
 
@@ -137,9 +143,11 @@ def _checked(schema: Mapping[str, Any]) -> dict[str, Any]:
         path = list(error.absolute_path)
         if path and path[-1] in TOLERATED and path[-2:-1] != ["properties"]:
             continue
-        pointer = "".join(f"/{step}" for step in path) or "/"
         raise DataError(
-            "stream schema is not valid JSON Schema", hint=_HINT, pointer=pointer, found=repr(error.instance)[:80]
+            "stream schema is not valid JSON Schema",
+            hint=_HINT,
+            pointer=json_pointer(path) or "/",
+            found=repr(error.instance)[:80],
         )
     return root
 

@@ -22,7 +22,7 @@ from bridge.errors import DataError
 from bridge.types.coerce import UnfitError, parsed
 from bridge.types.exact import Reject
 
-__all__ = ["Rules", "rules_text", "without"]
+__all__ = ["Rules", "draft_of", "rules_text", "without"]
 
 _HINT = "set `rejects.validate: types`, or have the tap's authors mend the SCHEMA"
 
@@ -38,16 +38,13 @@ class Rules:
     """One SCHEMA, compiled."""
 
     def __init__(self, text: bytes, stream: str) -> None:
-        from jsonschema import Draft4Validator, Draft7Validator
         from jsonschema.exceptions import SchemaError
         from referencing import Registry
 
         schema = simplejson.loads(text, use_decimal=True)
         self._stream = stream
-        kind = _validator(schema, Draft7Validator)
         try:
-            if "$schema" not in schema and not kind(kind.META_SCHEMA).is_valid(schema):
-                kind = _validator(schema, Draft4Validator)  # older taps write "exclusiveMaximum": true
+            kind = _exact(draft_of(schema))
             kind.check_schema(schema)
         except SchemaError as error:
             raise self._unusable(error.message) from error
@@ -111,13 +108,24 @@ def _reason(error: Any) -> str:
     return f"not valid: {error.validator}" if error.validator else "not valid: nothing is allowed here"
 
 
-def _validator(schema: Any, default: Any) -> Any:
-    """Return the class of the SCHEMA's draft, for numbers that are `Decimal`."""
-    from jsonschema.validators import extend, validator_for
+def draft_of(schema: Any) -> Any:
+    """Return jsonschema's class for the draft of a SCHEMA: the one it names, else 7, or 4 where only that is meant."""
+    from jsonschema import Draft4Validator, Draft7Validator
+    from jsonschema.validators import validator_for
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of a `$schema` that nobody knows
-        kind = validator_for(schema, default=default)
+        kind: Any = validator_for(schema, default=Draft7Validator)
+    older: Any = Draft4Validator  # in which taps write "exclusiveMaximum": true
+    if isinstance(schema, dict) and "$schema" not in schema and not kind(kind.META_SCHEMA).is_valid(schema):
+        return older if older(older.META_SCHEMA).is_valid(schema) else kind
+    return kind
+
+
+def _exact(kind: Any) -> Any:
+    """Return a draft's class for numbers that are `Decimal`."""
+    from jsonschema.validators import extend
+
     types = kind.TYPE_CHECKER.redefine("number", _is_number)
     if kind.TYPE_CHECKER.is_type(1.0, "integer"):  # from Draft 6 on
         types = types.redefine("integer", _is_integer)

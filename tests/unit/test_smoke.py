@@ -251,6 +251,18 @@ def test_what_a_tap_says_wrong_is_found(
     assert done.code == 1  # its --discover fails
 
 
+def test_an_older_draft_is_a_schema_too(scripted: Smoke) -> None:
+    """Its numbers are held against it: `exclusiveMinimum: true` is Draft 4's."""
+    above = {"type": "integer", "minimum": 1, "exclusiveMinimum": True}
+    older = {**SCHEMA, "schema": {"properties": {**SCHEMA["schema"]["properties"], "id": above}}}
+    again = {"again": [older, state("2026-01-01T00:00:00Z")]}
+    _, found = scripted([older, record(2), state("2026-01-01T00:00:00Z")], **again)
+    assert found == {}
+    done, found = scripted([older, record(1), state("2026-01-01T00:00:00Z")], **again)
+    assert found == {"records": "failed"}
+    assert _texts(done, "records") == ["not as declared: minimum 1"]
+
+
 def test_a_tap_that_ignores_sigterm_is_found(scripted: Smoke) -> None:
     """It is given ten seconds; then it is killed."""
     lines = [SCHEMA, record(1), state("2026-01-01T00:00:00Z")]
