@@ -199,7 +199,8 @@ class Load:
 
     def _extract(self, tap: Feed) -> None:
         """Read the tap until it has exited 0 in good order, or until it is enough."""
-        reader, idle = Reader(), self._pipeline.source.idle_timeout
+        reader = Reader(every_state=self._intake.max_records is not None)
+        idle = self._pipeline.source.idle_timeout
         self._follow.stage("waiting for the tap")
         for chunk in tap.chunks(idle=idle, tick=self._check):
             self._follow.stage("extracting")

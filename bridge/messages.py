@@ -97,14 +97,20 @@ _PREFIX = re.compile(
     rb'\s*\{\s*"type"\s*:\s*"(?i:record)"\s*,\s*"stream"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"record":\Z',
 )
 _STATES = (b'{"type":"STATE"', b'{"type": "STATE"')
+_MANY_STATES = 64
+"""STATEs in one chunk from which on they are thinned: some taps write one with each record."""
 _BOM = b"\xef\xbb\xbf"
 
 
 class Reader:
-    """Turns chunks of bytes into messages, in order. Holds one unfinished line, however long, and nothing else."""
+    """Turns chunks of bytes into messages, in order. Holds one unfinished line, however long, and nothing else.
 
-    def __init__(self) -> None:
+    Of many STATEs between RECORDs of one stream only the last of a chunk is told, unless `every_state` is wanted.
+    """
+
+    def __init__(self, *, every_state: bool = False) -> None:
         self.lines = 0
+        self._thins = not every_state
         self._parts: list[bytes] = []
         self._streams: dict[bytes, str] = {}
         self._schemas: dict[str, bytes] = {}  # each stream's latest SCHEMA line
@@ -159,6 +165,9 @@ class Reader:
         prefix, run_start, run_lines, position = self._prefix, 0, 0, 0
         lines = data.split(b"\n")
         lines.pop()
+        if self._thins and (thinned := self._thinned(lines)):
+            yield from thinned
+            return
         for line in lines:
             self.lines += 1
             if not (prefix and line.startswith(prefix)):
@@ -180,6 +189,30 @@ class Reader:
             position += len(line) + 1
         if run_lines:
             yield Records(self._streams[prefix], data[run_start:position], run_lines, prefix)
+
+    def _thinned(self, lines: list[bytes]) -> list[Message]:
+        """Return the messages of lines that are all RECORDs of one stream and many STATEs; empty if they are not.
+
+        The last STATE before the first RECORD is kept, too: it says from where the stream goes on.
+        """
+        prefix = self._prefix
+        if not prefix or len(lines) < _MANY_STATES:
+            return []
+        others = [line for line in lines if not line.startswith(prefix)]
+        if len(others) < _MANY_STATES or not all(line.startswith(_STATES) and b'"value"' in line for line in others):
+            return []
+        records = [line for line in lines if line.startswith(prefix)]
+        lead = next((n for n, line in enumerate(lines) if line.startswith(prefix)), len(lines))
+        tail = next((n for n, line in enumerate(reversed(lines)) if not line.startswith(prefix)), 0)
+        covered = len(records) - tail
+        self.lines += len(lines)
+        found: list[Message] = [State(others[lead - 1])] if lead else []
+        if covered:
+            found += [self._run(records[:covered]), State(others[-1])]
+        return [*found, self._run(records[covered:])] if tail else found
+
+    def _run(self, records: list[bytes]) -> Records:
+        return Records(self._streams[self._prefix], b"\n".join([*records, b""]), len(records), self._prefix)
 
     def _known_prefix(self, line: bytes) -> bytes:
         end = line.find(_MARK, 0, 1024)

@@ -170,6 +170,42 @@ def test_lines_of_two_streams_are_runs() -> None:
     assert found == [("user", 1), ("users", 1), ("user", 2), ("users", 1)]
 
 
+def state(number: int) -> bytes:
+    return b'{"type":"STATE","value":{"at":%d}}\n' % number
+
+
+def test_many_states_of_one_stream_are_thinned_by_the_chunk() -> None:
+    """The last before the first RECORD and the last of all are told, and what comes after that stays after it."""
+    reader = Reader()
+    list(reader.feed(b"".join(record("a", number) for number in range(3))))
+    list(reader.feed(record("a", 3)))
+    pairs = b"".join(record("a", number) + state(number) for number in range(100))
+    found = flat(reader.feed(state(-2) + state(-1) + pairs + record("a", 100) + record("a", 101)))
+    assert found == [
+        State(state(-1).strip()),
+        *(("a", record("a", number)) for number in range(100)),
+        State(state(99).strip()),
+        *(("a", record("a", number)) for number in (100, 101)),
+    ]
+    assert reader.lines == 3 + 1 + 2 + 200 + 2
+    only_states = flat(reader.feed(b"".join(state(number) for number in range(100))))
+    assert only_states == [State(state(99).strip())]
+
+
+@pytest.mark.parametrize("odd", [record("b", 1), b"noise\n", b'{"type":"ACTIVATE_VERSION","stream":"a","version":1}\n'])
+def test_states_are_not_thinned_beside_anything_else(odd: bytes) -> None:
+    """Where other streams or messages come in between, each STATE may say something of its own."""
+    reader = Reader()
+    list(reader.feed(record("a", 0) + record("b", 0)))
+    list(reader.feed(record("a", 0)))
+    pairs = b"".join(record("a", number) + state(number) for number in range(100))
+    assert len([message for message in reader.feed(pairs + odd) if isinstance(message, State)]) == 100
+    patient = Reader(every_state=True)
+    list(patient.feed(record("a", 0)))
+    list(patient.feed(record("a", 0)))
+    assert len([message for message in patient.feed(pairs) if isinstance(message, State)]) == 100
+
+
 def test_a_state_needs_no_schema_before_it() -> None:
     """A STATE is told before any SCHEMA, as resumed taps echo theirs, and in any spelling."""
     lines = [b'{"type":"STATE","value":1}', b'{"type": "STATE", "value": {}}', b' { "value": 2, "type" : "state" }']
