@@ -2,13 +2,15 @@
 
 It takes more than a second off each start and costs 170 MB of disk. It is made once, at the end of the second run on a
 machine, in some fifteen seconds: a container that is thrown away after one run never pays for it. The JVM checks an
-archive before it uses it, and does without one that is not of its kind.
+archive before it uses it, and does without one that is not of its kind. One that nobody used for a month is deleted
+when another one is made: an environment that was installed anew, or is gone, leaves its own behind.
 """
 
 from __future__ import annotations
 
 import os
 import subprocess
+import time
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -21,6 +23,10 @@ __all__ = ["ClassData"]
 _GUARD = 'read -r ended || kill -s KILL "$1"; rm -f "$2"'
 
 
+_UNUSED = 30 * 24 * 3600
+"""Seconds after which an archive that was not used is deleted."""
+
+
 class ClassData:
     """The archive of one Java and one Spark. `options` are the JVM's; `wanted` says that this JVM is to make it."""
 
@@ -31,7 +37,11 @@ class ClassData:
         self._draft = self._path.with_suffix(f".{os.getpid()}")
         self.wanted = not self._path.exists() and self._missed()
         self._guard: subprocess.Popen[bytes] | None = None
-        self.options = [f"-XX:SharedArchiveFile={self._path}"] if self._path.exists() else []
+        self.options: list[str] = []
+        with suppress(OSError):  # there is none, or it is not ours to touch
+            os.utime(self._path)
+        if self._path.exists():
+            self.options = [f"-XX:SharedArchiveFile={self._path}"]
         if self.wanted:
             # It warns of each class that it leaves out: hundreds of lines in Spark's log that help nobody.
             self.options = [f"-XX:ArchiveClassesAtExit={self._draft}", "-Xlog:cds*=error"]
@@ -58,5 +68,12 @@ class ClassData:
             if process.returncode == 0:
                 with suppress(OSError):
                     os.replace(self._draft, self._path)
+                    self._tidy()
             self._guard.communicate(b"ended\n")
             self._guard = None
+
+    def _tidy(self) -> None:
+        """Delete what was not used for long, and what a JVM left half written."""
+        for path in self._path.parent.iterdir():
+            if time.time() - path.stat().st_mtime > _UNUSED:
+                path.unlink()

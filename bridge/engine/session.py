@@ -73,7 +73,7 @@ class Session:
         check_version()
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "log4j2.properties").write_text(LOG4J)
-        self._class_data = ClassData(find_java(), f"{pyspark.__version__} {pyspark.__file__}")
+        self._class_data = ClassData(find_java(), _installed())
         java = self._class_data.options if self._local else []
         values = session_conf(master, conf, folder, java)
         settings = SparkConf(loadDefaults=False).setMaster(_retrying(master)).setAll(list(values.items()))
@@ -133,6 +133,12 @@ class Session:
     def _ended(self, process: subprocess.Popen[bytes]) -> None:
         _end(process)
         self._class_data.end(process)
+
+
+def _installed() -> str:
+    """Return what tells this installation of Spark from others: an archive holds for its very jars."""
+    jars = Path(pyspark.__file__).parent / "jars"
+    return f"{pyspark.__version__} {jars} {jars.stat().st_mtime_ns if jars.exists() else ''}"
 
 
 def _executors_python(local: bool, conf: dict[str, str]) -> str:

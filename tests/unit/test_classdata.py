@@ -48,6 +48,23 @@ def test_one_for_each_java_and_spark(cache: Path) -> None:
     assert ClassData(find_java(), "4.0").wanted
 
 
+def test_what_nobody_used_for_a_month_goes(cache: Path) -> None:
+    """When another archive is made; one that a run started from stays."""
+    ClassData(find_java(), "4.0")
+    for name in ("old", "used", "half"):
+        (cache / name).touch()
+        os.utime(cache / name, (0, 0))
+    made = ClassData(find_java(), "4.0")
+    os.utime(cache / "used")
+    with subprocess.Popen(["/bin/sh", "-c", f'echo whole > "{made._draft}"']) as java:
+        made.begin(java)
+    made.end(java)
+    assert {path.name for path in cache.iterdir()} == {"used", made._path.name, made._path.with_suffix(".missed").name}
+    os.utime(made._path, (0, 0))
+    assert ClassData(find_java(), "4.0").options
+    assert made._path.stat().st_mtime > time.time() - 60
+
+
 def test_a_jvm_that_failed_leaves_nothing(cache: Path) -> None:
     """What a JVM wrote before it failed is no archive."""
     ClassData(find_java(), "4.0")
