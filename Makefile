@@ -19,8 +19,8 @@ lint: .venv/ready
 
 # KILLS, SEED, LAKES, LANES, SOAK_MINUTES and SIGNALS are explained in tests/crash/README.md.
 crash: .venv/ready
-	$(PY) -m pytest tests/crash tests/unit/test_supersede.py tests/e2e/test_cluster.py tests/e2e/test_run.py tests/e2e/test_many.py tests/e2e/test_iceberg.py \
-		tests/test_packaging.py -m "slow or not slow" -s $(ARGS)
+	$(PY) -m pytest tests/crash tests/unit/test_supersede.py tests/test_packaging.py \
+		$(addprefix tests/e2e/test_, cluster.py iceberg.py lookback.py many.py run.py shared.py) -m "slow or not slow" -s $(ARGS)
 
 # Real taps in venvs of their own, from PyPI, against PostgreSQL and Debian's MariaDB; a real Meltano, the SDK's suite.
 taps: .venv/ready

@@ -46,6 +46,7 @@ def load(project: Project, rows: dict[int, tuple[int, str]]) -> None:
     assert done.code == 0, done.err
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_rows_that_came_late_within_the_window_arrive(project: Project) -> None:
     """The second run's tap starts earlier, each key is there once, and no STATE that is stored goes back."""

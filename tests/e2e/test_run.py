@@ -39,6 +39,7 @@ def test_a_run_without_anything_new_starts_no_jvm_and_makes_no_commit(project: P
     assert not list(project.lake.glob(".bridge/smoke/logs/*.spark.log"))
 
 
+@pytest.mark.slow
 def test_full_table_streams_are_replaced_and_incremental_ones_appended(project: Project) -> None:
     """`auto` follows the catalog's replication method, and the second run leaves one generation of the full table."""
     config = {
@@ -94,6 +95,7 @@ def test_full_is_refused_where_it_would_double_rows(project: Project) -> None:
     assert not project.lake.exists()
 
 
+@pytest.mark.slow
 def test_one_stream_alone_keeps_the_others_bookmarks(project: Project) -> None:
     """`-s` loads one stream and overlays only its bookmark."""
     config = {"seed": 1, "streams": [stream("a", 50), stream("b", 50)]}
@@ -113,7 +115,7 @@ def test_one_stream_alone_keeps_the_others_bookmarks(project: Project) -> None:
         ("exit", "exit_code=3"),
         pytest.param("signal", "SIGKILL", marks=pytest.mark.slow),
         pytest.param("half_line", "exit_code=1", marks=pytest.mark.slow),
-        ("half_line_ok", "middle of a line"),
+        pytest.param("half_line_ok", "middle of a line", marks=pytest.mark.slow),
     ],
 )
 def test_a_failing_tap_keeps_what_its_last_state_covers(project: Project, how: str, words: str) -> None:
@@ -129,6 +131,7 @@ def test_a_failing_tap_keeps_what_its_last_state_covers(project: Project, how: s
     assert project.ids("users") == list(range(1, 1001))
 
 
+@pytest.mark.slow
 def test_rows_that_would_come_again_are_held(project: Project) -> None:
     """`progress_markers` say "not resumable": a failing run stores none of the stream's rows, a clean one each once."""
     config = {"seed": 1, "state": {"every": 50}, "streams": [stream(records=400, progress_markers=True)]}
@@ -139,6 +142,7 @@ def test_rows_that_would_come_again_are_held(project: Project) -> None:
     assert project.ids("users") == list(range(1, 401))
 
 
+@pytest.mark.slow
 def test_a_loud_and_chatty_tap_loads(project: Project) -> None:
     """10 MB on stderr before the first record and a STATE a record: no dead-lock, no loss, the log is kept."""
     config = {"seed": 1, "stderr_bytes": 10 << 20, "state": {"every": 1}, "streams": [stream(records=5000)]}
@@ -149,6 +153,7 @@ def test_a_loud_and_chatty_tap_loads(project: Project) -> None:
     assert len(logs.out) >= 10 << 20
 
 
+@pytest.mark.slow
 def test_a_line_of_50_mb_loads(project: Project) -> None:
     """One record may be larger than every buffer on its way."""
     done = project.run({"seed": 1, "streams": [stream(records=2, wide=50 << 20)]})
@@ -242,6 +247,7 @@ def test_a_tap_without_states_loads_at_its_clean_end(project: Project) -> None:
     assert project.ids("users") == list(range(1, 61))
 
 
+@pytest.mark.slow
 def test_a_resumable_full_table_goes_on_where_it_stopped(project: Project) -> None:
     """A versioned FULL_TABLE that died is continued by the next run and swapped at its ACTIVATE_VERSION."""
     full = stream("full", 400, replication_method="FULL_TABLE", version=7, resumable=True)

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import duckdb
+import pytest
 
 from tests.e2e.conftest import TAP, Done, Project, stream
 
@@ -22,6 +23,7 @@ def ids(lake: Path, source: str = "team/users/*.parquet") -> list[int]:
     return [row[0] for row in duckdb.sql(f"select id from read_parquet('{lake}/{source}') order by id").fetchall()]
 
 
+@pytest.mark.slow
 def test_adopted_and_shared(project: Project) -> None:
     """Strange files are refused, then adopted; a second pipeline adds its rows; one that shares nothing is refused."""
     configs = {
