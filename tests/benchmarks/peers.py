@@ -102,7 +102,7 @@ class TargetS3(Peer):
 
     name = "target-s3"
     label = "plinxore-target-s3 0.1.7 (Parquet)"
-    records = (100_000,)
+    records = (25_000,)
     requirements = ("plinxore-target-s3==0.1.7",)
     _bucket = "lake"
 
