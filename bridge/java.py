@@ -6,6 +6,8 @@ import os
 import re
 import shutil
 import subprocess
+from contextlib import suppress
+from pathlib import Path
 
 from bridge.errors import SettingsError
 
@@ -33,7 +35,14 @@ def check_version() -> None:
 
 
 def java_version() -> str:
-    """Return what the Java that Spark will use calls its version, such as `17.0.9`; empty if it cannot be read."""
+    """Return what the Java that Spark will use calls its version, such as `17.0.9`; empty if it cannot be read.
+
+    Mostly a file beside it says so: to ask a JVM takes a tenth of a second.
+    """
+    with suppress(OSError):
+        release = (Path(find_java()).resolve().parents[1] / "release").read_text()
+        if found := re.search(r'^JAVA_VERSION="([^"]+)"', release, re.MULTILINE):
+            return found[1]
     said = subprocess.run([find_java(), "-version"], capture_output=True, text=True, check=False).stderr
     found = re.search(r'version "([^"]+)"', said)
     return found[1] if found else ""

@@ -20,6 +20,7 @@ import orjson
 
 from bridge.engine.diagnosis import diagnose
 from bridge.engine.executor import REPORTS
+from bridge.engine.jvm import Jvm
 from bridge.engine.shipping import executor_task, executor_work, is_local
 from bridge.engine.sparklog import tail
 from bridge.errors import BridgeError, EngineError
@@ -213,9 +214,12 @@ class Engine:
 
     def _run(self) -> None:
         try:
-            from bridge.engine.session import Session  # pyspark costs half a second: not for a run that finds nothing
+            jvm = Jvm(self._master, self._conf, self._scratch, self._log)
+            from bridge.engine.session import (
+                Session,
+            )  # and with it pyspark, which takes its time: the JVM starts by now
 
-            self._session = Session(self._master, self._conf, self._scratch, self._log)
+            self._session = Session(self._master, self._conf, self._scratch, self._log, jvm=jvm)
             if self._stopping:
                 return
             spark, self._shipped = self._session.spark, self._session.shipped

@@ -1,94 +1,39 @@
-"""A Spark session and its JVM: how it starts fast and quiet, how it ends, and how one knows that it is gone."""
+"""A Spark session and its JVM: how one gets it, how it ends, and how one knows that it is gone."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from bridge.classdata import ClassData
-from bridge.engine.shipping import is_local, ship
-from bridge.engine.sparklog import LOG4J, tail
+from bridge.engine.jvm import Jvm
+from bridge.engine.shipping import ship
+from bridge.engine.sparklog import tail
 from bridge.errors import EngineError
-from bridge.java import check_version, find_java
-from bridge.settings.redact import SPARK_SECRET
 
-__all__ = ["Session", "session_conf"]
-
-_PYTHON = "spark.pyspark.python"
-
-
-def session_conf(master: str, conf: dict[str, str], folder: Path, java: list[str]) -> dict[str, str]:
-    """Return the settings of our own session: small, quiet, its scratch under `folder`; `conf` wins."""
-    options = [
-        # Most runs are short: the JVM's start is most of their time.
-        "-XX:+UseSerialGC",
-        "-XX:TieredStopAtLevel=1",
-        "-Xshare:auto",
-        "-XX:-UsePerfData",  # a file in /tmp for each JVM
-        f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}",
-        f"-Djava.io.tmpdir={folder}",
-        *java,
-    ]
-    ours = {
-        "spark.app.name": "singer-bridge",
-        "spark.driver.extraJavaOptions": " ".join(f'"{option}"' for option in options),
-        # A worker asks for the same few megabytes again and again: it shall keep them, not give them back each time.
-        "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(32 << 20),
-        "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(256 << 20),
-        "spark.sql.catalogImplementation": "in-memory",
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.streaming.minBatchesToRetain": "2",
-        "spark.sql.streaming.numRecentProgressUpdates": "2",
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-    }
-    if is_local(master):
-        ours |= {
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.local.dir": str(folder),
-        }
-    return ours | conf
+__all__ = ["Session"]
 
 
 class Session:
     """An open session: `spark` is the `SparkSession`, `shipped` what executors import us from, None on this machine."""
 
-    def __init__(self, master: str, conf: dict[str, str], folder: Path, log: Path) -> None:
-        """Start a JVM whose output goes to `log`. Raises `EngineError` when it does not come up."""
-        if os.environ.get("SPARK_REMOTE") or master.startswith("sc://"):
-            hint = "Spark Connect runs foreachBatch on its server; set `spark.master` to local[*] or spark://"
-            raise EngineError("Spark Connect sessions cannot be used", hint=hint)
-        self._local = is_local(master)
-        check_version()
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "log4j2.properties").write_text(LOG4J)
-        self._class_data = ClassData(find_java(), _installed())
-        java = self._class_data.options if self._local else []
-        values = session_conf(master, conf, folder, java)
-        settings = SparkConf(loadDefaults=False).setMaster(_retrying(master)).setAll(list(values.items()))
-        # The command line is for everyone to read: secrets reach the JVM by its socket, when the context starts.
-        shown = [(key, value) for key, value in values.items() if not SPARK_SECRET.search(key)]
-        launched = SparkConf(loadDefaults=False).setMaster(_retrying(master)).setAll(shown)
-        self._process: subprocess.Popen[bytes] | None = None
+    def __init__(self, master: str, conf: dict[str, str], folder: Path, log: Path, *, jvm: Jvm | None = None) -> None:
+        """Take a JVM that starts with these settings, or start one. Raises `EngineError` when it does not come up."""
+        jvm = jvm or Jvm(master, conf, folder, log)
+        self._local, self._class_data, self._process = jvm.local, jvm.class_data, jvm.process
         try:
-            with log.open("ab") as output:
-                gateway = launch_gateway(launched, {"stdout": output, "stderr": output})
-            self._process = getattr(gateway, "proc", None)
-            if self._process and self._local:
-                self._class_data.begin(self._process)
+            with _known(jvm):
+                gateway = launch_gateway()
+            settings = SparkConf(loadDefaults=False).setAll(list(jvm.conf.items()))
             context = SparkContext(conf=settings, gateway=gateway)
-            context.pythonExec = _executors_python(self._local, conf)
+            context.pythonExec = _executors_python(self._local, jvm.wanted_python)
             self.shipped = None if self._local else ship(context, folder)
             self.spark = SparkSession(context)
         except Exception as error:  # pyspark, py4j and the system each have their own
@@ -135,20 +80,25 @@ class Session:
         self._class_data.end(process)
 
 
-def _installed() -> str:
-    """Return what tells this installation of Spark from others: an archive holds for its very jars."""
-    jars = Path(pyspark.__file__).parent / "jars"
-    return f"{pyspark.__version__} {jars} {jars.stat().st_mtime_ns if jars.exists() else ''}"
+@contextmanager
+def _known(jvm: Jvm) -> Iterator[None]:
+    """Have pyspark find a JVM of ours, as it finds one that somebody else started."""
+    if not jvm.process:
+        yield
+        return
+    port, secret = jvm.address()
+    told = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
+    os.environ.update(told)
+    try:
+        yield
+    finally:
+        for name in told:
+            del os.environ[name]
 
 
-def _executors_python(local: bool, conf: dict[str, str]) -> str:
+def _executors_python(local: bool, wanted: str | None) -> str:
     """Return the Python that executors start: pyspark by itself takes whatever `python3` is on their PATH."""
-    return sys.executable if local else conf.get(_PYTHON) or os.environ.get("PYSPARK_PYTHON") or sys.executable
-
-
-def _retrying(master: str) -> str:
-    """Return the master with task retries: plain `local[*]` fails a job at its first lost task."""
-    return f"{master[:-1]},4]" if master.startswith("local[") and "," not in master else master
+    return sys.executable if local else wanted or os.environ.get("PYSPARK_PYTHON") or sys.executable
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
