@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
@@ -31,6 +32,7 @@ class Session:
         try:
             with _known(jvm):
                 gateway = launch_gateway()
+            _pass_no_numpy(gateway)
             settings = SparkConf(loadDefaults=False).setAll(list(jvm.conf.items()))
             context = SparkContext(conf=settings, gateway=gateway)
             context.pythonExec = _executors_python(self._local, jvm.wanted_python)
@@ -78,6 +80,12 @@ class Session:
     def _ended(self, process: subprocess.Popen[bytes]) -> None:
         _end(process)
         self._class_data.end(process)
+
+
+def _pass_no_numpy(gateway: Any) -> None:
+    """Have pyspark not look for numpy in what goes to the JVM: it would import its test tools, and pandas, for that."""
+    client = gateway._gateway_client
+    client.converters = [each for each in client.converters or () if not type(each).__name__.startswith("Numpy")]
 
 
 @contextmanager
