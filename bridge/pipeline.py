@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -11,10 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from bridge.adopt import adopt
+from bridge.catalog import Catalog
 from bridge.commit import Committer
 from bridge.config import Pipeline, redactor
+from bridge.division import divided
 from bridge.errors import BridgeError, CommitLost, Interrupted, LakeError, SettingsError
+from bridge.feed import Feed
 from bridge.fingerprint import fingerprint, noticed
+from bridge.groups import Group
 from bridge.intake import Counts
 from bridge.java import find_java
 from bridge.lastwords import SAID
@@ -26,7 +31,7 @@ from bridge.placement import Placement
 from bridge.resume import completed, leave_out
 from bridge.retention import sweep
 from bridge.runs import RunRecord, new_run_id, write_streams
-from bridge.scratch import Scratch, Tee
+from bridge.scratch import Marked, Scratch, Tee
 from bridge.source import Source
 from bridge.state import is_empty, is_flat, resumable_versions, without
 from bridge.stdin import Piped
@@ -153,6 +158,7 @@ class Run:
     def _check_request(self) -> None:
         find_java()
         require(self.pipeline.destination.format)
+        self._check_parallelism()
         if self._full and not self.request.append and self.pipeline.appends_only(self.request.streams):
             hint = "add --append to load every row once more, or set load_method to auto or overwrite"
             raise SettingsError("--full would double the rows of append-only tables", hint=hint)
@@ -162,6 +168,16 @@ class Run:
         if self._full and self.request.max_records is not None:
             hint = "run without --max-records, or not in full"
             raise SettingsError("--max-records would replace tables by a part of them", hint=hint)
+
+    def _check_parallelism(self) -> None:
+        if self.pipeline.source.parallelism == 1:
+            return
+        if self._piped:
+            hint = "remove source.parallelism: the tap at the other end of the pipe is one process"
+            raise SettingsError("source.parallelism is for taps that singer-bridge starts", hint=hint)
+        if self.request.max_records is not None:
+            hint = "leave --max-records out, or set source.parallelism to 1 for this run"
+            raise SettingsError("--max-records counts the records of one process of the tap", hint=hint)
 
     def _follow(self) -> Follow:
         return Follow(self._tick, self._set_stage, *([self._piped.said] if self._piped else []))
@@ -263,11 +279,13 @@ class Run:
         scratch: Scratch,
     ) -> None:
         superseding = self._superseding(committer)
-        state = self._start_state(committer)
-        lookback = Lookback(lambda stream: self.pipeline.stream(stream).lookback)
-        if any(said.lookback is not None for said in self.pipeline.streams.values()):
-            state = lookback.start(state)
-            self.result.warnings += self._repeats(lookback)
+        self._set_state(committer)
+        division, notes = divided(self.pipeline, committer.storage, committer.view, catalog)
+        self.result.warnings += () if self._full else notes
+        groups = division.groups if division else (Group((), committer.view.state),)
+        lookbacks = [Lookback(lambda stream: self.pipeline.stream(stream).lookback) for _ in groups]
+        states = [self._start(committer, group.state, back) for group, back in zip(groups, lookbacks, strict=True)]
+        self.result.warnings += self._repeats(lookbacks)
         if self.request.adopt:
             adopt(committer, self.pipeline)
         view, asked = superseding.view if superseding else committer.view, self.request
@@ -283,24 +301,33 @@ class Run:
             kept=deselected | self._others(committer),
             restarted=set(self.request.streams or committer.view.staged),
             max_records=self.request.max_records,
-            lookback=lookback,
+            lookbacks=lookbacks,
             superseding=superseding,
+            division=division,
         )
         self.result.streams = load.counts
+        catalogs = division.catalogs if division else (catalog,)
+        self._read(load, source, scratch, zip(catalogs, states, (group.label for group in groups), strict=True))
+        if load.partial:
+            read = sum(counts.committed for counts in load.counts.values())
+            self.result.warnings.append(
+                f"stopped after {read:,} records, as --max-records says: run again for the rest"
+            )
+
+    def _read(
+        self, load: Load, source: Source | Piped, scratch: Scratch, given: Iterable[tuple[Catalog | None, Any, str]]
+    ) -> None:
+        """Start a process of the tap for each catalog, STATE and label, and read them all."""
         try:
-            with scratch.tap_log.open("ab") as log, source.start(catalog, state, Tee(log, self.echo)) as tap:
-                load.read(tap)
+            with ExitStack() as stack:
+                log = Tee(stack.enter_context(scratch.tap_log.open("ab")), self.echo)
+                load.read(*[stack.enter_context(_started(source, log, *each)) for each in given])
         finally:
             self._clean = not load.partial
             self.result.warnings += load.close()
             self.result.commits = load.commits
             if load.leave_seconds:
                 self.result.seconds["class_data"] = load.leave_seconds
-        if load.partial:
-            read = sum(counts.committed for counts in load.counts.values())
-            self.result.warnings.append(
-                f"stopped after {read:,} records, as --max-records says: run again for the rest"
-            )
 
     def _superseding(self, committer: Committer) -> Superseding | None:
         """Return what a tap that we did not start sends once more; waits for its first message if need be."""
@@ -320,26 +347,40 @@ class Run:
             else set()
         )
 
-    def _repeats(self, lookback: Lookback) -> list[str]:
+    def _repeats(self, lookbacks: Sequence[Lookback]) -> list[str]:
         """Return a warning for each of the streams whose table will have rows twice, or that does not go back."""
+        streams = dict.fromkeys(stream for lookback in lookbacks for stream in lookback.streams)
+        unshifted = set().union(*(lookback.unshifted for lookback in lookbacks))
         again = "rows since its lookback come again, beside those that are there; load_method: upsert keeps one of each"
-        twice = [stream for stream in lookback.streams if self.pipeline.load_method(stream) != "upsert"]
+        twice = [stream for stream in streams if self.pipeline.load_method(stream) != "upsert"]
         still = "its lookback has no effect: the tap keeps its bookmark in a form of its own"
-        return [f"{s}: {again}" for s in twice] + [f"{s}: {still}" for s in sorted(lookback.unshifted)]
+        return [f"{s}: {again}" for s in twice] + [f"{s}: {still}" for s in sorted(unshifted)]
 
     def _overwritten(self, stream: str) -> bool:
         return self.pipeline.load_method(stream) == "overwrite"
 
-    def _start_state(self, committer: Committer) -> Any:
-        """Return the STATE for the tap, None to start from the beginning."""
-        if self.request.state is not None and self.request.state != committer.view.state:
-            committer.set_state(self.request.state, "--state")
+    def _set_state(self, committer: Committer) -> None:
+        """Have a STATE that was given be the lake's; one for all processes of the tap, if there were several."""
+        view, given = committer.view, self.request.state
+        if given is not None and (given != view.state or view.groups):
+            committer.set_state(given, "--state")
             self.took_state = True
-        state = committer.view.state
+
+    def _start(self, committer: Committer, state: Any, lookback: Lookback) -> Any:
+        """Return the STATE for a tap that goes on from a stored one, None to start from the beginning."""
         if self.request.streams:
             without(state, self.request.streams)  # refuses a STATE that cannot be kept per stream
         if self._full:
             state = without(state, self.request.streams) if self.request.streams else None
         else:
             state = resumable_versions(state, self._overwritten, committer.view.version, committer.view.tables)
-        return None if is_empty(state) else state
+        state = None if is_empty(state) else state
+        looks_back = any(said.lookback is not None for said in self.pipeline.streams.values())
+        return lookback.start(state) if looks_back else state
+
+
+def _started(
+    source: Source | Piped, log: Tee, catalog: Catalog | None, state: Any, label: str
+) -> AbstractContextManager[Feed]:
+    """Return one process of the tap, not yet started; `label` tells its lines in the log from those of others."""
+    return source.start(catalog, state, Marked(log, label) if label else log)
