@@ -98,7 +98,7 @@ def _root(name: str, catalog: Catalog, pipeline: Pipeline) -> str:
     passed = [name]
     while above := _parent(passed[-1], catalog, pipeline):
         if above in passed:
-            break
+            return min(passed[passed.index(above) :])  # they are all one another's ancestors
         passed.append(above)
     return passed[-1]
 

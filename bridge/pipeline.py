@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -283,8 +283,9 @@ class Run:
         division, notes = divided(self.pipeline, committer.storage, committer.view, catalog)
         self.result.warnings += () if self._full else notes
         groups = division.groups if division else (Group((), committer.view.state),)
-        lookbacks = [Lookback(lambda stream: self.pipeline.stream(stream).lookback) for _ in groups]
-        states = [self._start(committer, group.state, back) for group, back in zip(groups, lookbacks, strict=True)]
+        names = division.names if division else (None,)
+        starts = [self._start(committer, group.state, own) for group, own in zip(groups, names, strict=True)]
+        lookbacks = [lookback for _, lookback in starts]
         self.result.warnings += self._repeats(lookbacks)
         if self.request.adopt:
             adopt(committer, self.pipeline)
@@ -307,7 +308,7 @@ class Run:
         )
         self.result.streams = load.counts
         catalogs = division.catalogs if division else (catalog,)
-        self._read(load, source, scratch, zip(catalogs, states, (group.label for group in groups), strict=True))
+        self._read(load, source, scratch, zip(catalogs, starts, groups, strict=True))
         if load.partial:
             read = sum(counts.committed for counts in load.counts.values())
             self.result.warnings.append(
@@ -315,13 +316,21 @@ class Run:
             )
 
     def _read(
-        self, load: Load, source: Source | Piped, scratch: Scratch, given: Iterable[tuple[Catalog | None, Any, str]]
+        self,
+        load: Load,
+        source: Source | Piped,
+        scratch: Scratch,
+        given: Iterable[tuple[Catalog | None, tuple[Any, Lookback], Group]],
     ) -> None:
-        """Start a process of the tap for each catalog, STATE and label, and read them all."""
+        """Start a process of the tap for each catalog, STATE and group, and read them all."""
         try:
             with ExitStack() as stack:
                 log = Tee(stack.enter_context(scratch.tap_log.open("ab")), self.echo)
-                load.read(*[stack.enter_context(_started(source, log, *each)) for each in given])
+                taps: list[AbstractContextManager[Feed]] = [
+                    source.start(catalog, state, Marked(log, group.label) if group.label else log)
+                    for catalog, (state, _), group in given
+                ]
+                load.read(*[stack.enter_context(tap) for tap in taps])
         finally:
             self._clean = not load.partial
             self.result.warnings += load.close()
@@ -366,21 +375,19 @@ class Run:
             committer.set_state(given, "--state")
             self.took_state = True
 
-    def _start(self, committer: Committer, state: Any, lookback: Lookback) -> Any:
-        """Return the STATE for a tap that goes on from a stored one, None to start from the beginning."""
+    def _start(self, committer: Committer, state: Any, own: Collection[str] | None) -> tuple[Any, Lookback]:
+        """Return the STATE for a tap that goes on from a stored one, None to start from the beginning.
+
+        `own` are the streams of that process of the tap: it starts the others where it had come to with them.
+        """
+        lookback = Lookback(lambda s: self.pipeline.stream(s).lookback if own is None or s in own else None)
         if self.request.streams:
             without(state, self.request.streams)  # refuses a STATE that cannot be kept per stream
         if self._full:
             state = without(state, self.request.streams) if self.request.streams else None
         else:
-            state = resumable_versions(state, self._overwritten, committer.view.version, committer.view.tables)
+            overwritten = (lambda s: self._overwritten(s) and s in own) if own is not None else self._overwritten
+            state = resumable_versions(state, overwritten, committer.view.version, committer.view.tables)
         state = None if is_empty(state) else state
         looks_back = any(said.lookback is not None for said in self.pipeline.streams.values())
-        return lookback.start(state) if looks_back else state
-
-
-def _started(
-    source: Source | Piped, log: Tee, catalog: Catalog | None, state: Any, label: str
-) -> AbstractContextManager[Feed]:
-    """Return one process of the tap, not yet started; `label` tells its lines in the log from those of others."""
-    return source.start(catalog, state, Marked(log, label) if label else log)
+        return lookback.start(state) if looks_back else state, lookback

@@ -11,6 +11,7 @@ from typing import Any
 from bridge.errors import TapError
 
 from .driver import Line, Run
+from .parallel import Parallel
 from .rewriting import Rewrites, RollsBack, nothing_said
 
 __all__ = ["CASES", "Case"]
@@ -203,6 +204,31 @@ def noisy(value: Any) -> Iterator[Line]:
     yield "bye"
 
 
+def parents(value: Any) -> Iterator[Line]:
+    """A stream that another one hangs on, read by a process of its own."""
+    yield schema("p")
+    for number in range(started(value, "p") + 1, 5):
+        yield record("p", number)
+        yield state(p=number)
+
+
+def children(value: Any, last: int = 4) -> Iterator[Line]:
+    """Two records a parent, from the parent's own bookmark on, as taps find them; without the parent's records."""
+    yield schema("c")
+    for number in range(started(value, "p") + 1, last + 1):
+        yield record("c", number * 10 + 1)
+        yield record("c", number * 10 + 2)
+        yield state(p=number, c=number)
+
+
+def few_children(value: Any) -> Iterator[Line]:
+    """The process dies while the other one, of the parents, comes to its end."""
+    yield from children(value, last=2)
+    yield record("c", 31)
+    gone: Line = TapError("the source went away")
+    yield gone
+
+
 def full_rows(last: int, generation: int) -> list[tuple[int, int]]:
     return [(number, generation) for number in range(1, last + 1)]
 
@@ -218,6 +244,8 @@ def generations() -> Case:
 
 
 _DONE = {"t": {"done": True}}
+_BOTH = {"p": ids(4), "c": [(number * 10 + child,) for number in range(1, 5) for child in (1, 2)]}
+_PROCESSES = Parallel(nothing_said, taps={"p": parents, "c": children}, order="pcppcc" * 4)
 
 CASES: dict[str, Case] = {
     "append": Case(Run(two_streams), {"a": ids(6), "b": ids(6)}, stated(a=6, b=6)),
@@ -279,6 +307,13 @@ CASES: dict[str, Case] = {
         stated(t=2),
         before=[Rewrites(nothing_said)],
         columns=("g",),
+    ),
+    "parallel": Case(_PROCESSES, _BOTH, stated(p=4, c=4)),
+    "parallel, one failed": Case(
+        _PROCESSES,
+        _BOTH,
+        stated(p=4, c=4),
+        before=[Parallel(nothing_said, taps={"p": parents, "c": few_children}, order="c" + "p" * 9 + "c" * 9)],
     ),
     "rejects": Case(Run(noisy), {"a": [(1,), (3,), (4,)]}, stated(a=4), rejected=1),
 }
