@@ -7,6 +7,7 @@ takes waits, and its pipe with it; a tap that says nothing holds up nobody.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -16,7 +17,10 @@ from types import TracebackType
 
 from bridge.feed import Feed
 
-__all__ = ["Pumps"]
+__all__ = ["SIGNAL_GRACE", "Pumps"]
+
+SIGNAL_GRACE = 0.05
+"""Seconds after a tap's end in which a signal to us still counts: `systemctl stop` reaches both, the tap first."""
 
 _STEP = 0.5
 """Seconds after which a thread that waits looks whether it shall end."""
@@ -112,6 +116,7 @@ class Pumps:
             self._say(number, chunk)
         self._say(number, b"")
         tap.wait(idle=self._idle, tick=tick)
+        time.sleep(SIGNAL_GRACE)
         self._say(number, None)
 
     def _say(self, number: int, said: Said) -> None:

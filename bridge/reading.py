@@ -15,12 +15,9 @@ from bridge.engine import Engine
 from bridge.errors import BridgeError, DataError, Interrupted, TapError, TimedOut
 from bridge.feed import Feed
 from bridge.parts import Follow, Part
-from bridge.pumps import Pumps
+from bridge.pumps import SIGNAL_GRACE, Pumps
 
 __all__ = ["Reading"]
-
-_SIGNAL_GRACE = 0.05
-"""Seconds after a tap's end in which a signal to us still counts: `systemctl stop` reaches both, the tap first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +49,7 @@ class Reading:
                 self.hold_back()
             self._take(tap, part, b"")
             tap.wait(idle=self.idle, tick=self._check)
+            time.sleep(SIGNAL_GRACE)
             self._has_ended(tap, part)
         except (TapError, DataError, Interrupted) as error:
             self.follow.stage("stopping the tap")
@@ -103,7 +101,6 @@ class Reading:
         """Make sure that a tap which exited 0 did so in good order."""
         if part.reader.rest().strip():
             raise tap.failure("the tap stopped in the middle of a line")
-        time.sleep(_SIGNAL_GRACE)
         self._check()
 
     def _end(self, tap: Feed, part: Part) -> None:

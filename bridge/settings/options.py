@@ -25,8 +25,8 @@ from bridge.settings.section import Bytes, Duration, FilePath, Section
 from bridge.settings.units import DURATION, GIB, MIB
 from bridge.settings.values import (
     duration_or_none,
-    parallelism,
     parsed,
+    process_count,
     stream_glob,
     table_path,
     tap_command,
@@ -74,7 +74,7 @@ class Source(Section):
     """No output for so long: the tap is stopped; null: never."""
     parallelism: Annotated[
         int | Literal["auto"],
-        BeforeValidator(parallelism),
+        BeforeValidator(process_count),
         WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"const": "auto"}]}),
     ] = 1
     """So many processes of the tap at once, each for some of the streams; auto: as many as the machine has cores."""

@@ -27,9 +27,9 @@ __all__ = [
     "endpoint",
     "file_path",
     "named",
-    "parallelism",
     "parsed",
     "pipeline_name",
+    "process_count",
     "storage_class",
     "stream_glob",
     "table_path",
@@ -231,7 +231,7 @@ def duration_or_none(value: Any) -> Any:
     return None if value is None else _positive(value if isinstance(value, timedelta) else parse_duration(value))
 
 
-def parallelism(value: Any) -> Any:
+def process_count(value: Any) -> Any:
     """Return how many processes of the tap there may be at once, or `auto`."""
     if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
         return value
