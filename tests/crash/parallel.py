@@ -5,6 +5,7 @@ Only the processes and Spark are missing. The lines come in one order, so that a
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -53,6 +54,7 @@ class Parallel(Run):
         )
         division, _ = divided(pipeline, storage, committer.view, CATALOG)
         assert division
+        shutil.rmtree(scratch, ignore_errors=True)
         home = Scratch(scratch, pipeline, "run")
         home.prepare(storage)
         turns = _Turns(self.order, {group.streams[0] for group in division.groups})
