@@ -22,6 +22,7 @@ from bridge.groups import Group
 from bridge.intake import Counts, Intake
 from bridge.ledger import Ledger
 from bridge.lookback import Lookback
+from bridge.messages import Reader
 from bridge.parts import Follow, Joint, Part
 from bridge.placement import Placement
 from bridge.reading import Reading
@@ -89,7 +90,7 @@ class Load:
             epochs = Epochs(group.state, staged=mine, kept=kept, whole=full, restored=lookback.stored)
             intake = self._new_intake(epochs, division)
             intake.deselected, intake.max_records = deselected, max_records
-            self._parts.append(Part(intake, group.label))
+            self._parts.append(Part(intake, group.label, Reader(every_state=max_records is not None)))
 
     def _new_intake(self, epochs: Epochs, division: Division | None) -> Intake:
         pipeline, placement, number = self._pipeline, self._placement, len(self._parts)

@@ -7,7 +7,7 @@ each process which whole STATE is committed, and `state` of it is what is shown 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bridge.division import Division
@@ -42,8 +42,8 @@ class Part:
 
     intake: Intake
     label: str
+    reader: Reader
     ended: bool = False
-    reader: Reader = field(default_factory=Reader)
 
 
 class Joint:
