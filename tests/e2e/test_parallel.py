@@ -43,7 +43,7 @@ def wait_for(what: Any, seconds: float) -> None:
 
 
 def test_killed_then_one_that_fails(project: Project) -> None:
-    """No tap outlives its run; each goes on from its last commit, and the failure of one leaves out its own rows only."""
+    """No tap outlives its run; each goes on from its last commit; the failure of one leaves out its own rows only."""
     text = SETTINGS.format(python=sys.executable, tap=TAP, folder=project.folder)
     (project.folder / "bridge.yaml").write_text(text)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -41,14 +42,14 @@ class Lake:
         self.given.mkdir()
         self.streams: dict[str, dict[str, Any]] = {}
         self.source: dict[str, Any] = {}
+        self.config = {"given": str(self.given), "source": str(root / "source.json")}
         self.settings: dict[str, Any] = {}
         self.stop: Callable[[Run], None] | None = None
 
     def run(self, parallelism: Any = 2, **asked: Any) -> Result:
         """Run to the end."""
         (self.root / "source.json").write_text(json.dumps(self.source | {"streams": self.streams}))
-        config = {"given": str(self.given), "source": str(self.root / "source.json")}
-        source = {"tap": [sys.executable, TAP], "config": config, "parallelism": parallelism, "select": ["*"]}
+        source = {"tap": [sys.executable, TAP], "config": self.config, "parallelism": parallelism, "select": ["*"]}
         source |= self.settings.get("source", {})
         settings = {"commit": {"rows": 1}} | self.settings | {"source": source}
         pipeline = Pipeline.model_validate({"name": "p", "destination": {"bucket": self.uri}} | settings)
@@ -168,6 +169,22 @@ def test_the_failure_of_one(lake: Lake) -> None:
     assert (lake.ids("a"), lake.ids("b")) == (upto(30), upto(9))
     assert lake.groups == {"b": {"b": 9}, "a": {"a": 30}}, "the one that was left out keeps its STATE"
     assert lake.run().warnings == []
+
+
+def test_a_dry_run_shows_the_processes(lake: Lake) -> None:
+    """Which streams go together, and what the run would warn of."""
+    lake.streams = {name: {"last": 2} for name in "abc"}
+    lake.run(3)
+    source = {"tap": [sys.executable, TAP], "config": lake.config, "select": ["*"], "parallelism": 2}
+    settings = {"pipelines": {"p": {"source": source, "destination": {"bucket": lake.uri}}}}
+    (lake.root / "bridge.yaml").write_text(json.dumps(settings))
+    argv = [sys.executable, "-m", "bridge", "run", "p", "--dry-run"]
+    said = subprocess.run([*argv, "--json"], cwd=lake.root, capture_output=True, text=True, check=True)
+    facts = json.loads(said.stdout)
+    assert facts["processes"] == [["a", "c"], ["b"]]
+    assert "a, c: their process of the tap goes on from a STATE put together" in facts["warnings"][-1]
+    said = subprocess.run(argv, cwd=lake.root, capture_output=True, text=True, check=True)
+    assert "process 1 of the tap: a, c\nprocess 2 of the tap: b\n" in said.stdout
 
 
 def test_the_log_says_who(lake: Lake) -> None:
