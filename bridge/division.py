@@ -13,7 +13,15 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from bridge.catalog import Catalog, root_facts, selected_streams, stream_entry, stream_id, stream_ids
+from bridge.catalog import (
+    Catalog,
+    StreamEntry,
+    root_facts,
+    selected_streams,
+    stream_entry,
+    stream_id,
+    stream_ids,
+)
 from bridge.config import Pipeline
 from bridge.errors import SettingsError
 from bridge.groups import Group, begun, groups_of
@@ -85,34 +93,36 @@ def _groups(pipeline: Pipeline, storage: Storage, view: View, catalog: Catalog) 
 def families(catalog: Catalog, pipeline: Pipeline) -> list[Family]:
     """Return the selected streams in the catalog's order, those with a common ancestor together.
 
-    Raises `SettingsError` for a parent in the settings that there is none of.
+    Streams whose RECORDs have the same name are together, too: their rows go into one table. Raises `SettingsError` for
+    a parent in the settings that there is none of.
     """
+    joined: dict[str, str] = {}
+
+    def top(name: str) -> str:
+        while name in joined:
+            name = joined[name]
+        return name
+
+    for entry in catalog["streams"]:
+        for other in (str(entry.get("stream") or ""), _parent(entry, catalog, pipeline)):
+            if other and top(other) != top(stream_id(entry)):
+                joined[top(other)] = top(stream_id(entry))
     selected, found = selected_streams(catalog), dict[str, list[str]]()
     for name in dict.fromkeys(stream_ids(catalog)):
         if name in selected:
-            found.setdefault(_root(name, catalog, pipeline), []).append(name)
+            found.setdefault(top(name), []).append(name)
     return [tuple(names) for names in found.values()]
 
 
-def _root(name: str, catalog: Catalog, pipeline: Pipeline) -> str:
-    passed = [name]
-    while above := _parent(passed[-1], catalog, pipeline):
-        if above in passed:
-            return min(passed[passed.index(above) :])  # they are all one another's ancestors
-        passed.append(above)
-    return passed[-1]
-
-
-def _parent(name: str, catalog: Catalog, pipeline: Pipeline) -> str | None:
-    entry = stream_entry(catalog, name) or {}
+def _parent(entry: StreamEntry, catalog: Catalog, pipeline: Pipeline) -> str:
+    """Return the name of a stream's parent, empty for none."""
+    name = stream_id(entry)
     said = pipeline.stream(name).parent or pipeline.stream(str(entry.get("stream") or name)).parent
-    parent = said or root_facts(entry).get("parent-tap-stream-id")
-    found = stream_entry(catalog, str(parent)) if parent else None
-    if said and found is None:
+    if said and stream_entry(catalog, said) is None:
         names = stream_ids(catalog)
         hint = did_you_mean(said, names) or f"the catalog has: {', '.join(names[:20])}"
         raise SettingsError("streams.<stream>.parent names no stream", hint=hint, stream=name, parent=said)
-    return stream_id(found) if found else str(parent or "") or None
+    return said or str(root_facts(entry).get("parent-tap-stream-id") or "")
 
 
 def balanced(

@@ -150,10 +150,12 @@ class Run:
         return self.result
 
     def _failed(self, error: BridgeError) -> None:
-        redact = redactor(self.pipeline.secrets)
-        error.message, error.hint = (redact(t.encode()).decode(errors="replace") for t in (error.message, error.hint))
+        error.message, error.hint = self._masked(error.message), self._masked(error.hint)
         self.result.error = error
         self.result.status = "interrupted" if isinstance(error, Interrupted) else "failed"
+
+    def _masked(self, text: str) -> str:
+        return redactor(self.pipeline.secrets)(text.encode()).decode(errors="replace")
 
     def _check_request(self) -> None:
         find_java()
@@ -333,7 +335,7 @@ class Run:
                 load.read(*[stack.enter_context(tap) for tap in taps])
         finally:
             self._clean = not load.partial
-            self.result.warnings += load.close()
+            self.result.warnings += map(self._masked, load.close())
             self.result.commits = load.commits
             if load.leave_seconds:
                 self.result.seconds["class_data"] = load.leave_seconds

@@ -206,6 +206,14 @@ def noisy(value: Any) -> Iterator[Line]:
     yield "bye"
 
 
+def one_stream(value: Any) -> Iterator[Line]:
+    """An incremental stream."""
+    yield schema("a")
+    for number in range(started(value, "a") + 1, 4):
+        yield record("a", number)
+        yield state(a=number)
+
+
 def parents(value: Any) -> Iterator[Line]:
     """A stream that another one hangs on, read by a process of its own."""
     yield schema("p")
@@ -321,6 +329,16 @@ CASES: dict[str, Case] = {
         stated(p=3, c=3),
         before=[Parallel(nothing_said, taps={"p": parents, "c": few_children}, order="c" + "p" * 9 + "c" * 9)],
         covered=_BY_PROCESS,
+    ),
+    "parallel, staged": Case(
+        Parallel(nothing_said, taps={"a": one_stream, "t": Versions()}, order="aatat" * 6),
+        {"a": ids(3), "t": ids(6)},
+        {"bookmarks": _DONE | {"a": at(3)}},
+        before=[
+            Run(old_table, load_method="overwrite"),
+            Parallel(nothing_said, taps={"a": nothing_said, "t": Versions(fails_after=3)}),
+        ],
+        covered={"a": lambda state: ids(started(state, "a"))},
     ),
     "rejects": Case(Run(noisy), {"a": [(1,), (3,), (4,)]}, stated(a=4), rejected=1),
 }

@@ -28,16 +28,13 @@ from tests.pipe import InProcess
 
 from .driver import PIPELINE, Line, Run
 
-__all__ = ["CATALOG", "Parallel"]
-
-CATALOG = {"streams": [{"tap_stream_id": name, "stream": name, "schema": {"selected": True}} for name in ("p", "c")]}
-"""A parent and its child, of which nobody was told that they belong together."""
+__all__ = ["Parallel"]
 
 
 @dataclass
 class Parallel(Run):
     """Two processes of one tap. `taps` are, by the stream that each reads, functions of its STATE; `order` is whose
-    line comes next. Each STATE is a barrier.
+    line comes next. Each STATE is a barrier. A parent and its child are two streams of which nobody was told more.
     """
 
     taps: dict[str, Callable[[Any], Iterable[Line]]] = field(default_factory=dict)
@@ -50,9 +47,12 @@ class Parallel(Run):
                 "source": {"tap": "tap", "parallelism": 2},
                 "destination": {"bucket": storage.uri},
                 "commit": {"rows": 1},
+                "streams": {"t": {"load_method": "overwrite"}},
             }
         )
-        division, _ = divided(pipeline, storage, committer.view, CATALOG)
+        streams = [{"tap_stream_id": name, "stream": name, "schema": {"selected": True}} for name in self.taps]
+        catalog = {"streams": streams}
+        division, _ = divided(pipeline, storage, committer.view, catalog)
         assert division
         shutil.rmtree(scratch, ignore_errors=True)
         home = Scratch(scratch, pipeline, "run")
@@ -61,20 +61,19 @@ class Parallel(Run):
         load = InProcess(
             pipeline,
             committer,
-            Placement(storage, pipeline, committer.view, CATALOG, full=False, append=False),
+            Placement(storage, pipeline, committer.view, catalog, full=False, append=False),
             home,
             Follow(lambda: None, lambda stage: None),
             full=False,
             deselected=set(),
             kept=set(),
-            restarted=set(),
+            restarted=set(committer.view.staged),
             lookbacks=[Lookback() for _ in division.groups],
             division=division,
         )
         try:
-            streams = [group.streams[0] for group in division.groups]
-            said = [self.taps[stream](group.state) for stream, group in zip(streams, division.groups, strict=True)]
-            load.read(*(_Tap(stream, lines, turns) for stream, lines in zip(streams, said, strict=True)))
+            said = [(group.streams[0], self.taps[group.streams[0]](group.state)) for group in division.groups]
+            load.read(*(_Tap(stream, lines, turns) for stream, lines in said))
         finally:
             self.mark("the end of the tap")
             load.close()

@@ -71,6 +71,14 @@ def test_two_that_name_one_another_are_a_family() -> None:
     assert families(catalog("a", "b", "c"), pipeline(**{"*": "a"})) == [("a", "b", "c")]
 
 
+def test_streams_of_one_name_stay_together() -> None:
+    """Two ids whose RECORDs have one name are one table: two processes that write to it know nothing of each other."""
+    found = catalog("one-users", "two-users", "orders")
+    for entry in found["streams"][:2]:
+        entry["stream"] = "users"
+    assert families(found, pipeline()) == [("one-users", "two-users"), ("orders",)]
+
+
 def test_a_parent_that_does_not_exist_is_refused() -> None:
     """A wrong name would part a child from its parent without a word."""
     with pytest.raises(SettingsError, match="parent names no stream") as caught:
