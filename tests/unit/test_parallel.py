@@ -19,6 +19,7 @@ from typing import Any
 import duckdb
 import pytest
 
+from bridge.compact import Wish, compact
 from bridge.config import Pipeline
 from bridge.errors import CommitLost
 from bridge.groups import Group
@@ -28,6 +29,7 @@ from bridge.rollback import roll_back
 from bridge.runs import read_log
 from bridge.storage import open_storage
 from bridge.store import StateStore
+from bridge.verify.check import verify
 from tests.pipe import InProcess
 
 TAP = str(Path(__file__).parents[1] / "paged_tap.py")
@@ -46,13 +48,17 @@ class Lake:
         self.settings: dict[str, Any] = {}
         self.stop: Callable[[Run], None] | None = None
 
-    def run(self, parallelism: Any = 2, **asked: Any) -> Result:
-        """Run to the end."""
+    def pipeline(self, parallelism: Any) -> Pipeline:
+        """The settings of one run."""
         (self.root / "source.json").write_text(json.dumps(self.source | {"streams": self.streams}))
         source = {"tap": [sys.executable, TAP], "config": self.config, "parallelism": parallelism, "select": ["*"]}
         source |= self.settings.get("source", {})
         settings = {"commit": {"rows": 1}} | self.settings | {"source": source}
-        pipeline = Pipeline.model_validate({"name": "p", "destination": {"bucket": self.uri}} | settings)
+        return Pipeline.model_validate({"name": "p", "destination": {"bucket": self.uri}} | settings)
+
+    def run(self, parallelism: Any = 2, **asked: Any) -> Result:
+        """Run to the end."""
+        pipeline = self.pipeline(parallelism)
         for path in self.given.iterdir():
             path.unlink()
         request = Request(**{"refresh_catalog": True} | asked)
@@ -347,6 +353,26 @@ def test_a_rollback_brings_the_states_back(lake: Lake) -> None:
     assert (lake.ids("a"), lake.ids("c")) == (upto(4), upto(2))
     assert lake.run().warnings == []
     assert (lake.ids("a"), lake.ids("c")) == (upto(4), upto(4))
+
+
+def test_commits_that_change_no_state_keep_them(lake: Lake) -> None:
+    """Small files are joined, the lake is whole, a snapshot is made: each process still has its own STATE."""
+    lake.streams = {"a": {"last": 210}, "c": {"last": 4, "parent": "a", "fails_at": 3}}
+    lake.run()
+    log, groups = Log(open_storage(lake.uri), "p"), lake.view.groups
+    assert log.view(100).groups == (log.record(100) or {})["groups"]
+    assert compact(log.storage, lake.pipeline(1), Wish()).written
+    assert (lake.view.groups, verify(log.storage, "p").findings) == (groups, [])
+    assert (lake.ids("a"), lake.ids("c")) == (upto(210), upto(2))
+
+
+def test_a_full_spool(lake: Lake) -> None:
+    """Whoever sends more than fits has to wait, and none for ever: the limit is of all of them."""
+    lake.streams = {name: {"last": 40_000, "page": 10_000} for name in "abcd"}
+    lake.settings = {"commit": {"bytes": "1MiB"}, "spool": {"max_bytes": "3MiB"}}
+    result = lake.run(4)
+    assert (result.status, result.warnings) == ("success", [])
+    assert {name: lake.ids(name) for name in "abcd"} == dict.fromkeys("abcd", upto(40_000))
 
 
 @pytest.mark.parametrize(
