@@ -12,7 +12,9 @@ stdout  what is it?  epochs     segments  Spark      Arrow      pending    adds 
 
 `batches` reads the files that a tap sends instead of RECORDs. `source` gives the tap its catalog (`kept`, `overrides`,
 `select`) and STATE, `placement` says how a stream is loaded and where, `merge` brings rows into a table by key, `load`
-wires the parts, `pipeline` is one run from the lease to the run record, `log` is the truth it leaves in the bucket.
+wires the parts, `reading` reads the tap, or several processes of it (`division` says which streams each has, `groups`
+which STATE; `pumps`, `parts`), `pipeline` is one run from the lease to the run record, `log` is the truth it leaves in
+the bucket.
 
 **The words.** *Segment*: consecutive RECORD lines of one stream under one schema. *Barrier*: a STATE at which we choose
 to commit, or the tap's clean end. *Epoch*: what lies between two barriers. *Pending*: durable, not visible yet.

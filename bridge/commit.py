@@ -23,23 +23,24 @@ from __future__ import annotations
 
 import shlex
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timezone
 from typing import Any
 
 from bridge.errors import CommitLost, CommitUnknown, CorruptLake, EngineError, LakeError
+from bridge.groups import groups_again
 from bridge.leftovers import abort_older
 from bridge.log import FORMAT, LiveTable, Log, View, add_of, changes_of, inverse, meta
 from bridge.names import file_name, table_and_name
 from bridge.owners import Owner, owners_of, tables_of
-from bridge.state import bookmark, is_flat
+from bridge.state import bookmark, forget
 from bridge.storage import Add, Missing, Storage
 from bridge.storage.parallel import each
 from bridge.tablelog.kinds import TableLogs
 from bridge.verbatim import NotJson, dumps, loads
 
-__all__ = ["FILES_CHANGED", "Committer", "expect_object", "forget", "read_state_file", "was_said"]
+__all__ = ["FILES_CHANGED", "Committer", "expect_object", "read_state_file", "was_said"]
 
 FILES_CHANGED = ("data", "void", "rollback", "replay", "compact")
 """The kinds of commits that change table folders: what one of these left half done is rolled forward."""
@@ -90,7 +91,10 @@ class Committer:
             "at": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
             "state": state,
             "staged": self.view.staged,
+            "groups": self._groups(kind, state),
         } | facts
+        if record["groups"] is None:
+            del record["groups"]
         try:
             created, after = self.log.create(self.view, record)
         except LakeError as error:
@@ -102,6 +106,12 @@ class Committer:
             raise CommitLost("other runs committed long ago", hint=_LOST, commit=record["n"])
         self.view = after
         return record
+
+    def _groups(self, kind: str, state: Any) -> list[dict[str, Any]] | None:
+        """Return what a record says of the processes of the tap by itself: their STATEs stay where the STATE does."""
+        if state == self.view.state:
+            return self.view.groups
+        return [] if kind == "state" and self.view.groups is not None else None
 
     def _read_back(self, record: dict[str, Any], error: LakeError) -> bool:
         """Settle a put whose outcome is unknown: True only if the record is there and ours."""
@@ -148,7 +158,8 @@ class Committer:
             f"commit {record['n']} had lost {len(missing.keys)} file(s) before it was visible: taken back"
         )
         rejects = self.view.rejects_again(before)
-        self._roll_forward(self._create("void", state, tables=entries, voids=record["n"], staged=staged, **rejects))
+        more = rejects | {"groups": groups_again(before, before.staged.keys() - staged.keys())}
+        self._roll_forward(self._create("void", state, tables=entries, voids=record["n"], staged=staged, **more))
 
     def _settled(self, record: dict[str, Any], before: View) -> dict[str, str]:
         """Have no file of a commit be rewritten any more; return the keys of those that are, each with a new name.
@@ -202,7 +213,8 @@ class Committer:
         lost = {files[add] for add in self.storage.lost(list(files))}
         if lost:
             kept = {stream: stage for stream, stage in staged.items() if stream not in lost}
-            self._create("state", forget(self.view.state, lost), staged=kept, reason="staged files are gone")
+            more = {"groups": groups_again(self.view, lost), "reason": "staged files are gone"}
+            self._create("state", forget(self.view.state, lost), staged=kept, **more)
             self._write_state()
             self.notes.append(f"files of half loaded tables were gone, these start again: {', '.join(sorted(lost))}")
 
@@ -227,7 +239,8 @@ class Committer:
 
     def set_state(self, state: Any, reason: str) -> None:
         """Record a STATE that an operator gave."""
-        self._create("state", state, reason=reason, staged=self._still_staged(state))
+        groups = None if self.view.groups is None else list[dict[str, Any]]()
+        self._create("state", state, reason=reason, staged=self._still_staged(state), groups=groups)
         self._write_state()
 
     def note_start(self, **facts: Any) -> None:
@@ -333,14 +346,6 @@ _GONE = (
 _LOST = "two runs of this pipeline were alive; this one ended before it changed anything, the other goes on"
 _OVERTAKEN = "two runs of this pipeline were alive; this one ends, what it committed is the other's to go on from"
 _UNKNOWN = "check the bucket and run again: the next run finds out what happened; nothing was aborted"
-
-
-def forget(state: Any, streams: Collection[str]) -> Any:
-    """Return the STATE without the bookmarks of these streams, which are there if they were staged."""
-    if not streams:
-        return state
-    kept = {s: b for s, b in (state if is_flat(state) else state["bookmarks"]).items() if s not in streams}
-    return kept if is_flat(state) else state | {"bookmarks": kept}
 
 
 def _manifests(folder: str) -> list[str]:

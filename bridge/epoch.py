@@ -88,6 +88,8 @@ class Barrier:
     """Whether the tap said the STATE in this run; else it is the one that it was started with, or an earlier one."""
     uncovered: tuple[str, ...] = ()
     """Streams with rows that come after the STATE, and that a tap started with it sends once more."""
+    groups: list[dict[str, Any]] | None = None
+    """What the commit says of the tap's processes, where there are several; see `bridge.parts`."""
 
 
 class Epochs:

@@ -6,7 +6,7 @@ Runs in the main thread. What a message means is decided here and in `epoch`; it
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from hashlib import sha256
@@ -15,6 +15,7 @@ from typing import Any
 from bridge.batches import Batches
 from bridge.epoch import METHODS, Barrier, Epochs, Stream
 from bridge.errors import BridgeError, DataError, RecordBeforeSchema
+from bridge.log import rows_of
 from bridge.messages import Activate, Batch, Message, Noise, Records, Schema, State, Unsupported, parse
 from bridge.schema import TableSchema
 from bridge.shaping import Incoming, as_it_is
@@ -67,6 +68,14 @@ class Counts:
         self.first_at = now if self.first_at is None else self.first_at
         self.last_at = now
 
+    def took(self, entry: dict[str, Any]) -> None:
+        """Take in what a commit's record says of the stream's table."""
+        self.committed += rows_of(entry)
+        for name, rows in entry.get("merged", {}).items():
+            self.merged[name] = self.merged.get(name, 0) + rows
+        self.files += len(entry["adds"])
+        self.bytes += sum(add["size"] for add in entry["adds"])
+
     def to_json(self) -> dict[str, Any]:
         """Return the committed figures as the reference names them."""
         return {
@@ -91,7 +100,8 @@ class Intake:
     `flush(barrier, all_lines)` seals the spool and hands the manifest on; with a barrier it leads to a commit.
     `discard(stream)` drops the staged files of an earlier run. From `max_records` on, the next barrier is the last:
     `enough` says that it came, and nothing after it is taken. `validates`: RECORDs are held against their whole SCHEMA.
-    `batches` reads the files of BATCHes; `unknown` counts messages of types that Singer does not have.
+    `batches` reads the files of BATCHes; `unknown` counts messages of types that Singer does not have. `own` are the
+    names of the streams that this process of the tap is to read; None: it is the only one.
     """
 
     epochs: Epochs
@@ -110,6 +120,7 @@ class Intake:
     max_records: int | None = None
     validates: bool = False
     deselected: set[str] = field(default_factory=set)
+    own: Collection[str] | None = None
     counts: dict[str, Counts] = field(default_factory=dict)
     ignored: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
@@ -158,6 +169,10 @@ class Intake:
                 self.epochs.muted.add(message.stream)
                 self.ignored[message.stream] = self.ignored.get(message.stream, 0) + message.lines
                 return
+            if not self._is_own(message.stream):
+                hint = "the tap does not keep to its catalog's selection: set source.parallelism to 1"
+                what = "a process of the tap sent a stream that is not its own"
+                raise DataError(what, hint=hint, stream=message.stream)
             hint = "a SCHEMA must come before a stream's first RECORD; report it to the tap's authors"
             raise RecordBeforeSchema("a RECORD came before its SCHEMA", hint=hint, stream=message.stream)
         self.epochs.rows(stream, message.lines)
@@ -178,6 +193,9 @@ class Intake:
         self.uncommitted_rows += message.lines
         if self.spool.fresh >= self.commit_bytes and not self._barrier():
             self.flush(None, False)
+
+    def _is_own(self, stream: str) -> bool:
+        return self.own is None or stream in self.own
 
     def _batch(self, message: Batch) -> None:
         for records in self.batches.records(message):
@@ -235,7 +253,7 @@ class Intake:
             self._close_epoch(barrier, all_lines=clean)
 
     def _schema(self, message: Schema) -> None:
-        if message.stream in self.deselected:
+        if message.stream in self.deselected or not self._is_own(message.stream):
             return
         said = (message.schema, message.key_properties)
         if self._seen.get(message.stream) == said:
@@ -290,7 +308,7 @@ class Intake:
     def _activate(self, message: Activate) -> None:
         stream = self.epochs.streams.get(message.stream)
         if stream is None:
-            if message.stream not in self.deselected:
+            if message.stream not in self.deselected and self._is_own(message.stream):
                 self._early[message.stream] = message  # some taps send it before the SCHEMA
             return
         if stream.mode == "append" and not stream.sweeps:
@@ -312,6 +330,17 @@ class Intake:
         if kind not in self.unknown and len(self.unknown) >= _KINDS:
             kind = "other types"
         self.unknown[kind] = self.unknown.get(kind, 0) + 1
+
+    def told(self) -> list[str]:
+        """Return what the operator should know of the messages that came."""
+        told = list(self.warnings)
+        if self.noise_count:
+            told.append(f"{self.noise_count} line(s) of the tap's stdout were no Singer messages: kept as rejects")
+        for kind, count in self.unknown.items():
+            told.append(f"{count} message(s) of type {kind} were ignored: not one of Singer's types")
+        for stream, lines in self.ignored.items():
+            told.append(f"{stream}: {lines} record(s) ignored, the stream is not selected")
+        return told
 
     def _warn(self, text: str) -> None:
         if text not in self.warnings:

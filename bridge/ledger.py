@@ -141,6 +141,11 @@ class Ledger:
             self._rejects.pop(stream, None)
             self._filtered.pop(stream, None)
 
+    def told(self) -> list[str]:
+        """Return what the operator should know of what was stored."""
+        told, kept = list(self.warnings), "fields outside its SCHEMA are kept in the column _sdc_extra"
+        return told + [f"{s}: {kept}: {', '.join(sorted(fields)[:5])}" for s, fields in self.extra.items() if fields]
+
     def has_news(self, barrier: Barrier) -> bool:
         """Return whether the barrier publishes rows or rejects, or tables that are empty now."""
         rows = any(self._files.get(stream) for stream in barrier.publish)
@@ -163,8 +168,10 @@ class Ledger:
         view = self._committer.view
         new = [reject for stream in (*barrier.publish, None) for reject in self._rejects.get(stream, ())]
         rejects = [*new, *kept]
-        if not tables and not rejects and (barrier.state, staged) == (view.state, view.staged):
+        groups = view.groups if barrier.groups is None else barrier.groups
+        if not tables and not rejects and (barrier.state, staged, groups) == (view.state, view.staged, view.groups):
             return  # nothing new
+        facts |= {"groups": barrier.groups} if barrier.groups is not None else {}
         facts |= {"uncovered": list(barrier.uncovered)} if barrier.uncovered else {}
         facts |= {"merged": barrier.merged, "through": through, "staged": staged, "rejects": rejects}
         record = self._committer.commit(barrier.state, tables, **facts)

@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from bridge.batches import Batches
 from bridge.commit import Committer
 from bridge.config import Pipeline
+from bridge.division import Division
 from bridge.engine import Engine
 from bridge.epoch import Barrier, Epochs, Stream
-from bridge.errors import BridgeError, DataError, Interrupted, TapError
 from bridge.feed import READ_BYTES, Feed
+from bridge.groups import Group
 from bridge.intake import Counts, Intake
 from bridge.ledger import Ledger
-from bridge.log import rows_of
 from bridge.lookback import Lookback
 from bridge.messages import Reader
+from bridge.parts import Follow, Joint, Part
 from bridge.placement import Placement
+from bridge.reading import Reading
 from bridge.schema import TableSchema
 from bridge.scratch import Scratch
 from bridge.shaping import Incoming
@@ -37,24 +39,9 @@ __all__ = ["LEAVING", "Follow", "Load"]
 LEAVING = "preparing Spark's next start, once on this machine"
 """The stage after which all is committed and the JVM writes its class data."""
 
-_SIGNAL_GRACE = 0.05
-"""Seconds after the tap's end in which a signal to us still counts: `systemctl stop` reaches both, the tap first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Follow:
-    """How a load is watched and stopped: `tick` raises when it shall end, `stage` hears what it does.
-
-    `said` hears each STATE of the tap's once all that it covers is committed.
-    """
-
-    tick: Callable[[], None]
-    stage: Callable[[str], None]
-    said: Callable[[Any], None] = lambda _state: None
-
 
 class Load:
-    """What reads one tap. `counts` and `commits` may be read by another thread meanwhile."""
+    """What reads a tap, or several processes of it. `counts` and `commits` may be read by another thread meanwhile."""
 
     def __init__(
         self,
@@ -69,64 +56,61 @@ class Load:
         kept: set[str],
         restarted: set[str],
         max_records: int | None = None,
-        lookback: Lookback | None = None,
+        lookbacks: Sequence[Lookback] = (Lookback(),),
         superseding: Superseding | None = None,
+        division: Division | None = None,
     ) -> None:
         """RECORDs of `deselected` are ignored, `kept` keep their bookmarks, `restarted` start again with `--full`.
 
-        `superseding`: the tap was started by somebody else, from a STATE that may not be the lake's.
+        `superseding`: the tap was started by somebody else, from a STATE that may not be the lake's. `division`: there
+        are several processes of the tap; each has one of the `lookbacks`.
         """
-        self.commits = 0
+        self.commits, self.leave_seconds = 0, 0.0
         self.counts: dict[str, Counts] = {}
-        self.leave_seconds = 0.0
-        self._most_spilled = 0
+        self._warnings, self._parts = list[str](), list[Part]()
         self._pipeline, self._committer, self._follow = pipeline, committer, follow
-        self._superseding = superseding
+        self._superseding, self._placement = superseding, placement
         self._barriers: dict[int, tuple[Barrier, list[dict[str, Any]]]] = {}
-        self._begun_anew: list[str] = []
-        self._void: dict[int, list[str]] = {}
-        self._last_seq = 0
+        self._begun_anew, self._void = list[str](), dict[int, list[str]]()
+        self._last_seq = self._most_spilled = 0
         self._done = self._committing = False
         staged = committer.view.staged
         adopted = {s: stage["version"] for s, stage in staged.items() if not full or s not in restarted}
-        rejects = pipeline.rejects
-        limit = rejects.max if rejects.on_reject == "quarantine" else 0
+        self._limit = pipeline.rejects.max if pipeline.rejects.on_reject == "quarantine" else 0
         self._job = self._new_job(scratch, placement.targets)
-        self._ledger = self._new_ledger(placement, adopted, limit)
+        self._ledger = self._new_ledger(adopted)
         self._spool = Spool(scratch.spool)
         self._engine = self._new_engine(scratch)
-        restored = (lookback or Lookback()).stored
         start = superseding.state if superseding else committer.view.state
-        epochs = Epochs(start, staged=adopted, kept=kept, whole=full, restored=restored)
-        self._intake = self._new_intake(epochs, placement, scratch, limit, deselected, max_records)
+        self._joint = Joint(division, start, adopted) if division else None
+        groups = division.groups if division else (Group((), start),)
+        for number, (group, lookback) in enumerate(zip(groups, lookbacks, strict=True)):
+            mine = self._joint.staged[number] if self._joint else adopted
+            kept = set() if division else kept  # it keeps those of others, which have a STATE of their own here
+            epochs = Epochs(group.state, staged=mine, kept=kept, whole=full, restored=lookback.stored)
+            intake = self._new_intake(epochs, division)
+            intake.deselected, intake.max_records = deselected, max_records
+            self._parts.append(Part(intake, group.label, Reader(every_state=max_records is not None)))
 
-    def _new_intake(
-        self,
-        epochs: Epochs,
-        placement: Placement,
-        scratch: Scratch,
-        limit: int,
-        deselected: set[str],
-        max_records: int | None,
-    ) -> Intake:
-        pipeline = self._pipeline
+    def _new_intake(self, epochs: Epochs, division: Division | None) -> Intake:
+        pipeline, placement, number = self._pipeline, self._placement, len(self._parts)
+        spool = Spool(self._spool.folder, beside=self._spool) if number else self._spool
         return Intake(
             epochs=epochs,
-            spool=self._spool,
+            spool=spool,
             opened=placement.open,
             incoming=placement.incoming,
             transformed=self._transformed,
             checked=placement.check,
-            flush=self._flush,
+            flush=partial(self._flush, number),
             discard=self._begun_anew.append,
             commit_every=pipeline.commit.every,
-            commit_bytes=pipeline.commit.bytes,
+            commit_bytes=pipeline.commit.bytes // (len(division.groups) if division else 1),
             commit_rows=pipeline.commit.rows,
-            max_noise=limit,
-            batches=Batches(scratch.spool, pipeline.destination.s3_options, self._between),
-            max_records=max_records,
+            max_noise=self._limit,
+            batches=Batches(spool.folder, pipeline.destination.s3_options, self._between),
             validates=pipeline.rejects.validate == "full",
-            deselected=deselected,
+            own=division.names[number] if division else None,
             counts=self.counts,
         )
 
@@ -143,13 +127,13 @@ class Load:
             s3=self._pipeline.destination.s3_options,
         )
 
-    def _new_ledger(self, placement: Placement, adopted: dict[str, int], limit: int) -> Ledger:
+    def _new_ledger(self, adopted: dict[str, int]) -> Ledger:
         return Ledger(
             self._committer,
             self._job,
-            shared=placement.shared,
+            shared=self._placement.shared,
             adopted=adopted,
-            max_rejects=limit,
+            max_rejects=self._limit,
             seen=self._committed,
             each=self._each,
         )
@@ -180,47 +164,23 @@ class Load:
             handle=self._handle,
         )
 
-    def read(self, tap: Feed) -> None:
-        """Read the tap to its end and commit. Raises what failed, after keeping what can be kept."""
-        try:
-            self._extract(tap)
-        except (TapError, DataError, Interrupted) as error:
-            self._salvage(tap, error)
-            raise
-        self._tell()
-        if not self.partial:
-            if not tap.proves_end:
-                self._intake.end(clean=False)  # so that the rows after the last STATE have a commit of their own
-            self._intake.end(clean=True)
+    def read(self, *taps: Feed) -> None:
+        """Read the taps, one for each group, to their ends and commit. Raises what failed first, after keeping what can
+        be kept: of several taps the others go on to their ends.
+        """
+        idle = self._pipeline.source.idle_timeout
+        reading = Reading(self._parts, self._engine, self._follow, idle, self._warnings, self._hold_back, self._tell)
+        if len(taps) == 1:
+            reading.one(taps[0])
+        else:
+            reading.all(taps)
         self._engine.drain(self._tell)
         self._done = True
-        for counts in () if self.partial else self.counts.values():
-            counts.ended = True
-
-    def _extract(self, tap: Feed) -> None:
-        """Read the tap until it has exited 0 in good order, or until it is enough."""
-        reader = Reader(every_state=self._intake.max_records is not None)
-        idle = self._pipeline.source.idle_timeout
-        self._follow.stage("waiting for the tap")
-        for chunk in tap.chunks(idle=idle, tick=self._check):
-            self._follow.stage("extracting")
-            self._intake.take(tap.heard(reader.feed(chunk)))
-            if self.partial:
-                self._follow.stage("stopping the tap")
-                tap.terminate()
-                return
-            self._hold_back()
-        self._intake.take(tap.heard(reader.finish()))
-        tap.wait(idle=idle, tick=self._check)
-        if reader.rest().strip():
-            raise tap.failure("the tap stopped in the middle of a line")
-        time.sleep(_SIGNAL_GRACE)
-        self._check()
 
     @property
     def partial(self) -> bool:
         """Whether the tap was stopped as it had sent enough: rows that no STATE covers may be pending still."""
-        return self._intake.enough
+        return any(part.intake.enough for part in self._parts)
 
     def _check(self) -> None:
         self._follow.tick()
@@ -235,20 +195,6 @@ class Load:
         """Say what the rows that wait are waiting for."""
         self._follow.stage("committing" if self._committing or not self._spool.held else self._engine.stage)
 
-    def _salvage(self, tap: Feed, error: BridgeError) -> None:
-        """Commit up to the tap's last STATE, if it is the tap that failed and not we."""
-        self._follow.stage("stopping the tap")
-        tap.terminate()
-        self._engine.check()
-        self._follow.stage("committing up to the last STATE")
-        try:
-            self._intake.end(clean=False)
-            self._engine.drain(lambda: None)
-        except BridgeError as second:
-            self._intake.warnings.append(f"what was read since the last commit was dropped: {second.message}")
-            if not isinstance(second, (TapError, DataError)):
-                raise second from error
-
     def _hold_back(self) -> None:
         """Leave the tap waiting while the spool is full: bounded disk and memory, whatever it sends.
 
@@ -257,18 +203,19 @@ class Load:
         if self._spool.held:
             self._engine.start()  # at the first RECORD: a run that finds nothing starts no JVM
         limit = self._pipeline.spool.max_bytes - READ_BYTES
-        # What is not sealed yet, only reading on can move.
-        while self._spool.held > max(limit - self._ledger.spilled, self._spool.fresh):
+        fresh = sum(part.intake.spool.fresh for part in self._parts)  # what is not sealed yet, only reading on can move
+        while self._spool.held > max(limit - self._ledger.spilled, fresh):
             self._check()
             self._engine.wait()
         self._most_spilled = max(self._most_spilled, self._ledger.spilled)
 
-    def _flush(self, barrier: Barrier | None, all_lines: bool) -> None:
-        """Seal the spool; with a barrier, a commit follows when Spark is done with what was sealed."""
-        noise: list[dict[str, Any]] = []
+    def _flush(self, number: int, barrier: Barrier | None, all_lines: bool) -> None:
+        """Seal a part's lines; with a barrier, a commit follows when Spark is done with what was sealed."""
+        part, noise = self._parts[number], list[dict[str, Any]]()
         if barrier is not None:
-            noise, self._intake.noise = self._intake.noise, noise
-        manifest = self._spool.seal(tasks=self._engine.tasks, all_lines=all_lines)
+            noise, part.intake.noise = part.intake.noise, noise
+            barrier = self._joint.barrier(number, barrier) if self._joint else barrier
+        manifest = part.intake.spool.seal(tasks=self._engine.tasks, all_lines=all_lines)
         if manifest is not None:
             self._last_seq = manifest.seq
             if barrier is not None:
@@ -321,12 +268,7 @@ class Load:
     def _committed(self, record: dict[str, Any]) -> None:
         self.commits += 1
         for entry in record["tables"]:
-            counts = self.counts[entry["stream"]]
-            counts.committed += rows_of(entry)
-            for name, rows in entry.get("merged", {}).items():
-                counts.merged[name] = counts.merged.get(name, 0) + rows
-            counts.files += len(entry["adds"])
-            counts.bytes += sum(add["size"] for add in entry["adds"])
+            self.counts[entry["stream"]].took(entry)
         for reject in record["rejects"]:
             if reject["stream"] is not None:
                 self.counts[reject["stream"]].rejected += reject["lines"]
@@ -338,23 +280,13 @@ class Load:
         self._engine.stop(hurry=not self._done)
         self.leave_seconds = time.monotonic() - began if once else 0.0
         self._spool.close()
-        warnings = [*self._intake.warnings, *self._ledger.warnings]
-        if self._intake.noise_count:
-            lines = self._intake.noise_count
-            warnings.append(f"{lines} line(s) of the tap's stdout were no Singer messages: kept as rejects")
+        warnings = [text for part in self._parts for text in part.intake.told()]
+        warnings += [*self._warnings, *self._ledger.told()]
         if self._most_spilled > self._pipeline.spool.max_bytes:
             most = self._most_spilled >> 20
             waiting = "more than spool.max_bytes; they wait for a STATE at which a commit can be made"
             warnings.append(f"rows to be merged by key took {most:,} MiB of the spool, {waiting}")
-        for stream, fields in self._ledger.extra.items():
-            if fields:
-                names = ", ".join(sorted(fields)[:5])
-                warnings.append(f"{stream}: fields outside its SCHEMA are kept in the column _sdc_extra: {names}")
         for stream, counts in self.counts.items():
             if counts.rejected:
                 warnings.append(f"{stream}: {counts.rejected} record(s) do not fit their SCHEMA: kept as rejects")
-        for kind, count in self._intake.unknown.items():
-            warnings.append(f"{count} message(s) of type {kind} were ignored: not one of Singer's types")
-        for stream, lines in self._intake.ignored.items():
-            warnings.append(f"{stream}: {lines} record(s) ignored, the stream is not selected")
         return warnings

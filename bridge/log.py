@@ -89,6 +89,8 @@ class View:
 
     `moved` says by stream when its bookmark last changed, in ISO 8601; `said` is the last commit that is no fence.
     `rejects` are the reject files that count, by key: not of a table that was replaced since, nor replayed, nor purged.
+    `groups`: the STATE is shown for several processes of the tap, each `{streams, state}` with its own whole one; empty
+    where it was changed by hand since. None: it is one tap's.
     """
 
     n: int = 0
@@ -98,6 +100,7 @@ class View:
     moved: dict[str, str] = field(default_factory=dict)
     said: int = 0
     rejects: dict[str, dict[str, Any]] = field(default_factory=dict)
+    groups: list[dict[str, Any]] | None = None
 
     def version(self, stream: str) -> int | None:
         """Return the `version` of a stream's rows: of the staged ones if there are any, else of its table."""
@@ -125,7 +128,8 @@ class View:
             )
         said = self.said if record["kind"] == "fence" else record["n"]
         staged, rejects = record.get("staged", {}), self._rejects(record)
-        return View(record["n"], record["state"], tables, staged, self._moved(record), said, rejects)
+        groups = record.get("groups")
+        return View(record["n"], record["state"], tables, staged, self._moved(record), said, rejects, groups)
 
     def _rejects(self, record: dict[str, Any]) -> dict[str, dict[str, Any]]:
         new, gone = record.get("rejects", ()), record.get("consumed", ())
@@ -256,7 +260,8 @@ class Log:
             moved = record.get("moved", dict.fromkeys(bookmarks(record["state"]), record.get("at", "")))
             said = record.get("after", start) if record["kind"] == "fence" else start
             staged, rejects = record.get("staged", {}), record.get("rejected", {})
-            view = View(start, record["state"], tables, staged, moved, said, rejects)
+            groups = record.get("groups")
+            view = View(start, record["state"], tables, staged, moved, said, rejects, groups)
         for record in each(self.storage, lambda number: self._existing(number, n), range(start + 1, n + 1)):
             view = view.after(record)
         return view

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -11,10 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from bridge.adopt import adopt
+from bridge.catalog import Catalog
 from bridge.commit import Committer
 from bridge.config import Pipeline, redactor
+from bridge.division import divided
 from bridge.errors import BridgeError, CommitLost, Interrupted, LakeError, SettingsError
+from bridge.feed import Feed
 from bridge.fingerprint import fingerprint, noticed
+from bridge.groups import Group
 from bridge.intake import Counts
 from bridge.java import find_java
 from bridge.lastwords import SAID
@@ -26,7 +31,7 @@ from bridge.placement import Placement
 from bridge.resume import completed, leave_out
 from bridge.retention import sweep
 from bridge.runs import RunRecord, new_run_id, write_streams
-from bridge.scratch import Scratch, Tee
+from bridge.scratch import Marked, Scratch, Tee
 from bridge.source import Source
 from bridge.state import is_empty, is_flat, resumable_versions, without
 from bridge.stdin import Piped
@@ -145,14 +150,17 @@ class Run:
         return self.result
 
     def _failed(self, error: BridgeError) -> None:
-        redact = redactor(self.pipeline.secrets)
-        error.message, error.hint = (redact(t.encode()).decode(errors="replace") for t in (error.message, error.hint))
+        error.message, error.hint = self._masked(error.message), self._masked(error.hint)
         self.result.error = error
         self.result.status = "interrupted" if isinstance(error, Interrupted) else "failed"
+
+    def _masked(self, text: str) -> str:
+        return redactor(self.pipeline.secrets)(text.encode()).decode(errors="replace")
 
     def _check_request(self) -> None:
         find_java()
         require(self.pipeline.destination.format)
+        self._check_parallelism()
         if self._full and not self.request.append and self.pipeline.appends_only(self.request.streams):
             hint = "add --append to load every row once more, or set load_method to auto or overwrite"
             raise SettingsError("--full would double the rows of append-only tables", hint=hint)
@@ -162,6 +170,16 @@ class Run:
         if self._full and self.request.max_records is not None:
             hint = "run without --max-records, or not in full"
             raise SettingsError("--max-records would replace tables by a part of them", hint=hint)
+
+    def _check_parallelism(self) -> None:
+        if self.pipeline.source.parallelism == 1:
+            return
+        if self._piped:
+            hint = "remove source.parallelism: the tap at the other end of the pipe is one process"
+            raise SettingsError("source.parallelism is for taps that singer-bridge starts", hint=hint)
+        if self.request.max_records is not None:
+            hint = "leave --max-records out, or set source.parallelism to 1 for this run"
+            raise SettingsError("--max-records counts the records of one process of the tap", hint=hint)
 
     def _follow(self) -> Follow:
         return Follow(self._tick, self._set_stage, *([self._piped.said] if self._piped else []))
@@ -263,11 +281,14 @@ class Run:
         scratch: Scratch,
     ) -> None:
         superseding = self._superseding(committer)
-        state = self._start_state(committer)
-        lookback = Lookback(lambda stream: self.pipeline.stream(stream).lookback)
-        if any(said.lookback is not None for said in self.pipeline.streams.values()):
-            state = lookback.start(state)
-            self.result.warnings += self._repeats(lookback)
+        self._set_state(committer)
+        division, notes = divided(self.pipeline, committer.storage, committer.view, catalog)
+        self.result.warnings += () if self._full else notes
+        groups = division.groups if division else (Group((), committer.view.state),)
+        names = division.names if division else (None,)
+        starts = [self._start(committer, group.state, own) for group, own in zip(groups, names, strict=True)]
+        lookbacks = [lookback for _, lookback in starts]
+        self.result.warnings += self._repeats(lookbacks)
         if self.request.adopt:
             adopt(committer, self.pipeline)
         view, asked = superseding.view if superseding else committer.view, self.request
@@ -283,24 +304,41 @@ class Run:
             kept=deselected | self._others(committer),
             restarted=set(self.request.streams or committer.view.staged),
             max_records=self.request.max_records,
-            lookback=lookback,
+            lookbacks=lookbacks,
             superseding=superseding,
+            division=division,
         )
         self.result.streams = load.counts
-        try:
-            with scratch.tap_log.open("ab") as log, source.start(catalog, state, Tee(log, self.echo)) as tap:
-                load.read(tap)
-        finally:
-            self._clean = not load.partial
-            self.result.warnings += load.close()
-            self.result.commits = load.commits
-            if load.leave_seconds:
-                self.result.seconds["class_data"] = load.leave_seconds
+        catalogs = division.catalogs if division else (catalog,)
+        self._read(load, source, scratch, zip(catalogs, starts, groups, strict=True))
         if load.partial:
             read = sum(counts.committed for counts in load.counts.values())
             self.result.warnings.append(
                 f"stopped after {read:,} records, as --max-records says: run again for the rest"
             )
+
+    def _read(
+        self,
+        load: Load,
+        source: Source | Piped,
+        scratch: Scratch,
+        given: Iterable[tuple[Catalog | None, tuple[Any, Lookback], Group]],
+    ) -> None:
+        """Start a process of the tap for each catalog, STATE and group, and read them all."""
+        try:
+            with ExitStack() as stack:
+                log = Tee(stack.enter_context(scratch.tap_log.open("ab")), self.echo)
+                taps: list[AbstractContextManager[Feed]] = [
+                    source.start(catalog, state, Marked(log, group.label) if group.label else log)
+                    for catalog, (state, _), group in given
+                ]
+                load.read(*[stack.enter_context(tap) for tap in taps])
+        finally:
+            self._clean = not load.partial
+            self.result.warnings += map(self._masked, load.close())
+            self.result.commits = load.commits
+            if load.leave_seconds:
+                self.result.seconds["class_data"] = load.leave_seconds
 
     def _superseding(self, committer: Committer) -> Superseding | None:
         """Return what a tap that we did not start sends once more; waits for its first message if need be."""
@@ -320,26 +358,38 @@ class Run:
             else set()
         )
 
-    def _repeats(self, lookback: Lookback) -> list[str]:
+    def _repeats(self, lookbacks: Sequence[Lookback]) -> list[str]:
         """Return a warning for each of the streams whose table will have rows twice, or that does not go back."""
+        streams = dict.fromkeys(stream for lookback in lookbacks for stream in lookback.streams)
+        unshifted = set().union(*(lookback.unshifted for lookback in lookbacks))
         again = "rows since its lookback come again, beside those that are there; load_method: upsert keeps one of each"
-        twice = [stream for stream in lookback.streams if self.pipeline.load_method(stream) != "upsert"]
+        twice = [stream for stream in streams if self.pipeline.load_method(stream) != "upsert"]
         still = "its lookback has no effect: the tap keeps its bookmark in a form of its own"
-        return [f"{s}: {again}" for s in twice] + [f"{s}: {still}" for s in sorted(lookback.unshifted)]
+        return [f"{s}: {again}" for s in twice] + [f"{s}: {still}" for s in sorted(unshifted)]
 
     def _overwritten(self, stream: str) -> bool:
         return self.pipeline.load_method(stream) == "overwrite"
 
-    def _start_state(self, committer: Committer) -> Any:
-        """Return the STATE for the tap, None to start from the beginning."""
-        if self.request.state is not None and self.request.state != committer.view.state:
-            committer.set_state(self.request.state, "--state")
+    def _set_state(self, committer: Committer) -> None:
+        """Have a STATE that was given be the lake's; one for all processes of the tap, if there were several."""
+        view, given = committer.view, self.request.state
+        if given is not None and (given != view.state or view.groups):
+            committer.set_state(given, "--state")
             self.took_state = True
-        state = committer.view.state
+
+    def _start(self, committer: Committer, state: Any, own: Collection[str] | None) -> tuple[Any, Lookback]:
+        """Return the STATE for a tap that goes on from a stored one, None to start from the beginning.
+
+        `own` are the streams of that process of the tap: it starts the others where it had come to with them.
+        """
+        lookback = Lookback(lambda s: self.pipeline.stream(s).lookback if own is None or s in own else None)
         if self.request.streams:
             without(state, self.request.streams)  # refuses a STATE that cannot be kept per stream
         if self._full:
             state = without(state, self.request.streams) if self.request.streams else None
         else:
-            state = resumable_versions(state, self._overwritten, committer.view.version, committer.view.tables)
-        return None if is_empty(state) else state
+            overwritten = (lambda s: self._overwritten(s) and s in own) if own is not None else self._overwritten
+            state = resumable_versions(state, overwritten, committer.view.version, committer.view.tables)
+        state = None if is_empty(state) else state
+        looks_back = any(said.lookback is not None for said in self.pipeline.streams.values())
+        return lookback.start(state) if looks_back else state, lookback

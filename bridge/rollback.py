@@ -10,15 +10,17 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from bridge.commit import Committer, forget
+from bridge.commit import Committer
 from bridge.edit import same
 from bridge.errors import BridgeError, CommitLost, LakeError, SettingsError
+from bridge.groups import groups_again
 from bridge.lock import take
 from bridge.log import LiveTable, Log, View, bookmarks, changes_of, meta
 from bridge.names import file_name, table_and_name
 from bridge.opening import opened
 from bridge.owners import owners_of
 from bridge.runs import new_run_id, write_streams
+from bridge.state import forget
 from bridge.storage import Storage
 from bridge.storage.parallel import each
 
@@ -58,7 +60,8 @@ class Plan:
     """What a rollback to commit `to` does; two are equal if they do the same.
 
     `restarted` are streams that were half loaded then: of these the rows are gone, and the tap starts them again.
-    `dropped` are those that are half loaded now and will not be, `staged` what stays so.
+    `dropped` are those that are half loaded now and will not be, `staged` what stays so. `groups` are what the record
+    says of the STATEs of several processes of the tap.
     """
 
     to: int
@@ -69,6 +72,7 @@ class Plan:
     restarted: tuple[str, ...]
     dropped: tuple[str, ...]
     head: int = field(compare=False)
+    groups: list[dict[str, Any]] | None = None
 
     @property
     def nothing_to_do(self) -> bool:
@@ -218,6 +222,7 @@ def plan(log: Log, now: View, to: int) -> Plan:
         restarted=tuple(sorted(restarted)),
         dropped=tuple(sorted(now.staged.keys() - staged.keys())),
         head=now.n,
+        groups=groups_again(then, restarted),
     )
 
 
@@ -277,7 +282,8 @@ def commit_plan(committer: Committer, plan: Plan, reason: str, **facts: Any) -> 
     """Do what a plan says, by one commit of kind `rollback`; `facts` are what its record says beyond that."""
     entries = [_entry(committer, change) for change in plan.tables]
     facts = committer.view.rejects_again(committer.log.view(plan.to)) | facts
-    committer.commit(plan.state, entries, kind="rollback", to=plan.to, staged=plan.staged, reason=reason, **facts)
+    facts |= {"to": plan.to, "staged": plan.staged, "groups": plan.groups, "reason": reason}
+    committer.commit(plan.state, entries, kind="rollback", **facts)
     moved = {*bookmarks(plan.before), *bookmarks(plan.state), *(change.stream for change in plan.tables)}
     streams = sorted(moved & committer.view.tables.keys())
     write_streams(committer.storage, committer.log.pipeline, committer.view, streams)

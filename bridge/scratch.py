@@ -13,7 +13,7 @@ from bridge.runs import log_key
 from bridge.storage import Storage
 from bridge.tap import Log
 
-__all__ = ["Scratch", "Tee"]
+__all__ = ["Marked", "Scratch", "Tee"]
 
 _LOG_LIMIT = 32 << 20
 """Bytes kept of the end of a log."""
@@ -76,3 +76,19 @@ class Tee:
         self.log.flush()
         if self.echo:
             self.echo.flush()
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """A log in which lines say of which process of the tap they are."""
+
+    log: Log
+    label: str
+
+    def write(self, data: bytes) -> None:
+        """Take a line; a write of its own, so that lines of several processes do not mix."""
+        self.log.write(b"[%s] %s" % (self.label.encode(), data))
+
+    def flush(self) -> None:
+        """Let others see them."""
+        self.log.flush()

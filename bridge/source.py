@@ -68,6 +68,7 @@ class Source:
         Discovers when a choice or an override needs it, or when asked to; keeps what it found for the next run.
         """
         wanted = bool(self.pipeline.source.select or only or wants_catalog(self.pipeline))
+        wanted = wanted or self.pipeline.source.parallelism != 1
         catalog = None if refresh else self.kept.read()
         if catalog is None and (wanted or refresh):
             catalog = self.discover()
@@ -86,6 +87,7 @@ class Source:
         for setting, given in (
             ("source.select", self.pipeline.source.select),
             ("streams", wants_catalog(self.pipeline)),
+            ("source.parallelism", self.pipeline.source.parallelism != 1),
         ):
             if given:
                 hint = (

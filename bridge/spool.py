@@ -109,12 +109,26 @@ class _Open:
 _Key = tuple[str, str, bytes]
 
 
-class Spool:
-    """One run's spool folder. `held` is the bytes on disk that Spark has not finished with."""
+@dataclass(slots=True)
+class _Folder:
+    """What all who write into one folder have in common."""
 
-    def __init__(self, folder: Path) -> None:
+    held: int = 0
+    files: int = 0
+    seq: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    """`held` shrinks in the thread that handles Spark's batches."""
+
+
+class Spool:
+    """One run's spool folder, or with `beside` one more writer to another's, whose lines are sealed apart from its own.
+
+    `held` is the bytes on disk that Spark has not finished with, of all writers.
+    """
+
+    def __init__(self, folder: Path, beside: Spool | None = None) -> None:
         self.folder = folder
-        self.held = 0
+        self._shared: _Folder = beside._shared if beside else _Folder()
         self.fresh = 0  # bytes since the last seal
         self.marked = False  # a STATE was seen since the last seal
         self.ordered: set[str] = set()  # streams of which the order of messages matters
@@ -124,12 +138,14 @@ class Spool:
         self._buffered = 0
         self._open: dict[_Key, _Open] = {}
         self._touched: set[_Key] = set()
-        self._files = 0
-        self._seq = 0
-        self._lock = threading.Lock()  # `held` shrinks in the thread that handles Spark's batches
-        shutil.rmtree(folder, ignore_errors=True)
-        for name in ("manifests", "segments", "schemas"):
-            self._explain((folder / name).mkdir, parents=True)
+        if not beside:
+            shutil.rmtree(folder, ignore_errors=True)
+            for name in ("manifests", "segments", "schemas"):
+                self._explain((folder / name).mkdir, parents=True)
+
+    @property
+    def held(self) -> int:
+        return self._shared.held
 
     def put_schema(self, name: str, data: bytes) -> None:
         """Keep a schema where executors find it, once."""
@@ -148,8 +164,8 @@ class Spool:
         segment.buffer.append(data)
         self._order = segment.add(data, lines, self._order)
         self._touched.add(key)
-        with self._lock:
-            self.held += len(data)
+        with self._shared.lock:
+            self._shared.held += len(data)
         self.fresh += len(data)
         self._buffered += len(data)
         if len(data) >= _LARGE:
@@ -217,16 +233,16 @@ class Spool:
         for name in manifest.files:
             (self.folder / "segments" / name).unlink(missing_ok=True)
         (self.folder / "manifests" / _manifest_name(manifest.seq)).unlink(missing_ok=True)
-        with self._lock:
-            self.held -= manifest.size
+        with self._shared.lock:
+            self._shared.held -= manifest.size
 
     def close(self) -> None:
         """Delete the folder."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _new(self) -> _Open:
-        self._files += 1
-        return _Open(f"{self._files:09d}.jsonl")
+        self._shared.files += 1
+        return _Open(f"{self._shared.files:09d}.jsonl")
 
     def _flush(self) -> None:
         for segment in self._open.values():
@@ -275,9 +291,9 @@ class Spool:
             yield Segment(stream, schema, name, start, end, lines, crc, prefix.decode(), order, at)
 
     def _manifest(self, segments: list[Segment], files: list[str], tasks: int) -> Manifest:
-        self._seq += 1
+        self._shared.seq += 1
         size, lines = sum(s.end - s.start for s in segments), sum(s.lines for s in segments)
-        manifest = Manifest(self._seq, _bundles(segments, size, tasks), files, size, lines)
+        manifest = Manifest(self._shared.seq, _bundles(segments, size, tasks), files, size, lines)
         rows = (
             orjson.dumps({"seq": manifest.seq, "bundle": number, "segments": [asdict(s) for s in bundle]})
             for number, bundle in enumerate(manifest.bundles)

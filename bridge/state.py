@@ -16,6 +16,7 @@ __all__ = [
     "bookmark",
     "continues",
     "covers",
+    "forget",
     "is_empty",
     "is_flat",
     "moved_on",
@@ -155,6 +156,14 @@ def without(state: Any, streams: Collection[str]) -> Any:
     if is_flat(state) and not is_empty(state):
         raise _flat()
     return overlay({}, state, (), muted=streams)
+
+
+def forget(state: Any, streams: Collection[str]) -> Any:
+    """Return the STATE without the bookmarks of these streams, which are there if they were staged."""
+    if not streams:
+        return state
+    kept = {s: b for s, b in (state if is_flat(state) else state["bookmarks"]).items() if s not in streams}
+    return kept if is_flat(state) else state | {"bookmarks": kept}
 
 
 def continues(state: Any, stream: str, version: int | None) -> bool:

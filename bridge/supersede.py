@@ -127,7 +127,8 @@ class Superseding:
         gone = [file for file, said in view.rejects.items() if file not in before and said["stream"] in uncovered]
         self._facts = {"rejects": [], "consumed": gone}
         tables = tuple(change for change in found.tables if change.stream in uncovered)
-        kept = replace(found, state=view.state, staged=view.staged, tables=tables, restarted=(), dropped=())
+        now = {"state": view.state, "groups": view.groups, "staged": view.staged}
+        kept = replace(found, **now, tables=tables, restarted=(), dropped=())
         return kept if tables else None
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from bridge.catalog import selected_streams
 from bridge.cli.choose import Chosen
 from bridge.cli.show import as_json, console, count, note, print_table
+from bridge.division import divided
 from bridge.epoch import METHODS
 from bridge.fingerprint import fingerprint, noticed
 from bridge.log import Log, View
@@ -52,6 +54,9 @@ def _facts(chosen: Chosen, request: Request) -> dict[str, Any]:
         catalog, _ = leave_out(catalog, skipped, view.state if request.state is None else request.state)
     full = request.full or not pipeline.incremental.enabled
     placement = Placement(storage, pipeline, view, catalog, full=full, append=request.append)
+    if request.state is not None:
+        view = replace(view, state=request.state, groups=None if view.groups is None else [])
+    division, notes = divided(pipeline, storage, view, catalog)
     state = _state(view, request, full=full)
     names = sorted(selected_streams(catalog)) if catalog else sorted(view.tables)
     now = fingerprint(pipeline, source.argv, catalog)
@@ -63,15 +68,16 @@ def _facts(chosen: Chosen, request: Request) -> dict[str, Any]:
         "catalog": catalog is not None,
         "full": full,
         "state": state,
+        "processes": [list(group.streams) for group in division.groups] if division else None,
         "skipped": sorted(skipped),
         "streams": [_stream(placement, view, name, state) for name in names],
-        "warnings": [*source.notes, *noticed(storage, pipeline.name, now, view, **asked)],
+        "warnings": [*source.notes, *noticed(storage, pipeline.name, now, view, **asked), *(() if full else notes)],
     }
 
 
 def _state(view: View, request: Request, *, full: bool) -> Any:
     """Return the STATE that the tap would get; None: it starts from the beginning."""
-    stored = view.state if request.state is None else request.state
+    stored = view.state
     if full:
         stored = without(stored, request.streams) if request.streams else None
     return None if is_empty(stored) else stored
@@ -118,6 +124,8 @@ def _print(facts: dict[str, Any]) -> None:
     if rows:
         columns = ["stream", "load method", "rows now", "bookmark"]
         print_table(columns, rows, right=["rows now"], folds=["load method", "bookmark"], less=["bookmark"])
+    for number, streams in enumerate(facts["processes"] or (), 1):
+        out.print(f"process {number} of the tap: {', '.join(streams)}", soft_wrap=True, markup=False)
     if facts["skipped"]:
         out.print(f"skipped, the last run completed them: {', '.join(facts['skipped'])}", soft_wrap=True)
     if not facts["catalog"]:

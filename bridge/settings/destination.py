@@ -189,6 +189,8 @@ class StreamKeys(Section):
     """New names of columns by the tap's; a column that the table has keeps its name."""
     transform: Transform | None = None
     """`SELECT ... FROM stream` in Spark SQL, row by row, that rows go through before they are stored."""
+    parent: Name = None
+    """The stream without which the tap does not read this one: with `source.parallelism` one process reads both."""
     lookback: Lookback | None = None
     """How far before its bookmark the tap starts: a duration for times, a number for numbers."""
     add_record_metadata: bool | None = None

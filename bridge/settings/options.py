@@ -23,7 +23,16 @@ from bridge.settings.cron import check_cron
 from bridge.settings.destination import Destination, StreamKeys
 from bridge.settings.section import Bytes, Duration, FilePath, Section
 from bridge.settings.units import DURATION, GIB, MIB
-from bridge.settings.values import duration_or_none, parsed, stream_glob, table_path, tap_command, tap_config, wrong
+from bridge.settings.values import (
+    duration_or_none,
+    parsed,
+    process_count,
+    stream_glob,
+    table_path,
+    tap_command,
+    tap_config,
+    wrong,
+)
 
 __all__ = [
     "CommitEvery",
@@ -42,8 +51,6 @@ __all__ = [
 
 class Source(Section):
     """The tap and what it is given."""
-
-    later = frozenset({"parallelism"})
 
     tap: Annotated[str | list[str], BeforeValidator(tap_command)] = Field(repr=False)
     """The tap's command, on PATH or a path, with its arguments; no shell sees it."""
@@ -65,6 +72,12 @@ class Source(Section):
         WithJsonSchema({"type": ["string", "null"], "pattern": DURATION}),
     ] = timedelta(minutes=10)
     """No output for so long: the tap is stopped; null: never."""
+    parallelism: Annotated[
+        int | Literal["auto"],
+        BeforeValidator(process_count),
+        WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"const": "auto"}]}),
+    ] = 1
+    """So many processes of the tap at once, each for some of the streams; auto: as many as the machine has cores."""
 
     @model_validator(mode="before")
     @classmethod

@@ -29,6 +29,7 @@ __all__ = [
     "named",
     "parsed",
     "pipeline_name",
+    "process_count",
     "storage_class",
     "stream_glob",
     "table_path",
@@ -228,6 +229,13 @@ def _positive(value: timedelta | None) -> timedelta | None:
 def duration_or_none(value: Any) -> Any:
     """Return a positive duration, or None for no limit."""
     return None if value is None else _positive(value if isinstance(value, timedelta) else parse_duration(value))
+
+
+def process_count(value: Any) -> Any:
+    """Return how many processes of the tap there may be at once, or `auto`."""
+    if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+        return value
+    raise wrong("must be a whole number from 1 on, or auto", hint="1 is one process of the tap for all streams")
 
 
 def pipeline_name(name: str) -> tuple[str, str] | None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
 from bridge.errors import TapError
 
 from .driver import Line, Run
+from .parallel import Parallel
 from .rewriting import Rewrites, RollsBack, nothing_said
 
 __all__ = ["CASES", "Case"]
@@ -33,6 +34,8 @@ class Case:
     again: Run | None = None
     columns: tuple[str, ...] = ()
     rejected: int = 0
+    covered: dict[str, Callable[[Any], list[tuple[Any, ...]]]] = field(default_factory=dict)
+    """By the first stream of each process: its rows, of what its own STATE says, at every commit."""
 
     def columns_of(self, stream: str) -> tuple[str, ...]:
         """The columns that `rows` gives: `id` and, where rows are wider, the case's own."""
@@ -203,6 +206,39 @@ def noisy(value: Any) -> Iterator[Line]:
     yield "bye"
 
 
+def one_stream(value: Any) -> Iterator[Line]:
+    """An incremental stream."""
+    yield schema("a")
+    for number in range(started(value, "a") + 1, 4):
+        yield record("a", number)
+        yield state(a=number)
+
+
+def parents(value: Any) -> Iterator[Line]:
+    """A stream that another one hangs on, read by a process of its own."""
+    yield schema("p")
+    for number in range(started(value, "p") + 1, 4):
+        yield record("p", number)
+        yield state(p=number)
+
+
+def children(value: Any, last: int = 3) -> Iterator[Line]:
+    """Two records a parent, from the parent's own bookmark on, as taps find them; without the parent's records."""
+    yield schema("c")
+    for number in range(started(value, "p") + 1, last + 1):
+        yield record("c", number * 10 + 1)
+        yield record("c", number * 10 + 2)
+        yield state(p=number, c=number)
+
+
+def few_children(value: Any) -> Iterator[Line]:
+    """The process dies while the other one, of the parents, comes to its end."""
+    yield from children(value, last=1)
+    yield record("c", 21)
+    gone: Line = TapError("the source went away")
+    yield gone
+
+
 def full_rows(last: int, generation: int) -> list[tuple[int, int]]:
     return [(number, generation) for number in range(1, last + 1)]
 
@@ -218,6 +254,12 @@ def generations() -> Case:
 
 
 _DONE = {"t": {"done": True}}
+_PROCESSES = Parallel(nothing_said, taps={"p": parents, "c": children}, order="pcppcc" * 3)
+_BY_PROCESS = {
+    "p": lambda state: ids(started(state, "p")),
+    "c": lambda state: [(number * 10 + child,) for number in range(1, started(state, "p") + 1) for child in (1, 2)],
+}
+_BOTH = {stream: rows(stated(p=3)) for stream, rows in _BY_PROCESS.items()}
 
 CASES: dict[str, Case] = {
     "append": Case(Run(two_streams), {"a": ids(6), "b": ids(6)}, stated(a=6, b=6)),
@@ -279,6 +321,24 @@ CASES: dict[str, Case] = {
         stated(t=2),
         before=[Rewrites(nothing_said)],
         columns=("g",),
+    ),
+    "parallel": Case(_PROCESSES, _BOTH, stated(p=3, c=3), covered=_BY_PROCESS),
+    "parallel, one failed": Case(
+        _PROCESSES,
+        _BOTH,
+        stated(p=3, c=3),
+        before=[Parallel(nothing_said, taps={"p": parents, "c": few_children}, order="c" + "p" * 9 + "c" * 9)],
+        covered=_BY_PROCESS,
+    ),
+    "parallel, staged": Case(
+        Parallel(nothing_said, taps={"a": one_stream, "t": Versions()}, order="aatat" * 6),
+        {"a": ids(3), "t": ids(6)},
+        {"bookmarks": _DONE | {"a": at(3)}},
+        before=[
+            Run(old_table, load_method="overwrite"),
+            Parallel(nothing_said, taps={"a": nothing_said, "t": Versions(fails_after=3)}),
+        ],
+        covered={"a": lambda state: ids(started(state, "a"))},
     ),
     "rejects": Case(Run(noisy), {"a": [(1,), (3,), (4,)]}, stated(a=4), rejected=1),
 }

@@ -129,6 +129,22 @@ def after_success(lake: Lake, case: Case) -> None:
     assert history.staged == {}
     assert [path for path in lake.files(".bridge") if path.endswith(".parquet")] == []
     _rejects_once(lake, history, case)
+    _each_process_covered(lake, history, case)
+
+
+def _each_process_covered(lake: Lake, history: History, case: Case) -> None:
+    """At every commit the rows of each process are those that the STATE kept for it covers, no more and no less."""
+    taken_back = {record.get("voids") for record in history.records}
+    for record in history.records:
+        if record["n"] in taken_back or record["kind"] == "fence":
+            continue
+        for group in record.get("groups", ()):
+            stream = group["streams"][0]
+            if stream not in case.covered:
+                continue  # an overwrite's rows are the last table's until the new one is whole
+            names = history.live(stream, record["n"])
+            ids = [i for name in names for i in _parquet(lake, stream, name).read()["id"].to_pylist()]
+            assert sorted(ids) == [row[0] for row in case.covered[stream](group["state"])], (record["n"], group)
 
 
 def _rejects_once(lake: Lake, history: History, case: Case) -> None:

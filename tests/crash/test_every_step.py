@@ -24,6 +24,9 @@ EVERY = [7, pytest.param(1, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])
 """Only each seventh step has its turn; or each one."""
 PLACES = ["local", *(pytest.param(name, marks=pytest.mark.slow) for name in ("s3", "s3-uploads"))]
 NAMES = list(CASES)
+_LONG = ("parallel", "parallel, staged")
+CHOSEN = [pytest.param(name, marks=[pytest.mark.slow] if name in _LONG else []) for name in CASES]
+"""The cases, of which those with the most commits are for `make crash`: `test_parallel.py` kills one of them."""
 
 
 class Bucket:
@@ -79,7 +82,7 @@ def test_no_death(where: str, bucket: Bucket) -> None:
             readable_by_duckdb(bucket.place.lake, bucket.case)
 
 
-@pytest.mark.parametrize("bucket", CASES, indirect=True)
+@pytest.mark.parametrize("bucket", CHOSEN, indirect=True)
 @pytest.mark.parametrize("where", PLACES)
 @pytest.mark.parametrize("every", EVERY)
 def test_one_death(every: int, where: str, bucket: Bucket) -> None:
@@ -91,7 +94,7 @@ def test_one_death(every: int, where: str, bucket: Bucket) -> None:
             assert pending(bucket.place.lake) == [], "what nobody can commit any more is deleted"
 
 
-@pytest.mark.parametrize("bucket", CASES, indirect=True)
+@pytest.mark.parametrize("bucket", CHOSEN, indirect=True)
 @pytest.mark.parametrize("where", PLACES)
 @pytest.mark.parametrize("every", [13, pytest.param(2, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
 def test_death_of_the_recovery(every: int, where: str, bucket: Bucket) -> None:

@@ -72,7 +72,7 @@ BLOCK = {
     "top": {"defaults": "{}", "environments": "{}", "include": '["*/more.yaml"]', "x-anything": "[1]"},
 }
 NOT_YET = {
-    "source": {"parallelism"},
+    "source": set(),
     "destination": set(),
     "": set(),
     "top": set(),
