@@ -27,6 +27,7 @@ from tests.targets import lake_of, rows_of, target, without_spark
 EXPECTED: dict[str, Any] = json.loads((DATA / "singer_sdk_streams.json").read_text())
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the suite leaves its files open
 class TestStandard(get_target_test_class(TargetBridge, config={"bucket": "."})):  # type: ignore[misc]
     """The Singer SDK's suite, and after each of its tests the rows and values that its file has to lead to."""
 
