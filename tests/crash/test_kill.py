@@ -93,7 +93,7 @@ def _kills(shape: Shape, aims: Sequence[tuple[str, str]]) -> list[Kill]:
 @pytest.mark.parametrize(
     ("shape", "aims"),
     [
-        (APPEND, [("worker", "writing"), ("bridge", "any")]),
+        pytest.param(APPEND, [("worker", "writing"), ("bridge", "any")], marks=pytest.mark.slow),
         pytest.param(APPEND, [("jvm", "any"), ("tap", "any"), ("bridge", "between")], marks=pytest.mark.slow),
         pytest.param(
             OVERWRITE, [("bridge", "part"), ("bridge", "forward"), ("bridge", "closing")], marks=pytest.mark.slow
@@ -117,8 +117,8 @@ def test_every_record_is_there_once_whoever_is_killed(
 @pytest.mark.parametrize(
     "aims",
     [
-        [("bridge", "record"), ("bridge", "part")],
-        pytest.param([("bridge", "forward"), ("bridge", "closing")], marks=pytest.mark.slow),
+        [("worker", "writing"), ("bridge", "part")],
+        pytest.param([("bridge", "record"), ("bridge", "forward"), ("bridge", "closing")], marks=pytest.mark.slow),
     ],
     ids=str,
 )

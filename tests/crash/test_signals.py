@@ -53,7 +53,9 @@ def _committed(project: Project) -> int:
     return sum(sum(project.history.live(stream).values()) for stream, _ in project.tables)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)]
+)
 def test_a_signal_ends_the_run_with_all_that_its_last_state_covers(
     project: Project, number: signal.Signals, code: int
 ) -> None:

@@ -161,6 +161,7 @@ def test_a_line_of_50_mb_loads(project: Project) -> None:
     assert project.ids("users") == [1, 2]
 
 
+@pytest.mark.slow
 def test_other_words_on_stdout_are_kept_as_rejects(project: Project) -> None:
     """A line that is no Singer message is kept with its number, the run says so, and the records around it load."""
     done = project.run({"seed": 1, "stdout_noise": 5, "streams": [stream(records=10)]})
@@ -238,6 +239,7 @@ def test_two_schemas_of_state_before_anything(project: Project) -> None:
     assert project.ids("users") == list(range(1, 61))
 
 
+@pytest.mark.slow
 def test_a_tap_without_states_loads_at_its_clean_end(project: Project) -> None:
     """No STATE ever: a clean end commits everything, a failure nothing."""
     config = {"seed": 1, "state": {"never": True}, "streams": [stream(records=60)]}
@@ -260,6 +262,7 @@ def test_a_resumable_full_table_goes_on_where_it_stopped(project: Project) -> No
     assert project.ids("full") == list(range(1, 401))
 
 
+@pytest.mark.slow
 def test_start_from_a_given_state(project: Project) -> None:
     """`--state FILE` starts there, and the commit log says so."""
     (project.folder / "state.json").write_text(
