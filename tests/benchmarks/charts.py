@@ -80,6 +80,7 @@ def growth(axes: Axes, rows: list[dict[str, Any]]) -> None:
     axes.set_title("Seconds, as the work grows (log scales)")
     axes.set_xlabel("records")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(int(value))))
+    axes.set_yticks([1, 3, 10, 30, 100])
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.margins(x=0.08)
