@@ -215,9 +215,7 @@ class Engine:
     def _run(self) -> None:
         try:
             jvm = Jvm(self._master, self._conf, self._scratch, self._log)
-            from bridge.engine.session import (
-                Session,
-            )  # and with it pyspark, which takes its time: the JVM starts by now
+            from bridge.engine.session import Session  # and with it pyspark: the JVM starts meanwhile
 
             self._session = Session(self._master, self._conf, self._scratch, self._log, jvm=jvm)
             if self._stopping:

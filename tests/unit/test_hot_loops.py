@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -12,12 +11,13 @@ from typing import Any
 import orjson
 
 from bridge.decode import decode
-from bridge.epoch import Barrier, Epochs, Stream
-from bridge.intake import Intake
-from bridge.messages import Reader, Records, Schema
-from bridge.schema import TableSchema, from_singer
+from bridge.epoch import Barrier
+from bridge.messages import Reader, Records
+from bridge.schema import from_singer
 from bridge.spool import Spool
 from tests.benchmarks.shape import SCHEMA, block_lines
+
+from .test_intake import intake_of
 
 LINES = block_lines(1, 0, zoned=False)
 """10,000 RECORD lines of 400 bytes."""
@@ -41,30 +41,13 @@ def calls(work: Callable[[], Any]) -> int:
     return count
 
 
-def intake(folder: Path) -> Intake:
-    """Return one that never comes to a barrier of itself."""
-
-    def opened(message: Schema) -> tuple[Stream, TableSchema | None]:
-        return Stream(message.stream, "append", "", from_singer(message.schema, []), 0, []), None
-
-    def flush(barrier: Barrier | None, all_lines: bool) -> None:
-        raise AssertionError("nothing is due")
-
-    return Intake(
-        epochs=Epochs(None, staged={}),
-        spool=Spool(folder),
-        opened=opened,
-        flush=flush,
-        discard=lambda _: None,
-        commit_every=timedelta(hours=1),
-        commit_bytes=1 << 40,
-        max_noise=0,
-    )
+def nothing_is_due(barrier: Barrier | None, all_lines: bool) -> None:
+    raise AssertionError(f"nothing is due: {barrier} {all_lines}")
 
 
 def taken(folder: Path, streams: int, chunk: bytes) -> int:
     """Return the calls of one chunk, after the SCHEMAs and a first RECORD of each stream."""
-    taking, reader = intake(folder), Reader()
+    taking, reader = intake_of(Spool(folder), nothing_is_due), Reader()
     for number in range(streams):
         said = {"type": "SCHEMA", "stream": name(number), "schema": SCHEMA, "key_properties": []}
         for part in (orjson.dumps(said) + b"\n" + renamed(LINES[0], number), renamed(LINES[1], number)):

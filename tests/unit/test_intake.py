@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,20 @@ def opened(message: Schema) -> tuple[Stream, TableSchema | None]:
     return Stream(message.stream, "append", "", columns, 0, []), None
 
 
+def intake_of(spool: Spool, flush: Callable[[Barrier | None, bool], None]) -> Intake:
+    """Return one that comes to no barrier by time or size."""
+    return Intake(
+        epochs=Epochs(None, staged={}),
+        spool=spool,
+        opened=opened,
+        flush=flush,
+        discard=lambda _: None,
+        commit_every=timedelta(hours=1),
+        commit_bytes=1 << 30,
+        max_noise=0,
+    )
+
+
 def take(spool: Spool, *said: Any, max_records: int | None = None) -> tuple[Intake, list[Barrier]]:
     """Feed messages: `("a", 3)` are three RECORDs of a, a mapping is a STATE of bookmarks; one chunk in all."""
     barriers: list[Barrier] = []
@@ -43,17 +57,8 @@ def take(spool: Spool, *said: Any, max_records: int | None = None) -> tuple[Inta
             barriers.append(barrier)
         spool.seal(tasks=1, all_lines=all_lines)
 
-    intake = Intake(
-        epochs=Epochs(None, staged={}),
-        spool=spool,
-        opened=opened,
-        flush=flush,
-        discard=lambda _: None,
-        commit_every=timedelta(hours=1),
-        commit_bytes=1 << 30,
-        max_noise=0,
-        max_records=max_records,
-    )
+    intake = intake_of(spool, flush)
+    intake.max_records = max_records
     lines: list[dict[str, Any]] = [
         {"type": "SCHEMA", "stream": name, "schema": COLUMNS, "key_properties": []}
         for name in sorted({each[0] for each in said if isinstance(each, tuple)})
