@@ -24,8 +24,10 @@ import pyarrow.json as pj
 from bridge.schema import EXTRA, TableSchema, with_extra
 from bridge.types import exact
 from bridge.types.casting import fitted
+from bridge.types.columns import OddError
 from bridge.types.exact import Batch, Layout, Reject
 from bridge.types.instants import dates, in_range, moments, timestamps
+from bridge.types.raw import Cutter
 from bridge.types.typemap import TIMESTAMP, is_json, is_left_out, is_null_only, source
 
 __all__ = ["Decoded", "Reject", "decode"]
@@ -171,8 +173,15 @@ class _FastPath:
         """None where a message could hide inside of another, in a field called `record`."""
         self.envelope = envelope
         self.long_fractions = False
-        self.possible = bool(fields) and not any(_has_json(field) for field in fields)
-        """Not for JSON text, which Arrow cannot keep as it is."""
+        self.possible = bool(fields)
+        self.read_by_arrow = read
+        self.cutter: Cutter | None = None
+        if cut := [field for field in fields if _has_json(field)]:  # Arrow cannot keep JSON text as it is
+            self.read_by_arrow = [field for field in fields if field not in cut]
+            try:
+                self.cutter = Cutter(read, cut)
+            except ValueError:
+                self.possible = False
 
     def read(self, piece: bytes) -> Batch | None:
         """The rows of these lines, or None when any of them needs a closer look."""
@@ -181,13 +190,17 @@ class _FastPath:
             return None
         try:
             table = self.parse(text)
+            cut = self.cutter.cut(text, set(table.column_names) - {"record"}) if self.cutter else {}
             if table.num_rows != lines or not (piece.isascii() or _is_valid(table)):
                 return None
             record = table.column("record").combine_chunks()
             if record.null_count or not (self.prefix or _all_records(table)):
                 return None
-            arrays = [_conformed(record.field(i), field) for i, field in enumerate(self.fields)]
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            arrays = [
+                cut[source(field)] if source(field) in cut else _conformed(record.field(source(field)), field)
+                for field in self.fields
+            ]
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OddError):
             return None
         batch = Batch(arrays, lines, lines)
         _note_versions(batch, table.column("version"))
@@ -230,23 +243,32 @@ class _FastPath:
         for name, value in first.items():
             if type(value) in known:
                 around.setdefault(name, known[type(value)])
-        read = (*self.fields, *self.skipped)
-        around["record"] = pa.struct([_written(field, self.long_fractions) for field in read])
+        around["record"] = pa.struct([_written(field, self.long_fractions) for field in self.read_by_arrow])
         return pa.schema(list(around.items()))
 
     def parse(self, text: bytes) -> pa.Table:
         """Arrow's reading; a tap with nanoseconds is asked again, with date-times as text, and from then on."""
         try:
-            return _read_json(text, self.message(text))
+            return self.parsed(text)
         except pa.ArrowInvalid as error:
             if self.long_fractions or "JSON to timestamp" not in str(error):
                 raise
         self.long_fractions = True
         try:
-            return _read_json(text, self.message(text))
+            return self.parsed(text)
         except pa.ArrowInvalid:
             self.long_fractions = False
             raise
+
+    def parsed(self, text: bytes) -> pa.Table:
+        """What Arrow reads; fields that it does not know are looked for by the cutter, where there is one."""
+        return pj.read_json(
+            pa.BufferReader(text),
+            read_options=pj.ReadOptions(use_threads=False, block_size=len(text) + 1),
+            parse_options=pj.ParseOptions(
+                explicit_schema=self.message(text), unexpected_field_behavior="ignore" if self.cutter else "error"
+            ),
+        )
 
 
 def _line_count(piece: bytes) -> int:
@@ -255,14 +277,6 @@ def _line_count(piece: bytes) -> int:
 
 def _all_records(table: pa.Table) -> bool:
     return all(kind is not None and kind.upper() == "RECORD" for kind in pc.unique(table.column("type")).to_pylist())
-
-
-def _read_json(piece: bytes, message: pa.Schema) -> pa.Table:
-    return pj.read_json(
-        pa.BufferReader(piece),
-        read_options=pj.ReadOptions(use_threads=False, block_size=len(piece) + 1),
-        parse_options=pj.ParseOptions(explicit_schema=message, unexpected_field_behavior="error"),
-    )
 
 
 def _is_valid(table: pa.Table) -> bool:

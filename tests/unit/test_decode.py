@@ -8,9 +8,10 @@ from datetime import date, datetime, timezone
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from bridge.decode import Decoded, decode
+from bridge.decode import Decoded, _FastPath, decode
 from bridge.schema import EXTRA, TableSchema, from_singer, with_extra
 
 PREFIX = b'{"type":"RECORD","stream":"s","record":'
@@ -223,6 +224,69 @@ def test_not_a_record(raw: bytes) -> None:
     for prefix in (PREFIX, None) if raw.startswith(PREFIX) else (None,):
         found = checked(good + raw + b"\n" + good, schema(id={"type": "integer"}), prefix)
         assert [reject.line for reject in found.rejects] == [1]
+
+
+def test_json_text_beside_others() -> None:
+    """Such a column does not send whole records to the slow path, where each value is looked at: nor do odd records."""
+    properties = {
+        "id": {"type": "integer"},
+        "o": STRUCT,
+        "j": {},
+        "n": {"type": "array", "items": {"type": ["string", "integer"]}},
+    }
+    table = schema(("id",), **properties)
+    rows = ['{"id":1,"j":[1, {"a":1,"a":2.50}],"n":[1,"x"]}', '{"id":2,"o":{"a":1},"j":"\\u00e9","n":null}', '{"id":3}']
+    fast = _FastPath(list(table.arrow), PREFIX).read(b"".join(map(line, rows)))
+    assert fast is not None
+    found = pa.Table.from_arrays(fast.arrays, schema=table.arrow).to_pydict()
+    assert (found["id"], found["j"]) == ([1, 2, 3], ['[1,{"a":2.5}]', '"é"', None])
+    assert (found["o"], found["n"]) == ([None, {"a": 1, "b": None}, None], [["1", '"x"'], None, None])
+
+
+@pytest.mark.parametrize(
+    ("record", "tail", "kept"),
+    [
+        ('{"id":1,"z":5,"j":{"z":1}}', "", {"j": '{"z":1}', EXTRA: '{"z":5}'}),
+        ('{"id":1,"o":{"a":1,"w":2},"j":1}', "", {"o": {"a": 1, "b": None}, EXTRA: '{"o":{"a":1,"w":2}}'}),
+        ('{"id":1,"l":[{"a":1,"w":2}]}', "", {"l": [{"a": 1, "b": None}], EXTRA: '{"l":[{"a":1,"w":2}]}'}),
+        ('{"id":1,"\\u006a":3}', "", {"j": "3"}),
+        ('{"id":1,"j":1,"j":2}', "", {"j": "2"}),
+        ('{"id":1,"j":2}', ',"more":{"j":3}', {"j": "2"}),
+        ('{"id":1,"j":2}', ',"record":{"id":9}', {"id": 9, "j": None}),
+        ('{"id":1,"j":tru}', "", "not a JSON line"),
+        ('{"id":1,"j":"\\udc00"}', "", {"j": '"\\udc00"'}),
+        ('{"id":1,"j":12345678901234567890.5}', "", {"j": "12345678901234567890.5"}),
+        ('{"id":null,"j":1}', "", "key is null"),
+    ],
+)
+def test_oddities_beside_json_text(record: str, tail: str, kept: dict[str, Any] | str) -> None:
+    """What is cut out of a line is no way past the rules: alone and among others, with prefix and without."""
+    items = {"type": "array", "items": STRUCT}
+    table = schema(("id",), id={"type": "integer"}, o=STRUCT, l=items, j={})
+    for data in (line(record, tail), line('{"id":7,"j":{}}') + line(record, tail) + line('{"id":8}')):
+        for prefix in (PREFIX, None):
+            found = checked(data, table, prefix)
+            if isinstance(kept, str):
+                assert [reject.reason for reject in found.rejects] == [kept]
+                continue
+            row = next(row for row in found.table.to_pylist() if row["id"] not in (7, 8))
+            assert {name: row[name] for name in kept} == kept
+
+
+def test_two_streams_beside_json_text() -> None:
+    """Where all lines are promised to be of one stream, one that names another as well is a reject."""
+    data = line('{"j":2}') + line('{"j":2}', ',"stream":"t"')
+    assert [(reject.line, reject.reason) for reject in checked(data, schema(j={})).rejects] == [
+        (1, "names two streams")
+    ]
+
+
+def test_a_name_that_cannot_be_looked_for() -> None:
+    """A column whose name has a quote in it, or none at all, has its values like any other."""
+    found = checked(line('{"a\\"b":1,"j":[1]}') + line('{"j":{}}'), schema(**{'a"b': {"type": "integer"}}, j={}))
+    assert found.table.to_pylist() == [{'a"b': 1, "j": "[1]"}, {'a"b': None, "j": "{}"}]
+    found = checked(line('{"":[1 ]}'), schema(**{"": {}}))
+    assert found.table.column(0).to_pylist() == ["[1]"]
 
 
 def test_digits_beside_json_text() -> None:

@@ -39,6 +39,20 @@ def _instant(pair: tuple[datetime, str]) -> tuple[str, datetime]:
     return f'"{at.isoformat()}{zone}"', (at - offset).replace(tzinfo=UTC)
 
 
+_ANY = st.recursive(
+    st.none() | st.booleans() | _INTS | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
+).filter(lambda value: value is not None)
+
+
+def _json(pair: tuple[Any, bool]) -> tuple[str, str]:
+    """What a tap writes with or without blanks and escapes, and the text that is kept."""
+    value, airy = pair
+    kept = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return (json.dumps(value) if airy else kept), kept
+
+
 SCALARS: list[tuple[Any, st.SearchStrategy[tuple[str, Any]]]] = [
     ({"type": "integer"}, _INTS.map(lambda number: (str(number), number))),
     (
@@ -53,6 +67,7 @@ SCALARS: list[tuple[Any, st.SearchStrategy[tuple[str, Any]]]] = [
     ),
     ({"type": "string", "format": "date-time"}, _INSTANTS.map(_instant)),
     ({"type": "string", "format": "date"}, st.dates().map(lambda day: (f'"{day}"', day))),
+    ({"type": ["boolean", "integer", "string", "array", "object"]}, st.tuples(_ANY, st.booleans()).map(_json)),
 ]
 Kind = tuple[Any, st.SearchStrategy[tuple[str, Any]]]
 
