@@ -12,6 +12,7 @@ Spark would read, and its report goes the way of Spark's reports.
 from __future__ import annotations
 
 import io
+import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
@@ -100,7 +101,7 @@ class Found:
     def rejects(self) -> list[dict[str, Any]]:
         """The committed rejects, in no particular order between streams."""
         log = self.root / ".bridge/p/commits"
-        records = [orjson.loads(path.read_bytes()) for path in sorted(log.glob("*.json"))]
+        records = [json.loads(path.read_bytes()) for path in sorted(log.glob("*.json"))]  # a STATE may hold any text
         files = [reject["file"] for record in records for reject in record.get("rejects", ())]
         lines = [line for file in files for line in (self.root / file).read_bytes().splitlines()]
         return [orjson.loads(line) for line in lines]
