@@ -61,7 +61,7 @@ class Decoded:
 
 
 def decode(
-    data: bytes | memoryview,
+    data: bytes,
     schema: TableSchema,
     prefix: bytes | None,
     *,
@@ -77,11 +77,11 @@ def decode(
     fields = [field for field in schema.fields if not is_left_out(field)]
     fast = _FastPath(fields, prefix, envelope=envelope, skipped=skipped)
     layout = Layout(fields, prefix, envelope=envelope, skipped=[source(field) for field in skipped])
-    batches = list(_batches(memoryview(data), fast, layout))
+    batches = list(_batches(data, fast, layout))
     return _joined(batches, fields, schema, envelope=envelope)
 
 
-def _batches(data: memoryview, fast: _FastPath, layout: Layout) -> Iterator[Batch]:
+def _batches(data: bytes, fast: _FastPath, layout: Layout) -> Iterator[Batch]:
     """Piece by piece, smaller towards what the fast path refuses, larger after it; ugly data costs few attempts."""
     start, size, patience = 0, _WHOLE_BYTES, 1
     while start < len(data):
@@ -101,16 +101,12 @@ def _batches(data: memoryview, fast: _FastPath, layout: Layout) -> Iterator[Batc
         start += len(piece)
 
 
-def _piece(data: memoryview, start: int, size: int) -> bytes:
+def _piece(data: bytes, start: int, size: int) -> bytes:
     """Complete lines from `start`, about `size` bytes, at least one line."""
-    while True:
-        piece = bytes(data[start : start + size])
-        if start + size >= len(data):
-            return piece
-        end = piece.rfind(b"\n") + 1
-        if end:
-            return piece[:end]
-        size *= 4
+    if start + size >= len(data):
+        return data[start:]
+    end = data.rfind(b"\n", start, start + size) + 1 or data.find(b"\n", start + size) + 1
+    return data[start : end or len(data)]
 
 
 def _joined(batches: list[Batch], fields: Sequence[pa.Field], schema: TableSchema, *, envelope: bool) -> Decoded:
@@ -222,7 +218,7 @@ class _FastPath:
             rest = piece.replace(b"\n" + self.prefix, b"\n" + _SHORT_PREFIX)
             saved = len(self.prefix) - len(_SHORT_PREFIX)
             lines = (len(piece) - len(rest)) // saved + 1 if saved else _line_count(piece)
-            return _SHORT_PREFIX + rest[len(self.prefix) :], lines
+            return b"".join((_SHORT_PREFIX, memoryview(rest)[len(self.prefix) :])), lines
         lines = _line_count(piece)
         closed = piece.count(b"}\r\n" if piece.endswith(b"\r\n") else b"}\n") + piece.endswith(b"}")
         return piece, lines if closed == lines == piece.count(b"\n{") + 1 else None
