@@ -41,17 +41,17 @@ class Cutter:
         `around` are the other fields of a message. Raises OddError if any line is not one whole message of just these
         fields, and for values that only a closer look can judge.
         """
-        decoder = self._decoder(frozenset(around))
         lines = text.split(b"\n")
         if not lines[-1]:
             lines.pop()
         try:
+            decoder = self._decoder(frozenset(around))
             records = [decoder.decode(line).record for line in lines]
             return {
                 source(field): _column([bytes(getattr(record, f"f{place}")) for record in records], field)
                 for place, field in zip(self._places, self.wanted, strict=True)
             }
-        except (msgspec.MsgspecError, orjson.JSONDecodeError, RecursionError, UnfitError) as error:
+        except (msgspec.MsgspecError, ValueError, RecursionError, UnfitError) as error:
             raise OddError from error
 
     def _decoder(self, around: frozenset[str]) -> msgspec.json.Decoder[Any]:
