@@ -153,11 +153,15 @@ class Reader:
     def _messages(self, data: bytes, start: int, end: int) -> Iterator[Message]:
         prefix = self._prefix
         # A raw line end cannot occur inside JSON, so counting `\n` + prefix counts the lines that begin with it.
-        if prefix and data.startswith(prefix, start):
+        if prefix:
             lines = data.count(b"\n", start, end)
-            if data.count(b"\n" + prefix, start, end) == lines - 1:
+            others = lines - data.count(b"\n" + prefix, start, end) - data.startswith(prefix, start)
+            if not others:
                 self.lines += lines
                 yield Records(self._streams[prefix], memoryview(data)[start:end], lines, prefix)
+                return
+            if self._thins and others >= _MANY_STATES and (thinned := self._thinned(data[start:end])):
+                yield from thinned
                 return
         yield from self._line_by_line(data[start:end])
 
@@ -165,9 +169,6 @@ class Reader:
         prefix, run_start, run_lines, position = self._prefix, 0, 0, 0
         lines = data.split(b"\n")
         lines.pop()
-        if self._thins and (thinned := self._thinned(data, lines)):
-            yield from thinned
-            return
         for line in lines:
             self.lines += 1
             if not (prefix and line.startswith(prefix)):
@@ -190,14 +191,13 @@ class Reader:
         if run_lines:
             yield Records(self._streams[prefix], data[run_start:position], run_lines, prefix)
 
-    def _thinned(self, data: bytes, lines: list[bytes]) -> list[Message]:
+    def _thinned(self, data: bytes) -> list[Message]:
         """Return the messages of lines that are all RECORDs of one stream and many STATEs; empty if they are not.
 
         The last STATE before the first RECORD is kept, too: it says from where the stream goes on.
         """
-        prefix = self._prefix
-        if not prefix or data.count(b'"STATE"') < _MANY_STATES:  # most chunks end here, at the speed of C
-            return []
+        prefix, lines = self._prefix, data.split(b"\n")
+        lines.pop()
         others = [line for line in lines if not line.startswith(prefix)]
         if len(others) < _MANY_STATES or not all(line.startswith(_STATES) and b'"value"' in line for line in others):
             return []

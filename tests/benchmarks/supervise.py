@@ -4,9 +4,12 @@ A small process of its own per run, so that nothing is shared between runs:
 `python supervise.py REPORT.json STDIN|- STDOUT STDERR TIMEOUT_SECONDS -- COMMAND...`.
 
 CPU is what the kernel charged to all descendants. On Linux the supervisor is their sub-reaper: a JVM that outlives its
-Python parent is inherited, waited for and counted. Memory is resident memory, sampled every 0.1 s and summed by kind:
-forked Python workers share pages with their daemon, so sums over several workers overstate what they take. For the
-command's own process the kernel's high-water mark is read too: a peak between two samples is not missed.
+Python parent is inherited, waited for and counted. Spark's Python workers are not: their daemon ignores SIGCHLD, and
+the kernel then charges nobody for what they took, so theirs is what the last look at each found, and added.
+
+Memory is resident memory, sampled every 0.1 s and summed by kind: forked Python workers share pages with their daemon,
+so sums over several workers overstate what they take. For the command's own process the kernel's high-water mark is
+read too: a peak between two samples is not missed.
 """
 
 from __future__ import annotations
@@ -60,7 +63,7 @@ def main(arguments: list[str]) -> int:
     measured = {
         "exit_code": code,
         "wall_seconds": wall,
-        "cpu_seconds": usage.ru_utime + usage.ru_stime,
+        "cpu_seconds": usage.ru_utime + usage.ru_stime + sampler.worker_seconds,
         "orphans_killed": orphans,
         **sampler.peaks(),
     }
@@ -84,6 +87,12 @@ class Sampler(threading.Thread):
         self._rss: dict[str, int] = defaultdict(int)
         self._processes: dict[str, int] = defaultdict(int)
         self._high_water = 0
+        self._workers: dict[int, float] = {}
+
+    @property
+    def worker_seconds(self) -> float:
+        """CPU of Spark's Python workers, but not of the daemon that starts them."""
+        return sum(self._workers.values())
 
     def run(self) -> None:
         """Until `stop`."""
@@ -107,6 +116,9 @@ class Sampler(threading.Thread):
             with contextlib.suppress(psutil.Error):
                 kind = self._kind(process)
                 sums[kind] += process.memory_info().rss
+                if kind == "worker" and self._kind(process.parent()) == "worker":
+                    times = process.cpu_times()
+                    self._workers[process.pid] = times.user + times.system
                 numbers[kind] += 1
         for kind, rss in (*sums.items(), ("all", sum(sums.values()))):
             self._rss[kind] = max(self._rss[kind], rss)
