@@ -2,7 +2,8 @@
 
 One process, without Spark: tables of `rows` rows with ids from 0 on are made by the writer of every load, then
 `changes` rows come, nine of ten with ids that are there, near each other or anywhere. Told are the merge's seconds and
-the bytes that it wrote against the size of the files that it replaced; the best of three.
+the bytes that it wrote against the size of the files that it replaced; the best of three. With `--delta-rs` the same
+rows are merged into a table of the same files' size by `DeltaTable.merge`, by turns with ours.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from deltalake import DeltaTable, WriterProperties, write_deltalake
 
 from bridge.log import LiveTable, changes_of
 from bridge.merge.match import Batch
@@ -32,6 +34,7 @@ from bridge.tables.target import Target
 from bridge.tables.writer import Writer
 
 _TEXTS = 3
+_ZSTD = WriterProperties(compression="ZSTD")
 SCHEMA = pa.schema(
     [pa.field("id", pa.int64(), nullable=False), *(pa.field(f"c{n}", pa.string()) for n in range(_TEXTS))]
 )
@@ -99,24 +102,67 @@ class Lake:
         return {"seconds": took, "files": len(merged.removes), "touched": touched, "written": written}
 
 
-def measured(rows: int, changes: int, file_size: int) -> dict[str, Any]:
+class DeltaRs:
+    """The same table, as delta-rs makes and merges it."""
+
+    def __init__(self, root: Path, file_size: int) -> None:
+        self.uri, self.file_size = str(root / "delta"), file_size
+
+    def fill(self, rows: int) -> None:
+        """Write the table."""
+        steps = (rows_of(range(start, min(start + _STEP, rows)), start) for start in range(0, rows, _STEP))
+        batches = (batch for step in steps for batch in step.to_batches())
+        reader = pa.RecordBatchReader.from_batches(SCHEMA, batches)
+        write_deltalake(self.uri, reader, target_file_size=self.file_size, writer_properties=_ZSTD)
+
+    def upsert(self, ids: list[int]) -> dict[str, float]:
+        """Merge rows with these ids and return the figures."""
+        changes, table = rows_of(ids, 7), DeltaTable(self.uri)
+        before = self._sizes(table)
+        began = time.perf_counter()
+        merge = table.merge(changes, "t.id = s.id", source_alias="s", target_alias="t", writer_properties=_ZSTD)
+        merge.when_matched_update_all().when_not_matched_insert_all().execute()
+        took = time.perf_counter() - began
+        after = self._sizes(table)
+        gone, new = before.keys() - after.keys(), after.keys() - before.keys()
+        return {
+            "seconds": took,
+            "files": len(gone),
+            "touched": sum(before[name] for name in gone),
+            "written": sum(after[name] for name in new),
+        }
+
+    def _sizes(self, table: DeltaTable) -> dict[str, int]:
+        return {
+            path: Path(path).stat().st_size for path in (name.removeprefix("file://") for name in table.file_uris())
+        }
+
+
+def measured(rows: int, changes: int, file_size: int, *, peer: bool) -> dict[str, Any]:
     """Return the figures of one table, of its size and of both kinds of changes."""
     with tempfile.TemporaryDirectory() as folder:
         lake = Lake(Path(folder), file_size)
         lake.fill(rows)
+        other = DeltaRs(Path(folder), file_size) if peer else None
+        if other:
+            other.fill(rows)
         found: dict[str, Any] = {"rows": rows, "files": len(lake.files)}
         found["bytes"] = sum(file["size"] for file in lake.files.values())
         old, dice = changes * 9 // 10, random.Random(1)
         for kind in ("clustered", "random"):
-            tries = []
+            tries, others = [], []
             for number in range(_TRIES):
                 first = rows // 3 + number * old
                 near = list(range(first, first + old))
                 ids = near if kind == "clustered" else dice.sample(range(rows), old)
                 new = range(2 * rows + number * changes, 2 * rows + number * changes + changes - old)
                 tries.append(lake.upsert([*ids, *new]))
+                if other:
+                    others.append(other.upsert([*ids, *new]))
             found[kind] = min(tries, key=lambda figures: figures["seconds"])
             found[kind]["written/touched"] = round(found[kind]["written"] / found[kind]["touched"], 3)
+            if others:
+                found[kind]["delta-rs"] = min(others, key=lambda figures: figures["seconds"])
         return found
 
 
@@ -126,9 +172,10 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 10_000_000])
     parser.add_argument("--changes", type=int, default=10_000)
     parser.add_argument("--file-size", type=int, default=16, help="MiB")
+    parser.add_argument("--delta-rs", action="store_true")
     asked = parser.parse_args()
     for rows in asked.rows:
-        print(json.dumps(measured(rows, asked.changes, asked.file_size << 20)))
+        print(json.dumps(measured(rows, asked.changes, asked.file_size << 20, peer=asked.delta_rs)))
         sys.stdout.flush()
 
 
