@@ -32,10 +32,12 @@ bench: .venv/ready
 clean:
 	rm -rf .venv .bench .singer-bridge .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
 
-# pyproject.toml and the lock decide; nothing is installed twice.
+# pyproject.toml and the lock decide; nothing is installed twice. Where Python may not write byte code as it goes, as in
+# many containers, it is made here, once: each process would compile a thousand files anew.
 .venv/ready: pyproject.toml uv.lock
 	@sh .ci/machine "$(PYTHON)"
 	@test -x $(PY) || "$(PYTHON)" -m venv .venv
 	@$(PY) -m pip install --quiet --disable-pip-version-check "uv>=0.5"
-	@.venv/bin/uv sync --quiet --frozen --inexact --all-extras
+	@.venv/bin/uv sync --quiet --frozen --inexact --all-extras $(if $(PYTHONDONTWRITEBYTECODE),--compile-bytecode)
+	@$(if $(PYTHONDONTWRITEBYTECODE),$(PY) -m compileall -q bridge taps targets tests)
 	@touch $@

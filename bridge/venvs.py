@@ -158,7 +158,8 @@ class _Installer:
 
     def install(self, arguments: list[str]) -> None:
         """Install what the arguments say."""
-        self._run([*self._pip, "install", "--quiet", *self._target, *arguments])
+        compiled = ["--compile-bytecode"] if self._uv else []  # as pip does: a tap may not be allowed to write any
+        self._run([*self._pip, "install", "--quiet", *compiled, *self._target, *arguments])
 
     def freeze(self) -> str:
         """Return what is installed, as requirements."""

@@ -22,7 +22,7 @@ from pathlib import Path
 import psutil
 
 STARTS_WITHIN_SECONDS = 60
-EXECUTORS_NEED = ("boto3", "orjson", "pyarrow", "simplejson")
+EXECUTORS_NEED = ("boto3", "msgspec", "orjson", "pyarrow", "simplejson")
 """All that docs/cluster.md asks of the executors' Python."""
 
 

@@ -39,7 +39,7 @@ def diagnose(text: str, log: str, spool: str) -> EngineError | None:
         hint = "a run brings its own: take singer-bridge out of the executors' Python and its start-up files"
         return EngineError(OTHER_BRIDGE, hint=hint, **host, there=found[1], here=__version__)
     if found := _NO_MODULE.search(text):
-        hint = "executors need pyarrow, orjson and simplejson, and boto3 for an s3:// bucket, as the driver has them"
+        hint = "executors need msgspec, pyarrow, orjson and simplejson, and boto3 for s3://, as the driver has them"
         return EngineError("an executor lacks a package", hint=hint, **host, package=found[1] or found[2])
     if _NO_MANIFEST.search(text):
         return EngineError("an executor cannot read the spool", hint=SHARE_SPOOL, **host, folder=spool)

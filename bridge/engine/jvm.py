@@ -58,6 +58,8 @@ def session_conf(master: str, conf: dict[str, str], folder: Path, java: list[str
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.local.dir": str(folder),
         }
+        if "SPARK_HOME" not in os.environ:  # else it may be another Spark than the pyspark beside us
+            ours["spark.python.daemon.module"] = "bridge.engine.daemon"
     return ours | conf | {"spark.master": _retrying(master)}
 
 

@@ -1,6 +1,7 @@
 """How this very `bridge` gets to the executors of a cluster: a zip that Spark hands out, and a look that it is the one.
 
-An executor needs Python of the driver's minor version with pyarrow, orjson and simplejson, and boto3 for an S3 bucket.
+An executor needs Python of the driver's minor version with msgspec, pyarrow, orjson and simplejson, and boto3 for an S3
+bucket.
 """
 
 from __future__ import annotations

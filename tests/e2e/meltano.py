@@ -46,7 +46,10 @@ def installed_meltano(folder: Path) -> Path:
     """
     _made([UV, "venv", "--quiet", "--python", sys.executable, folder], "no venv for Meltano")
     packages = ["meltano>=4", f"uv=={version('uv')}"]
-    _made([UV, "pip", "install", "--quiet", "--python", folder / "bin/python", *packages], "no Meltano to be had")
+    _made(
+        [UV, "pip", "install", "--quiet", "--compile-bytecode", "--python", folder / "bin/python", *packages],
+        "no Meltano to be had",
+    )
     return folder / "bin"
 
 

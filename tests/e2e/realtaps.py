@@ -49,7 +49,7 @@ def installed(package: str, command: str) -> Path:
 
 
 def _install(venv: Path, package: str) -> list[str]:
-    return ["pip", "install", "-q", "-p", str(venv / "bin" / "python"), package]
+    return ["pip", "install", "-q", "--compile-bytecode", "-p", str(venv / "bin" / "python"), package]
 
 
 @dataclass
