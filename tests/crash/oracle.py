@@ -21,6 +21,21 @@ def check_bookmarks(project: Project) -> None:
             staged = history.staged.get(stream, {"files": [], "version": None})
             assert sum(file["rows"] for file in staged["files"]) == mark["last_pk_fetched"], stream
             assert staged["version"] == mark["version"], stream
+    _check_processes(project)
+
+
+def _check_processes(project: Project) -> None:
+    """Hold what is shown for all against the STATE of the process that reads a stream: its word, and nobody else's."""
+    last: dict[str, Any] = project.history.records[-1] if project.history.records else {}
+    groups = last.get("groups") or []
+    marks = (project.history.state or {}).get("bookmarks", {})
+    read = [stream for group in groups for stream in group["streams"]]
+    if project.shape.processes > 1 and marks:
+        assert (len(groups), sorted(read)) == (project.shape.processes, sorted(project.shape.streams)), groups
+    for group in groups:
+        own = (group["state"] or {}).get("bookmarks", {})
+        for stream in group["streams"]:
+            assert own.get(stream) == marks.get(stream), f"{stream}: {own.get(stream)}, shown as {marks.get(stream)}"
 
 
 def check_clean(project: Project, expected_state: Any) -> None:

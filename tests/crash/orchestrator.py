@@ -120,13 +120,13 @@ class Orchestrator:
 
     @property
     def said(self) -> int:
-        """How many records the tap has counted on stderr, 0 when there is no log."""
+        """How many records the tap, each of its processes, has counted on stderr, 0 when there is no log."""
         try:
             text = (self.scratch / "tap.log").read_text() if self.scratch else ""
         except FileNotFoundError:
             return 0
-        counts = [line.split()[-2] for line in text.splitlines() if line.endswith(" records")]
-        return int(counts[-1]) if counts else 0
+        lines = [line.rsplit(maxsplit=2) for line in text.splitlines() if line.endswith(" records")]
+        return sum({process: int(count) for process, count, _ in lines}.values())
 
     @property
     def struck(self) -> bool:

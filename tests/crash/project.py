@@ -38,6 +38,8 @@ class Shape:
     interleave: bool = False
     transform: str = ""
     """Spark SQL that every stream goes through: it makes one more of `n`."""
+    processes: int = 1
+    """How many of the tap read the streams at the same time."""
 
     def __str__(self) -> str:
         return self.name
@@ -66,7 +68,20 @@ TRANSFORM = replace(
 )
 """Two streams whose rows go through Spark SQL, each in a job of its own beside the batch's."""
 
-SHAPES = (APPEND, OVERWRITE, MIXED, UPSERT, TRANSFORM)
+PARALLEL = Shape(
+    "parallel",
+    "auto",
+    {
+        "orders": _INCREMENTAL,
+        "pages": {**_FULL, "resumable": True},
+        "events": {**_INCREMENTAL, "progress_markers": True},
+        "items": _FULL,
+    },
+    processes=2,
+)
+"""Two processes of the tap: one has rows that no bookmark covers yet, the other full tables, one of which is staged."""
+
+SHAPES = (APPEND, OVERWRITE, MIXED, UPSERT, TRANSFORM, PARALLEL)
 
 
 class Project:
@@ -90,7 +105,7 @@ class Project:
         self._config = folder / "tap.json"
         (folder / "tmp").mkdir(parents=True)
         self.grow()
-        source: dict[str, Any] = {"tap": str(TAP), "config": "tap.json"}
+        source: dict[str, Any] = {"tap": str(TAP), "config": "tap.json", "parallelism": shape.processes}
         if shape.method == "auto":
             (folder / "catalog.json").write_bytes(self._tap("--discover"))
             source["catalog"] = "catalog.json"

@@ -23,6 +23,7 @@ pipelines:
       parallelism: 3
     destination: {{bucket: lake}}
     streams:
+      a: {{transform: "SELECT id, id * 2 AS twice FROM stream WHERE id % 50 > 0"}}
       b: {{load_method: upsert}}
       c: {{parent: d}}
     commit: {{every: 1s}}
@@ -64,7 +65,9 @@ def test_killed_then_one_that_fails(project: Project) -> None:
     assert (done.code, failed["error"]["type"], taps()) == (1, "TapError", 0)
     assert "b: their process of the tap failed, others went on" in "\n".join(failed["warnings"])
     rows = {name: list(range(1, 301)) for name in "acd"} | {"b": list(range(1, 201))}
-    assert {name: project.ids(name) for name in "abcd"} == rows
+    transformed = [(n, 2 * n) for n in rows["a"] if n % 50]
+    assert {name: project.ids(name) for name in "bcd"} == {name: rows[name] for name in "bcd"}
+    assert project.rows("a", "id, twice") == transformed
     marks = project.state()["bookmarks"]
     assert {name: mark["replication_key_value"] for name, mark in marks.items()} == {
         n: ids[-1] for n, ids in rows.items()

@@ -39,7 +39,7 @@ class Lake:
     """A pipeline of the paged tap; each `run` is one."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.uri = root, str(root / "lake")
+        self.root, self.uri, self.name = root, str(root / "lake"), "p"
         self.given = root / "given"
         self.given.mkdir()
         self.streams: dict[str, dict[str, Any]] = {}
@@ -54,7 +54,7 @@ class Lake:
         source = {"tap": [sys.executable, TAP], "config": self.config, "parallelism": parallelism, "select": ["*"]}
         source |= self.settings.get("source", {})
         settings = {"commit": {"rows": 1}} | self.settings | {"source": source}
-        return Pipeline.model_validate({"name": "p", "destination": {"bucket": self.uri}} | settings)
+        return Pipeline.model_validate({"name": self.name, "destination": {"bucket": self.uri}} | settings)
 
     def run(self, parallelism: Any = 2, **asked: Any) -> Result:
         """Run to the end."""
@@ -80,7 +80,7 @@ class Lake:
 
     @property
     def view(self) -> View:
-        log = Log(open_storage(self.uri), "p")
+        log = Log(open_storage(self.uri), self.name)
         return log.view(log.latest())
 
     @property
