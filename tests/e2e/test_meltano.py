@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -184,8 +185,9 @@ def test_states_that_are_merged_lose_nothing(shop: Meltano, tmp_path: Path) -> N
 
 
 @pytest.fixture
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with private_postgres(tmp_path_factory.mktemp("postgres") / "data") as server:
+def postgres() -> Iterator[Server]:
+    # Not below pytest's own folder: as root the server is another user, whom each pytest that starts locks out there.
+    with tempfile.TemporaryDirectory(prefix="bridge-test-") as folder, private_postgres(Path(folder) / "pg") as server:
         yield server
 
 
