@@ -26,7 +26,7 @@ from bridge.errors import SettingsError
 from bridge.settings.destination import StreamKeys
 from bridge.settings.explain import did_you_mean
 
-__all__ = ["overridden", "wants_catalog"]
+__all__ = ["overridden", "wants_catalog", "with_methods"]
 
 _OF_TAP = ("replication_method", "replication_key")
 """Only the tap can do these; `key_properties` hold for the table as well, whatever the tap makes of them."""
@@ -56,6 +56,19 @@ def overridden(catalog: Catalog, pipeline: Pipeline, loaded: Collection[str]) ->
         if stream_id(stream) in loaded:
             notes += _override(stream, _of_stream(pipeline, stream))
     return result, notes
+
+
+def with_methods(catalog: Catalog) -> Catalog:
+    """Return the catalog with FULL_TABLE, which every tap can do, for each stream whose method nobody chose.
+
+    Taps of databases that leave the choice to their user fail at such a stream.
+    """
+    result = copy.deepcopy(catalog)
+    for stream in result["streams"]:
+        name, alone = stream_id(stream), {"streams": [stream]}
+        if not replication_method(alone, name) and not replication_key(alone, name):
+            _say(stream, {"replication-method": "FULL_TABLE"})
+    return result
 
 
 def _strange_globs(catalog: Catalog, pipeline: Pipeline) -> list[str]:

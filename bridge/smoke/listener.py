@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import json
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
+import simplejson
 
 from bridge.messages import parse
 from bridge.smoke.catalogs import schema_error
 from bridge.smoke.verdicts import Verdicts
 from bridge.types.instants import date_of, timestamp_of
 from bridge.types.typemap import json_pointer
-from bridge.types.validate import draft_of
+from bridge.types.validate import exact_draft_of
+from bridge.verbatim import NotJson, loads
 
 __all__ = ["Listener", "Said", "is_less"]
 
@@ -92,9 +94,9 @@ class Listener:
             example = line[:_SHOWN].decode("utf-8", "replace")
             self._verdicts.fail("stdout", "a line is no Singer message", hint, example=f"line {self.lines}: {example}")
         elif kind == "SCHEMA":
-            self._schema(message)
+            self._schema(message, _exactly(line, message))
         elif kind == "RECORD":
-            self._record(message, len(line))
+            self._record(message, _exactly(line, message), len(line))
         elif kind == "STATE":
             self._state(message)
         elif kind == "ACTIVATE_VERSION":
@@ -102,7 +104,7 @@ class Listener:
         elif kind != "BATCH":
             self._verdicts.warn("stdout", f"messages of an unknown type {kind}", "targets ignore these, or end")
 
-    def _schema(self, message: dict[str, Any]) -> None:
+    def _schema(self, message: dict[str, Any], exactly: dict[str, Any]) -> None:
         name, schema = str(message.get("stream")), message.get("schema")
         if not isinstance(message.get("stream"), str) or not isinstance(schema, dict):
             self._verdicts.fail("schema", "a SCHEMA without stream or schema", "both are required", stream=name)
@@ -116,7 +118,7 @@ class Listener:
             self._verdicts.fail("schema", text, hint, stream=name, pointer=wrong[0])
             said.validator = None
         else:
-            said.validator = draft_of(schema)(schema)
+            said.validator = exact_draft_of(schema)(exactly["schema"])
         if "key_properties" not in message:
             self._verdicts.warn("schema", "the SCHEMA has no key_properties", "write [] for no key", stream=name)
         columns = schema.get("properties") or {}
@@ -126,7 +128,7 @@ class Listener:
                     hint = "targets find rows by it: it has to be a property"
                     self._verdicts.fail("schema", f"{word} {column} is not in the SCHEMA", hint, stream=name)
 
-    def _record(self, message: dict[str, Any], size: int) -> None:
+    def _record(self, message: dict[str, Any], exactly: dict[str, Any], size: int) -> None:
         name, record = str(message.get("stream")), message.get("record")
         if not isinstance(message.get("stream"), str) or not isinstance(record, dict):
             self._verdicts.fail("records", "a RECORD without stream or record", "both are required", stream=name)
@@ -138,22 +140,25 @@ class Listener:
             hint = "write a stream's SCHEMA before its first RECORD; targets end here"
             self._verdicts.fail("schema-first", "a RECORD came before its SCHEMA", hint, stream=name)
         self.heard.append((name, orjson.dumps(record, default=str, option=orjson.OPT_SORT_KEYS)))
-        self._fits(name, said, record)
+        self._valid(name, said, exactly["record"])
+        self._declared(name, said, record)
         self._keys(name, said, record)
         self._order(name, said, record)
         for column, value in record.items():
             said.kinds.setdefault(column, set()).add(_kind(value))
 
-    def _fits(self, name: str, said: Said, record: dict[str, Any]) -> None:
+    def _valid(self, name: str, said: Said, record: dict[str, Any]) -> None:
         for error in said.validator.iter_errors(record) if said.validator else ():
             pointer = json_pointer(step if isinstance(step, str) else "*" for step in error.absolute_path)
-            rule = json.dumps(error.validator_value)[:_SHOWN]
+            rule = _short(error.validator_value)
             text = f"{error.validator} {rule}" if error.validator != "required" else error.message
             hint = "declare what is sent, or send what is declared; targets reject or coerce it"
             example = f"record {said.records}: {_short(error.instance)}"
             self._verdicts.fail(
                 "records", f"not as declared: {text}", hint, stream=name, pointer=pointer, example=example
             )
+
+    def _declared(self, name: str, said: Said, record: dict[str, Any]) -> None:
         properties = said.schema.get("properties")
         if properties and "additionalProperties" not in said.schema and "patternProperties" not in said.schema:
             for column in record.keys() - properties.keys():
@@ -222,6 +227,13 @@ class Listener:
                 self.streams[name].bookmark = mark.get("replication_key_value")
 
 
+def _exactly(line: bytes, message: dict[str, Any]) -> dict[str, Any]:
+    """Return the message with every digit of its fractions, as its SCHEMA is held against it."""
+    with suppress(NotJson):  # nested too deep
+        return dict(loads(line))
+    return message
+
+
 def _comparable(value: Any) -> Any:
     """Return what a replication key is compared by: an instant's microseconds, else the value."""
     if isinstance(value, str):
@@ -265,5 +277,5 @@ def _kind(value: Any) -> str:
 
 
 def _short(value: Any) -> str:
-    text = json.dumps(value, default=str, ensure_ascii=False)
+    text: str = simplejson.dumps(value, use_decimal=True, default=str, ensure_ascii=False)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from bridge.errors import BridgeError
 from bridge.pipeline import Request, Run
 from bridge.smoke.trial import Trial
 from bridge.stop import Stop
+from bridge.verbatim import dumps
 
 __all__ = ["check_load"]
 
@@ -16,7 +18,16 @@ def check_load(trial: Trial, home: Path, folder: Path, stop: Stop) -> None:
     """Load what the trial read into a lake in `folder`, and note what failed or was rejected."""
     pipeline = trial.source.pipeline
     destination = {"bucket": str(folder / "load"), "s3": None, "shared": False}
-    pipeline = pipeline.model_copy(update={"destination": pipeline.destination.model_copy(update=destination)})
+    source: dict[str, Any] = {}
+    if trial.catalog is not None:  # what was chosen for the trial is chosen here
+        source = {"catalog": folder / "catalog.json", "select": []}
+        source["catalog"].write_bytes(dumps(trial.catalog))
+    pipeline = pipeline.model_copy(
+        update={
+            "source": pipeline.source.model_copy(update=source),
+            "destination": pipeline.destination.model_copy(update=destination),
+        }
+    )
     request = Request(streams=trial.streams, max_records=trial.max_records if trial.capped else None)
     trial.verdicts.make("load")
     try:

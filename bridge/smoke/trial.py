@@ -18,6 +18,7 @@ import orjson
 from bridge.about import About, about
 from bridge.catalog import Catalog, replication_key, replication_method, stream_ids
 from bridge.errors import SettingsError, TapError
+from bridge.overrides import overridden, with_methods
 from bridge.select import loaded_streams, select
 from bridge.smoke.catalogs import check_catalog
 from bridge.smoke.listener import Listener, is_less
@@ -78,16 +79,17 @@ class Trial:
         return self.about is None or not self.about.capabilities or capability in self.about.capabilities
 
     def _discover(self) -> None:
-        found = self.source.kept.read()
+        kept, asked = self.source.kept.read(), None
         if not self._can("discover"):
             self.verdicts.skip("discover", "the tap says that it has no capability `discover`")
         else:
             try:
-                found = self.source.ask() or found
+                asked = self.source.ask()
             except TapError as error:
                 self.verdicts.fail("discover", error.message, error.hint)
             else:
                 self.verdicts.make("discover")
+        found = asked or kept
         if found is None:
             self.verdicts.skip("discover", "the tap runs instead: it does not discover")
             self.verdicts.skip("catalog", "there is none")
@@ -95,9 +97,14 @@ class Trial:
                 raise SettingsError("--stream needs a catalog", hint="this tap does not discover: leave --stream out")
             return
         check_catalog(found, self.verdicts)
+        self.catalog = self._chosen(self.source.kept.merged(asked, keep=False).catalog if asked else found)
+
+    def _chosen(self, catalog: Catalog) -> Catalog:
+        """Return the catalog as a run would pass it; where nobody chose streams all are, in full."""
         patterns = self.source.pipeline.source.select
-        chosen = self.streams or (() if patterns or loaded_streams(found, patterns) else tuple(stream_ids(found)))
-        self.catalog = select(found, patterns, chosen) if patterns or chosen else found
+        chosen = self.streams or (() if patterns or loaded_streams(catalog, patterns) else tuple(stream_ids(catalog)))
+        catalog, _ = overridden(catalog, self.source.pipeline, loaded_streams(catalog, patterns, chosen))
+        return with_methods(select(catalog, patterns, chosen) if patterns or chosen else catalog)
 
     @contextmanager
     def _tap(self, state: Any) -> Iterator[Tap]:

@@ -22,7 +22,7 @@ from bridge.errors import DataError
 from bridge.types.coerce import UnfitError, parsed
 from bridge.types.exact import Reject
 
-__all__ = ["Rules", "draft_of", "rules_text", "without"]
+__all__ = ["Rules", "draft_of", "exact_draft_of", "rules_text", "without"]
 
 _HINT = "set `rejects.validate: types`, or have the tap's authors mend the SCHEMA"
 
@@ -44,7 +44,7 @@ class Rules:
         schema = simplejson.loads(text, use_decimal=True)
         self._stream = stream
         try:
-            kind = _exact(draft_of(schema))
+            kind = exact_draft_of(schema)
             kind.check_schema(schema)
         except SchemaError as error:
             raise self._unusable(error.message) from error
@@ -122,10 +122,11 @@ def draft_of(schema: Any) -> Any:
     return kind
 
 
-def _exact(kind: Any) -> Any:
-    """Return a draft's class for numbers that are `Decimal`."""
+def exact_draft_of(schema: Any) -> Any:
+    """Return the same for SCHEMA and records whose fractions are `Decimal`: 1.25 is a multiple of 1e-05."""
     from jsonschema.validators import extend
 
+    kind = draft_of(schema)
     types = kind.TYPE_CHECKER.redefine("number", _is_number)
     if kind.TYPE_CHECKER.is_type(1.0, "integer"):  # from Draft 6 on
         types = types.redefine("integer", _is_integer)

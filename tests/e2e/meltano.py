@@ -124,8 +124,9 @@ class Meltano:
         """Kill the target, or else ask Meltano to stop, when `word` is in what it says; its exit code and log."""
         with self._started(line, word) as running:
             if target:
-                (found,) = (one for one in _members(running.pid) if "target-bridge" in " ".join(one.cmdline()[:2]))
-                found.kill()
+                # Spark's processes and the test's tap live in its venv: the script's own name tells it from them.
+                scripts = {Path(word).name: one for one in _members(running.pid) for word in one.cmdline()[1:2]}
+                scripts["target-bridge"].kill()
             else:
                 running.terminate()
             return running.wait(_PATIENCE), self._log.read_text()

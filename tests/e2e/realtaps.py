@@ -62,12 +62,16 @@ class Project:
     method: str = "FULL_TABLE"
     key: str | None = None
 
-    def run(self, *arguments: str, **streams: Any) -> Any:
-        """Run the pipeline and return what `run --json` says. `streams` are the keys of all streams."""
+    def set_up(self, **streams: Any) -> None:
+        """Write bridge.yaml. `streams` are the keys of all streams."""
         keys = {"replication_method": self.method} | ({"replication_key": self.key} if self.key else {}) | streams
         source = {"tap": str(self.tap), "config": self.config, "select": ["*"]}
         pipeline = {"source": source, "destination": {"bucket": "lake"}, "streams": {"*": keys}}
         (self.folder / "bridge.yaml").write_text(yaml.safe_dump({"pipelines": {"p": pipeline}}))
+
+    def run(self, *arguments: str, **streams: Any) -> Any:
+        """Run the pipeline and return what `run --json` says. `streams` are the keys of all streams."""
+        self.set_up(**streams)
         done = self.command("run", "p", "--json", *arguments)
         assert done.code == 0, done.err
         return json.loads(done.out)

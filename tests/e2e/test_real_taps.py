@@ -230,6 +230,31 @@ def test_activate_version(wise: Project, sql: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["meltano", "wise", "jsonl"])
+def test_smoke_finds_nothing(name: str, request: pytest.FixtureRequest, sql: Any, tmp_path: Path) -> None:
+    """Correct taps have no finding: as they are, as bridge.yaml sets them up, and through the engine."""
+    _changing(sql)
+    if name == "jsonl":
+        (tmp_path / "a.jsonl").write_text("".join(json.dumps({"id": n, "n": n / 4}) + "\n" for n in range(50)))
+        tap, stream = installed("tap-jsonl", "tap-jsonl"), "jsonl"
+        project = Project(tmp_path, tap, {"path": f"{tmp_path}/*.jsonl"}, "INCREMENTAL")
+    else:
+        project, stream = request.getfixturevalue(name), "public-every"
+        project.method, project.key = "INCREMENTAL", "updated_at"
+    (tmp_path / "config.json").write_text(json.dumps(project.config))
+    alone = project.command("smoke", "--tap", str(project.tap), "--tap-config", "config.json", "--json")
+    project.set_up()
+    whole = project.command("smoke", "p", "--static", "--load", "--json")
+    for done in (alone, whole):
+        assert done.code == 0, done.out + done.err
+        report = json.loads(done.out)
+        assert report["streams"][stream]["records"] == 50
+        found = {check["check"]: check["status"] for check in report["checks"]}
+        assert not {"failed", "warning"} & set(found.values()), done.out
+    assert (found["resume"], found["repeat"], found["load"]) == ("passed",) * 3
+
+
+@pytest.mark.slow
 def test_partitioned_state(tmp_path: Path) -> None:
     """tap-jsonl: a bookmark for each file; the STATE has all of them, as the tap says it, and every row is there."""
     files = tmp_path / "files"
