@@ -28,7 +28,7 @@ def test_defaults(settings: Load, tmp_path: Path) -> None:
     assert pipeline.source.idle_timeout == timedelta(minutes=10)
     assert (pipeline.source.config, pipeline.source.env, pipeline.source.select) == ({}, {}, [])
     assert (pipeline.commit.every, pipeline.commit.bytes) == (timedelta(minutes=5), 256 * 1024**2)
-    assert (pipeline.spool.dir, pipeline.spool.max_bytes) == (None, 4 * 1024**3)
+    assert (pipeline.spool.dir, pipeline.spool.max_bytes) == (None, 2 * 1024**3)
     assert (pipeline.rejects.on_reject, pipeline.rejects.max) == ("quarantine", 1000)
     assert (pipeline.spark.master, pipeline.spark.conf, pipeline.incremental.enabled) == ("local[*]", {}, True)
     assert pipeline.secrets == frozenset()
