@@ -56,6 +56,8 @@ class Run:
     peak_rss_bytes: dict[str, int] = field(default_factory=dict)
     """Summed by kind of process (main, jvm, worker, tap, other), and `all` at one instant; sampled."""
     processes: dict[str, int] = field(default_factory=dict)
+    cpu_by_kind: dict[str, float] = field(default_factory=dict)
+    """CPU seconds by kind of process; sampled, so short of what each took in its last 0.1 s."""
     orphans_killed: int = 0
     rows: int | None = None
     distinct: int | None = None

@@ -87,12 +87,13 @@ class Sampler(threading.Thread):
         self._rss: dict[str, int] = defaultdict(int)
         self._processes: dict[str, int] = defaultdict(int)
         self._high_water = 0
-        self._workers: dict[int, float] = {}
+        self._cpu: dict[int, tuple[str, float]] = {}
+        self._workers: set[int] = set()
 
     @property
     def worker_seconds(self) -> float:
         """CPU of Spark's Python workers, but not of the daemon that starts them."""
-        return sum(self._workers.values())
+        return sum(self._cpu[pid][1] for pid in self._workers)
 
     def run(self) -> None:
         """Until `stop`."""
@@ -105,9 +106,19 @@ class Sampler(threading.Thread):
         self.join()
 
     def peaks(self) -> dict[str, object]:
-        """Peak of the summed resident bytes of each kind, `all` of them together, and most processes at a time."""
+        """Peak of the summed resident bytes of each kind, `all` of them together, most processes at a time, and CPU
+        seconds of each kind by the last look at each process.
+        """
         main = self._high_water or self._rss["main"]
-        return {"peak_rss_bytes": dict(self._rss), "processes": dict(self._processes), "main_high_water_bytes": main}
+        cpu: dict[str, float] = defaultdict(float)
+        for kind, seconds in self._cpu.values():
+            cpu[kind] += seconds
+        return {
+            "peak_rss_bytes": dict(self._rss),
+            "processes": dict(self._processes),
+            "main_high_water_bytes": main,
+            "cpu_by_kind": cpu,
+        }
 
     def _look(self) -> None:
         sums: dict[str, int] = defaultdict(int)
@@ -116,9 +127,10 @@ class Sampler(threading.Thread):
             with contextlib.suppress(psutil.Error):
                 kind = self._kind(process)
                 sums[kind] += process.memory_info().rss
+                times = process.cpu_times()
+                self._cpu[process.pid] = kind, times.user + times.system
                 if kind == "worker" and self._kind(process.parent()) == "worker":
-                    times = process.cpu_times()
-                    self._workers[process.pid] = times.user + times.system
+                    self._workers.add(process.pid)
                 numbers[kind] += 1
         for kind, rss in (*sums.items(), ("all", sum(sums.values()))):
             self._rss[kind] = max(self._rss[kind], rss)
