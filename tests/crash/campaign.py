@@ -196,7 +196,7 @@ class Campaign:
         what, count, phase = choice[(int(kill.moment * len(choice)) + misses) % len(choice)]
         events = (_LOCAL if isinstance(self.project.lake, Folder) else _S3)[what]
         if kill.aim == "writing":
-            return Strike(events, count, None, "pyspark.daemon", after_ms=int(kill.moment * 1000) % 16)
+            return Strike(events, count, None, "pyspark.worker", after_ms=int(kill.moment * 1000) % 16)
         return Strike(events, count, phase)
 
     def _pause(self, kill: Kill) -> int:

@@ -222,8 +222,8 @@ def _kind(process: psutil.Process) -> str:
     if Path(words[0]).name == "java":
         # spark-submit asks a short-lived JVM for the command line of the real one
         return "jvm" if "org.apache.spark.deploy.SparkSubmit" in words else ""
-    if "pyspark.daemon" in words:
+    if "pyspark.worker" in words:
         parent = process.parent()
-        return "worker" if parent and "pyspark.daemon" in parent.cmdline() else ""
+        return "worker" if parent and "pyspark.worker" in parent.cmdline() else ""
     is_tap = any(Path(word).name == "tap-smoke" for word in words) and "--config" in words
     return "tap" if is_tap and Path(words[0]).name != "sh" else ""

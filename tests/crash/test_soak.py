@@ -67,7 +67,7 @@ def _sample(run: Orchestrator, project: Project, began: float) -> Sample:
 
 def _worker_rss(process: psutil.Process) -> int:
     with suppress(psutil.NoSuchProcess):  # it ends while we look
-        if "pyspark.daemon" in process.cmdline():
+        if "pyspark.worker" in process.cmdline():
             return int(process.memory_info().rss)
     return 0
 

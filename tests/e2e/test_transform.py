@@ -93,7 +93,7 @@ def test_rows_go_through_the_statement(project: Project) -> None:
     """
     prepare(project, "orders", "none", "latest", "plain")
     struck = project.folder / "struck"
-    strike = Strike(r"os.scandir .*/singer-bridge-\d+", 1, None, "pyspark.daemon")
+    strike = Strike(r"os.scandir .*/singer-bridge-\d+", 1, None, "pyspark.worker")
     project.environ |= strike.environment(struck)
     done = project.command("run", "smoke", "--json", timeout=500)
     assert done.code == 0, done.err

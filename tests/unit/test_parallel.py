@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,7 @@ class Lake:
 
     def __init__(self, root: Path) -> None:
         self.root, self.uri, self.name = root, str(root / "lake"), "p"
+        self.tap = Path(shutil.copy(TAP, root))  # by its path no process is taken for that of another test
         self.given = root / "given"
         self.given.mkdir()
         self.streams: dict[str, dict[str, Any]] = {}
@@ -51,7 +54,12 @@ class Lake:
     def pipeline(self, parallelism: Any) -> Pipeline:
         """The settings of one run."""
         (self.root / "source.json").write_text(json.dumps(self.source | {"streams": self.streams}))
-        source = {"tap": [sys.executable, TAP], "config": self.config, "parallelism": parallelism, "select": ["*"]}
+        source = {
+            "tap": [sys.executable, str(self.tap)],
+            "config": self.config,
+            "parallelism": parallelism,
+            "select": ["*"],
+        }
         source |= self.settings.get("source", {})
         settings = {"commit": {"rows": 1}} | self.settings | {"source": source}
         return Pipeline.model_validate({"name": self.name, "destination": {"bucket": self.uri}} | settings)
@@ -88,6 +96,15 @@ class Lake:
         """Where each process's STATE stands: by its streams, the value of each bookmark in it."""
         return {"+".join(group["streams"]): values(group["state"]) for group in self.view.groups or ()}
 
+    @property
+    def alive(self) -> list[str]:
+        """Processes of the tap that are left, of this pipeline's runs."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with suppress(OSError):
+                found += [path.parent.name] if bytes(self.tap) in path.read_bytes() else []
+        return found
+
     def was_given(self) -> dict[str, Any]:
         """What each process was started with, by its first stream."""
         return {path.stem: values(json.loads(path.read_text())) for path in sorted(self.given.iterdir())}
@@ -105,17 +122,6 @@ def upto(last: int) -> list[int]:
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
     monkeypatch.setattr("bridge.pipeline.Load", InProcess)
     return Lake(tmp_path)
-
-
-def alive() -> list[str]:
-    """Processes of the paged tap that are left."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            found += [path.parent.name] if TAP.encode() in path.read_bytes() else []
-        except OSError:
-            continue
-    return found
 
 
 def test_all_streams_once(lake: Lake) -> None:
@@ -181,7 +187,7 @@ def test_a_dry_run_shows_the_processes(lake: Lake) -> None:
     """Which streams go together, and what the run would warn of."""
     lake.streams = {name: {"last": 2} for name in "abc"}
     lake.run(3)
-    source = {"tap": [sys.executable, TAP], "config": lake.config, "select": ["*"], "parallelism": 2}
+    source = {"tap": [sys.executable, str(lake.tap)], "config": lake.config, "select": ["*"], "parallelism": 2}
     settings = {"pipelines": {"p": {"source": source, "destination": {"bucket": lake.uri}}}}
     (lake.root / "bridge.yaml").write_text(json.dumps(settings))
     argv = [sys.executable, "-m", "bridge", "run", "p", "--dry-run"]
@@ -219,7 +225,7 @@ def test_a_signal_stops_all(lake: Lake, number: int) -> None:
 
     lake.stop = stop
     result = lake.run(3)
-    assert (result.status, alive()) == ("interrupted", [])
+    assert (result.status, lake.alive) == ("interrupted", [])
     assert all(lake.ids(s) == upto(values(state)[s]) for s, state in own_states(lake).items())
     for stream in lake.streams.values():
         stream |= {"last": len(lake.ids("a")) + 20, "seconds": 0}
@@ -240,7 +246,7 @@ def test_a_silent_one_is_stopped_alone(lake: Lake) -> None:
     result = lake.run()
     assert result.error
     assert "silent for too long" in result.error.message
-    assert (lake.ids("a"), lake.ids("b"), alive()) == (upto(40), upto(4), [])
+    assert (lake.ids("a"), lake.ids("b"), lake.alive) == (upto(40), upto(4), [])
 
 
 def test_streams_of_another_process_are_refused(lake: Lake) -> None:
@@ -260,7 +266,7 @@ def test_a_flat_state_is_refused(lake: Lake) -> None:
     lake.streams, lake.source["flat"] = {"a": {"last": 3}, "b": {"last": 3}}, True
     for status in ("failed", "success", "failed"):
         result = lake.run(1 if status == "success" else 2)
-        assert (result.status, alive()) == (status, [])
+        assert (result.status, lake.alive) == (status, [])
         if result.error:
             assert result.error.exit_code == 2
             assert "cannot be kept per stream" in result.error.message
@@ -423,4 +429,4 @@ def test_another_run_that_takes_over(lake: Lake) -> None:
     lake.stop = stop
     result = lake.run()
     assert isinstance(result.error, CommitLost), result.error
-    assert alive() == []
+    assert lake.alive == []

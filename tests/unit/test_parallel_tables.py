@@ -19,7 +19,7 @@ from bridge.storage.local import LocalStorage
 from bridge.verify.check import verify
 from tests.iceberg_lake import catalog_of
 
-from .test_parallel import Lake, alive, lake, upto, values
+from .test_parallel import Lake, lake, upto, values
 
 __all__ = ["lake"]
 
@@ -56,7 +56,7 @@ def test_one_fails_then_all_go_on(lake: Lake, kind: str, method: str, batch: boo
     for stream in lake.streams.values():
         stream |= {"said": 1, "again": again, **files}
     first = lake.run(3)
-    assert (first.status, first.warnings[0].split(":")[0], alive()) == ("failed", "b", [])
+    assert (first.status, first.warnings[0].split(":")[0], lake.alive) == ("failed", "b", [])
     assert first.error
     assert ("a file of a BATCH cannot be read" if batch else "the source went away") in first.error.message
     assert lake.groups == {"a": {"a": 9}, "b": {"b": 4}, "c": {"b": 7, "c": 7}}
@@ -66,7 +66,7 @@ def test_one_fails_then_all_go_on(lake: Lake, kind: str, method: str, batch: boo
     for stream in lake.streams.values():
         stream |= {"said": 2, "last": 12}
     second = lake.run(3)
-    assert (second.status, second.warnings, alive()) == ("success", [], [])
+    assert (second.status, second.warnings, lake.alive) == ("success", [], [])
     assert lake.was_given() == {"a": {"a": 9}, "b": {"b": 4}, "c": {"b": 7, "c": 7}}
     assert lake.groups == {"a": {"a": 12}, "b": {"b": 12}, "c": {"b": 12, "c": 12}}
     assert values(lake.view.state) == {"a": 12, "b": 12, "c": 12}

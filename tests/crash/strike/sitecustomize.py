@@ -1,6 +1,6 @@
 """Python imports this at its start when this folder is on PYTHONPATH: it kills the process at a chosen instant.
 
-`CRASH_TEST_STRIKE` is JSON: `process` (a word of the command line: `bridge`, or `pyspark.daemon` for Spark's workers),
+`CRASH_TEST_STRIKE` is JSON: `process` (a word of the command line: `bridge`, or `pyspark.worker` for Spark's workers),
 `events` (a regular expression for an audit event with its arguments), `count` (which match), `phase` (`recovery` is
 before the tap is started, `load` after; null is any time), `after_ms`, and `mark`, a file: whoever can create it
 strikes, so that it happens once in a run. The event has not happened yet: the instant is just before it.
