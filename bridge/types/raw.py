@@ -56,23 +56,22 @@ class Cutter:
 
     def _decoder(self, around: frozenset[str]) -> msgspec.json.Decoder[Any]:
         if around not in self._decoders:
-            names = [(name, f"around{index}", msgspec.Raw, _NULL) for index, name in enumerate(sorted(around))]
-            attributes = [(attribute, type_, _named(name, default)) for name, attribute, type_, default in names]
-            message = msgspec.defstruct(
-                "Message", [("record", self._record), *attributes], forbid_unknown_fields=True, gc=False
-            )
+            others = [(f"around{place}", msgspec.Raw, _maybe(name)) for place, name in enumerate(sorted(around))]
+            fields: list[Any] = [("record", self._record), *others]
+            message = msgspec.defstruct("Message", fields, forbid_unknown_fields=True, gc=False)
             self._decoders[around] = msgspec.json.Decoder(message)
         return self._decoders[around]
 
 
 def _members(members: Sequence[tuple[str, Any]]) -> Any:
     """An object of these fields, of which each may be missing, and no others."""
-    fields = [(f"f{place}", type_, _named(name, _NULL)) for place, (name, type_) in enumerate(members)]
+    fields = [(f"f{place}", type_, _maybe(name)) for place, (name, type_) in enumerate(members)]
     return msgspec.defstruct("Members", fields, forbid_unknown_fields=True, gc=False)
 
 
-def _named(name: str, default: Any) -> Any:
-    return msgspec.field(name=name, default=default)
+def _maybe(name: str) -> Any:
+    """A field of that name, which is null where it is missing."""
+    return msgspec.field(name=name, default=_NULL)
 
 
 def _shape(type_: pa.DataType) -> Any:

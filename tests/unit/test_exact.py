@@ -11,7 +11,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bridge.decode import _FastPath, decode
+from bridge.decode import _FastPath, _has_json, decode
 from bridge.schema import from_singer, with_extra
 from bridge.types.exact import Layout, read
 
@@ -120,7 +120,10 @@ def test_paths_agree(data: st.DataObject) -> None:
     assert exact.to_pylist() == [meaning for _, meaning in pairs]
     for prefix in (PREFIX, None):
         fast = _FastPath(fields, prefix).read(lines)
-        assert fast is not None
+        if fast is None:  # beside JSON text no bare Infinity is read
+            assert b"Infinity" in lines
+            assert any(_has_json(field) for field in fields)
+            continue
         assert pa.Table.from_arrays(fast.arrays, schema=table.arrow).equals(exact)
 
 
