@@ -173,7 +173,7 @@ class _FastPath:
         self.read_by_arrow = read
         self.cutter: Cutter | None = None
         if cut := [field for field in fields if _has_json(field)]:  # Arrow cannot keep JSON text as it is
-            self.read_by_arrow = [field for field in fields if field not in cut]
+            self.read_by_arrow = [field for field in fields if not _has_json(field)]
             try:
                 self.cutter = Cutter(read, cut)
             except ValueError:

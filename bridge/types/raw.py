@@ -14,7 +14,7 @@ import orjson
 import pyarrow as pa
 
 from bridge.types.coerce import UnfitError, json_text, parsed
-from bridge.types.columns import OddError, column, lossy, may_be_lossy
+from bridge.types.columns import OddError, column, lossy, may_be_lossy, texts
 from bridge.types.typemap import is_json, source
 
 __all__ = ["Cutter"]
@@ -84,26 +84,15 @@ def _shape(type_: pa.DataType) -> Any:
 
 
 def _column(values: list[bytes], field: pa.Field) -> pa.Array:
-    distinct = set(values)
-    suspect = may_be_lossy(b"\n".join(distinct))
+    objects = {raw: orjson.loads(raw) for raw in set(values)}
+    suspect = may_be_lossy(b"\n".join(objects))
     if is_json(field):
-        texts = {raw: _text(raw, suspect=suspect) for raw in distinct}
-        found = pa.array([texts[raw] for raw in values], pa.string())
+        kept = dict(zip(objects, texts(objects.values(), trusted=True), strict=True))
+        if suspect:  # `lossy` looks for numbers after something
+            kept |= {raw: json_text(parsed(raw), ()) for raw in objects if lossy(b" " + raw)}
+        found = pa.array([kept[raw] for raw in values], pa.string())
     else:
-        objects = {raw: orjson.loads(raw) for raw in distinct}
         found = column([objects[raw] for raw in values], field, trusted=not suspect)
     if found.null_count and not field.nullable:
         raise OddError
     return found
-
-
-def _text(raw: bytes, *, suspect: bool) -> str | None:
-    if raw == b"null":
-        return None
-    value = orjson.loads(raw)
-    if suspect and lossy(b" " + raw):  # it looks for numbers after something
-        return json_text(parsed(raw), ())
-    try:
-        return orjson.dumps(value).decode()
-    except TypeError as error:
-        raise OddError from error  # nested deeper than orjson writes
