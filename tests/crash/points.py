@@ -121,6 +121,7 @@ class Point:
 
     With one of the two it is the border of such changes: "after the fence" is not within it. `phase` is "recovery" for
     step 1 of the protocol, "void" while that takes a commit back, "run" after it. `where`: the backends that have it.
+    `beside` are kinds of changes that other threads make meanwhile, in any order: as if they were not.
     """
 
     name: str
@@ -128,6 +129,7 @@ class Point:
     before: tuple[str, ...] = ()
     phase: str = ""
     where: tuple[str, ...] = ("local", "s3")
+    beside: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:
@@ -159,17 +161,26 @@ class Point:
 
 def points_of(steps: Sequence[Any]) -> list[list[str]]:
     """Return the names of the points that the instant before each step is."""
-    ahead: list[Any] = []
-    for step in reversed(steps):
-        ahead.append(step if step.change != "..." or not ahead else ahead[-1])
-    ahead.reverse()
-    found, last = [], None
-    for step, coming in zip(steps, ahead, strict=True):
-        names = [point.name for point in POINTS if point.hit(last, coming)]
+    borders = {beside: _borders(steps, beside) for beside in {point.beside for point in POINTS}}
+    found = []
+    for at, (last, coming) in enumerate(borders[()]):
+        names = [point.name for point in POINTS if point.hit(*borders[point.beside][at])]
         if last and last.phase != "run" and coming.phase == "run":
             names.append(RECOVERED.name)
         found.append(names)
-        last = step if step.change != "..." else last
+    return found
+
+
+def _borders(steps: Sequence[Any], beside: tuple[str, ...]) -> list[tuple[Any, Any]]:
+    """Return what was last, None at first, and what comes, at the instant before each step; none of it is `beside`."""
+    ignored = {"...", *beside}
+    ahead: list[Any] = []
+    for step in reversed(steps):
+        ahead.append(step if step.change not in ignored or not ahead else ahead[-1])
+    found, last = [], None
+    for step, coming in zip(steps, reversed(ahead), strict=True):
+        found.append((last, coming))
+        last = step if step.change not in ignored else last
     return found
 
 
@@ -183,8 +194,8 @@ def _publishing(phase: str, what: str) -> list[Point]:
     return [
         Point(f"{what}, with some files visible", _COMING, _COMING, phase),
         Point(f"{what}, with old bytes kept", ("old bytes are kept",), (), phase),
-        Point(f"{what}, with some files rewritten", (_REWRITTEN,), (_REWRITTEN,), phase),
-        Point(f"{what}, with all files rewritten", (_REWRITTEN,), (), phase),
+        Point(f"{what}, with some files rewritten", (_REWRITTEN,), (_REWRITTEN,), phase, beside=(_VISIBLE,)),
+        Point(f"{what}, with all files rewritten", (_REWRITTEN,), (), phase, beside=(_VISIBLE,)),
         Point(f"{what}, before the exchange", (), ("the table is exchanged",), phase, ("local",)),
         Point(f"{what}, after the exchange", ("the table is exchanged",), (), phase, ("local",)),
         Point(f"{what}, new files beside old ones", (_VISIBLE,), ("a copy for the trash",), phase, ("s3",)),

@@ -34,10 +34,10 @@ def recover(place: Place, case: Case) -> None:
     assert pending(place.lake) == [], "what nobody can commit any more is deleted"
 
 
-def die(stage: Stage, instant: Instant, *, twice: bool) -> None:
-    """Kill the run of a scene there, and if `twice` the next one at that point again; look after each run."""
+def die(stage: Stage, instant: Instant, point: str, *, twice: bool) -> None:
+    """Kill the run of a scene there, at this point, and if `twice` the next one there again; look after each run."""
     place, case = stage.place, CASES[instant.scene.case]
-    with stage.killed(instant):
+    with stage.killed(instant, point):
         after_death(place.lake)
         if twice:
             die_again(place, case, instant)
@@ -80,7 +80,7 @@ def try_all(stages: list[Stage], point: Point, *, everywhere: bool) -> None:
     for stage in stages if everywhere else stages[turn : turn + 1]:
         for instant in chosen(stage, point, everywhere=everywhere):
             folder = stage.place.name == "local"
-            die(stage, instant, twice=point.recovers and (folder or everywhere or point.moves_files))
+            die(stage, instant, point.name, twice=point.recovers and (folder or everywhere or point.moves_files))
             tried += 1
     assert tried, "no run comes by"
 
