@@ -41,7 +41,9 @@ __all__ = ["Compacted", "Piece", "Wish", "compact", "pieces"]
 _SMALL = 0.75
 """A file below this part of the wanted size is small."""
 _AT_ONCE = 8
-"""So many files' worth of bytes are one thread's work: its last file may come out small."""
+"""So many files' worth of bytes are one thread's work, at most: its last file may come out small."""
+_TINY = 4
+"""So many files and more become one where they are tiny."""
 _ROWS = 64 << 10
 """Rows read at once."""
 
@@ -120,11 +122,13 @@ def _pieces(stream: str, table: LiveTable, names: Sequence[str], file_size: int)
 
 
 def _shares(names: Sequence[str], table: LiveTable, file_size: int) -> list[list[str]]:
-    """Return the files in shares of some files' worth each."""
+    """Return the files in shares of some files' worth each; where they are tiny, so that each core has one."""
+    wanted = -(-sum(table.files[name]["size"] for name in names) // file_size)
+    limit = min(-(-wanted // _cores()) if len(names) >= _TINY * wanted else _AT_ONCE, _AT_ONCE) * file_size
     shares: list[list[str]] = [[]]
     size = 0
     for name in names:
-        if size >= _AT_ONCE * file_size:
+        if size and size + table.files[name]["size"] > limit:
             shares.append([])
             size = 0
         shares[-1].append(name)
@@ -132,6 +136,10 @@ def _shares(names: Sequence[str], table: LiveTable, file_size: int) -> list[list
     if len(shares) > 1 and len(shares[-1]) == 1:
         shares[-2] += shares.pop()
     return shares
+
+
+def _cores() -> int:
+    return os.cpu_count() or 1
 
 
 def _target(pipeline: Pipeline, stream: str, table: LiveTable, wish: Wish) -> Target:
@@ -183,7 +191,7 @@ def _rewritten(
         level=destination.compression_level,
     )
     written: dict[str, list[dict[str, Any]]] = {}
-    with ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="compact") as threads:
+    with ThreadPoolExecutor(_cores(), thread_name_prefix="compact") as threads:
         futures = [threads.submit(_merge, job, seq, one, columns[one.stream]) for seq, one in enumerate(todo, 1)]
         try:
             for number, (one, future) in enumerate(zip(todo, futures, strict=True), 1):
@@ -204,7 +212,6 @@ def _merge(job: Job, seq: int, piece: Piece, columns: TableSchema) -> list[dict[
     """Write a piece's rows anew and return the facts of the files. Memory holds about two row groups."""
     storage = job.storage()
     written: list[dict[str, Any]] = []
-    folder = job.targets[piece.stream].folder
 
     def close(file: File) -> None:
         file.finish()
@@ -212,20 +219,35 @@ def _merge(job: Job, seq: int, piece: Piece, columns: TableSchema) -> list[dict[
         written.append(file.facts | piece.facts)
 
     writer = Writer(storage, job, seq, piece.stream, columns.arrow, close)
-    for name in piece.names:
-        key = f"{folder}/{name}"
-        try:
-            with storage.open(key) as source, pq.ParquetFile(source) as file:
-                for batch in file.iter_batches(_ROWS):
-                    writer.add(refit(pa.Table.from_batches([batch]), list(columns.arrow)))
-        except (pa.ArrowInvalid, OSError) as error:
-            hint = "nothing was changed; `singer-bridge verify` says what else is wrong"
-            raise LakeError("a file of the table cannot be read", hint=hint, file=key, cause=error) from error
+    with ThreadPoolExecutor(1, thread_name_prefix="ahead") as reader:
+        for rows in _ahead(_rows(storage, job.targets[piece.stream].folder, piece, columns), reader):
+            writer.add(rows)
     writer.finish()
     if (rows := sum(facts["rows"] for facts in written)) != piece.rows:
         hint = "nothing was changed; `singer-bridge verify` says which file is not the one that was committed"
         raise EngineError("files do not have the rows on record", hint=hint, stream=piece.stream, rows=rows)
     return written
+
+
+def _rows(storage: Storage, folder: str, piece: Piece, columns: TableSchema) -> Iterator[pa.Table]:
+    """Yield a piece's rows, with the columns that the table has now."""
+    for name in piece.names:
+        key = f"{folder}/{name}"
+        try:
+            with storage.open(key) as source, pq.ParquetFile(source) as file:
+                for batch in file.iter_batches(_ROWS):
+                    yield refit(pa.Table.from_batches([batch]), list(columns.arrow))
+        except (pa.ArrowInvalid, OSError) as error:
+            hint = "nothing was changed; `singer-bridge verify` says what else is wrong"
+            raise LakeError("a file of the table cannot be read", hint=hint, file=key, cause=error) from error
+
+
+def _ahead(rows: Iterator[pa.Table], reader: ThreadPoolExecutor) -> Iterator[pa.Table]:
+    """Yield what is read while the reader is at the next: reading takes one core, and writing another."""
+    coming = reader.submit(next, rows, None)
+    while (now := coming.result()) is not None:
+        coming = reader.submit(next, rows, None)
+        yield now
 
 
 def _commit(committer: Committer, result: Compacted) -> None:

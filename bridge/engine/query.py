@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from bridge.schema import TableSchema
     from bridge.transform import Statement
 
-__all__ = ["Engine"]
+__all__ = ["Engine", "spread"]
 
 _SEGMENT = (
     "stream:string,schema:string,file:string,start:bigint,end:bigint,lines:bigint,crc:bigint,prefix:string,"
@@ -140,16 +140,8 @@ class Engine:
         job = replace(self._job, targets=dict(self._job.targets))
         if self._query is None or not payloads:
             return [work(job, payload) for payload in payloads]
-        count = len(payloads)
-        numbers = self._session.spark.range(0, count, 1, count) if self._session else None
-        assert numbers is not None
-        rows = numbers.mapInArrow(executor_work(work, job, payloads, self._shipped), REPORTS).collect()
-        reports = {row.seq: orjson.loads(row.report) for row in rows}
-        if len(rows) != count or reports.keys() != set(range(count)):
-            raise EngineError("Spark's work does not add up", hint=_REPORT_IT, wanted=count, reports=len(rows))
-        for report in reports.values():
-            raise_failure(report)
-        return [reports[number] for number in range(count)]
+        assert self._session is not None
+        return spread(self._session.spark, work, job, payloads, self._shipped)
 
     def analysed(self, statement: Statement, read: TableSchema, stream: str, tick: Callable[[], None]) -> pa.Schema:
         """Return what a statement makes of a stream's columns; waits for the JVM, while `tick` may raise.
@@ -306,6 +298,25 @@ class Engine:
             return known
         text = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         return EngineError("Spark failed", hint=tail(self._log), cause=text[:300])
+
+
+def spread(
+    spark: SparkSession,
+    work: Callable[[Job, Any], dict[str, Any]],
+    job: Job,
+    payloads: Sequence[Any],
+    shipped: str | None = None,
+) -> list[dict[str, Any]]:
+    """Do a piece of work for each payload, a task each, and return the reports in order; see `Engine.each`."""
+    count = len(payloads)
+    numbers = spark.range(0, count, 1, count)
+    rows = numbers.mapInArrow(executor_work(work, job, payloads, shipped), REPORTS).collect()
+    reports = {row.seq: orjson.loads(row.report) for row in rows}
+    if len(rows) != count or reports.keys() != set(range(count)):
+        raise EngineError("Spark's work does not add up", hint=_REPORT_IT, wanted=count, reports=len(rows))
+    for report in reports.values():
+        raise_failure(report)
+    return [reports[number] for number in range(count)]
 
 
 _REPORT_IT = "nothing was committed; run again, and report it with the run's log if it comes back"

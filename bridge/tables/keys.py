@@ -6,6 +6,7 @@ The order of keys is that of their columns, the first weighs most, null before a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -47,9 +48,18 @@ def keys_of(table: pa.Table, fields: Sequence[pa.Field]) -> pa.Table:
 
 def lookup(keys: pa.Table, among: pa.Table) -> pa.Array:
     """Return for each of `keys` its row in `among`, null where there is none; of equal ones there any."""
-    codes = _codes(pa.concat_tables([among, keys]))
-    count = len(among)
-    return pc.index_in(codes.slice(count), value_set=codes.slice(0, count))
+    own = [among.column(name).combine_chunks() for name in among.column_names]
+    if len(own) == 1:
+        return _flat(pc.index_in(keys.column(0), value_set=own[0]))
+    # Most keys of a table are not looked for: the few that may be are compared as a whole.
+    maybe = reduce(pc.and_, (pc.is_in(column, value_set=one) for column, one in zip(keys.columns, own, strict=True)))
+    codes, count = _codes(pa.concat_tables([among, keys.filter(maybe)])), len(among)
+    found = pc.index_in(codes.slice(count), value_set=codes.slice(0, count))
+    return pc.replace_with_mask(pa.nulls(len(keys), found.type), _flat(maybe), found)
+
+
+def _flat(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def codes_of(keys: pa.Table) -> pa.Array:
@@ -71,7 +81,7 @@ def _codes(keys: pa.Table) -> pa.Array:
 
 
 def _encoded(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    whole = _flat(column)
     if isinstance(whole, pa.ChunkedArray):  # text beyond 2 GiB stays in chunks
         whole = pa.concat_arrays(whole.unify_dictionaries().chunks)
     return whole.dictionary_encode(null_encoding="encode").indices.cast(pa.int64())

@@ -3,7 +3,8 @@
 One process, without Spark: tables of `rows` rows with ids from 0 on are made by the writer of every load, then
 `changes` rows come, nine of ten with ids that are there, near each other or anywhere. Told are the merge's seconds and
 the bytes that it wrote against the size of the files that it replaced; the best of three. With `--delta-rs` the same
-rows are merged into a table of the same files' size by `DeltaTable.merge`, by turns with ours.
+rows are merged into a table of the same files' size by `DeltaTable.merge`, by turns with ours. With `--spark` Spark's
+workers do it, as in a run.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import random
 import sys
 import tempfile
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +35,10 @@ from bridge.tables.spill import Spill, ordered
 from bridge.tables.target import Target
 from bridge.tables.writer import Writer
 
+from .executors import Spread, executors, here
+
 _TEXTS = 3
-_ZSTD = WriterProperties(compression="ZSTD")
+ZSTD = WriterProperties(compression="ZSTD")
 SCHEMA = pa.schema(
     [pa.field("id", pa.int64(), nullable=False), *(pa.field(f"c{n}", pa.string()) for n in range(_TEXTS))]
 )
@@ -56,8 +60,8 @@ def rows_of(ids: list[int] | range, seed: int) -> pa.Table:
 class Lake:
     """One table in a folder of its own."""
 
-    def __init__(self, root: Path, file_size: int) -> None:
-        self.storage = LocalStorage(root / "lake")
+    def __init__(self, root: Path, file_size: int, spread: Spread) -> None:
+        self.spread, self.storage = spread, LocalStorage(root / "lake")
         (root / "spool").mkdir(parents=True)
         target = Target("t", keys=("id",), file_size=file_size)
         self.job = Job(str(root / "lake"), "p", "run", 1, str(root / "spool"), "zstd", {"t": target})
@@ -92,7 +96,7 @@ class Lake:
         began = time.perf_counter()
         spill = Spill(self.job, "t", spill_rows.schema)
         spill.add(spill_rows)
-        merger = Merger(self.job, lambda work, payloads: [work(self.job, payload) for payload in payloads])
+        merger = Merger(self.job, lambda work, payloads: self.spread(work, self.job, payloads))
         batch = Batch("t", TableSchema(SCHEMA).to_json(), 1, hard=False)
         merged = merger.merge(batch, LiveTable("t", None, self.files), [spill.finish()])
         touched = sum(self.files[name]["size"] for name in merged.removes)
@@ -113,14 +117,14 @@ class DeltaRs:
         steps = (rows_of(range(start, min(start + _STEP, rows)), start) for start in range(0, rows, _STEP))
         batches = (batch for step in steps for batch in step.to_batches())
         reader = pa.RecordBatchReader.from_batches(SCHEMA, batches)
-        write_deltalake(self.uri, reader, target_file_size=self.file_size, writer_properties=_ZSTD)
+        write_deltalake(self.uri, reader, target_file_size=self.file_size, writer_properties=ZSTD)
 
     def upsert(self, ids: list[int]) -> dict[str, float]:
         """Merge rows with these ids and return the figures."""
         changes, table = rows_of(ids, 7), DeltaTable(self.uri)
         before = self._sizes(table)
         began = time.perf_counter()
-        merge = table.merge(changes, "t.id = s.id", source_alias="s", target_alias="t", writer_properties=_ZSTD)
+        merge = table.merge(changes, "t.id = s.id", source_alias="s", target_alias="t", writer_properties=ZSTD)
         merge.when_matched_update_all().when_not_matched_insert_all().execute()
         took = time.perf_counter() - began
         after = self._sizes(table)
@@ -138,10 +142,10 @@ class DeltaRs:
         }
 
 
-def measured(rows: int, changes: int, file_size: int, *, peer: bool) -> dict[str, Any]:
+def measured(rows: int, changes: int, file_size: int, spread: Spread, *, peer: bool) -> dict[str, Any]:
     """Return the figures of one table, of its size and of both kinds of changes."""
     with tempfile.TemporaryDirectory() as folder:
-        lake = Lake(Path(folder), file_size)
+        lake = Lake(Path(folder), file_size, spread)
         lake.fill(rows)
         other = DeltaRs(Path(folder), file_size) if peer else None
         if other:
@@ -173,10 +177,12 @@ def main() -> None:
     parser.add_argument("--changes", type=int, default=10_000)
     parser.add_argument("--file-size", type=int, default=16, help="MiB")
     parser.add_argument("--delta-rs", action="store_true")
+    parser.add_argument("--spark", action="store_true")
     asked = parser.parse_args()
-    for rows in asked.rows:
-        print(json.dumps(measured(rows, asked.changes, asked.file_size << 20, peer=asked.delta_rs)))
-        sys.stdout.flush()
+    with tempfile.TemporaryDirectory() as folder, executors(Path(folder)) if asked.spark else nullcontext(here) as each:
+        for rows in asked.rows:
+            print(json.dumps(measured(rows, asked.changes, asked.file_size << 20, each, peer=asked.delta_rs)))
+            sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -94,6 +94,20 @@ def test_one_file_of_many(shop: Shop) -> None:
     assert (shop.root / ".bridge/tables/shop/orders.manifest").read_text().split() == [str(file)]
 
 
+def test_each_core_has_a_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many tiny files are shared out among the cores, some full files' worth to each."""
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    shop = Shop(tmp_path)
+    for number in range(20):
+        shop.load("orders", ID | {"name": STRING}, [{"id": number, "name": "n"}])
+    recover(shop.storage, "shop")
+    size = files(shop)[0].stat().st_size
+    done = run(shop, Wish(file_size=6 * size))
+    assert [len(one.names) for one in done.pieces] == [12, 8]
+    assert len(files(shop)) == 2
+    assert rows(shop) == [(number, "n") for number in range(20)]
+
+
 def test_nothing_to_do(shop: Shop) -> None:
     """What is compact already is left alone, without a commit."""
     run(shop)
