@@ -206,7 +206,7 @@ class _Store:
     def _misbehave(self, rule: _Rule, environ: dict[str, Any], do: Callable[[], Answer]) -> Answer:
         facts, action = rule.facts, rule.action
         if action == "ignore_conditions":
-            for name in ("HTTP_IF_MATCH", "HTTP_IF_NONE_MATCH"):
+            for name in ("HTTP_IF_MATCH", "HTTP_IF_NONE_MATCH", "HTTP_X_AMZ_COPY_SOURCE_IF_MATCH"):
                 environ.pop(name, None)
             return do()
         if action == "late":

@@ -16,7 +16,7 @@ from bridge.errors import LakeError
 from bridge.settings.s3options import S3Options
 from bridge.storage import Storage
 from bridge.storage.s3.bucket import Bucket
-from bridge.storage.s3.facts import Place, Rule, lock_mode, look, rules, try_upload, versioning
+from bridge.storage.s3.facts import Place, Rule, lock_mode, look, rules, try_copy, try_upload, versioning
 
 __all__ = ["s3_checks"]
 
@@ -41,6 +41,7 @@ def _bucket(bucket: Bucket, storage: Storage, further: list[Check]) -> Iterator[
         ("rights", lambda: _rights(storage, prefix)),
         ("swap", lambda: _swap(storage, f"{prefix}/swapped")),
         ("uploads", lambda: _uploads(bucket, f"{prefix}/upload")),
+        ("copies", lambda: _copies(bucket, f"{prefix}/copied")),
         *further,
         ("lifecycle", lambda: _lifecycle(bucket, place)),
         ("versioning", lambda: _versioning(bucket)),
@@ -91,6 +92,18 @@ def _swap(storage: Storage, key: str) -> Iterator[Finding]:
 def _uploads(bucket: Bucket, key: str) -> Iterator[Finding]:
     try_upload(bucket, key)
     yield fine("uploads", "large files can be uploaded in parts, looked at and given up")
+
+
+def _copies(bucket: Bucket, key: str) -> Iterator[Finding]:
+    if try_copy(bucket, key):
+        yield fine("copies", "an object is copied, and only in the version that was asked for")
+        return
+    yield warning(
+        "copies",
+        "the store copies an object whichever version was asked for",
+        "it ignores x-amz-copy-source-if-match, which matters where files are replaced under their names (upsert): "
+        "never `unlock` a pipeline whose run may live, or `rollback` may bring back rows that are newer than it says",
+    )
 
 
 def _lifecycle(bucket: Bucket, place: Place) -> Iterator[Finding]:

@@ -73,7 +73,7 @@ def test_a_bucket_in_order(doctor: Doctor) -> None:
     code, found = doctor()
     assert (code, wrong(found)) == (0, {})
     names = {one["check"] for one in found}
-    assert {"bucket", "rights", "swap", "uploads", "put-if-absent", "publish", "commit log", "lease"} <= names
+    assert {"bucket", "rights", "swap", "uploads", "copies", "put-if-absent", "publish", "commit log", "lease"} <= names
     assert {"lifecycle", "versioning", "object lock", "clock"} <= names
     assert "Advice: AbortIncompleteMultipartUpload after 7 days" in of(found, "lifecycle")[0]
     assert doctor.left() == []
@@ -137,7 +137,7 @@ def test_a_store_without_conditional_puts(doctor: Doctor) -> None:
     """Where the second of two writers wins, too, doctor says that it is no place for a lake."""
     doctor.s3.fault("ignore_conditions", "^PUT ", times=None)
     code, found = doctor()
-    assert (code, wrong(found)) == (3, {"put-if-absent": "error", "swap": "error"})
+    assert (code, wrong(found)) == (3, {"put-if-absent": "error", "swap": "error", "copies": "warning"})
     assert doctor.left() == []
 
 
@@ -192,6 +192,16 @@ def test_settings_that_may_not_be_read(doctor: Doctor, setting: str) -> None:
     code, found = doctor()
     assert (code, wrong(found)) == (0, {})
     assert "could not be read" in of(found, setting.replace("-", " "))[0]
+
+
+def test_copies_on_no_condition(doctor: Doctor) -> None:
+    """A store that copies any version of an object is told of: an upsert asks for the one that it replaces."""
+    doctor.s3.fault("ignore_conditions", r"^PUT .*\.doctor-.*\.copy", times=None)
+    code, found = doctor()
+    assert wrong(found) == {"copies": "warning"}
+    assert "x-amz-copy-source-if-match" in next(one["fix"] for one in found if one["check"] == "copies")
+    assert code == 0
+    assert doctor.left() == []
 
 
 def test_versions_are_told(doctor: Doctor) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 from bridge.errors import LakeError
 from bridge.storage.s3.bucket import Bucket
-from bridge.storage.s3.errors import FAILURES, code_of, explain
+from bridge.storage.s3.errors import FAILURES, code_of, explain, is_refused
 
-__all__ = ["Place", "Rule", "lock_mode", "look", "rules", "try_upload", "versioning"]
+__all__ = ["Place", "Rule", "lock_mode", "look", "rules", "try_copy", "try_upload", "versioning"]
 
 _ARCHIVES = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 _NOT_SET = frozenset({"NoSuchLifecycleConfiguration", "ObjectLockConfigurationNotFoundError"})
@@ -121,6 +121,28 @@ def try_upload(bucket: Bucket, key: str) -> None:
         with bucket.explained("abort an upload", key):
             client.abort_multipart_upload(**at, UploadId=upload)
     _expect_none(bucket, key, upload)
+
+
+def try_copy(bucket: Bucket, key: str) -> bool:
+    """Copy an object, as a run does with one that it is about to replace; return whether the wrong version is refused.
+
+    Raises `LakeError` where a copy fails. `key` and `KEY.copy` are gone afterwards.
+    """
+    copy = f"{key}.copy"
+    try:
+        bucket.put(key, b"old")
+        there = bucket.require(key)
+        with bucket.explained("copy an object", key):
+            bucket.copy(key, copy, there.size, there.version)
+        try:
+            bucket.copy(key, copy, there.size, '"00000000000000000000000000000000"')
+        except FAILURES as error:
+            if not is_refused(error):
+                raise explain(error, "copy an object", bucket.place(key)) from error
+            return True
+        return False
+    finally:
+        bucket.delete_all([key, copy])
 
 
 def _expect_none(bucket: Bucket, key: str, upload: str) -> None:
