@@ -70,6 +70,7 @@ class Load:
         self._warnings, self._parts = list[str](), list[Part]()
         self._pipeline, self._committer, self._follow = pipeline, committer, follow
         self._superseding, self._placement = superseding, placement
+        self._deselected, self._max_records = deselected, max_records
         self._barriers: dict[int, tuple[Barrier, list[dict[str, Any]]]] = {}
         self._begun_anew, self._void = list[str](), dict[int, list[str]]()
         self._last_seq = self._most_spilled = 0
@@ -88,9 +89,8 @@ class Load:
             mine = self._joint.staged[number] if self._joint else adopted
             kept = set() if division else kept  # it keeps those of others, which have a STATE of their own here
             epochs = Epochs(group.state, staged=mine, kept=kept, whole=full, restored=lookback.stored)
-            intake = self._new_intake(epochs, division)
-            intake.deselected, intake.max_records = deselected, max_records
-            self._parts.append(Part(intake, group.label, Reader(every_state=max_records is not None)))
+            reader = Reader(every_state=max_records is not None)
+            self._parts.append(Part(self._new_intake(epochs, division), group.label, reader))
 
     def _new_intake(self, epochs: Epochs, division: Division | None) -> Intake:
         pipeline, placement, number = self._pipeline, self._placement, len(self._parts)
@@ -112,6 +112,8 @@ class Load:
             validates=pipeline.rejects.validate == "full",
             own=division.names[number] if division else None,
             counts=self.counts,
+            deselected=self._deselected,
+            max_records=self._max_records,
         )
 
     def _new_job(self, scratch: Scratch, targets: dict[str, Target]) -> Job:

@@ -14,7 +14,7 @@ from bridge.smoke.catalogs import schema_error
 from bridge.smoke.verdicts import Verdicts
 from bridge.types.instants import date_of, timestamp_of
 from bridge.types.typemap import json_pointer
-from bridge.types.validate import exact_draft_of
+from bridge.types.validate import validator_of
 from bridge.verbatim import NotJson, loads
 
 __all__ = ["Listener", "Said", "is_less"]
@@ -118,7 +118,7 @@ class Listener:
             self._verdicts.fail("schema", text, hint, stream=name, pointer=wrong[0])
             said.validator = None
         else:
-            said.validator = exact_draft_of(schema)(exactly["schema"])
+            said.validator = validator_of(exactly["schema"])
         if "key_properties" not in message:
             self._verdicts.warn("schema", "the SCHEMA has no key_properties", "write [] for no key", stream=name)
         columns = schema.get("properties") or {}
@@ -148,7 +148,16 @@ class Listener:
             said.kinds.setdefault(column, set()).add(_kind(value))
 
     def _valid(self, name: str, said: Said, record: dict[str, Any]) -> None:
-        for error in said.validator.iter_errors(record) if said.validator else ():
+        from referencing.exceptions import Unresolvable
+
+        try:
+            broken = list(said.validator.iter_errors(record)) if said.validator else []
+        except Unresolvable as nowhere:
+            hint = "no target fetches it from elsewhere: write the definition into the SCHEMA"
+            self._verdicts.fail("schema", f"a $ref leads nowhere: {_short(nowhere.ref)}", hint, stream=name)
+            said.validator = None
+            return
+        for error in broken:
             pointer = json_pointer(step if isinstance(step, str) else "*" for step in error.absolute_path)
             rule = _short(error.validator_value)
             text = f"{error.validator} {rule}" if error.validator != "required" else error.message

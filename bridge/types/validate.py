@@ -14,6 +14,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
+from functools import cache
 from typing import Any
 
 import simplejson
@@ -22,7 +23,7 @@ from bridge.errors import DataError
 from bridge.types.coerce import UnfitError, parsed
 from bridge.types.exact import Reject
 
-__all__ = ["Rules", "draft_of", "exact_draft_of", "rules_text", "without"]
+__all__ = ["Rules", "draft_of", "rules_text", "validator_of", "without"]
 
 _HINT = "set `rejects.validate: types`, or have the tap's authors mend the SCHEMA"
 
@@ -39,16 +40,14 @@ class Rules:
 
     def __init__(self, text: bytes, stream: str) -> None:
         from jsonschema.exceptions import SchemaError
-        from referencing import Registry
 
         schema = simplejson.loads(text, use_decimal=True)
         self._stream = stream
         try:
-            kind = exact_draft_of(schema)
-            kind.check_schema(schema)
+            self._validator = validator_of(schema, formats=True)
+            self._validator.check_schema(schema)
         except SchemaError as error:
             raise self._unusable(error.message) from error
-        self._validator = kind(schema, format_checker=kind.FORMAT_CHECKER, registry=Registry())  # which fetches nothing
 
     def rejects(self, data: bytes) -> list[Reject]:
         """Return the RECORD lines that break a rule, each with the first that it breaks; a line counts from 0."""
@@ -109,24 +108,34 @@ def _reason(error: Any) -> str:
 
 
 def draft_of(schema: Any) -> Any:
-    """Return jsonschema's class for the draft of a SCHEMA: the one it names, else 7, or 4 where only that is meant."""
+    """Return jsonschema's class for the draft of a SCHEMA: the one it names, else 7, or 4 where only that is meant.
+
+    SCHEMA and records may have `Decimal` for fractions, which are taken exactly: 1.25 is a multiple of 1e-05.
+    """
     from jsonschema import Draft4Validator, Draft7Validator
     from jsonschema.validators import validator_for
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of a `$schema` that nobody knows
-        kind: Any = validator_for(schema, default=Draft7Validator)
-    older: Any = Draft4Validator  # in which taps write "exclusiveMaximum": true
+        kind = _exact(validator_for(schema, default=Draft7Validator))
+    older = _exact(Draft4Validator)  # in which taps write "exclusiveMaximum": true
     if isinstance(schema, dict) and "$schema" not in schema and not kind(kind.META_SCHEMA).is_valid(schema):
         return older if older(older.META_SCHEMA).is_valid(schema) else kind
     return kind
 
 
-def exact_draft_of(schema: Any) -> Any:
-    """Return the same for SCHEMA and records whose fractions are `Decimal`: 1.25 is a multiple of 1e-05."""
-    from jsonschema.validators import extend
+def validator_of(schema: Any, *, formats: bool = False) -> Any:
+    """Return what holds records against a SCHEMA, and their formats if wished. A `$ref` to elsewhere is not fetched."""
+    from referencing import Registry
 
     kind = draft_of(schema)
+    return kind(schema, format_checker=kind.FORMAT_CHECKER if formats else None, registry=Registry())
+
+
+@cache
+def _exact(kind: Any) -> Any:
+    from jsonschema.validators import extend
+
     types = kind.TYPE_CHECKER.redefine("number", _is_number)
     if kind.TYPE_CHECKER.is_type(1.0, "integer"):  # from Draft 6 on
         types = types.redefine("integer", _is_integer)

@@ -265,6 +265,16 @@ def test_an_older_draft_is_a_schema_too(scripted: Smoke) -> None:
     assert _texts(done, "records") == ["not as declared: minimum 1"]
 
 
+def test_a_reference_to_elsewhere_is_not_fetched(scripted: Smoke) -> None:
+    """A definition that the SCHEMA does not have is a fault of its own, once, whatever some server would say."""
+    far = {"$ref": "http://127.0.0.1:9/definitions.json#/id"}
+    referring = {**SCHEMA, "schema": {"properties": {**SCHEMA["schema"]["properties"], "id": far}}}
+    end = state("2026-01-01T00:00:00Z")
+    done, found = scripted([referring, record(1), record(2), end], again=[referring, end])
+    assert found == {"schema": "failed"}
+    assert _texts(done, "schema") == ['a $ref leads nowhere: "http://127.0.0.1:9/definitions.json#/id"']
+
+
 def test_numbers_are_compared_digit_by_digit(scripted: Smoke) -> None:
     """1.25 is a multiple of 0.00001, whatever a double makes of it; 0.000015 is none."""
     exact = {"type": ["null", "number"], "multipleOf": 1e-05}
