@@ -24,14 +24,15 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from tests.syscalls import CHANGES, changed_paths, tear
 
-from .points import Event, change_of
+from .points import Event, Point, change_of, reached
 
 __all__ = ["Fault", "Watcher"]
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens at which step, counted from 0: SIGKILL or SIGSTOP; None for never.
+    """What happens at which step, counted from 0: SIGKILL or SIGSTOP; None for never. Or when it comes by a `point` for
+    the `nth` time: at which step that is may depend on how threads take turns.
 
     `reads` counts requests that only look, and the instant after each request: a process that is stopped between a
     look and a change wakes up with what it saw.
@@ -42,6 +43,14 @@ class Fault:
     reads: bool = False
     full: bool = False
     """The disk is full from that step on, instead: nothing can be created any more."""
+    point: Point | None = None
+    nth: int = 1
+
+
+@dataclass(frozen=True)
+class _Step:
+    change: str
+    phase: str
 
 
 @dataclass
@@ -58,6 +67,8 @@ class Watcher:
     tell: Callable[[str], None]
     count: int = 0
     _voiding: bool = False
+    _taken: list[_Step] = field(default_factory=list)
+    _passed: int = 0
     _lock: Any = field(default_factory=threading.Lock)
     _inside: Any = field(default_factory=threading.local)
 
@@ -77,16 +88,26 @@ class Watcher:
     def _step(self, change: str, path: str, damage: Callable[[], None] | None = None) -> None:
         phase = "recovery" if _in_main_thread("__init__", "commit.py") else "run"
         with self._lock:
-            self.note(change, "void" if self._voiding and phase == "recovery" else phase, path)
+            phase = "void" if self._voiding and phase == "recovery" else phase
+            self.note(change, phase, path)
             self._voiding = self._voiding or change == "void"
             self.count += 1
             if self.fault.full:
                 return
-            if self.count - 1 == self.fault.at:
+            if self._is_due(_Step(change, phase)):
                 if damage:
                     damage()
                 # To this very thread: it must not take one more step while another one is stopped first.
                 signal.pthread_kill(threading.get_ident(), self.fault.by)
+
+    def _is_due(self, step: _Step) -> bool:
+        if self.fault.point is None:
+            return self.count - 1 == self.fault.at
+        self._taken.append(step)
+        if not reached(self.fault.point, self._taken):
+            return False
+        self._passed += 1
+        return self._passed == self.fault.nth
 
     # files
 

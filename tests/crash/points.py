@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-__all__ = ["POINTS", "RECOVERED", "Event", "Point", "change_of", "points_of"]
+__all__ = ["POINTS", "RECOVERED", "Event", "Point", "change_of", "points_of", "reached"]
 
 
 @dataclass(frozen=True)
@@ -157,6 +157,12 @@ class Point:
         if self.after:
             return was and coming.change not in self.after
         return comes and (last is None or last.change not in self.before)
+
+
+def reached(point: Point, steps: Sequence[Any]) -> bool:
+    """Return whether the instant before the last of these steps is this point, as far as can be told by then."""
+    last, coming = _borders(steps, point.beside)[-1]
+    return coming.change not in ("...", *point.beside) and point.hit(last, coming)
 
 
 def points_of(steps: Sequence[Any]) -> list[list[str]]:

@@ -34,7 +34,7 @@ def recover(place: Place, case: Case) -> None:
     assert pending(place.lake) == [], "what nobody can commit any more is deleted"
 
 
-def die(stage: Stage, instant: Instant, point: str, *, twice: bool) -> None:
+def die(stage: Stage, instant: Instant, point: Point, *, twice: bool) -> None:
     """Kill the run of a scene there, at this point, and if `twice` the next one there again; look after each run."""
     place, case = stage.place, CASES[instant.scene.case]
     with stage.killed(instant, point):
@@ -61,7 +61,8 @@ def chosen(stage: Stage, point: Point, *, everywhere: bool) -> Iterator[Instant]
     turn = 0 if everywhere else POINTS.index(point) % 5
     found = 0
     for scene in [*SCENES[turn : turn + 1], *SCENES]:
-        if hits := [instant for instant in stage.instants(scene) if point.name in instant.points]:
+        come_by = [instant for instant in stage.instants(scene) if point.name in instant.points]
+        if hits := [instant for instant in come_by if instant.change not in point.beside]:
             yield hits[-1]
             found += 1
             if everywhere and len(hits) > 1:
@@ -80,7 +81,7 @@ def try_all(stages: list[Stage], point: Point, *, everywhere: bool) -> None:
     for stage in stages if everywhere else stages[turn : turn + 1]:
         for instant in chosen(stage, point, everywhere=everywhere):
             folder = stage.place.name == "local"
-            die(stage, instant, point.name, twice=point.recovers and (folder or everywhere or point.moves_files))
+            die(stage, instant, point, twice=point.recovers and (folder or everywhere or point.moves_files))
             tried += 1
     assert tried, "no run comes by"
 
