@@ -22,8 +22,11 @@ __all__ = ["InexactError", "OddError", "column", "lossy", "may_be_lossy", "texts
 
 _NULL = type(None)
 _AS_ZERO = bytes.maketrans(b"0123456789.E", b"00000000000e")
-_SUSPECTS = (b"0" * 17, b"e000", b"e+000", b"e-000")
-_SUSPECT = re.compile(rb"(?<=[:,\[\s])-?(?:[0-9][0-9.]{16,}(?:[eE][-+]?[0-9]+)?|[0-9.]+[eE][-+]?[0-9]{3,})")
+_SUSPECTS = (b"0" * 17, b"0" * 16 + b"e", b"e000", b"e+000", b"e-000")
+_SUSPECT = re.compile(
+    rb"(?<=[:,\[\s])-?"
+    rb"(?:[0-9][0-9.]{16,}(?:[eE][-+]?[0-9]+)?|[0-9][0-9.]{15}[eE][-+]?[0-9]+|[0-9.]+[eE][-+]?[0-9]{3,})"
+)
 _FLOAT = re.compile(r"(?:^|[:,\[])-?[0-9]+[.e]")
 _PLAIN = {
     pa.string(): frozenset({str, _NULL}),

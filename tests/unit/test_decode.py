@@ -85,6 +85,7 @@ def value(node: Any, text: str) -> Any:
         ("string", r'"\ud800"', "lone surrogate, which no UTF-8 text can hold"),
         (CENTS, "1.1", Decimal("1.10")),
         (CENTS, "1e2", Decimal("100.00")),
+        (CENTS, "9007199254740993e1", Decimal("90071992547409930.00")),
         (CENTS, '"1.50"', Decimal("1.50")),
         (CENTS, "1.005", "number has more digits than decimal(38,2)"),
         (CENTS, "1e36", "number has more digits than decimal(38,2)"),
@@ -169,6 +170,7 @@ def test_date(text: str, expected: Any) -> None:
         ('"text"', '"text"'),
         ("0.1000000000000000055511151231257827", "0.1000000000000000055511151231257827"),
         ("[18446744073709551616, 0.30000000000000004]", "[18446744073709551616,0.30000000000000004]"),
+        ("[9007199254740993e1, 1]", "[9.007199254740993E+16,1]"),
         ('"é\\n\\u00e9"', '"é\\né"'),
         (r'"\ud800"', r'"\ud800"'),
         ("[NaN]", "NaN and Infinity are not JSON"),
@@ -295,6 +297,8 @@ def test_digits_beside_json_text() -> None:
     found = checked(line('{"c":1234567890.123456789012345678,"j":1}') + line('{"c":0.5,"j":[1]}'), table)
     assert found.table.column("c").to_pylist() == [Decimal("1234567890.123456789012345678"), Decimal("0.5")]
     assert found.table.column("j").to_pylist() == ["1", "[1]"]
+    sixteen = checked(line('{"c":9007199254740993E1,"j":1,"new":1}') + line('{"c":1}'), table)
+    assert sixteen.table.column("c").to_pylist() == [Decimal(90071992547409930), Decimal(1)]
 
 
 def test_half_messages_never_make_a_whole_one() -> None:
