@@ -24,7 +24,7 @@ import pyarrow.json as pj
 from bridge.schema import EXTRA, TableSchema, with_extra
 from bridge.types import exact
 from bridge.types.casting import fitted
-from bridge.types.columns import OddError
+from bridge.types.columns import OddError, may_vanish
 from bridge.types.exact import Batch, Layout, Reject
 from bridge.types.instants import dates, in_range, moments, timestamps
 from bridge.types.raw import Cutter
@@ -178,11 +178,12 @@ class _FastPath:
                 self.cutter = Cutter(read, cut)
             except ValueError:
                 self.possible = False
+        self.has_decimals = any(map(_has_decimal, self.read_by_arrow))
 
     def read(self, piece: bytes) -> Batch | None:
         """The rows of these lines, or None when any of them needs a closer look."""
         text, lines = self.counted(piece)
-        if lines is None:
+        if lines is None or (self.has_decimals and may_vanish(text)):
             return None
         try:
             table = self.parse(text)
@@ -301,6 +302,10 @@ def _note_versions(batch: Batch, versions: pa.ChunkedArray) -> None:
 def _has_json(field: pa.Field) -> bool:
     inside = any(_has_json(child) for child in _children(field.type))
     return inside or (is_json(field) and not is_null_only(field))
+
+
+def _has_decimal(field: pa.Field) -> bool:
+    return pa.types.is_decimal(field.type) or any(map(_has_decimal, _children(field.type)))
 
 
 def _names(field: pa.Field) -> Iterator[str]:

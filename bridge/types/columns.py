@@ -18,7 +18,7 @@ import pyarrow as pa
 from bridge.types.instants import dates, timestamps
 from bridge.types.typemap import TIMESTAMP, is_json, source
 
-__all__ = ["InexactError", "OddError", "column", "lossy", "may_be_lossy", "texts"]
+__all__ = ["InexactError", "OddError", "column", "lossy", "may_be_lossy", "may_vanish", "texts"]
 
 _NULL = type(None)
 _AS_ZERO = bytes.maketrans(b"0123456789.E", b"00000000000e")
@@ -27,6 +27,8 @@ _SUSPECT = re.compile(
     rb"(?<=[:,\[\s])-?"
     rb"(?:[0-9][0-9.]{16,}(?:[eE][-+]?[0-9]+)?|[0-9][0-9.]{15}[eE][-+]?[0-9]+|[0-9.]+[eE][-+]?[0-9]{3,})"
 )
+_TINY = re.compile(rb"-(?<=[0-9.][eE]-)(?:0*(?:[2-9][0-9]|[1-9][0-9]{2,})|(?<=[0-9.]{20}[eE]-)[0-9]+)(?![0-9A-Za-z-])")
+_LONGEST_DECIMAL = 38
 _FLOAT = re.compile(r"(?:^|[:,\[])-?[0-9]+[.e]")
 _PLAIN = {
     pa.string(): frozenset({str, _NULL}),
@@ -65,6 +67,11 @@ def _changes(token: str) -> bool:
         return Decimal(token) != Decimal(repr(float(token)))
     except (ValueError, InvalidOperation):
         return True  # digits inside a text: a false alarm costs time, nothing else
+
+
+def may_vanish(lines: bytes) -> bool:
+    """False when no number here has more than 38 digits after its point: of 1e-41, Arrow 26 makes a decimal 0.00."""
+    return _TINY.search(lines) is not None
 
 
 def texts(values: Iterable[Any], *, trusted: bool) -> list[str | None]:
@@ -107,6 +114,8 @@ def _scalars(values: list[Any], kinds: set[type], type_: pa.DataType, trusted: b
         if float in kinds and not trusted:
             raise InexactError
         written = [None if value is None else str(value) for value in values]
+        if any(text and ("e-" in text.lower() or len(text) > _LONGEST_DECIMAL) for text in written):
+            raise OddError  # what `may_vanish` is about
         found = pa.array(written, pa.string()).cast(type_)
         found.validate(full=True)
         return found

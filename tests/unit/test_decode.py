@@ -88,6 +88,17 @@ def value(node: Any, text: str) -> Any:
         (CENTS, "9007199254740993e1", Decimal("90071992547409930.00")),
         (CENTS, '"1.50"', Decimal("1.50")),
         (CENTS, "1.005", "number has more digits than decimal(38,2)"),
+        (CENTS, "1e-41", "number has more digits than decimal(38,2)"),
+        (CENTS, '"5E-61"', "number has more digits than decimal(38,2)"),
+        (CENTS, '"0.00000000000000000000000000000000000000001"', "number has more digits than decimal(38,2)"),
+        (CENTS, "0e-41", Decimal("0.00")),
+        (CENTS, '"1.000000000000000000000000000000000000000000000"', Decimal("1.00")),
+        ({"type": "array", "items": CENTS}, "[1, 1e-41]", "number has more digits than decimal(38,2)"),
+        (
+            {"type": "integer", "maximum": 2**64},
+            "0.11111111111111111111111111111111111110e-1",
+            "number has more digits than decimal(38,0)",
+        ),
         (CENTS, "1e36", "number has more digits than decimal(38,2)"),
         (CENTS, "123456789012345678901234567890123456.78", Decimal("123456789012345678901234567890123456.78")),
         (CENTS, "NaN", "not a number"),
@@ -297,6 +308,8 @@ def test_digits_beside_json_text() -> None:
     found = checked(line('{"c":1234567890.123456789012345678,"j":1}') + line('{"c":0.5,"j":[1]}'), table)
     assert found.table.column("c").to_pylist() == [Decimal("1234567890.123456789012345678"), Decimal("0.5")]
     assert found.table.column("j").to_pylist() == ["1", "[1]"]
+    tiny = checked(line('{"c":1e-41,"new":1}') + line('{"c":"1e-41","j":1}') + line('{"c":1,"j":1}'), table)
+    assert [reject.line for reject in tiny.rejects] == [0, 1]
     sixteen = checked(line('{"c":9007199254740993E1,"j":1,"new":1}') + line('{"c":1}'), table)
     assert sixteen.table.column("c").to_pylist() == [Decimal(90071992547409930), Decimal(1)]
 

@@ -11,8 +11,9 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bridge.decode import _FastPath, _has_json, decode
+from bridge.decode import _FastPath, _has_decimal, _has_json, decode
 from bridge.schema import from_singer, with_extra
+from bridge.types.columns import may_vanish
 from bridge.types.exact import Layout, read
 
 PREFIX = b'{"type":"RECORD","stream":"s","record":'
@@ -120,9 +121,10 @@ def test_paths_agree(data: st.DataObject) -> None:
     assert exact.to_pylist() == [meaning for _, meaning in pairs]
     for prefix in (PREFIX, None):
         fast = _FastPath(fields, prefix).read(lines)
-        if fast is None:  # beside JSON text no bare Infinity is read
-            assert b"Infinity" in lines
-            assert any(_has_json(field) for field in fields)
+        if fast is None:  # beside JSON text no bare Infinity is read, beside a decimal no tiny number
+            assert (b"Infinity" in lines and any(map(_has_json, fields))) or (
+                may_vanish(lines) and any(map(_has_decimal, fields))
+            )
             continue
         assert pa.Table.from_arrays(fast.arrays, schema=table.arrow).equals(exact)
 
