@@ -309,10 +309,10 @@ def _version(value: object) -> int | None:
 
 
 def _names(value: object) -> list[str] | None:
-    """Read a list of property names; a bare string is one name."""
+    """Read a list of property names, each once; a bare string is one name."""
     if isinstance(value, str):
         return [value]
-    return [str(item) for item in value] if isinstance(value, list) else None
+    return list(dict.fromkeys(str(item) for item in value)) if isinstance(value, list) else None
 
 
 def parse(line: bytes) -> dict[str, Any] | None:

@@ -5,6 +5,7 @@ For STATE and whatever holds one: a bookmark that lost its last digits would res
 
 from __future__ import annotations
 
+from decimal import DecimalException
 from typing import Any
 
 import simplejson
@@ -22,6 +23,10 @@ def loads(text: bytes | str) -> Any:
         raise NotJson("not UTF-8", "", 0) from error
     except RecursionError as error:
         raise NotJson("nested too deep", "", 0) from error
+    except NotJson:
+        raise
+    except (ValueError, DecimalException) as error:  # of more digits than Python converts, or beyond a Decimal
+        raise NotJson("a number too long", "", 0) from error
 
 
 def dumps(value: Any, *, indent: int | None = None) -> bytes:

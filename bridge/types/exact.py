@@ -272,7 +272,8 @@ def _row(line: bytes, layout: Layout, outside: Counter[str]) -> _Row:
     touched = {path[0] for path in extra}
     kept = {name: value for name, value in record.items() if name in touched}
     text = json_text(kept, ())
-    outside.update({".".join(step for step in path if isinstance(step, str)) for path in extra})
+    names = (".".join(step for step in path if isinstance(step, str)) for path in extra)
+    outside.update({name.encode(errors="backslashreplace").decode() for name in names})  # one may have a lone surrogate
     return _Row(values, text, *around)
 
 

@@ -8,6 +8,7 @@ from datetime import date, datetime, timezone
 from decimal import Decimal
 from typing import Any
 
+import orjson
 import pyarrow as pa
 import pytest
 
@@ -335,6 +336,9 @@ def test_extra_fields() -> None:
     kept = [text and json.loads(text) for text in found.table.column(EXTRA).to_pylist()]
     assert kept == [None, {"z": 0.1, "y": [1]}, {"o": {"a": 1, "w": {"v": 1}}}]
     assert found.extra == {"z": 1, "y": 1, "o.w": 1}
+    found = checked(line('{"id":1,"\\ud800":2}'), schema(id={"type": "integer"}))
+    assert found.table.column(EXTRA).to_pylist() == ['{"\\ud800":2}']
+    assert orjson.loads(orjson.dumps(found.extra)) == {r"\ud800": 1}  # as executors report it
 
 
 def test_table_with_extra_column() -> None:

@@ -337,10 +337,11 @@ def test_versions_are_whole_numbers(version: bytes) -> None:
 
 
 def test_a_schema_says_what_it_left_out() -> None:
-    """Key properties may be missing, and a bare name is one."""
+    """Key properties may be missing, a bare name is one, and one that is named twice is one, too."""
     more = b',"key_properties":"id","bookmark_properties":[]'
-    wire = b"".join(b'{"type":"SCHEMA","stream":"u","schema":{}%s}\n' % rest for rest in (b"", more))
-    assert read([wire]) == [Schema("u", {}, None, None), Schema("u", {}, ["id"], [])]
+    twice = b',"key_properties":["b","a","b"]'
+    wire = b"".join(b'{"type":"SCHEMA","stream":"u","schema":{}%s}\n' % rest for rest in (b"", more, twice))
+    assert read([wire]) == [Schema("u", {}, None, None), Schema("u", {}, ["id"], []), Schema("u", {}, ["b", "a"], None)]
 
 
 @pytest.mark.parametrize("known", [False, True])
