@@ -7,12 +7,13 @@ it forks.
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
-_ZIPS = ("pyspark", "py4j-")
+_ZIPS = re.compile(r"pyspark\.zip|py4j-.*\.zip")
 
-sys.path[:] = [path for path in sys.path if not (path.endswith(".zip") and Path(path).name.startswith(_ZIPS))]
+sys.path[:] = [path for path in sys.path if not _ZIPS.fullmatch(Path(path).name)]
 
 from pyspark.daemon import manager  # noqa: E402 - by the path that is left
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -40,3 +43,12 @@ def test_an_old_java_is_told(version: str, old: str | None, monkeypatch: pytest.
         return
     with pytest.raises(SettingsError, match=f"too old found={old} needed=17"):
         check_version()
+
+
+def test_workers_keep_zips_that_are_not_sparks_own() -> None:
+    """Of the workers' path only the zips with pyspark and py4j go, whatever else a name begins with."""
+    paths = ["/x/pyspark.zip", "/x/py4j-0.10.9.9-src.zip", "/x/pyspark_jobs.zip"]
+    code = "import sys, bridge.engine.daemon; print([path for path in sys.path if path.startswith('/x/')])"
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['/x/pyspark_jobs.zip']"
