@@ -61,7 +61,7 @@ def named(line: bytes) -> set[Any]:
         json.loads(line.decode(), object_pairs_hook=lambda found: pairs.append(found) or dict(found))
         return {value for name, value in pairs[-1] if name == "stream" and isinstance(value, str)}
     except (ValueError, RecursionError, IndexError):
-        begun = line.lstrip()[line.lstrip().find(b'"stream"') + 8 :].lstrip(b" \t:")
+        begun = line.lstrip()[line.lstrip().find(b'"stream"') + 8 :].lstrip(b" \t\r:")
         try:
             name = json.JSONDecoder().raw_decode(begun.decode("utf-8", "replace"))[0]
         except (ValueError, RecursionError):
