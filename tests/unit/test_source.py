@@ -232,8 +232,9 @@ def test_what_needs_a_catalog_is_refused_without(
 def test_what_is_no_catalog_shows_what_it_is(tap: Scripted, source: Any) -> None:
     """A banner on stdout, or nothing at all, is told with the tap's own words."""
     tap.says("Welcome to tap\n{}")
-    with pytest.raises(TapError, match="printed no catalog, it begins with: Welcome to tap"):
+    with pytest.raises(TapError, match="printed no catalog, it begins with: Welcome to tap") as caught:
         source().discover()
+    assert "set source.catalog" in caught.value.hint
     tap.says("")
     with pytest.raises(TapError, match="printed nothing"):
         source().discover()
