@@ -335,7 +335,8 @@ class Intake:
         """Return what the operator should know of the messages that came."""
         told = list(self.warnings)
         if self.noise_count:
-            told.append(f"{self.noise_count} line(s) of the tap's stdout were no Singer messages: kept as rejects")
+            kept = "kept as rejects" if not self.noise else "not kept, as no commit came after them"
+            told.append(f"{self.noise_count} line(s) of the tap's stdout were no Singer messages: {kept}")
         for kind, count in self.unknown.items():
             told.append(f"{count} message(s) of type {kind} were ignored: not one of Singer's types")
         for stream, lines in self.ignored.items():

@@ -74,12 +74,13 @@ class Kept:
         raise SettingsError("this file is not a catalog", hint=hint, file=self.file)
 
     def _unreadable(self, error: OSError) -> SettingsError:
-        hint = "make it with `singer-bridge discover --json`, or correct `source.catalog`"
+        hint = "`singer-bridge discover` makes it; or correct `source.catalog`"
         return SettingsError(f"cannot read the catalog: {error.strerror}", hint=hint, file=self.file)
 
     def merged(self, now: Catalog, *, keep: bool = True) -> Discovery:
         """Return what the tap says now with the edits of the kept catalog, and keep it. Raises `SettingsError`."""
-        edited = self.read() if self.file.exists() else None
+        # An empty file is what the shell makes of `discover --json > catalog.json` before we look.
+        edited = self.read() if self.file.exists() and self.file.stat().st_size else None
         memory = self._memory()
         before = memory.get("catalog")
         if edited is None:

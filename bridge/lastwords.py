@@ -32,7 +32,7 @@ def reason(text: str) -> str:
 
 def last_words(text: str) -> str:
     """Return a hint with the tap's last lines, in which the frames of a traceback are one line, `...`."""
-    shown = "\n".join(list(_folded(text.strip()))[-_SHOWN:])
+    shown = "\n".join(list(_folded(text.strip("\n").rstrip()))[-_SHOWN:])  # indented, a first line may be a frame's
     return f"{SAID}\n{shown}" if shown else "it wrote nothing to stderr"
 
 

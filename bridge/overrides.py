@@ -6,6 +6,7 @@ Taps of the Singer SDK read the keys beside the schema, others metadata's, so bo
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
 from typing import Any
@@ -18,6 +19,7 @@ from bridge.catalog import (
     replication_key,
     replication_method,
     root_facts,
+    selected_streams,
     stream_id,
     write,
 )
@@ -25,16 +27,35 @@ from bridge.config import Pipeline
 from bridge.errors import SettingsError
 from bridge.settings.destination import StreamKeys
 from bridge.settings.explain import did_you_mean
+from bridge.verbatim import dumps
 
-__all__ = ["overridden", "wants_catalog", "with_methods"]
+__all__ = ["overridden", "wanted_methods", "wants_catalog", "with_methods"]
 
 _OF_TAP = ("replication_method", "replication_key")
 """Only the tap can do these; `key_properties` hold for the table as well, whatever the tap makes of them."""
+
+_ABOUT_METHODS = re.compile(r"replication[ _-]?method|FULL[ _]TABLE", re.IGNORECASE)
+"""How a tap speaks that misses one."""
+
+_LISTED = 8
 
 
 def wants_catalog(pipeline: Pipeline) -> bool:
     """Return whether anything is overridden that only a catalog can tell the tap."""
     return any(getattr(keys, key) is not None for keys in pipeline.streams.values() for key in _OF_TAP)
+
+
+def wanted_methods(words: str, pipeline: Pipeline, catalog: Catalog | None) -> str:
+    """Return how to say what a tap that failed with these words lacks: streams' replication methods; else nothing."""
+    lacking = sorted(s for s in selected_streams(catalog or {"streams": []}) if not replication_method(catalog, s))
+    if not lacking or not _ABOUT_METHODS.search(words):
+        return ""
+    example = dumps(lacking[0] if len(lacking) == 1 else "*").decode().strip()
+    return (
+        f"no replication method is set for {', '.join(lacking[:_LISTED])}{' ...' if lacking[_LISTED:] else ''}: "
+        f"say it in the catalog, or in bridge.yaml under pipelines.{pipeline.name}:\n"
+        f"  streams: {{{example}: {{replication_method: FULL_TABLE}}}}   # or INCREMENTAL, with a replication_key\n"
+    )
 
 
 def _of_stream(pipeline: Pipeline, stream: StreamEntry) -> StreamKeys:

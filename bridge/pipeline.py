@@ -27,12 +27,13 @@ from bridge.load import Follow, Load
 from bridge.lock import Lease, take
 from bridge.lookback import Lookback
 from bridge.opening import opened
+from bridge.overrides import wanted_methods
 from bridge.placement import Placement
 from bridge.resume import completed, leave_out
 from bridge.retention import sweep
 from bridge.runs import RunRecord, new_run_id, write_streams
 from bridge.scratch import Marked, Scratch, Tee
-from bridge.source import Source
+from bridge.source import SILENT, Source
 from bridge.state import is_empty, is_flat, resumable_versions, without
 from bridge.stdin import Piped
 from bridge.stop import Stop
@@ -250,7 +251,8 @@ class Run:
             result.status = "success"
         except BridgeError as error:
             if SAID in error.hint:
-                error.hint += f"\nall lines: singer-bridge runs show {self.pipeline.name} --logs"
+                wanted = wanted_methods(error.hint, self.pipeline, catalog)
+                error.hint = f"{wanted}{error.hint}\nall lines: singer-bridge runs show {self.pipeline.name} --logs"
             self._failed(error)
             raise
         finally:
@@ -311,6 +313,8 @@ class Run:
         self.result.streams = load.counts
         catalogs = division.catalogs if division else (catalog,)
         self._read(load, source, scratch, zip(catalogs, starts, groups, strict=True))
+        if not (catalog or load.counts or committer.view.tables or self._piped):
+            self.result.warnings.append(SILENT.format(name=self.pipeline.name))
         if load.partial:
             read = sum(counts.committed for counts in load.counts.values())
             self.result.warnings.append(

@@ -42,7 +42,7 @@ def load_method(setting: str, method: str | None, bookmarks: list[str] | None) -
         return ("replace" if method == "FULL_TABLE" else "append"), f"the catalog says {method}"
     if bookmarks:
         return "append", f"incremental: bookmark {', '.join(bookmarks)}"
-    return "append", "no catalog, no bookmark: nothing is deleted on a guess"
+    return "append", "no replication method is known: nothing is deleted on a guess"
 
 
 def strangers(storage: Storage, table: LiveTable, others: list[Owner]) -> list[str]:

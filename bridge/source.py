@@ -19,8 +19,15 @@ from bridge.select import is_glob, loaded_streams, select, unmatched
 from bridge.tap import Tap, find_executable
 from bridge.venvs import Venv
 
-__all__ = ["Source", "catalog_file", "environment", "home_folder", "taps_folder"]
+__all__ = ["SILENT", "Source", "catalog_file", "environment", "home_folder", "taps_folder"]
 
+SILENT = (
+    "the tap sent nothing, and was passed no catalog: many taps extract only what one selects. "
+    "Make it with `singer-bridge discover {name}`, choose by `singer-bridge select {name} STREAM...`"
+)
+"""What to say of a tap without a catalog that ended well and named no stream, where nothing was loaded before."""
+
+_WITHOUT = "run it without --stream, source.select and streams; or write a catalog yourself and set source.catalog"
 _DISCOVER_LIMIT = timedelta(minutes=5)
 _HELP_LIMIT = timedelta(seconds=20)
 _LONGEST_HELP = 1 << 18
@@ -140,7 +147,9 @@ class Source:
                 return parse_catalog(bytes(text))
             except TapError as error:
                 begin = self.redact(bytes(text[:200])).decode(errors="replace").splitlines()[0]
-                raise tap.failure(f"the tap's --discover printed no catalog, it begins with: {begin}") from error
+                failed = tap.failure(f"the tap's --discover printed no catalog, it begins with: {begin}")
+                failed.hint = f"{_WITHOUT}; {failed.hint}"
+                raise failed from error
 
     def _ask_flag(self, catalog: Catalog) -> str:
         """Return the flag by which the tap takes its catalog, as its --help says.

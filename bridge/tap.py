@@ -48,6 +48,8 @@ def find_executable(argv: Sequence[str], folder: Path | None, environ: dict[str,
     found = shutil.which(argv[0], path=os.pathsep.join([*places, environ.get("PATH", os.defpath)]))
     if not found:
         hint = "install it (`pip_url` in bridge.yaml and `singer-bridge install`), or give its full path"
+        if folder and not folder.exists():
+            hint = "`singer-bridge install` puts it into an environment of its own, from its `pip_url`"
         raise TapNotFound("the tap was not found", hint=hint, tap=argv[0])
     return [found, *argv[1:]]
 

@@ -112,6 +112,8 @@ def main(arguments: list[str] | None = None) -> None:
     except click.ClickException as error:
         code = _report_usage(error)
     except (click.Abort, KeyboardInterrupt):
+        if sys.stdin.isatty():
+            click.echo(err=True)  # the line of the question, or of ^C, is not to be the shell's
         code = 130
     except BrokenPipeError:  # `| head` has seen enough
         sys.stderr.close()

@@ -24,6 +24,9 @@ from bridge.verbatim import dumps
 
 __all__ = ["runs"]
 
+_READABLE = 30
+"""Characters of an error in a line of the list."""
+
 _STATUS = ("success", "failed", "interrupted", "died", "running")
 
 
@@ -107,7 +110,8 @@ def _print_list(found: Sequence[dict[str, Any]], unread: Sequence[Unread], *, se
     ]
     rows += [[each.name, "", "unreadable", "", "", "", each.text] for each in unread]
     columns = [*(["pipeline"] if several else []), "run", "status", "records", "commits", "time", "error"]
-    print_table(columns, rows, right=["records", "commits", "time"], folds=["error"], less=["commits"])
+    less = ["commits", "time"]
+    print_table(columns, rows, right=["records", *less], folds=["error"], less=less, readable=_READABLE)
 
 
 @runs.command("show")

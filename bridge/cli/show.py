@@ -77,20 +77,23 @@ def print_table(
     right: Sequence[str] = (),
     folds: Sequence[str] = (),
     less: Sequence[str] = (),
+    readable: int | None = None,
     styles: Sequence[str] = (),
 ) -> None:
     """Print a table. Ids, numbers and headings stay whole on a terminal that is too narrow, and lines where none is.
 
     `right` names the columns of numbers. What makes it fit: columns in `less` go, the first one first; those in
     `folds` take several lines. If that is not enough, lines are longer than the terminal.
+    `readable` is a width at which a column of `folds` needs no room from those in `less`; None: its full one.
     `styles` has a style for each row.
     """
     out = console()
     widths = {name: _natural(name, [row[place] for row in rows]) for place, name in enumerate(columns)}
     shown = list(columns)
     if out.is_terminal:
+        wanted = widths | {name: min(widths[name], readable) for name in folds if readable}
         for name in less:
-            if _total([widths[each] for each in shown]) > out.width and name in shown:
+            if _total([wanted[each] for each in shown]) > out.width and name in shown:
                 shown.remove(name)
         widths = _folded({name: widths[name] for name in shown}, folds, columns, rows, out.width)
     result = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))

@@ -30,11 +30,12 @@ def test_a_second_run_loads_only_what_is_new(project: Project) -> None:
 
 
 def test_a_run_without_anything_new_starts_no_jvm_and_makes_no_commit(project: Project) -> None:
-    """A tap that says nothing costs its own time and no more: no JVM, no commit, success."""
+    """A tap that says nothing costs its own time and no more: no JVM, no commit, success, and what to try."""
     began = time.monotonic()
     done = project.run({"seed": 1, "no_output": True, "streams": [stream()]})
     assert done.code == 0, done.err
     assert done.json["commits"] == 0
+    assert "singer-bridge discover smoke" in "".join(done.json["warnings"])
     assert time.monotonic() - began < 4
     assert not list(project.lake.glob(".bridge/smoke/logs/*.spark.log"))
 

@@ -132,3 +132,13 @@ def test_a_streams_time_is_from_its_first_record_to_its_last(spool: Spool, monke
     line = {"type": "RECORD", "stream": "a", "record": {"id": 9}}
     intake.take(Reader().feed(f"{json.dumps(line)}\n".encode()))
     assert [intake.counts[name].to_json()["seconds"] for name in "ab"] == [2.5, 0.0]
+
+
+def test_noise_without_a_commit_is_not_said_to_be_kept(spool: Spool) -> None:
+    """A line that is no message is kept by the commit after it, and by nothing else."""
+    intake, _ = take(spool)
+    intake.max_noise = 1
+    intake.take(Reader().feed(b"Welcome\n"))
+    assert "not kept, as no commit came" in intake.told()[0]
+    intake.noise.clear()
+    assert intake.told() == ["1 line(s) of the tap's stdout were no Singer messages: kept as rejects"]

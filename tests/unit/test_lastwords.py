@@ -53,5 +53,6 @@ def test_last_words_fold_tracebacks() -> None:
         "AssertionError: Need either a or b",
     ]
     assert last_words('    code\n  File "x", line 1\n    y\nE: 1').endswith("  ...\nE: 1")
+    assert last_words("    ^^^^^\nE: 1").splitlines()[1:] == ["  ...", "E: 1"]
     assert last_words("\n".join(map(str, range(100)))).splitlines()[1:] == list(map(str, range(80, 100)))
     assert last_words("\n") == "it wrote nothing to stderr"

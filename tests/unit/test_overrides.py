@@ -10,7 +10,7 @@ import pytest
 from bridge.catalog import column_facts, replication_key, replication_method, root_facts
 from bridge.config import Pipeline
 from bridge.errors import SettingsError
-from bridge.overrides import overridden, wants_catalog
+from bridge.overrides import overridden, wanted_methods, wants_catalog
 from tests.catalogs import catalog, old_stream, stream
 from tests.unit.conftest import Load
 
@@ -146,3 +146,23 @@ def test_wants_catalog(pipeline: Any) -> None:
     assert wants_catalog(pipeline(a={"replication_key": "at"}))
     assert not wants_catalog(pipeline(a={"load_method": "overwrite", "key_properties": ["id"]}))
     assert not wants_catalog(pipeline())
+
+
+@pytest.mark.parametrize(
+    "words", ["Exception: Unrecognized replication_method None", "KeyError: 'replication-method'", "only FULL TABLE"]
+)
+def test_a_tap_that_misses_a_method_is_explained(pipeline: Any, words: str) -> None:
+    """The selected streams without a method are named, with the key that sets one; what has one needs no words."""
+    users, rates = stream("users", selected=True), stream("rates", selected=True, replication_method="FULL_TABLE")
+    given = catalog(users, rates, stream("other"))
+    hint = wanted_methods(words, pipeline(), given)
+    assert hint.startswith("no replication method is set for users: ")
+    assert 'streams: {"users": {replication_method: FULL_TABLE}}' in hint
+    told, _ = overridden(given, pipeline(users={"replication_method": "FULL_TABLE"}), {"users"})
+    assert wanted_methods(words, pipeline(), told) == ""
+
+
+def test_other_failures_are_not_about_methods(pipeline: Any) -> None:
+    """A tap that cannot log in is not told to replicate otherwise, nor is one without a catalog."""
+    assert wanted_methods("password authentication failed", pipeline(), catalog(stream("users", selected=True))) == ""
+    assert wanted_methods("replication_method", pipeline(), None) == ""

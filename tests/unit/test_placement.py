@@ -75,8 +75,8 @@ def placed(
         ("auto", "INCREMENTAL", None, "append", "the catalog says INCREMENTAL"),
         ("auto", "LOG_BASED", None, "append", "the catalog says LOG_BASED"),
         ("auto", None, ["updated", "id"], "append", "incremental: bookmark updated, id"),
-        ("auto", None, [], "append", "no catalog, no bookmark: nothing is deleted on a guess"),
-        ("auto", None, None, "append", "no catalog, no bookmark: nothing is deleted on a guess"),
+        ("auto", None, [], "append", "no replication method is known: nothing is deleted on a guess"),
+        ("auto", None, None, "append", "no replication method is known: nothing is deleted on a guess"),
     ],
 )
 def test_load_method(setting: str, method: str | None, bookmarks: list[str] | None, expected: str, reason: str) -> None:

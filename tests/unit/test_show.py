@@ -41,6 +41,19 @@ def test_text_folds_at_words(terminal: pytest.MonkeyPatch, capsys: pytest.Captur
     assert lines(capsys) == ["run                     error", f"{RUN}   the tap failed", f"{'':24}again"]
 
 
+def test_a_long_text_takes_no_column_that_fits(
+    terminal: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A sentence that can be read at some width has other columns give way for that width only."""
+    for width, shown in ((70, ["run", "files", "error"]), (50, ["run", "error"])):
+        terminal.setenv("COLUMNS", str(width))
+        row = [RUN, "1,234", "word " * 40]
+        print_table(["run", "files", "error"], [row], folds=["error"], less=["files"], readable=30)
+        said = lines(capsys)
+        assert said[0].split() == shown
+        assert max(map(len, said)) <= width
+
+
 def test_lines_are_whole_where_nobody_watches(capsys: pytest.CaptureFixture[str]) -> None:
     """A program that reads the table finds every column, and a row a line."""
     print_table(["run", "error"], [[RUN, "word " * 100]], folds=["error"], less=["run"])

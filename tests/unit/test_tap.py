@@ -190,6 +190,9 @@ def test_a_missing_tap(tmp_path: Path) -> None:
     with pytest.raises(TapError, match="not found tap=tap-nowhere") as caught:
         find_executable(["tap-nowhere"], tmp_path, {"PATH": "/bin"})
     assert "pip_url" in caught.value.hint
+    with pytest.raises(TapError, match="not found tap=tap-nowhere") as caught:
+        find_executable(["tap-nowhere"], tmp_path / "venv" / "bin", {"PATH": "/bin"})
+    assert caught.value.hint.startswith("`singer-bridge install` puts it")
     mine = tmp_path / "sh"
     mine.write_text("#!/bin/sh\n")
     mine.chmod(0o755)
