@@ -28,7 +28,9 @@ _SUSPECT = re.compile(
     rb"(?:[0-9][0-9.]{16,}(?:[eE][-+]?[0-9]+)?|[0-9][0-9.]{15}[eE][-+]?[0-9]+|[0-9.]+[eE][-+]?[0-9]{3,})"
 )
 _TINY = re.compile(rb"-(?<=[0-9.][eE]-)(?:0*(?:[2-9][0-9]|[1-9][0-9]{2,})|(?<=[0-9.]{20}[eE]-)[0-9]+)(?![0-9A-Za-z-])")
+_BEFORE_TINY = re.compile(rb"(?:[:,\[\s\"u][-+]?|[0-9.]{64})[0-9.]+[eE]$")
 _LONGEST_DECIMAL = 38
+_LOOK_BACK = 80
 _FLOAT = re.compile(r"(?:^|[:,\[])-?[0-9]+[.e]")
 _PLAIN = {
     pa.string(): frozenset({str, _NULL}),
@@ -71,7 +73,11 @@ def _changes(token: str) -> bool:
 
 def may_vanish(lines: bytes) -> bool:
     """False when no number here has more than 38 digits after its point: of 1e-41, Arrow 26 makes a decimal 0.00."""
-    return _TINY.search(lines) is not None
+    for found in _TINY.finditer(lines):  # the end of a UUID looks the same, but for what is before it
+        start = found.start()
+        if _BEFORE_TINY.search(lines, max(start - _LOOK_BACK, 0), start):
+            return True
+    return False
 
 
 def texts(values: Iterable[Any], *, trusted: bool) -> list[str | None]:

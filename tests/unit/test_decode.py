@@ -14,6 +14,7 @@ import pytest
 
 from bridge.decode import Decoded, _FastPath, decode
 from bridge.schema import EXTRA, TableSchema, from_singer, with_extra
+from bridge.types.columns import may_vanish
 
 PREFIX = b'{"type":"RECORD","stream":"s","record":'
 UTC = timezone.utc
@@ -313,6 +314,16 @@ def test_digits_beside_json_text() -> None:
     assert [reject.line for reject in tiny.rejects] == [0, 1]
     sixteen = checked(line('{"c":9007199254740993E1,"j":1,"new":1}') + line('{"c":1}'), table)
     assert sixteen.table.column("c").to_pylist() == [Decimal(90071992547409930), Decimal(1)]
+
+
+@pytest.mark.parametrize(
+    "number",
+    ["1e-41", "-1.5E-61", '"5E-61"', '" 1e-41"', "1" * 500 + "e-541", "0." + "0" * 30 + "1e-9", r'"\u0031e-41"'],
+)
+def test_what_may_vanish_is_looked_at(number: str) -> None:
+    """A number too small for a decimal is found wherever it stands; what ends like one in a UUID is none."""
+    assert may_vanish(b'{"type":"RECORD","record":{"c":%s}}\n' % number.encode())
+    assert not may_vanish(b'{"id":"5f0c2a17-8d4e-4f51-923e-958008645428","at":"2024-01-01"}\n')
 
 
 def test_half_messages_never_make_a_whole_one() -> None:
