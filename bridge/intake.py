@@ -16,7 +16,7 @@ from bridge.batches import Batches
 from bridge.epoch import METHODS, Barrier, Epochs, Stream
 from bridge.errors import BridgeError, DataError, RecordBeforeSchema
 from bridge.log import rows_of
-from bridge.messages import Activate, Batch, Message, Noise, Records, Schema, State, Unsupported, parse
+from bridge.messages import Activate, Batch, Message, Noise, Records, Schema, State, Unsupported, parse, version_of
 from bridge.schema import TableSchema
 from bridge.shaping import Incoming, as_it_is
 from bridge.spool import Spool
@@ -362,8 +362,7 @@ def _read(message: Schema, incoming: Callable[[Schema], Incoming]) -> Incoming:
 
 def _version(records: Records, *, last: bool = False) -> int | None:
     """Return the `version` of the first RECORD, or the last; the executors see every one and the commit compares."""
-    version = (parse(_last(records) if last else records.first()) or {}).get("version")
-    return version if isinstance(version, int) else None
+    return version_of((parse(_last(records) if last else records.first()) or {}).get("version"))
 
 
 def _last(records: Records) -> bytes:

@@ -12,11 +12,24 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, TypeGuard
 
 import orjson
 
-__all__ = ["Activate", "Batch", "Message", "Noise", "Reader", "Records", "Schema", "State", "Unsupported", "parse"]
+__all__ = [
+    "Activate",
+    "Batch",
+    "Message",
+    "Noise",
+    "Reader",
+    "Records",
+    "Schema",
+    "State",
+    "Unsupported",
+    "parse",
+    "version_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +264,7 @@ class Reader:
             return Records(stream, line + b"\n", 1, self._learn(line, stream))
         if kind == "SCHEMA" and isinstance(message.get("schema"), dict):
             return self._schema(stream, message, line)
-        version = _version(message.get("version"))
+        version = version_of(message.get("version"))
         if kind == "ACTIVATE_VERSION" and version is not None:
             return Activate(stream, version)
         encoding, manifest = message.get("encoding"), message.get("manifest")
@@ -301,11 +314,12 @@ def _are_texts(value: object) -> TypeGuard[list[str]]:
     return isinstance(value, list) and all(isinstance(item, str) and _is_text(item) for item in value)
 
 
-def _version(value: object) -> int | None:
-    """Read a version: seconds or milliseconds, in whatever way the tap writes a whole number."""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63 else None
+def version_of(value: Any) -> int | None:
+    """Read a version: seconds or milliseconds, in whatever way the tap writes a whole number; None if it is none."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)) or not -(2**63) < value < 2**63:
+        return None
+    whole = int(value)
+    return whole if whole == value else None
 
 
 def _names(value: object) -> list[str] | None:

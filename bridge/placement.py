@@ -191,7 +191,7 @@ class Placement:
         if missing := [key for key in keys if key not in columns]:
             hint = did_you_mean(missing[0], columns) or f"the tap's columns are: {', '.join(list(columns)[:20])}"
             raise SettingsError("key_properties names no column", hint=hint, stream=message.stream, key=missing[0])
-        return keys
+        return list(dict.fromkeys(keys))
 
     def method(self, stream: str, bookmarks: list[str] | None) -> tuple[Mode, str]:
         """Return a stream's mode and the reason for it."""

@@ -12,6 +12,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -43,9 +44,12 @@ _START = 'echo $$ >&0; exec "$@" </dev/null'
 
 
 def find_executable(argv: Sequence[str], folder: Path | None, environ: dict[str, str]) -> list[str]:
-    """Return argv with its program found: in the tap's own venv, on PATH, or as a path. Raises `TapNotFound`."""
-    places = [str(folder)] if folder else []
-    found = shutil.which(argv[0], path=os.pathsep.join([*places, environ.get("PATH", os.defpath)]))
+    """Return argv with its program found: in the tap's own venv, on PATH, beside our own program, or as a path.
+
+    Raises `TapNotFound`.
+    """
+    places = [*([str(folder)] if folder else []), environ.get("PATH", os.defpath), str(Path(sys.executable).parent)]
+    found = shutil.which(argv[0], path=os.pathsep.join(places))
     if not found:
         hint = "install it (`pip_url` in bridge.yaml and `singer-bridge install`), or give its full path"
         if folder and not folder.exists():

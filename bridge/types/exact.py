@@ -17,10 +17,11 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from bridge.messages import version_of
 from bridge.types.coerce import Coercer, Path, UnfitError, coercer, json_text, parsed
 from bridge.types.columns import InexactError, OddError, column, lossy, may_be_lossy, texts
 from bridge.types.instants import moments
-from bridge.types.typemap import INT64, source
+from bridge.types.typemap import source
 
 __all__ = ["Batch", "Layout", "Reject", "read"]
 
@@ -278,15 +279,11 @@ def _row(line: bytes, layout: Layout, outside: Counter[str]) -> _Row:
 
 
 def _versions(values: list[Any]) -> pa.Array:
-    return pa.array([value if _is_version(value) else None for value in values], pa.int64())
-
-
-def _is_version(value: Any) -> bool:
-    return type(value) is int and value in INT64
+    return pa.array([version_of(value) for value in values], pa.int64())
 
 
 def _count_versions(batch: Batch, versions: list[Any]) -> None:
-    numbers = [version for version in versions if _is_version(version)]
+    numbers = [whole for version in versions if (whole := version_of(version)) is not None]
     batch.unversioned += len(versions) - len(numbers)
     if numbers:
         known = batch.versions or (numbers[0], numbers[0])

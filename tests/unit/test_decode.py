@@ -361,7 +361,7 @@ def test_table_with_extra_column() -> None:
 
 def test_versions() -> None:
     """The range of `version` and the number of rows without one are those of the rows."""
-    tails = [',"version":7', "", ',"version":3', ',"version":null']
+    tails = [',"version":7.0', "", ',"version":3', ',"version":null']
     data = b"".join(line('{"id":1}', tail) for tail in tails)
     for bad in (b"", line('{"id":"x"}', ',"version":99')):
         found = checked(data + bad, schema(id={"type": "integer"}))

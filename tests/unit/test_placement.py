@@ -131,6 +131,8 @@ def test_keys_of_the_settings(tmp_path: Path) -> None:
         [],
         ["id"],
     )
+    twice = placed(tmp_path, overridden(tmp_path, {"s": StreamKeys(key_properties=["id", "id"])}))
+    assert twice.open(schema("s"))[0].key_properties == ["id"]
     with pytest.raises(SettingsError, match="key_properties names no column stream=s key=ids") as caught:
         placed(tmp_path, overridden(tmp_path, {"s": StreamKeys(key_properties=["ids"])})).open(schema("s"))
     assert caught.value.hint == 'did you mean "id"?'

@@ -193,6 +193,8 @@ def test_a_missing_tap(tmp_path: Path) -> None:
     with pytest.raises(TapError, match="not found tap=tap-nowhere") as caught:
         find_executable(["tap-nowhere"], tmp_path / "venv" / "bin", {"PATH": "/bin"})
     assert caught.value.hint.startswith("`singer-bridge install` puts it")
+    beside = find_executable(["tap-smoke"], None, {"PATH": "/bin"})
+    assert beside == [str(Path(sys.executable).parent / "tap-smoke")], "who calls us by our path has no PATH of ours"
     mine = tmp_path / "sh"
     mine.write_text("#!/bin/sh\n")
     mine.chmod(0o755)
