@@ -22,7 +22,7 @@ from bridge.venvs import Venv
 __all__ = ["SILENT", "Source", "catalog_file", "environment", "home_folder", "taps_folder"]
 
 SILENT = (
-    "the tap sent nothing, and was passed no catalog: many taps extract only what one selects. "
+    "no stream came from the tap, and it was passed no catalog: many taps extract only what one selects. "
     "Make it with `singer-bridge discover {name}`, choose by `singer-bridge select {name} STREAM...`"
 )
 """What to say of a tap without a catalog that ended well and named no stream, where nothing was loaded before."""

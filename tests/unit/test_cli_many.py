@@ -184,7 +184,7 @@ def test_events_for_a_program(typed: Typed) -> None:
     assert done.out == ""
     seen = events(done)
     assert [event["event"] for event in seen] == [
-        *("run_started", "run_finished"),
+        *("run_started", "run_finished", "warning"),  # no stream came, and the tap was passed no catalog
         *("run_started", "tap", "run_finished", "traceback", "error"),
         "not_run",
     ]
@@ -200,7 +200,7 @@ def test_events_beside_the_json_document(typed: Typed) -> None:
     """`--json` and `--log-format json` go together: the document on stdout, the events on stderr; -q: errors only."""
     done = typed("run good --json --log-format json")
     assert json.loads(done.out)["status"] == "success"
-    assert [event["event"] for event in events(done)] == ["run_started", "run_finished"]
+    assert [event["event"] for event in events(done)] == ["run_started", "run_finished", "warning"]
     assert typed("run good -q --log-format json").err == ""
     assert [event["event"] for event in events(typed("run bad -q --log-format json"))] == ["error"]
 
