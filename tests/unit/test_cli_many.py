@@ -189,6 +189,7 @@ def test_events_for_a_program(typed: Typed) -> None:
         "not_run",
     ]
     assert all({"time", "level", "event"} <= event.keys() for event in seen)
+    assert "singer-bridge discover good" in json.dumps(seen[2])
     tap = next(event for event in seen if event["event"] == "tap")
     assert (tap["pipeline"], tap["line"]) == ("bad", "no such table")
     error = next(event for event in seen if event["event"] == "error")
