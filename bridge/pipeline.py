@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bridge.adopt import adopt
-from bridge.catalog import Catalog
+from bridge.catalog import Catalog, selected_streams
 from bridge.commit import Committer
 from bridge.config import Pipeline, redactor
 from bridge.division import divided
@@ -25,10 +25,13 @@ from bridge.java import find_java
 from bridge.lastwords import SAID
 from bridge.load import Follow, Load
 from bridge.lock import Lease, take
+from bridge.log import View
 from bridge.lookback import Lookback
+from bridge.methods import outlook, refusal
 from bridge.opening import opened
-from bridge.overrides import named, wanted_methods
+from bridge.overrides import named, unmatched_globs, wanted_methods
 from bridge.placement import Placement, refuse_namesakes
+from bridge.repeats import repeated
 from bridge.resume import completed, leave_out
 from bridge.retention import sweep
 from bridge.runs import RunRecord, new_run_id, write_streams
@@ -299,7 +302,10 @@ class Run:
             adopt(committer, self.pipeline)
         view, asked = superseding.view if superseding else committer.view, self.request
         refuse_namesakes(catalog, view.tables)  # before the tap starts, where the lake knows how it calls them
-        placement = Placement(committer.storage, self.pipeline, view, catalog, full=self._full, append=asked.append)
+        flags = {"full": self._full, "append": asked.append, "piped": self._piped is not None}
+        placement = Placement(committer.storage, self.pipeline, view, catalog, **flags)
+        if again := placement.repeating(sorted(selected_streams(catalog)) if catalog else ()):
+            raise refusal(self.pipeline, again)
         load = Load(
             self.pipeline,
             committer,
@@ -318,6 +324,7 @@ class Run:
         self.result.streams = load.counts
         catalogs = division.catalogs if division else (catalog,)
         self._read(load, source, scratch, zip(catalogs, starts, groups, strict=True))
+        self.result.warnings += self._repeats(placement, view, committer)
         if not (catalog or load.counts or committer.view.tables or self._piped):
             self.result.warnings.append(SILENT.format(name=self.pipeline.name))
         if load.partial:
@@ -325,6 +332,17 @@ class Run:
             self.result.warnings.append(
                 f"stopped after {read:,} records, as --max-records says: run again for the rest"
             )
+
+    def _repeats(self, placement: Placement, before: View, committer: Committer) -> list[str]:
+        """Return what is in the lake twice now, and what the next run will do that nobody has decided."""
+        first = [(name, method) for name, method in placement.methods.items() if not before.table([name])]
+        if self._full:
+            return []
+        methods, counts, storage = placement.methods, self.result.streams, committer.storage
+        twice = repeated(self.pipeline, methods, counts, before, committer.view, storage, piped=self._piped is not None)
+        glob = unmatched_globs(self.pipeline, [*counts, *committer.view.tables]) if not self.pipeline.names else []
+        unused = [f"streams.{one} of the settings matched no stream of this run" for one in glob]
+        return [*outlook(first), *twice, *(unused if counts else [])]
 
     def _read(
         self,

@@ -91,7 +91,7 @@ def _state(view: View, asked: Collection[str], *, full: bool) -> Any:
 
 
 def _stream(placement: Placement, view: View, names: tuple[str, ...], state: Any) -> dict[str, Any]:
-    mode, reason = placement.method(names[0], None)
+    method, mode, reason = placement.expected(names[0])
     live = view.table(names)
     return {
         "stream": names[0],
@@ -99,6 +99,7 @@ def _stream(placement: Placement, view: View, names: tuple[str, ...], state: Any
         "reason": reason,
         "rows_now": live.rows if live else 0,
         "bookmark": bookmark(state, names),
+        "each_run": method.each_run,
     }
 
 
