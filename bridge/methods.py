@@ -73,7 +73,8 @@ def load_method(
         return "append", f"incremental: bookmark {', '.join(bookmarks)}"
     if keys and not shared:
         return "upsert", f"no replication method is known: {by_key}"
-    return "append", "no replication method is known, and no key"
+    why = "a shared table is only added to" if shared else "no key"
+    return "append", f"no replication method is known, and {why}"
 
 
 def decide(

@@ -27,11 +27,11 @@ from bridge.load import Follow, Load
 from bridge.lock import Lease, take
 from bridge.log import View
 from bridge.lookback import Lookback
-from bridge.methods import outlook, refusal
+from bridge.methods import refusal
 from bridge.opening import opened
-from bridge.overrides import named, unmatched_globs, wanted_methods
+from bridge.overrides import named, wanted_methods
 from bridge.placement import Placement, refuse_namesakes
-from bridge.repeats import repeated
+from bridge.repeats import Seen
 from bridge.resume import completed, leave_out
 from bridge.retention import sweep
 from bridge.runs import RunRecord, new_run_id, write_streams
@@ -300,12 +300,8 @@ class Run:
         self.result.warnings += starting.warnings(lookbacks)
         if self.request.adopt:
             adopt(committer, self.pipeline)
-        view, asked = superseding.view if superseding else committer.view, self.request
-        refuse_namesakes(catalog, view.tables)  # before the tap starts, where the lake knows how it calls them
-        flags = {"full": self._full, "append": asked.append, "piped": self._piped is not None}
-        placement = Placement(committer.storage, self.pipeline, view, catalog, **flags)
-        if again := placement.repeating(sorted(selected_streams(catalog)) if catalog else ()):
-            raise refusal(self.pipeline, again)
+        view = superseding.view if superseding else committer.view
+        placement = self._placement(committer.storage, view, catalog)
         load = Load(
             self.pipeline,
             committer,
@@ -324,7 +320,9 @@ class Run:
         self.result.streams = load.counts
         catalogs = division.catalogs if division else (catalog,)
         self._read(load, source, scratch, zip(catalogs, starts, groups, strict=True))
-        self.result.warnings += self._repeats(placement, view, committer)
+        if not self._full:
+            seen = Seen(self.pipeline, placement.methods, view, committer.view, piped=self._piped is not None)
+            self.result.warnings += seen.warnings(load.counts, committer.storage)
         if not (catalog or load.counts or committer.view.tables or self._piped):
             self.result.warnings.append(SILENT.format(name=self.pipeline.name))
         if load.partial:
@@ -333,16 +331,14 @@ class Run:
                 f"stopped after {read:,} records, as --max-records says: run again for the rest"
             )
 
-    def _repeats(self, placement: Placement, before: View, committer: Committer) -> list[str]:
-        """Return what is in the lake twice now, and what the next run will do that nobody has decided."""
-        first = [(name, method) for name, method in placement.methods.items() if not before.table([name])]
-        if self._full:
-            return []
-        methods, counts, storage = placement.methods, self.result.streams, committer.storage
-        twice = repeated(self.pipeline, methods, counts, before, committer.view, storage, piped=self._piped is not None)
-        glob = unmatched_globs(self.pipeline, [*counts, *committer.view.tables]) if not self.pipeline.names else []
-        unused = [f"streams.{one} of the settings matched no stream of this run" for one in glob]
-        return [*outlook(first), *twice, *(unused if counts else [])]
+    def _placement(self, storage: Storage, view: View, catalog: Catalog | None) -> Placement:
+        """Return what decides on each stream. Raises `SettingsError` where the lake shows that it cannot go well."""
+        refuse_namesakes(catalog, view.tables)
+        flags = {"full": self._full, "append": self.request.append, "piped": self._piped is not None}
+        placement = Placement(storage, self.pipeline, view, catalog, **flags)
+        if again := placement.repeating(sorted(selected_streams(catalog)) if catalog else ()):
+            raise refusal(self.pipeline, again)
+        return placement
 
     def _read(
         self,

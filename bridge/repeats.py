@@ -17,11 +17,12 @@ from bridge.config import Pipeline
 from bridge.errors import BridgeError
 from bridge.intake import Counts
 from bridge.log import LiveTable, View
-from bridge.methods import Method
+from bridge.methods import Method, outlook
+from bridge.overrides import unmatched_globs
 from bridge.state import bookmark, is_empty, is_flat, resume_point
 from bridge.storage import Storage
 
-__all__ = ["Added", "repeated"]
+__all__ = ["Added", "Seen"]
 
 _FILES = 4
 """Footers that are read of one stream."""
@@ -43,78 +44,83 @@ class Added:
     """Somebody chose append-only for it, as far as is known."""
 
 
-def repeated(
-    pipeline: Pipeline,
-    methods: Mapping[str, Method],
-    counts: Mapping[str, Counts],
-    before: View,
-    after: View,
-    lake: Storage,
-    *,
-    piped: bool,
-) -> list[str]:
-    """Return a warning for each thing that is there twice now, or will be after the next run."""
-    if is_flat(after.state) and not is_empty(after.state):
-        return []
-    added = list(_added(pipeline, methods, counts, before, after, piped=piped))
-    empty = [one for one in added if resume_point(after.state, one.names) is None and not one.has_parent]
-    warnings = []
-    if unsaid := [one.stream for one in empty if one.method.is_known and not one.is_chosen]:
-        warnings.append(
-            f"rows were added, and no bookmark came with them: {', '.join(unsaid)}. The next run adds the same rows "
-            f"again, unless the tap knows by itself where to go on; {_UPSERT}"
-        )
-    for one in added:
-        if one not in empty and (known := before.table(one.names)) and known.rows:
-            warnings += _since_bookmark(one, known, before.state, after.state, lake, pipeline)
-    return warnings
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One load, when it is over: how each of its streams is loaded, and the lake before and after it."""
+
+    pipeline: Pipeline
+    methods: Mapping[str, Method]
+    before: View
+    after: View
+    piped: bool
+    """The tap was not ours to start."""
+
+    def warnings(self, counts: Mapping[str, Counts], lake: Storage) -> list[str]:
+        """Return what is there twice now, or will be after the next run, and what of the settings meant nothing."""
+        first = [(name, method) for name, method in self.methods.items() if not self.before.table([name])]
+        return [*outlook(first), *self._repeated(counts, lake), *self._unused(counts)]
+
+    def _unused(self, counts: Mapping[str, Counts]) -> list[str]:
+        """Return the globs that matched nothing, where there is no catalog that could say it before the run."""
+        if self.pipeline.names or not counts:
+            return []
+        globs = unmatched_globs(self.pipeline, [*counts, *self.after.tables])
+        return [f"streams.{glob} of the settings matched no stream of this run" for glob in globs]
+
+    def _repeated(self, counts: Mapping[str, Counts], lake: Storage) -> list[str]:
+        if is_flat(self.after.state) and not is_empty(self.after.state):
+            return []
+        added = list(self._added(counts))
+        empty = [one for one in added if resume_point(self.after.state, one.names) is None and not one.has_parent]
+        warnings = []
+        if unsaid := [one.stream for one in empty if one.method.is_known and not one.is_chosen]:
+            warnings.append(
+                f"rows were added, and no bookmark came with them: {', '.join(unsaid)}. The next run adds the same "
+                f"rows again, unless the tap knows by itself where to go on; {_UPSERT}"
+            )
+        for one in added:
+            if one not in empty and (known := self.before.table(one.names)) and known.rows:
+                warnings += self._since_bookmark(one, known, lake)
+        return warnings
+
+    def _added(self, counts: Mapping[str, Counts]) -> Iterator[Added]:
+        for stream, count in counts.items():
+            method, table = self.methods.get(stream), self.after.tables.get(stream)
+            if count.load_method != "append-only" or not count.committed or not method or not table:
+                continue
+            names, keys = self.pipeline.names_of(stream), self.pipeline.stream(stream)
+            chosen = self.pipeline.load_method(stream) == "append-only"
+            if self.piped:  # there it is the default: nobody may have chosen it
+                chosen = not self.before.table(names)
+            yield Added(stream, names, method, count.committed, table, bool(keys.parent), chosen)
+
+    def _since_bookmark(self, one: Added, known: LiveTable, lake: Storage) -> Iterator[str]:
+        """Yield a warning if none of the rows is newer than the bookmark that the run began at, or some are older."""
+        then = resume_point(self.before.state, one.names)
+        if then is None or self.pipeline.stream(one.stream).lookback is not None:
+            return
+        value = _value(bookmark(self.before.state, one.names))
+        at = f" ({value})" if value is not None else ""
+        if then == resume_point(self.after.state, one.names):
+            rows = f"0 of {one.rows:,} row(s) are newer than the bookmark{at}"
+            yield f"{one.stream}: {rows}, which has not moved: they were added, and are there twice. {_UPSERT}"
+            return
+        low = None if value is None else _least_of(one, known, lake)
+        if low is not None and _is_before(low, value):
+            shown = low.isoformat() if isinstance(low, (date, datetime)) else low
+            yield (
+                f"{one.stream}: the rows reach back to {shown}, before the bookmark{at}: the tap sent rows again that "
+                f"are there already, and they were added. {_UPSERT}"
+            )
 
 
-def _added(
-    pipeline: Pipeline,
-    methods: Mapping[str, Method],
-    counts: Mapping[str, Counts],
-    before: View,
-    after: View,
-    *,
-    piped: bool,
-) -> Iterator[Added]:
-    for stream, count in counts.items():
-        method, table = methods.get(stream), after.tables.get(stream)
-        if count.load_method != "append-only" or not count.committed or not method or not table:
-            continue
-        names, parent = pipeline.names_of(stream), pipeline.stream(stream).parent
-        chosen = pipeline.load_method(stream) == "append-only"
-        if piped:  # there it is the default: nobody may have chosen it
-            chosen = not before.table(names)
-        yield Added(stream, names, method, count.committed, table, bool(parent), chosen)
-
-
-def _since_bookmark(
-    one: Added, known: LiveTable, before: Any, after: Any, lake: Storage, pipeline: Pipeline
-) -> Iterator[str]:
-    """Yield a warning if none of the rows is newer than the bookmark that the run began at, or some are older."""
-    then = resume_point(before, one.names)
-    if then is None or pipeline.stream(one.stream).lookback is not None:
-        return
-    value = _value(bookmark(before, one.names))
-    at = f" ({value})" if value is not None else ""
-    if then == resume_point(after, one.names):
-        rows = f"0 of {one.rows:,} row(s) are newer than the bookmark{at}"
-        yield f"{one.stream}: {rows}, which has not moved: they were added, and are there twice. {_UPSERT}"
-        return
-    new = [name for name in one.table.files if name not in known.files][:_FILES]
-    low = None
-    for name in new if value is not None else ():
+def _least_of(one: Added, known: LiveTable, lake: Storage) -> Any:
+    """Return the least value of the bookmark's column in a few of the files that the run added."""
+    found = []
+    for name in [name for name in one.table.files if name not in known.files][:_FILES]:
         with suppress(BridgeError, OSError, ValueError):
-            least = _least(lake, f"{one.table.folder}/{name}", one.method.bookmark)
-            low = least if low is None or (least is not None and least < low) else low
-    if low is not None and _is_before(low, value):
-        shown = low.isoformat() if isinstance(low, (date, datetime)) else low
-        yield (
-            f"{one.stream}: the rows reach back to {shown}, before the bookmark{at}: the tap sent rows again that are "
-            f"there already, and they were added. {_UPSERT}"
-        )
+            found.append(_least(lake, f"{one.table.folder}/{name}", one.method.bookmark))
+    return min((least for least in found if least is not None), default=None)
 
 
 def _value(said: Any) -> Any:
