@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from bridge.catalog import Catalog, key_properties, replication_key, replication_method, stream_entry
+from bridge.catalog import Catalog, key_properties, replication_key, replication_method, root_facts, stream_entry
 from bridge.config import Pipeline
 from bridge.epoch import Mode
 from bridge.errors import CorruptLake, SettingsError
@@ -34,6 +34,8 @@ class Method:
     is_known: bool
     keys: tuple[str, ...] = ()
     bookmark: str = ""
+    parent: str = ""
+    """The stream whose bookmark may stand for this one's rows."""
 
     @property
     def each_run(self) -> str:
@@ -88,7 +90,9 @@ def decide(
         reason = f"as set for {glob}"
     is_known = setting != "auto" or bool(method or bookmarks)
     column = ", ".join(bookmarks or ()) or replication_key(catalog, stream) or ""
-    return Method(mode, reason, is_known, tuple(keys), column)
+    entry = stream_entry(catalog, stream)
+    parent = pipeline.stream(stream).parent or (root_facts(entry).get("parent-tap-stream-id") if entry else "")
+    return Method(mode, reason, is_known, tuple(keys), column, str(parent or ""))
 
 
 def of_catalog(pipeline: Pipeline, catalog: Catalog | None, stream: str) -> Method:

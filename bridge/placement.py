@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from bridge.catalog import Catalog, namesakes, replication_key, root_facts, says_keys, stream_entry
+from bridge.catalog import Catalog, namesakes, replication_key, says_keys, stream_entry
 from bridge.columns import read_schema
 from bridge.config import Pipeline
 from bridge.epoch import Mode, Stream
@@ -246,14 +246,8 @@ class Placement:
             return False
         if is_flat(state) and not is_empty(state):
             return False  # one position, for all that the tap reads
-        parent = self._parent(stream)
-        points = [resume_point(state, self._pipeline.names_of(one)) for one in (stream, parent) if one]
+        points = [resume_point(state, self._pipeline.names_of(one)) for one in (stream, method.parent) if one]
         return all(point is None for point in points)
-
-    def _parent(self, stream: str) -> str:
-        entry = stream_entry(self._catalog, stream)
-        said = self._pipeline.stream(stream).parent
-        return said or (str(root_facts(entry).get("parent-tap-stream-id") or "") if entry else "")
 
     def _folder(self, stream: str) -> str:
         root = self._pipeline.table_root

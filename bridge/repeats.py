@@ -38,8 +38,6 @@ class Added:
     method: Method
     rows: int
     table: LiveTable
-    has_parent: bool
-    """Its bookmark may be its parent's."""
     is_chosen: bool
     """Somebody chose append-only for it, as far as is known."""
 
@@ -71,7 +69,7 @@ class Seen:
         if is_flat(self.after.state) and not is_empty(self.after.state):
             return []
         added = list(self._added(counts))
-        empty = [one for one in added if resume_point(self.after.state, one.names) is None and not one.has_parent]
+        empty = [one for one in added if resume_point(self.after.state, one.names) is None and not one.method.parent]
         warnings = []
         if unsaid := [one.stream for one in empty if one.method.is_known and not one.is_chosen]:
             warnings.append(
@@ -88,11 +86,11 @@ class Seen:
             method, table = self.methods.get(stream), self.after.tables.get(stream)
             if count.load_method != "append-only" or not count.committed or not method or not table:
                 continue
-            names, keys = self.pipeline.names_of(stream), self.pipeline.stream(stream)
+            names = self.pipeline.names_of(stream)
             chosen = self.pipeline.load_method(stream) == "append-only"
             if self.piped:  # there it is the default: nobody may have chosen it
                 chosen = not self.before.table(names)
-            yield Added(stream, names, method, count.committed, table, bool(keys.parent), chosen)
+            yield Added(stream, names, method, count.committed, table, chosen)
 
     def _since_bookmark(self, one: Added, known: LiveTable, lake: Storage) -> Iterator[str]:
         """Yield a warning if none of the rows is newer than the bookmark that the run began at, or some are older."""
