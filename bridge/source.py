@@ -10,7 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from bridge.catalog import Catalog, deselected, has_metadata, parse_catalog
+from bridge.catalog import Catalog, deselected, has_metadata, parse_catalog, stream_names
 from bridge.config import Pipeline, redactor
 from bridge.errors import SettingsError, TapError
 from bridge.kept import Discovery, Kept, catalog_file
@@ -83,8 +83,14 @@ class Source:
         if catalog is None:
             self._do_without(only)
             return None, set()
-        catalog = self.narrowed(catalog, only)
+        catalog = self.narrowed(catalog, self._ids(catalog, only))
         return catalog, deselected(catalog)
+
+    def _ids(self, catalog: Catalog, only: Sequence[str]) -> list[str]:
+        """Return the ids of streams that may be named as their RECORDs are; of namesakes the one that is selected."""
+        names, loaded = stream_names(catalog), loaded_streams(catalog, self.pipeline.source.select) if only else set()
+        known = {name: names.get(name, (name,)) for name in only}
+        return [next((one for one in all_ if one in loaded), all_[0]) for all_ in known.values()]
 
     def _do_without(self, only: Sequence[str]) -> None:
         """Raise `SettingsError` where something was chosen that only a catalog can tell the tap."""

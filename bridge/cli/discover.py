@@ -11,6 +11,7 @@ from bridge.catalog import Catalog, replication_method, stream_ids
 from bridge.cli.choose import choose, options
 from bridge.cli.show import as_json, console, note, print_table
 from bridge.errors import SettingsError
+from bridge.methods import of_catalog
 from bridge.select import loaded_streams
 from bridge.source import Source
 
@@ -69,10 +70,15 @@ def _streams(source: Source, catalog: Catalog) -> None:
     except SettingsError as error:
         wrong = error
     rows = [
-        [stream, "yes" if stream in loaded else "", replication_method(catalog, stream) or ""]
+        [
+            stream,
+            "yes" if stream in loaded else "",
+            replication_method(catalog, stream) or "",
+            of_catalog(source.pipeline, catalog, stream).each_run,
+        ]
         for stream in stream_ids(catalog)
     ]
-    print_table(["stream", "selected", "replication method"], rows)
+    print_table(["stream", "selected", "replication method", "each run"], rows, folds=["each run"])
     for text in source.notes:
         note("warning", "yellow", text)
     if wrong:

@@ -64,7 +64,8 @@ def messages(*streams: str) -> list[dict[str, Any]]:
     schema = {"type": "object", "properties": PROPERTIES}
     said: list[dict[str, Any]] = []
     for name in streams:
-        said.append({"type": "SCHEMA", "stream": name, "schema": schema, "key_properties": ["id"]})
+        keys = {"key_properties": ["id"], "bookmark_properties": ["id"]}
+        said.append({"type": "SCHEMA", "stream": name, "schema": schema, **keys})
         records = [record(number) for number in range(1, RECORDS + 1)]
         records += [record(1) | {"id": "none"}, record(2) | {"extra": 1, "Email": "again@x.com"}]
         taken = {"time_extracted": "2024-05-05T00:00:00Z"}
