@@ -8,7 +8,7 @@ given for streams that they have not come to: stored, each such run would begin 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 from bridge.errors import SettingsError
 from bridge.state import is_empty, is_flat
 
-__all__ = ["Lookback"]
+__all__ = ["Lookback", "repeated"]
 
 _VALUE = "replication_key_value"
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)(?:([T ]\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:?\d\d)?)?")
@@ -150,3 +150,13 @@ def _moment(text: Any) -> tuple[timedelta, str] | None:
         offset = timedelta(hours=int(zone[1:3]), minutes=int(zone[-2:]))
         since += -offset if zone[0] == "+" else offset
     return since, (fraction or "").rstrip("0")
+
+
+def repeated(lookbacks: Sequence[Lookback], load_method: Callable[[str], str]) -> list[str]:
+    """Return a warning for each of the streams whose table will have rows twice, or that does not go back."""
+    streams = dict.fromkeys(stream for lookback in lookbacks for stream in lookback.streams)
+    unshifted = set().union(*(lookback.unshifted for lookback in lookbacks))
+    again = "rows since its lookback come again, beside those that are there; load_method: upsert keeps one of each"
+    twice = [stream for stream in streams if load_method(stream) != "upsert"]
+    still = "its lookback has no effect: the tap keeps its bookmark in a form of its own"
+    return [f"{s}: {again}" for s in twice] + [f"{s}: {still}" for s in sorted(unshifted)]

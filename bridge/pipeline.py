@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -20,15 +20,18 @@ from bridge.errors import BridgeError, CommitLost, Interrupted, LakeError, Setti
 from bridge.feed import Feed
 from bridge.fingerprint import fingerprint, noticed
 from bridge.groups import Group
+from bridge.guard import without_limits
 from bridge.intake import Counts
 from bridge.java import find_java
+from bridge.lastcommit import LastCommits
 from bridge.lastwords import SAID
 from bridge.load import Follow, Load
 from bridge.lock import Lease, take
-from bridge.lookback import Lookback
+from bridge.lookback import Lookback, repeated
 from bridge.opening import opened
 from bridge.overrides import wanted_methods
 from bridge.placement import Placement
+from bridge.presence import require_files
 from bridge.resume import completed, leave_out
 from bridge.retention import sweep
 from bridge.runs import RunRecord, new_run_id, write_streams
@@ -61,6 +64,7 @@ class Request:
     resume: bool = False
     max_records: int | None = None
     adopt: bool = False
+    guard: bool = True
     timeout: timedelta | None = None
     wait: timedelta | None = None
 
@@ -119,7 +123,9 @@ class Run:
         piped: Piped | None = None,
     ) -> None:
         """`piped`: the tap is not ours to start, its messages are on a pipe."""
-        self.pipeline, self.request, self.home = pipeline, request, home
+        self.pipeline = pipeline if request.guard else without_limits(pipeline)
+        self.request, self.home = request, home
+        self._commits = LastCommits(home, pipeline)
         self._piped = piped
         self.result = Result(new_run_id(), pipeline.name, attempt)
         self.stage = "starting"
@@ -139,6 +145,9 @@ class Run:
                 source = self._piped or Source(self.pipeline, self.home, self._stop.tick)
                 self.stage = "looking at the bucket"
                 storage = self._reached()
+                self.result.warnings += self._commits.check(
+                    storage, full=self.request.full and not self.request.streams
+                )
                 self.stage = "reading the catalog"
                 catalog, deselected = source.catalog(self.request.streams, refresh=self.request.refresh_catalog)
                 self.result.warnings += source.notes
@@ -257,6 +266,7 @@ class Run:
             raise
         finally:
             self.stage = "closing"
+            self._commits.note(storage, committer.view.n)
             result.warnings += committer.notes[told:]
             result.state = committer.view.state
             result.seconds["load"] = time.monotonic() - began
@@ -290,11 +300,13 @@ class Run:
         names = division.names if division else (None,)
         starts = [self._start(committer, group.state, own) for group, own in zip(groups, names, strict=True)]
         lookbacks = [lookback for _, lookback in starts]
-        self.result.warnings += self._repeats(lookbacks)
+        self.result.warnings += repeated(lookbacks, self.pipeline.load_method)
         if self.request.adopt:
             adopt(committer, self.pipeline)
         view, asked = superseding.view if superseding else committer.view, self.request
         placement = Placement(committer.storage, self.pipeline, view, catalog, full=self._full, append=asked.append)
+        tables = placement.loaded(deselected)
+        self.result.warnings += require_files(committer.storage, self.pipeline.name, tables, placement.replaced(tables))
         load = Load(
             self.pipeline,
             committer,
@@ -356,20 +368,9 @@ class Run:
     def _others(self, committer: Committer) -> set[str]:
         """Return the streams with a bookmark that `--stream` leaves out."""
         state = committer.view.state
-        return (
-            set(state["bookmarks"]) - set(self.request.streams)
-            if self.request.streams and not is_flat(state)
-            else set()
-        )
-
-    def _repeats(self, lookbacks: Sequence[Lookback]) -> list[str]:
-        """Return a warning for each of the streams whose table will have rows twice, or that does not go back."""
-        streams = dict.fromkeys(stream for lookback in lookbacks for stream in lookback.streams)
-        unshifted = set().union(*(lookback.unshifted for lookback in lookbacks))
-        again = "rows since its lookback come again, beside those that are there; load_method: upsert keeps one of each"
-        twice = [stream for stream in streams if self.pipeline.load_method(stream) != "upsert"]
-        still = "its lookback has no effect: the tap keeps its bookmark in a form of its own"
-        return [f"{s}: {again}" for s in twice] + [f"{s}: {still}" for s in sorted(unshifted)]
+        if not self.request.streams or is_flat(state):
+            return set()
+        return set(state["bookmarks"]) - set(self.request.streams)
 
     def _overwritten(self, stream: str) -> bool:
         return self.pipeline.load_method(stream) == "overwrite"

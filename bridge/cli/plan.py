@@ -12,6 +12,7 @@ from bridge.cli.show import as_json, console, count, note, print_table
 from bridge.division import divided
 from bridge.epoch import METHODS
 from bridge.fingerprint import fingerprint, noticed
+from bridge.lastcommit import LastCommits
 from bridge.log import Log, View
 from bridge.pipeline import Request
 from bridge.placement import Placement
@@ -45,6 +46,7 @@ def plan(chosen: Sequence[Chosen], request: Request, *, json_output: bool, sever
 def _facts(chosen: Chosen, request: Request) -> dict[str, Any]:
     pipeline = chosen.pipeline
     storage = lake_of(pipeline.destination)
+    notes = LastCommits(chosen.home, pipeline).check(storage, full=request.full and not request.streams)
     log = Log(storage, pipeline.name)
     view = log.view(log.latest())
     source = Source(pipeline, chosen.home)
@@ -56,7 +58,7 @@ def _facts(chosen: Chosen, request: Request) -> dict[str, Any]:
     placement = Placement(storage, pipeline, view, catalog, full=full, append=request.append)
     if request.state is not None:
         view = replace(view, state=request.state, groups=None if view.groups is None else [])
-    division, notes = divided(pipeline, storage, view, catalog)
+    division, unlike = divided(pipeline, storage, view, catalog)
     state = _state(view, request, full=full)
     names = sorted(selected_streams(catalog)) if catalog else sorted(view.tables)
     now = fingerprint(pipeline, source.argv, catalog)
@@ -71,7 +73,12 @@ def _facts(chosen: Chosen, request: Request) -> dict[str, Any]:
         "processes": [list(group.streams) for group in division.groups] if division else None,
         "skipped": sorted(skipped),
         "streams": [_stream(placement, view, name, state) for name in names],
-        "warnings": [*source.notes, *noticed(storage, pipeline.name, now, view, **asked), *(() if full else notes)],
+        "warnings": [
+            *notes,
+            *source.notes,
+            *noticed(storage, pipeline.name, now, view, **asked),
+            *(() if full else unlike),
+        ],
     }
 
 
