@@ -42,6 +42,11 @@ class LastCommits:
     def __init__(self, home: Path, pipeline: Pipeline) -> None:
         self._file, self._pipeline = home / "lakes" / f"{pipeline.name}.json", pipeline
 
+    @property
+    def pipeline(self) -> str:
+        """The pipeline's name."""
+        return self._pipeline.name
+
     def of(self, storage: Storage) -> LastCommit | None:
         """Return the last commit that the project noted of this lake; None without a note, or with one that is none."""
         said = self._lakes().get(storage.uri)

@@ -201,7 +201,14 @@ class Ledger:
         for entry in tables:
             self._abort(entry, self._unneeded.pop(entry["stream"], ()))
         self._rewriting.committed()
+        self.warnings += self._shrunk(tables)
         self._seen(record)
+
+    def _shrunk(self, tables: Sequence[dict[str, Any]]) -> list[str]:
+        """Return a warning for each table that lost more than half of its rows in an overwrite."""
+        replaced = [self._outcomes[entry["stream"]] for entry in tables if entry["mode"] == "replace"]
+        text = "the table was overwritten with"
+        return [f"{o.stream}: {text} {o.after:,} rows, it had {o.before:,}" for o in replaced if o.after * 2 < o.before]
 
     def _keep_refused(self, barrier: Barrier, refusal: DataError) -> None:
         """Commit the rejects of a commit that is refused, instead of those of the last one that was."""
@@ -240,8 +247,6 @@ class Ledger:
             self._outcomes[stream] = Outcome(stream, table.rows, after, replaces=True)
         rewritten, replaced = self._rewriting.live(stream, table, schema, removes)
         adds += [{key: file[key] for key in (*_OF_A_FILE, "rewritten") if key in file} for file in rewritten]
-        if mode == "replace" and removes and rows * 2 < table.rows:
-            self.warnings.append(f"{stream}: the table was overwritten with {rows:,} rows, it had {table.rows:,}")
         return (
             {
                 "stream": stream,
