@@ -108,8 +108,11 @@ class Kept:
     @property
     def seconds(self) -> float | None:
         """How long the tap took to discover the last time; None where we did not see it, or the catalog is given."""
-        said = self._memory().get("seconds")
-        return float(said) if isinstance(said, (int, float)) and not self._given else None
+        if self._given:
+            return None
+        with suppress(KeyError, TypeError, ValueError):
+            return float(self._memory()["seconds"])
+        return None
 
     def remember_seconds(self, seconds: float) -> None:
         """Note how long the tap took to discover."""

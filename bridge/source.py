@@ -31,7 +31,9 @@ SILENT = (
 _WITHOUT = "run it without --stream, source.select and streams; or write a catalog yourself and set source.catalog"
 _DISCOVER_LIMIT = timedelta(minutes=5)
 _QUICK = timedelta(seconds=5)
-"""A tap that discovers in less is asked before each run whether types have changed."""
+"""A tap that discovered in less is asked before each run whether types have changed."""
+_PATIENCE = timedelta(seconds=15)
+"""A tap that is silent for so long when it is asked is not asked again before the next `discover`."""
 _HELP_LIMIT = timedelta(seconds=20)
 _LONGEST_HELP = 1 << 18
 _CATALOG_FLAGS = ("--catalog", "--properties")
@@ -99,10 +101,10 @@ class Source:
             return catalog
         began = time.monotonic()
         try:
-            now = self.ask(_QUICK)
+            now = self.ask(_PATIENCE)
         except TapError:  # what is wrong with the tap, its extraction will say
             now = None
-        if (took := time.monotonic() - began) > _QUICK.total_seconds():
+        if (took := time.monotonic() - began) > _PATIENCE.total_seconds():
             self.kept.remember_seconds(took)
         lines = self.kept.retyped(now, loaded_streams(catalog, self.pipeline.source.select, only)) if now else []
         self.notes += [f"{line}; the kept catalog was brought up to date" for line in lines]
