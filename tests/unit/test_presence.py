@@ -54,7 +54,7 @@ def test_a_folder_is_deleted(shop: Shop) -> None:
 
 def test_one_file_is_deleted(shop: Shop) -> None:
     """Whichever it is, also of a table of which others are there."""
-    first = sorted((shop.root / "shop/orders").iterdir())[0]
+    first = min((shop.root / "shop/orders").iterdir())
     first.unlink()
     assert missing_files(shop.storage, tables(shop)) == {"orders": [first.name]}
 

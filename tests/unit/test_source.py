@@ -276,7 +276,8 @@ def test_a_changed_type_is_noticed_before_the_run(tap: Scripted, source: Any, tm
     assert made.notes == [changed]
     assert json.loads((tmp_path / "home/catalogs/shop.json").read_text()) == found
     assert "more" not in found["streams"][0]["schema"]["properties"]
-    assert (again := source()).catalog([], refresh=False)[0] == found
+    again = source()
+    assert again.catalog([], refresh=False)[0] == found
     assert again.notes == []
     again.discover()
     assert again.discovery.told() == ["users: new column more"]
