@@ -10,6 +10,7 @@ deleted: both look empty. It is written after a run, so it may be behind the lak
 from __future__ import annotations
 
 import os
+import shlex
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -37,10 +38,10 @@ class LastCommit:
 
 
 class LastCommits:
-    """One pipeline's notes, a file in the project's `.singer-bridge`."""
+    """One pipeline's notes, a file in the project's `.singer-bridge`. `piped`: another program starts the tap."""
 
-    def __init__(self, home: Path, pipeline: Pipeline) -> None:
-        self._file, self._pipeline = home / "lakes" / f"{pipeline.name}.json", pipeline
+    def __init__(self, home: Path, pipeline: Pipeline, *, piped: bool = False) -> None:
+        self._file, self._pipeline, self._piped = home / "lakes" / f"{pipeline.name}.json", pipeline, piped
 
     @property
     def pipeline(self) -> str:
@@ -80,6 +81,8 @@ class LastCommits:
         """What to do about an empty lake, and what to type where it was deleted on purpose."""
         append = " --append" if self._pipeline.appends_only() else ""
         restart = f"singer-bridge run {self._pipeline.name} --full{append}"
+        if self._piped:
+            restart = f"rm {shlex.quote(str(self._file))}, and have the tap start without a STATE"
         return f"mount it, or restore it from a backup; if it was deleted on purpose, start over: {restart}"
 
     def note(self, storage: Storage, number: int) -> None:

@@ -125,7 +125,7 @@ class Run:
         """`piped`: the tap is not ours to start, its messages are on a pipe."""
         self.pipeline = pipeline if request.guard else without_limits(pipeline)
         self.request, self.home = request, home
-        self._commits = LastCommits(home, pipeline)
+        self._commits = LastCommits(home, pipeline, piped=piped is not None)
         self._piped = piped
         self.result = Result(new_run_id(), pipeline.name, attempt)
         self.stage = "starting"

@@ -44,6 +44,12 @@ def test_append_only_pipelines_start_over_with_append(tmp_path: Path, settings: 
     assert LastCommits(tmp_path, settings(text).pipelines["p"]).hint.endswith("singer-bridge run p --full --append")
 
 
+def test_a_tap_that_somebody_else_starts(tmp_path: Path, settings: Load) -> None:
+    """A target has no `--full`: the note is what has to go."""
+    hint = LastCommits(tmp_path, settings(TEXT).pipelines["p"], piped=True).hint
+    assert f"rm {tmp_path}/lakes/p.json" in hint
+
+
 def test_a_lake_that_is_behind(commits: LastCommits, lake: Lake) -> None:
     """A backup is consistent in itself: a warning. A lake that is ahead was written to from elsewhere: nothing."""
     committer = lake.open(FIRST)
