@@ -23,7 +23,16 @@ from bridge.log import Log
 from bridge.storage import Storage
 from bridge.verbatim import NotJson, dumps, loads
 
-__all__ = ["LastCommit", "LastCommits"]
+__all__ = ["LastCommit", "LastCommits", "forget"]
+
+
+def forget(home: Path, pipeline: str) -> None:
+    """Delete a pipeline's notes: its lakes are about to be deleted on purpose."""
+    _file(home, pipeline).unlink(missing_ok=True)
+
+
+def _file(home: Path, pipeline: str) -> Path:
+    return home / "lakes" / f"{pipeline}.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +50,7 @@ class LastCommits:
     """One pipeline's notes, a file in the project's `.singer-bridge`. `piped`: another program starts the tap."""
 
     def __init__(self, home: Path, pipeline: Pipeline, *, piped: bool = False) -> None:
-        self._file, self._pipeline, self._piped = home / "lakes" / f"{pipeline.name}.json", pipeline, piped
+        self._file, self._pipeline, self._piped = _file(home, pipeline.name), pipeline, piped
 
     @property
     def pipeline(self) -> str:

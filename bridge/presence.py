@@ -63,8 +63,9 @@ def _verb(names: list[str]) -> str:
 def _lost(storage: Storage, pipeline: str, stream: str, table: LiveTable, names: list[str]) -> MissingFiles:
     hint = (
         "restore from a backup of the bucket what was deleted; "
-        f"see what is wrong, and bring back what is in the trash: singer-bridge verify {pipeline} --repair\n"
-        f"or load the table anew: singer-bridge run {pipeline} --full -s {stream}"
+        f"see what is wrong, and bring back what is in the trash: singer-bridge verify {pipeline} --repair"
     )
+    if table.format != "iceberg":  # whose catalog still names metadata that is gone, too
+        hint += f"\nor load the table anew: singer-bridge run {pipeline} --full -s {stream}"
     file = f"{storage.uri}/{table.folder}/{names[0]}"
     return MissingFiles(f"{_count(stream, names)}, and nothing but a backup has their rows", hint=hint, file=file)

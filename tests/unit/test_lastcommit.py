@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bridge.errors import LakeError
-from bridge.lastcommit import LastCommits
+from bridge.lastcommit import LastCommits, forget
 from bridge.storage.local import LocalStorage
 from tests.lake import FIRST, Lake
 from tests.unit.conftest import Load
@@ -69,6 +69,14 @@ def test_notes_are_by_lake(commits: LastCommits, lake: Lake, tmp_path: Path) -> 
     assert commits.check(other, full=False) == []
     commits.note(other, 2)
     assert [found.number for found in map(commits.of, (lake.storage, other)) if found] == [5, 2]
+
+
+def test_notes_are_forgotten(commits: LastCommits, lake: Lake, tmp_path: Path) -> None:
+    """Who deletes a lake on purpose says so; it may be said twice."""
+    commits.note(lake.storage, 5)
+    for _ in range(2):
+        forget(tmp_path / "home", "p")
+    assert commits.check(lake.storage, full=False) == []
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 2}', '{"format": 1, "lakes": []}'])

@@ -15,6 +15,8 @@ from bridge.opening import opened
 from bridge.presence import missing_files, require_files, wrong_size
 from bridge.recover import recover
 from bridge.storage.local import LocalStorage
+from bridge.verify.check import verify
+from tests.shelf import Shelf, record, schema, state
 from tests.tables import INTEGER, Shop
 
 ID = {"id": INTEGER}
@@ -91,3 +93,17 @@ def test_the_size_of_a_file(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     sizes = [("file", 2), ("file", 1000), ("none", 1)]
     assert [wrong_size(storage, *one) for one in sizes] == [None, "2 bytes, and the log says 1,000", "gone"]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
+def test_a_deleted_table_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """What the error says works: a full load makes the table again, with the log of its own if it had one."""
+    monkeypatch.setattr("os.fsync", lambda fd: None)  # no power cut here
+    shelf, rows = Shelf(tmp_path), [record(number) for number in range(1, 6)]
+    shelf.say(schema(), *rows, state(5), format=kind)
+    shutil.rmtree(shelf.lake / "p/s")
+    found = shelf.say(schema(), *rows, record(6), state(6), full=True, format=kind)
+    assert (found.error, len(found.rows("s"))) == (None, 6)
+    assert verify(shelf.storage, "p").errors == 0
+    found = shelf.say(schema(), record(7), state(7), format=kind)
+    assert (found.error, len(found.rows("s"))) == (None, 7)
