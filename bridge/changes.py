@@ -7,6 +7,7 @@ the user changed something his word stands; where he did not the tap's does.
 from __future__ import annotations
 
 import copy
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +24,7 @@ from bridge.catalog import (
     write,
 )
 
-__all__ = ["Changes", "Merged", "StreamChanges", "compare", "merge"]
+__all__ = ["Changes", "Merged", "StreamChanges", "compare", "merge", "with_new_types"]
 
 _MISSING: Any = object()
 _METADATA = "metadata"
@@ -196,6 +197,44 @@ def compare(before: Catalog, now: Catalog) -> Changes:
         if name in old and (found := _compare(old[name], new[name])):
             changes.changed[name] = found
     return changes
+
+
+def with_new_types(before: Catalog, now: Catalog, streams: Collection[str]) -> tuple[Catalog, list[str]]:
+    """Return `before` with the columns of `streams` whose type is another one `now`, and a line for each of them.
+
+    All else stays as it was said before: new columns and streams are for a whole discovery.
+    """
+    latest = {stream_id(stream): stream for stream in now["streams"] if stream_id(stream) in streams}
+    changed = {name: changes.types for name, changes in compare(before, now).changed.items() if name in latest}
+    lines = [
+        f"{name}: type of {column} was {was}, is {is_now}"
+        for name, types in changed.items()
+        for column, (was, is_now) in types.items()
+    ]
+    result = [
+        _retyped(stream, latest[stream_id(stream)]) if changed.get(stream_id(stream)) else stream
+        for stream in before["streams"]
+    ]
+    return {**before, "streams": result}, lines
+
+
+def _retyped(before: StreamEntry, now: StreamEntry) -> StreamEntry:
+    """Return the stream with the schema and the metadata of each column that has another type now."""
+    old, new = columns(before), columns(now)
+    tops = {path[0] for path in new if path in old and _type(old[path]) != _type(new[path])}
+    result = copy.deepcopy(before)
+    properties = now["schema"]["properties"]
+    result["schema"]["properties"] |= {top: properties[top] for top in tops}
+    if has_metadata(result):
+        crumbs = {_crumb(entry): entry for entry in now.get(_METADATA) or () if _is_of(entry, tops)}
+        kept = [entry for entry in result[_METADATA] if not _is_of(entry, tops)]
+        result[_METADATA] = [*kept, *crumbs.values()]
+    return result
+
+
+def _is_of(entry: dict[str, Any], tops: Collection[str]) -> bool:
+    crumb = _crumb(entry)
+    return len(crumb) > 1 and crumb[1] in tops
 
 
 def _compare(before: StreamEntry, now: StreamEntry) -> StreamChanges:

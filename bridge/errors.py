@@ -12,6 +12,7 @@ BridgeError                 the root; `exit_code` 1
 ├── EngineError             exit 1: Spark failed, or what it reported does not add up
 ├── LakeError               exit 3: the bucket cannot be read or written
 │   ├── CorruptLake         what is in the bucket contradicts itself; nothing is guessed
+│   │   └── MissingFiles    files of a table were deleted; nothing was changed
 │   ├── CommitLost          another writer owns this commit number; this run is over
 │   └── CommitUnknown       the commit may or may not have landed; nothing was aborted
 ├── PipelineHeld            exit 4: another run holds the pipeline
@@ -33,6 +34,7 @@ __all__ = [
     "EngineError",
     "Interrupted",
     "LakeError",
+    "MissingFiles",
     "NotAvailable",
     "PipelineHeld",
     "RecordBeforeSchema",
@@ -100,6 +102,10 @@ class LakeError(BridgeError):
 
 class CorruptLake(LakeError):
     """A record in the bucket is unreadable or contradicts another; an operator has to look."""
+
+
+class MissingFiles(CorruptLake):
+    """Files that the log names are gone. Raised before a run changes anything: the lake is as it was."""
 
 
 class CommitLost(LakeError):

@@ -53,6 +53,8 @@ class Counts:
     files: int = 0
     bytes: int = 0
     ended: bool = False
+    refused: bool = False
+    """The guard refused its commit: its records come again."""
     first_at: float | None = None
     last_at: float = 0.0
     merged: dict[str, int] = field(default_factory=dict)
@@ -87,7 +89,9 @@ class Counts:
             "seconds": round(self.seconds, 3),
             "load_method": self.load_method,
             "reason": self.reason,
-            "complete": self.ended and self.committed + self.rejected + self.filtered >= self.records,
+            "complete": self.ended
+            and not self.refused
+            and self.committed + self.rejected + self.filtered >= self.records,
         } | ({"merged": self.merged} if self.merged else {})
 
 

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from bridge.catalog import Catalog, parse_catalog
-from bridge.changes import Changes, compare, merge
+from bridge.changes import Changes, compare, merge, with_new_types
 from bridge.config import Pipeline
 from bridge.errors import SettingsError, TapError
 from bridge.overrides import named
@@ -100,6 +101,31 @@ class Kept:
                 self._replace(self.file, merged.catalog)
             self._replace(self._memory_file, memory | {"format": 1, "catalog": now, "gone": merged.gone})
         return Discovery(merged.catalog, changes, merged.overruled, edited is None)
+
+    def retyped(self, now: Catalog, streams: Collection[str]) -> list[str]:
+        """Bring the types of the streams' columns up to date, and return a line for each that changed."""
+        before = self._memory().get("catalog")
+        if before is None:
+            return []
+        catalog, lines = with_new_types(before, now, streams)
+        if lines:
+            found = self.merged(catalog)
+            lines += [f"{place}: your edit stands, the tap's own changed" for place in found.overruled]
+        return lines
+
+    @property
+    def seconds(self) -> float | None:
+        """How long the tap took to discover the last time; None where we did not see it, or the catalog is given."""
+        if self._given:
+            return None
+        with suppress(KeyError, TypeError, ValueError):
+            return float(self._memory()["seconds"])
+        return None
+
+    def remember_seconds(self, seconds: float) -> None:
+        """Note how long the tap took to discover."""
+        with suppress(SettingsError):
+            self._replace(self._memory_file, self._memory() | {"format": 1, "seconds": round(seconds, 3)})
 
     def flag(self, tap: str) -> str | None:
         """Return the flag by which that tap takes its catalog, None if it is not known yet."""

@@ -19,6 +19,7 @@ from bridge.columns import keep_schema
 from bridge.commit import Committer
 from bridge.epoch import Barrier, Publication
 from bridge.errors import DataError, EngineError, LakeError
+from bridge.guard import Guard, Outcome, refused_before
 from bridge.log import LiveTable, add_of
 from bridge.merge.fold import DELETED
 from bridge.merge.match import VERSION_COLUMN, Batch, Sweep
@@ -50,20 +51,23 @@ class Ledger:
         max_rejects: int,
         seen: Callable[[dict[str, Any]], None],
         each: Each | None = None,
+        guard: Guard | None = None,
     ) -> None:
-        """`each` does pieces of work on executors; by itself in this process."""
+        """`each` does pieces of work on executors; by itself in this process. Without a `guard` nothing is refused."""
         self._each: Each = each or (lambda work, payloads: [work(job, payload) for payload in payloads])
         self._merger = Merger(job, self._each)
         self._rewriting = Rewriting(committer.storage, job, self._each)
         self._committer = committer
         self._job = job
         self._shared = shared
+        self._guard = guard
         self._max_rejects = max_rejects
         self._seen = seen
         self._files: dict[str, list[dict[str, Any]]] = {}
         self._spilled: dict[str, int] = {}
         self._versions: dict[str, set[int | None]] = {}
         self._rejects: dict[str | None, list[dict[str, Any]]] = {}
+        self._outcomes: dict[str, Outcome] = {}
         self._unneeded: dict[str, list[dict[str, Any]]] = {}
         self._extra: set[str] = set()
         self._scattered: set[str] = set()
@@ -77,6 +81,8 @@ class Ledger:
             self._files[stream], self._rejects[stream] = list(stage["files"]), list(stage.get("rejects", ()))
             self._versions[stream] = {version}
             self._rewriting.adopt(stream, stage["schema"])
+            if guard:
+                guard.adopt(stream, stage)
 
     def add(self, manifest: Manifest, reports: list[dict[str, Any]]) -> None:
         """Take in the reports of one manifest. Raises `EngineError` unless they add up."""
@@ -92,6 +98,8 @@ class Ledger:
             raise EngineError("Spark's work does not add up", hint=hint, manifest=manifest.seq, lines=manifest.lines)
         for report in reports:
             self._take(report)
+            if self._guard:
+                self._guard.add(report)
         made = {(stream, read): lake for report in reports for stream, read, lake in report.get("made", ())}
         for segment in (segment for bundle in manifest.bundles for segment in bundle):
             name = made.get((segment.stream, segment.schema), segment.schema)
@@ -134,6 +142,12 @@ class Ledger:
 
     def discard_staged(self, streams: Iterable[str]) -> None:
         """Forget the staged files of these, an earlier run's and this one's: the tap started the tables again."""
+        streams = list(streams)
+        self._forget(streams)
+        if self._guard:
+            self._guard.restart(streams)
+
+    def _forget(self, streams: Iterable[str]) -> None:
         for stream in streams:
             self._files.pop(stream, None)
             self._spilled.pop(stream, None)
@@ -155,15 +169,20 @@ class Ledger:
     def commit(self, barrier: Barrier, through: int, *, kept: Sequence[dict[str, Any]] = (), **facts: Any) -> None:
         """Publish what the barrier publishes and keep the rest pending; no commit where nothing is new.
 
-        `kept` are reject files that were counted before; `facts` are what the record says beyond that.
+        `kept` are reject files that were counted before; `facts` are what the record says beyond that. Raises
+        `DataError` where the guard refuses it: then tables and STATE stay, and the rejects are committed by themselves.
         """
         for stream in barrier.publish:
             self.filtered[stream] = self.filtered.get(stream, 0) + self._filtered.pop(stream, 0)
         tables = []
+        self._outcomes = {stream: Outcome(stream, self._table(stream).rows) for stream in barrier.publish}
         for stream in {**barrier.publish, **barrier.activate}:
             entry = self._entry(stream, barrier.publish.get(stream, "append"), barrier, through)
             if entry:
                 tables.append(entry)
+        if self._guard and (refusal := self._guard.refusal(self._outcomes.values())):
+            self._keep_refused(barrier, refusal)
+            raise refusal
         staged = {stream: self._stage(stream, version, barrier) for stream, version in barrier.staged.items()}
         view = self._committer.view
         new = [reject for stream in (*barrier.publish, None) for reject in self._rejects.get(stream, ())]
@@ -174,13 +193,31 @@ class Ledger:
         facts |= {"groups": barrier.groups} if barrier.groups is not None else {}
         facts |= {"uncovered": list(barrier.uncovered)} if barrier.uncovered else {}
         facts |= {"merged": barrier.merged, "through": through, "staged": staged, "rejects": rejects}
+        if "kind" not in facts and (outdated := refused_before(view, barrier.publish)):
+            facts["consumed"] = outdated
         record = self._committer.commit(barrier.state, tables, **facts)
-        self.discard_staged(barrier.publish)
+        self._forget(barrier.publish)
         self._rejects.pop(None, None)
         for entry in tables:
             self._abort(entry, self._unneeded.pop(entry["stream"], ()))
         self._rewriting.committed()
+        self.warnings += self._shrunk(tables)
         self._seen(record)
+
+    def _shrunk(self, tables: Sequence[dict[str, Any]]) -> list[str]:
+        """Return a warning for each table that lost more than half of its rows in an overwrite."""
+        replaced = [self._outcomes[entry["stream"]] for entry in tables if entry["mode"] == "replace"]
+        text = "the table was overwritten with"
+        return [f"{o.stream}: {text} {o.after:,} rows, it had {o.before:,}" for o in replaced if o.after * 2 < o.before]
+
+    def _keep_refused(self, barrier: Barrier, refusal: DataError) -> None:
+        """Commit the rejects of a commit that is refused, instead of those of the last one that was."""
+        view, streams = self._committer.view, (*barrier.publish, None)
+        rejects = [reject | {"refused": True} for stream in streams for reject in self._rejects.get(stream, ())]
+        if rejects:
+            consumed = refused_before(view, streams)
+            facts: dict[str, Any] = {"rejects": rejects, "consumed": consumed, "staged": view.staged}
+            self._seen(self._committer.commit(view.state, [], refused=refusal.message, **facts))
 
     def _entry(self, stream: str, mode: Publication, barrier: Barrier, through: int) -> dict[str, Any] | None:
         files = self._files.get(stream, [])
@@ -203,10 +240,13 @@ class Ledger:
             merged.adds = [write_empty(self._job, through, stream, schema)]
         adds = [{key: file[key] for key in _OF_A_FILE if key in file} for file in merged.adds]
         removes, rows = merged.removes, sum(file["rows"] for file in merged.adds)
+        if mode == "replace":
+            self._outcomes[stream] = Outcome(stream, table.rows, rows, replaces=True)
+        elif merged.swept:
+            after = table.rows - merged.swept + merged.counts["inserted"]
+            self._outcomes[stream] = Outcome(stream, table.rows, after, replaces=True)
         rewritten, replaced = self._rewriting.live(stream, table, schema, removes)
         adds += [{key: file[key] for key in (*_OF_A_FILE, "rewritten") if key in file} for file in rewritten]
-        if mode == "replace" and removes and rows * 2 < table.rows:
-            self.warnings.append(f"{stream}: the table was overwritten with {rows:,} rows, it had {table.rows:,}")
         return (
             {
                 "stream": stream,

@@ -19,6 +19,7 @@ from bridge.engine import Engine
 from bridge.epoch import Barrier, Epochs, Stream
 from bridge.feed import READ_BYTES, Feed
 from bridge.groups import Group
+from bridge.guard import Guard
 from bridge.intake import Counts, Intake
 from bridge.ledger import Ledger
 from bridge.lookback import Lookback
@@ -138,6 +139,7 @@ class Load:
             max_rejects=self._limit,
             seen=self._committed,
             each=self._each,
+            guard=Guard(self._pipeline),
         )
 
     def _each(self, work: Callable[[Job, Any], dict[str, Any]], payloads: Sequence[Any]) -> list[dict[str, Any]]:
@@ -274,6 +276,7 @@ class Load:
         for reject in record["rejects"]:
             if reject["stream"] is not None:
                 self.counts[reject["stream"]].rejected += reject["lines"]
+                self.counts[reject["stream"]].refused |= "refused" in record
 
     def close(self) -> list[str]:
         """Stop Spark, delete the spool, and return what the operator should know."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from bridge.commit import Committer
-from bridge.errors import BridgeError
+from bridge.errors import BridgeError, MissingFiles
 from bridge.lock import Lease
 from bridge.storage import Storage
 
@@ -25,7 +25,8 @@ def opened(
 ) -> Iterator[Committer]:
     """Yield the one writer of a pipeline whose lease was taken, then close. `first` is done before the log is read.
 
-    Left by an error, or when `clean` says no at the end, the lease tells the next writer to fence and recover.
+    Left by an error, or when `clean` says no at the end, the lease tells the next writer to fence and recover. After
+    `MissingFiles` it does not: nothing was changed, and recovery would stop at the same files.
     """
     head = lease.last.get("head") or 0
     try:
@@ -35,8 +36,8 @@ def opened(
             yield committer
         finally:
             head = committer.view.n
-    except BaseException:
+    except BaseException as error:
         with suppress(BridgeError):  # what failed first is what the operator has to hear of
-            lease.close(head=head, clean=False)
+            lease.close(head=head, clean=isinstance(error, MissingFiles))
         raise
     lease.close(head=head, clean=clean())

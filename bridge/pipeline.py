@@ -20,8 +20,10 @@ from bridge.errors import BridgeError, CommitLost, Interrupted, LakeError, Setti
 from bridge.feed import Feed
 from bridge.fingerprint import fingerprint, noticed
 from bridge.groups import Group
+from bridge.guard import without_limits
 from bridge.intake import Counts
 from bridge.java import find_java
+from bridge.lastcommit import LastCommits
 from bridge.lastwords import SAID
 from bridge.load import Follow, Load
 from bridge.lock import Lease, take
@@ -31,6 +33,7 @@ from bridge.methods import refusal
 from bridge.opening import opened
 from bridge.overrides import named, wanted_methods
 from bridge.placement import Placement, refuse_namesakes
+from bridge.presence import require_files
 from bridge.repeats import Seen
 from bridge.resume import completed, leave_out
 from bridge.retention import sweep
@@ -65,6 +68,7 @@ class Request:
     resume: bool = False
     max_records: int | None = None
     adopt: bool = False
+    guard: bool = True
     timeout: timedelta | None = None
     wait: timedelta | None = None
 
@@ -123,7 +127,9 @@ class Run:
         piped: Piped | None = None,
     ) -> None:
         """`piped`: the tap is not ours to start, its messages are on a pipe."""
-        self.pipeline, self.request, self.home = pipeline, request, home
+        self.pipeline = pipeline if request.guard else without_limits(pipeline)
+        self.request, self.home = request, home
+        self._commits = LastCommits(home, pipeline, piped=piped is not None)
         self._piped = piped
         self.result = Result(new_run_id(), pipeline.name, attempt)
         self.stage = "starting"
@@ -143,6 +149,9 @@ class Run:
                 source = self._piped or Source(self.pipeline, self.home, self._stop.tick)
                 self.stage = "looking at the bucket"
                 storage = self._reached()
+                self.result.warnings += self._commits.check(
+                    storage, full=self.request.full and not self.request.streams
+                )
                 self.stage = "reading the catalog"
                 catalog, deselected = source.catalog(self.request.streams, refresh=self.request.refresh_catalog)
                 self.result.warnings += source.notes
@@ -263,6 +272,7 @@ class Run:
             raise
         finally:
             self.stage = "closing"
+            self._commits.note(storage, committer.view.n)
             result.warnings += committer.notes[told:]
             result.state = committer.view.state
             result.seconds["load"] = time.monotonic() - began
@@ -302,6 +312,8 @@ class Run:
             adopt(committer, self.pipeline)
         view = superseding.view if superseding else committer.view
         placement = self._placement(committer.storage, view, catalog)
+        tables = placement.loaded(deselected)
+        self.result.warnings += require_files(committer.storage, self.pipeline.name, tables, placement.replaced(tables))
         load = Load(
             self.pipeline,
             committer,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -87,6 +87,17 @@ class Placement:
         self.methods: dict[str, Method] = {}
         self.targets: dict[str, Target] = {}
         self.shared: set[str] = set()
+
+    def loaded(self, deselected: Collection[str]) -> dict[str, LiveTable]:
+        """Return the tables that the lake has of the streams that this run loads."""
+        catalog, tables = self._catalog, self._view.tables.items()
+        named = (s for s, _ in tables if catalog is None or stream_entry(catalog, s))
+        streams = {stream for stream in named if stream not in deselected}
+        return {stream: table for stream, table in tables if stream in streams}
+
+    def replaced(self, streams: Iterable[str]) -> set[str]:
+        """Return those of the streams whose tables this run makes anew."""
+        return {stream for stream in streams if self.method(stream, None)[0] == "replace"}
 
     def open(self, message: Schema) -> tuple[Stream, TableSchema | None]:
         """Return the stream and the columns its table has. Raises `LakeError` if the table is not ours to write."""

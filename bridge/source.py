@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -29,6 +30,10 @@ SILENT = (
 
 _WITHOUT = "run it without --stream, source.select and streams; or write a catalog yourself and set source.catalog"
 _DISCOVER_LIMIT = timedelta(minutes=5)
+_QUICK = timedelta(seconds=5)
+"""A tap that discovered in less is asked before each run whether types have changed."""
+_PATIENCE = timedelta(seconds=15)
+"""A tap that is silent for so long when it is asked is not asked again before the next `discover`."""
 _HELP_LIMIT = timedelta(seconds=20)
 _LONGEST_HELP = 1 << 18
 _CATALOG_FLAGS = ("--catalog", "--properties")
@@ -69,14 +74,17 @@ class Source:
         self.notes: list[str] = []
         self.discovery: Discovery | None = None
 
-    def catalog(self, only: Sequence[str], *, refresh: bool) -> tuple[Catalog | None, set[str]]:
+    def catalog(self, only: Sequence[str], *, refresh: bool, compare: bool = True) -> tuple[Catalog | None, set[str]]:
         """Return the catalog to pass, if any, and the names of the streams that it deselects.
 
-        Discovers when a choice or an override needs it, or when asked to; keeps what it found for the next run.
+        Discovers when a choice or an override needs it, or when asked to; keeps what it found for the next run. With
+        `compare` a tap that discovers quickly is asked whether types of columns have changed.
         """
         wanted = bool(self.pipeline.source.select or only or wants_catalog(self.pipeline))
         wanted = wanted or self.pipeline.source.parallelism != 1
         catalog = None if refresh else self.kept.read()
+        if catalog is not None and compare:
+            catalog = self._retyped(catalog, only)
         if catalog is None and (wanted or refresh):
             catalog = self.discover()
             self.notes += self.discovery.told() if self.discovery else ["this tap does not discover"]
@@ -91,6 +99,21 @@ class Source:
         names, loaded = stream_names(catalog), loaded_streams(catalog, self.pipeline.source.select) if only else set()
         known = {name: names.get(name, (name,)) for name in only}
         return [next((one for one in all_ if one in loaded), all_[0]) for all_ in known.values()]
+    def _retyped(self, catalog: Catalog, only: Sequence[str]) -> Catalog:
+        """Return the kept catalog with the types that columns have now, as far as the tap says so quickly."""
+        took = self.kept.seconds
+        if self.pipeline.source.discover == "never" or took is None or took > _QUICK.total_seconds():
+            return catalog
+        began = time.monotonic()
+        try:
+            now = self.ask(_PATIENCE)
+        except TapError:  # what is wrong with the tap, its extraction will say
+            now = None
+        if (took := time.monotonic() - began) > _PATIENCE.total_seconds():
+            self.kept.remember_seconds(took)
+        lines = self.kept.retyped(now, loaded_streams(catalog, self.pipeline.source.select, only)) if now else []
+        self.notes += [f"{line}; the kept catalog was brought up to date" for line in lines]
+        return (self.kept.read() or catalog) if lines else catalog
 
     def _do_without(self, only: Sequence[str]) -> None:
         """Raise `SettingsError` where something was chosen that only a catalog can tell the tap."""
@@ -130,23 +153,28 @@ class Source:
         What changed is in `discovery`. Raises `TapError`, and `SettingsError` for a kept catalog that is unreadable.
         """
         self.discovery = None
+        began = time.monotonic()
         found = self.ask()
         if found is None:
             return None
+        took = time.monotonic() - began
         self.discovery = self.kept.merged(found, keep=keep)
         if keep:
+            self.kept.remember_seconds(took)
             self.kept.remember_flag(self.argv[0], self._ask_flag(found))
         return self.discovery.catalog
 
-    def ask(self) -> Catalog | None:
-        """Run `--discover` and keep nothing; None if the tap answers by running. Raises `TapError`."""
+    def ask(self, limit: timedelta = _DISCOVER_LIMIT) -> Catalog | None:
+        """Run `--discover` and keep nothing; None if the tap answers by running. Raises `TapError`, also where nothing
+        comes from the tap for as long as `limit`.
+        """
         text = bytearray()
         with open(os.devnull, "wb") as log, self._tap([*self.argv, "--discover"], log) as tap:
-            for chunk in tap.chunks(idle=_DISCOVER_LIMIT, tick=self._tick):
+            for chunk in tap.chunks(idle=limit, tick=self._tick):
                 text += chunk
                 if b"\n" in chunk and _is_message(bytes(text.split(b"\n", 1)[0])):
                     return None
-            tap.wait(idle=_DISCOVER_LIMIT, tick=self._tick)
+            tap.wait(idle=limit, tick=self._tick)
             if not text.strip():
                 raise tap.failure("the tap's --discover printed nothing")
             try:

@@ -191,7 +191,9 @@ class Pipe:
 
     def pipeline(self, **settings: Any) -> Pipeline:
         """The settings, with the rest as in a file that says no more."""
-        outside = {key: settings.pop(key) for key in ("streams", "commit", "rejects", "spool") if key in settings}
+        outside = {
+            key: settings.pop(key) for key in ("streams", "commit", "rejects", "guard", "spool") if key in settings
+        }
         destination = {"bucket": str(self.lake), **settings}
         return Pipeline.model_validate({"name": "p", "source": {"tap": "tap"}, "destination": destination, **outside})
 

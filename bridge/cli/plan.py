@@ -13,6 +13,7 @@ from bridge.config import Pipeline
 from bridge.division import divided
 from bridge.epoch import METHODS
 from bridge.fingerprint import fingerprint, noticed
+from bridge.lastcommit import LastCommits
 from bridge.log import Log, View
 from bridge.methods import outlook, refusal
 from bridge.overrides import named
@@ -48,6 +49,7 @@ def plan(chosen: Sequence[Chosen], request: Request, *, json_output: bool, sever
 def _facts(chosen: Chosen, request: Request) -> dict[str, Any]:
     pipeline = chosen.pipeline
     storage = lake_of(pipeline.destination)
+    notes = LastCommits(chosen.home, pipeline).check(storage, full=request.full and not request.streams)
     log = Log(storage, pipeline.name)
     view = log.view(log.latest())
     source = Source(pipeline, chosen.home)
@@ -61,7 +63,7 @@ def _facts(chosen: Chosen, request: Request) -> dict[str, Any]:
     if request.state is not None:
         view = replace(view, state=request.state, groups=None if view.groups is None else [])
     placement = Placement(storage, pipeline, view, catalog, full=full, append=request.append)
-    division, notes = divided(pipeline, storage, view, catalog)
+    division, unlike = divided(pipeline, storage, view, catalog)
     state = _state(view, pipeline.all_names(request.streams), full=full)
     names = sorted(selected_streams(catalog)) if catalog else sorted(view.tables)
     now = fingerprint(pipeline, source.argv, catalog)
@@ -77,10 +79,11 @@ def _facts(chosen: Chosen, request: Request) -> dict[str, Any]:
         "skipped": sorted(skipped),
         "streams": [_stream(placement, view, pipeline.names_of(name), state) for name in names],
         "warnings": [
+            *notes,
             *source.notes,
             *_repeats(pipeline, placement, view, names),
             *noticed(storage, pipeline.name, now, view, **asked, names=pipeline.names),
-            *(() if full else notes),
+            *(() if full else unlike),
         ],
     }
 

@@ -42,6 +42,7 @@ _INLINE = ("tap", "tap_config", "catalog", "load_method")
 @click.option("--refresh-catalog", is_flag=True, help="Discover again.")
 @click.option("--max-records", type=click.IntRange(1), metavar="N", help="Stop the tap after about so many records.")
 @click.option("--adopt", is_flag=True, help="Make files that were in the tables' folders before a part of the tables.")
+@click.option("--no-guard", is_flag=True, help="Replace tables even where `guard` would keep the old one.")
 @click.option("--timeout", type=DURATION, metavar="30m", help="Stop a run that takes longer.")
 @click.option("--wait", type=DURATION, metavar="10m", help="Wait so long for a run that holds the pipeline.")
 @click.option("--every", type=DURATION, metavar="5m", help="Run again and again, in the foreground, until Ctrl-C.")
@@ -107,7 +108,8 @@ def _check(asked: dict[str, Any], *, several: bool) -> None:
         raise SettingsError("--every never ends, so --json has no document to print", hint=hint)
     if asked["adopt"] and asked["dry_run"]:
         raise SettingsError("--adopt changes tables, --dry-run nothing", hint="leave one of them out")
-    if asked["every"] and (asked["state_file"] or asked["full"] or asked["dry_run"] or asked["adopt"]):
+    once = ("state_file", "full", "dry_run", "adopt", "no_guard")
+    if asked["every"] and any(asked[flag] for flag in once):
         hint = "do that once, without --every; then begin with it"
         raise SettingsError("--every goes on from the last bookmark", hint=hint)
 
@@ -124,6 +126,7 @@ def _request(asked: dict[str, Any]) -> Request:
         resume=asked["resume"],
         max_records=asked["max_records"],
         adopt=asked["adopt"],
+        guard=not asked["no_guard"],
         timeout=asked["timeout"],
         wait=asked["wait"],
     )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.text import Text
@@ -13,7 +14,11 @@ from bridge.cli.choose import Chosen, choose_all, options_for_several, typed
 from bridge.cli.events import report as report_error
 from bridge.cli.show import as_json, console, count, count_of, size
 from bridge.errors import BridgeError
-from bridge.storage import lake_of
+from bridge.lastcommit import LastCommits
+from bridge.storage import Storage, lake_of
+
+if TYPE_CHECKING:
+    from bridge.verify.finding import Finding
 
 __all__ = ["verify"]
 
@@ -71,18 +76,31 @@ def _one(chosen: Chosen, *, repair: bool, quiet: bool, several: bool) -> dict[st
     storage, name, err = lake_of(chosen.pipeline.destination), chosen.pipeline.name, console(err=True)
     with err.status(f"verifying {name}") if err.is_terminal else nullcontext():
         report = look(storage, name)
+    emptied = None if report.head else _emptied(LastCommits(chosen.home, chosen.pipeline), storage)
+    if emptied:
+        report = replace(report, findings=[emptied])
     if several and not quiet:
         console().print(Text(name, "bold"))
     if not quiet:
         _say(report.to_json(), typed(chosen.pipeline))
     mended: list[str] = []
-    if repair and (report.findings or report.running):  # what a run hides is only seen when it has ended
+    # What a run hides is only seen when it has ended; below a mount that is missing nothing must be written.
+    if repair and not emptied and (report.findings or report.running):
         mended, report = mend(storage, name)
         if not quiet:
             for line in mended:
                 _print("green", "mended:", line)
             _say(report.to_json(), typed(chosen.pipeline))
     return {"format": 1, "pipeline": name, **report.to_json(), "mended": mended}
+
+
+def _emptied(commits: LastCommits, storage: Storage) -> Finding | None:
+    """Return the finding of a lake without commits that the project has written to, None where it has not."""
+    from bridge.verify.finding import error
+
+    noted = commits.of(storage)
+    text = f"is empty, {commits.tell(noted)}" if noted else ""
+    return error("commits", f".bridge/{commits.pipeline}", text, commits.hint) if noted else None
 
 
 def _say(facts: dict[str, Any], name: str) -> None:
@@ -101,6 +119,9 @@ def _say(facts: dict[str, Any], name: str) -> None:
     errors = sum(finding["severity"] == "error" for finding in facts["findings"])
     warnings = len(facts["findings"]) - errors
     told = f"{count_of(errors, 'error')}, {count_of(warnings, 'warning')}" if facts["findings"] else "all is well"
+    if not facts["findings"] and not facts["commit"]:
+        _print("yellow", "!", f"nothing to verify: the lake has no commit of {name}")
+        return
     _print(*_MARKS["error" if errors else "warning" if warnings else "ok"], f"{told}: {_counts(facts)}")
     if facts["running"]:
         text = f"run {facts['running']} holds the pipeline: what it is about to write was not judged"

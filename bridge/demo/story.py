@@ -27,6 +27,8 @@ from bridge.demo.command import Project
 from bridge.demo.database import Server, private_postgres
 from bridge.demo.project import PIPELINE, bridge_yaml, choose_replication, write_project
 from bridge.errors import Interrupted, PipelineHeld, SettingsError
+from bridge.lastcommit import forget
+from bridge.source import home_folder
 
 __all__ = ["run_demo"]
 
@@ -68,6 +70,7 @@ def run_demo(folder: Path, lake_folder: Path) -> int:
     stage = Stage(folder, lake_folder, console, Project(folder, console))
     with _alone(folder), _sigterm_raises():
         lake.clear(lake_folder)
+        forget(home_folder(folder / "bridge.yaml"), PIPELINE)
         console.print(f"\n{INTRODUCTION}\n")
         stage.step("A database", "A private PostgreSQL with every flight that left New York City in 2013.")
         with private_postgres(folder / "postgres") as server:

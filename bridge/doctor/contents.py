@@ -9,6 +9,7 @@ from typing import Any
 from bridge.doctor.finding import Check, Finding, error, fine, warning
 from bridge.errors import CorruptLake
 from bridge.log import LiveTable, Log
+from bridge.presence import wrong_size
 from bridge.storage import Storage
 from bridge.storage.parallel import each
 from bridge.store import StateStore
@@ -62,8 +63,8 @@ def _gone(log: Log, head: int, tables: dict[str, LiveTable], most: int) -> dict[
     """Return by stream the files that are not there with their size; not what a crash left for the next run."""
     listed = ((s, f"{t.folder}/{n}", f["size"]) for s, t in sorted(tables.items()) for n, f in sorted(t.files.items()))
     looked_at = list(islice(listed, most))
-    sizes = each(log.storage, log.storage.size, [key for _, key, _ in looked_at])
-    wrong = [one for one, size in zip(looked_at, sizes, strict=True) if size != one[2]]
+    found = each(log.storage, lambda one: wrong_size(log.storage, one[1], one[2]), looked_at)
+    wrong = [one for one, text in zip(looked_at, found, strict=True) if text]
     pending = _pending(log, head) if wrong else {}
     gone: dict[str, list[str]] = {}
     for stream, key, size in wrong:

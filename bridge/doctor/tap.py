@@ -86,7 +86,7 @@ class _Tap:
         kept = catalog_file(self.home, self.pipeline.name)
         if source.catalog or kept.exists():
             assert self.source
-            passed = self.source.catalog([], refresh=False)[0]
+            passed = self.source.catalog([], refresh=False, compare=False)[0]
         else:
             passed = select(found, source.select) if source.select else None
         if passed is None:

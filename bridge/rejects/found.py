@@ -24,7 +24,8 @@ STDOUT = "(stdout)"
 class RejectFile:
     """A file of rejects. `stream` is None for lines that are no Singer messages, `commit` is the one that names it.
 
-    `reasons` has, by reason, its records and their bytes.
+    `reasons` has, by reason, its records and their bytes. `refused`: the guard refused the commit of its stream's rows,
+    so that the next run brings the records again.
     """
 
     key: str
@@ -32,6 +33,7 @@ class RejectFile:
     run: str
     commit: int
     reasons: dict[str, tuple[int, int]]
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ def _listed(storage: Storage, pipeline: str) -> list[str]:
 
 def _file(key: str, facts: dict[str, Any]) -> RejectFile:
     reasons = {reason: (int(records), int(size)) for reason, (records, size) in facts.get("reasons", {}).items()}
-    return RejectFile(key, facts["stream"], _run(key), facts["commit"], reasons)
+    return RejectFile(key, facts["stream"], _run(key), facts["commit"], reasons, "refused" in facts)
 
 
 def _run(key: str) -> str:

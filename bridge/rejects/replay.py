@@ -47,6 +47,8 @@ from bridge.types.typemap import source
 
 __all__ = ["Outcome", "Replayed", "rehearse", "replay"]
 
+_REFUSED = "of a commit that the guard refused: the next run brings these records again"
+
 
 @dataclass(slots=True)
 class Outcome:
@@ -118,6 +120,8 @@ def _judged(
         outcome = outcomes.setdefault(file.stream, Outcome(why=_hindrance(storage, file.stream, pipeline, view)))
         if outcome.why or file.stream is None:
             outcome.left.update({r: records for r, (records, _) in file.reasons.items() if wanted.says(r)})
+        elif file.refused:
+            outcome.left[_REFUSED] += sum(n for reason, (n, _) in file.reasons.items() if wanted.says(reason))
         else:
             files.setdefault(file.stream, []).append(file)
     works = []

@@ -18,4 +18,5 @@ def kept_of(committer: Committer, file: RejectFile, rejects: list[dict[str, Any]
     key = new_file(committer.log.pipeline, file.run, file.stream)
     lines = [orjson.dumps(reject) + b"\n" for reject in rejects]
     committer.storage.write(key, b"".join(lines))
-    return of_file(file.stream, key, [reject["reason"] for reject in rejects], lines)
+    facts = of_file(file.stream, key, [reject["reason"] for reject in rejects], lines)
+    return facts | ({"refused": True} if file.refused else {})

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from bridge.settings.catalogs import catalog_properties, levels
+from bridge.settings.guarding import Guard
 from bridge.settings.layout import LEVELS, PartitionBy, SortBy
 from bridge.settings.s3options import S3Options
 from bridge.settings.section import Bytes, Name, Section
@@ -199,3 +200,5 @@ class StreamKeys(Section):
     """What a new column comes to: it is added (`evolve`, the default), an error, or left out."""
     on_type_change: Literal["rewrite", "variant", "fail"] | None = None
     """What a wider type comes to: older files are written anew (`rewrite`, the default), a column beside, an error."""
+    guard: Guard | None = None
+    """Instead of the pipeline's `guard`, key by key."""

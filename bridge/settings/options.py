@@ -21,6 +21,7 @@ from pydantic_core import PydanticCustomError
 from bridge.errors import SettingsError
 from bridge.settings.cron import check_cron
 from bridge.settings.destination import Destination, StreamKeys
+from bridge.settings.guarding import Guard
 from bridge.settings.section import Bytes, Duration, FilePath, Section
 from bridge.settings.units import DURATION, GIB, MIB
 from bridge.settings.values import (
@@ -72,6 +73,8 @@ class Source(Section):
         WithJsonSchema({"type": ["string", "null"], "pattern": DURATION}),
     ] = timedelta(minutes=10)
     """No output for so long: the tap is stopped; null: never."""
+    discover: Literal["auto", "never"] = "auto"
+    """Before each run, ask a tap that discovers quickly whether types of columns have changed; `never`: do not."""
     parallelism: Annotated[
         int | Literal["auto"],
         BeforeValidator(process_count),
@@ -191,6 +194,7 @@ class Keys(Section):
     incremental: Incremental = Incremental()
     commit: CommitEvery = CommitEvery()
     rejects: Rejects = Rejects()
+    guard: Guard | None = Guard()
     spool: Spool = Spool()
     spark: Spark = Spark()
     retry: Retry = Retry()
@@ -254,6 +258,21 @@ class Pipeline(Keys):
     def load_method(self, name: str) -> str:
         """Return how one stream is to be loaded: as `streams` says, else as `destination` does."""
         return self.stream(name).load_method or self.destination.load_method
+
+    def guard_of(self, name: str) -> Guard:
+        """Return when one stream's overwrite is refused: as `streams` says key by key, else as `guard` does."""
+        streams = (
+            keys.guard
+            for glob, keys in self.streams.items()
+            if fnmatchcase(name, glob) and "guard" in keys.model_fields_set
+        )
+        said: dict[str, float | None] = {}
+        for guard in (self.guard, *streams):
+            if guard is None:
+                said = {"rejected": None, "shrink": None}
+            else:
+                said |= {key: getattr(guard, key) for key in guard.model_fields_set}
+        return Guard(**said)
 
     def metadata(self, name: str) -> bool:
         """Return whether one stream's rows get the SDK's metadata columns."""

@@ -22,7 +22,7 @@ from pydantic import WithJsonSchema
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from bridge.settings import destination, options
+from bridge.settings import destination, guarding, options
 from bridge.settings.options import Keys, Source
 from bridge.settings.section import Section, section_of
 from bridge.settings.units import SIZE, duration_text, size_text
@@ -98,7 +98,9 @@ def _definitions() -> dict[str, Any]:
 def _descriptions() -> dict[tuple[str, str], str]:
     """Return the docstrings under the keys, by section and key."""
     found = {}
-    for section in (node for room in (options, destination) for node in ast.walk(ast.parse(inspect.getsource(room)))):
+    for section in (
+        node for room in (options, destination, guarding) for node in ast.walk(ast.parse(inspect.getsource(room)))
+    ):
         body = section.body if isinstance(section, ast.ClassDef) else []
         for key, text in pairwise(body):
             if isinstance(key, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):

@@ -26,6 +26,10 @@ from bridge.verbatim import NotJson, dumps, loads
 
 __all__ = ["facts_of", "new_file", "of_file", "properties_of", "raw_of", "too_many", "value_at", "write_rejects"]
 
+_WHERE = ("reason", "pointer", "offset")
+_LONGEST = 100
+"""Characters of a value that an error shows."""
+
 
 def facts_of(reject: Reject, segment: Segment) -> dict[str, Any]:
     """Return what is kept of a reject; its line counts from the segment's first."""
@@ -39,7 +43,9 @@ def write_rejects(storage: Storage, job: Job, stream: str | None, items: list[di
     key = new_file(job.pipeline, job.run, stream)
     lines = [orjson.dumps({"format": 1, "run": job.run} | item | _raw(item["raw"])) + b"\n" for item in items]
     storage.write(key, b"".join(lines))
-    first = {name: items[0][name] for name in ("reason", "pointer", "offset") if name in items[0]}
+    first: dict[str, Any] = {name: items[0][name] for name in _WHERE if name in items[0]}
+    if value := value_at(items[0]["raw"], str(items[0].get("pointer", ""))):
+        first["value"] = value if len(value) <= _LONGEST else f"{value[:_LONGEST]}..."
     return of_file(stream, key, [str(item.get("reason", "")) for item in items], lines) | {"first": first}
 
 
@@ -102,5 +108,8 @@ def too_many(rejects: dict[str, Any], rejected: int, limit: int) -> DataError:
     if not limit:
         hint = "mend the tap or its schema; `rejects.on_reject: quarantine` keeps what does not fit, and goes on"
         return DataError("a record cannot be stored", hint=hint, **where)
-    hint = "read them in the file; mend the tap or its schema, or raise `rejects.max`"
+    hint = (
+        "nothing of them was committed; if the column has another type by now, run with --refresh-catalog; "
+        "else mend the tap or its schema, or raise `rejects.max`"
+    )
     return DataError("too many rejects", hint=hint, rejected=rejected, max=limit, **where)

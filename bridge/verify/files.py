@@ -13,6 +13,7 @@ from bridge.errors import BridgeError, LakeError
 from bridge.log import LiveTable, View, add_of, changes_of, meta
 from bridge.names import table_and_name
 from bridge.owners import Owner, owners_of, tables_of
+from bridge.presence import wrong_size
 from bridge.storage import Storage
 from bridge.storage.parallel import each
 from bridge.tablelog.kinds import OWN_LOGS
@@ -106,11 +107,8 @@ class Files:
 
     def _wrong(self, key: str, facts: dict[str, int]) -> str | None:
         """Return what is wrong with a file, None if nothing is."""
-        size = self.storage.size(key)
-        if size is None:
-            return "gone"
-        if size != facts["size"]:
-            return f"{size:,} bytes, and the log says {facts['size']:,}"
+        if wrong := wrong_size(self.storage, key, facts["size"]):
+            return wrong
         try:
             rows = _rows(self.storage, key)
         except LakeError as problem:

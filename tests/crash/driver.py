@@ -17,6 +17,7 @@ from bridge.commit import Committer
 from bridge.config import Pipeline, inline_pipeline
 from bridge.epoch import Barrier, Epochs
 from bridge.errors import TapError
+from bridge.guard import Guard
 from bridge.intake import Intake
 from bridge.ledger import Ledger
 from bridge.lock import take
@@ -69,6 +70,7 @@ class Run:
             adopted=adopted,
             max_rejects=self.max_rejects,
             seen=lambda record: self.mark("the report"),
+            guard=Guard(self._settings(storage)),
         )
         self._waiting: list[tuple[Manifest, Barrier | None, list[dict[str, Any]]]] = []
         self._begun_anew: list[str] = []

@@ -211,6 +211,65 @@ _MINUTES = "strftime(updated_at at time zone 'UTC', '%Y-%m-%d %H:%M')"
 
 
 @pytest.mark.slow
+def test_a_changed_column_type_never_empties_a_table(meltano: Project, sql: Any) -> None:
+    """The guard keeps the table, with the value and what to type; what it says loads it; a quick tap is asked first."""
+    sql("create table t (id int primary key, a int); insert into t select i, i from generate_series(1, 991) i")
+    assert meltano.run()["streams"]["public-t"]["records"] == 991
+    sql("alter table t alter a type text; update t set a = 'n' || a where id > 1")
+    asked(meltano, seconds=60)  # a tap that is too slow to be asked before each run
+    done = meltano.command("run", "p")
+    assert done.code == 1, done.err
+    assert "990 of 991 records of the overwrite were rejected, the table keeps its 991 rows column=a" in done.err
+    for typed in ('value="n', "rejects show p -s public-t", "run p --refresh-catalog"):
+        assert typed in done.err
+    assert meltano.rows("public-t", "count(*), min(a), max(a)", "1") == [(991, 1, 991)]
+    assert len(meltano.rejects()) == 990
+    assert meltano.run("--refresh-catalog")["status"] == "success"
+    assert meltano.rows("public-t", "count(*), count(a), max(a)", "1") == [(991, 991, "n991")]
+    assert meltano.rejects() == []
+    sql("alter table t alter a type int using substr(a, length(a), 1)::int")
+    asked(meltano, seconds=1)
+    done = meltano.run()
+    assert any("type of a was string or null, is integer or null" in warning for warning in done["warnings"])
+    assert meltano.rows("public-t", "count(*), sum(a)", "1") == [(991, sql("select sum(a) from t")[0][0])]
+
+
+@pytest.mark.slow
+def test_a_table_that_is_empty_now(meltano: Project, sql: Any) -> None:
+    """An emptied source is refused once, and loaded by the flag that the error names."""
+    sql("create table t (id int primary key); insert into t select generate_series(1, 20)")
+    meltano.run()
+    sql("delete from t")
+    done = meltano.command("run", "p")
+    assert (done.code, "--no-guard" in done.err) == (1, True), done.err
+    assert len(meltano.rows("public-t", "id")) == 20
+    assert meltano.run("--no-guard")["status"] == "success"
+    assert meltano.rows("public-t", "id") == []
+
+
+@pytest.mark.slow
+def test_a_stream_of_rejects_only(meltano: Project, sql: Any) -> None:
+    """INCREMENTAL, first load: the bookmark does not move past records that nobody stored."""
+    sql("create table t (id int primary key, a int); insert into t values (1, 1)")
+    meltano.method, meltano.key = "INCREMENTAL", "id"
+    meltano.set_up()
+    assert meltano.command("discover", "p").code == 0
+    sql("alter table t alter a type text; update t set a = 'x'; insert into t values (2, 'y')")
+    asked(meltano, seconds=60)
+    done = meltano.command("run", "p")
+    assert done.code == 1
+    assert 'public-t: all of its records were rejected, nothing was committed column=a value="x"' in done.err
+    assert meltano.run("--refresh-catalog")["streams"]["public-t"]["records"] == 2
+    assert meltano.rows("public-t", "id, a") == [(1, "x"), (2, "y")]
+
+
+def asked(project: Project, *, seconds: int) -> None:
+    """Have the last discovery have taken so long, whatever the machine is busy with."""
+    memory = project.folder / ".singer-bridge/catalogs/discovered/p.json"
+    memory.write_text(json.dumps(json.loads(memory.read_text()) | {"seconds": seconds}))
+
+
+@pytest.mark.slow
 def test_activate_version(wise: Project, sql: Any) -> None:
     """pipelinewise's tap: exact decimals; a row that the database deleted is gone after the next full table."""
     sql(_EVERY)

@@ -140,12 +140,12 @@ def test_fail_commits_nothing_of_the_epoch(shelf: Shelf) -> None:
 @pytest.mark.parametrize(("limit", "fails"), [(3, False), (2, True)])
 def test_max_counts_over_the_run(shelf: Shelf, limit: int, fails: bool) -> None:
     """As many rejects as `rejects.max` are allowed in a run, over all its commits, and none more."""
-    messages: list[dict[str, Any]] = [schema()]
+    messages: list[dict[str, Any]] = [schema(), record(0)]
     for number in (1, 2, 3):
         messages += [record(number, "x"), state(number)]
     found = shelf.say(*messages, rejects={"max": limit})
     assert (isinstance(found.error, DataError) and "too many rejects" in str(found.error)) == fails
-    again = shelf.say(schema(), record(4, "x"), state(4), rejects={"max": 1})
+    again = shelf.say(schema(), record(4, "x"), record(5), state(5), rejects={"max": 1})
     assert again.error is None
 
 

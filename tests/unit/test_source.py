@@ -90,14 +90,14 @@ def started(source: Source, given: dict[str, Any] | None) -> None:
     ],
 )
 def test_the_flag_that_the_tap_knows(tap: Scripted, source: Any, offers: str, given: Any, flag: str) -> None:
-    """It is learned from --help at discovery and remembered: a run asks nothing."""
+    """It is learned from --help at discovery and remembered: a run asks for it no more."""
     tap.helps(offers)
     tap.says(catalog(given))
     source().discover()
     assert tap.asked == ["--discover --config", "--help --config"]
     asked, _ = (made := source()).catalog([], refresh=False)
     started(made, asked)
-    assert tap.asked[2:] == [f"--config {flag}"]
+    assert tap.asked[2:] == ["--discover --config", f"--config {flag}"]
 
 
 def test_the_flag_is_asked_once(tap: Scripted, source: Any, tmp_path: Path) -> None:
@@ -252,3 +252,87 @@ def test_a_discovery_that_fails_shows_why(tap: Scripted, source: Any) -> None:
         source(config={"password": "FileNotFoundError"}).discover()
     assert "tap-scripted.json" in caught.value.hint
     assert "FileNotFoundError" not in caught.value.hint
+
+
+def retyped(kind: str) -> dict[str, Any]:
+    """The catalog of a tap whose column `note` has that type, and which has one more column then."""
+    users = stream("users", "id secret_pin note more" if kind != "string" else "id secret_pin note", selected=True)
+    users["schema"]["properties"]["note"] = {"type": ["null", kind]}
+    users["metadata"][3]["metadata"]["sql-datatype"] = kind
+    return catalog(users, stream("orders"))
+
+
+def note_of(found: dict[str, Any]) -> tuple[list[str], str]:
+    """The type of `users.note` in a catalog, and what its metadata says of it."""
+    (users,) = (s for s in found["streams"] if s["stream"] == "users")
+    facts = {tuple(entry["breadcrumb"][1:]): entry["metadata"] for entry in users["metadata"]}
+    return users["schema"]["properties"]["note"]["type"], facts[("note",)]["sql-datatype"]
+
+
+def test_a_changed_type_is_noticed_before_the_run(tap: Scripted, source: Any, tmp_path: Path) -> None:
+    """The kept catalog gets the column's new type and metadata, with a warning; all else waits for `discover`."""
+    tap.says(retyped("string"))
+    source().discover()
+    tap.says(retyped("integer"))
+    found, _ = (made := source()).catalog([], refresh=False)
+    assert note_of(found) == (["null", "integer"], "integer")
+    changed = "users: type of note was string or null, is integer or null; the kept catalog was brought up to date"
+    assert made.notes == [changed]
+    assert json.loads((tmp_path / "home/catalogs/shop.json").read_text()) == found
+    assert "more" not in found["streams"][0]["schema"]["properties"]
+    again = source()
+    assert again.catalog([], refresh=False)[0] == found
+    assert again.notes == []
+    again.discover()
+    assert again.discovery.told() == ["users: new column more"]
+
+
+def test_a_type_of_a_stream_that_is_not_loaded(tap: Scripted, source: Any) -> None:
+    """Nobody need hear of it."""
+    tap.says(retyped("string"))
+    source(select=["orders"]).discover()
+    tap.says(retyped("integer"))
+    found, _ = (made := source(select=["orders"])).catalog([], refresh=False)
+    assert (note_of(found)[0], made.notes) == (["null", "string"], [])
+
+
+def test_an_edited_type_stands(tap: Scripted, source: Any, tmp_path: Path) -> None:
+    """What the user wrote into the kept catalog is not overwritten, and it is said that the tap differs."""
+    tap.says(retyped("string"))
+    source().discover()
+    kept = tmp_path / "home/catalogs/shop.json"
+    edited = json.loads(kept.read_text())
+    edited["streams"][0]["schema"]["properties"]["note"]["type"] = ["null", "number"]
+    kept.write_text(json.dumps(edited))
+    tap.says(retyped("integer"))
+    found, _ = (made := source()).catalog([], refresh=False)
+    assert note_of(found)[0] == ["null", "number"]
+    assert any("your edit stands" in note for note in made.notes)
+
+
+@pytest.mark.parametrize("why", ["never", "slow", "given", "unasked"])
+def test_the_tap_is_not_asked_before_each_run(tap: Scripted, source: Any, tmp_path: Path, why: str) -> None:
+    """Not where the settings say so, not a tap that was slow, nor where the catalog is not ours or nobody runs."""
+    tap.says(retyped("string"))
+    settings: dict[str, Any] = {"discover": "never"} if why == "never" else {}
+    source(**settings).discover()
+    if why == "slow":
+        memory = tmp_path / "home/catalogs/discovered/shop.json"
+        memory.write_text(json.dumps(json.loads(memory.read_text()) | {"seconds": 60}))
+    if why == "given":
+        (tmp_path / "mine.json").write_text((tmp_path / "home/catalogs/shop.json").read_text())
+        settings = {"catalog": "mine.json"}
+    tap.says(retyped("integer"))
+    asked = len(tap.asked)
+    found, _ = source(**settings).catalog([], refresh=False, compare=why != "unasked")
+    assert note_of(found)[0] == ["null", "string"]
+    assert len(tap.asked) == asked
+
+
+def test_a_tap_that_fails_to_discover_runs(tap: Scripted, source: Any) -> None:
+    """What is wrong with it, its extraction says better."""
+    tap.says(retyped("string"))
+    source().discover()
+    tap.says("no catalog")
+    found, _ = (made := source()).catalog([], refresh=False)
+    assert (note_of(found)[0], made.notes) == (["null", "string"], [])
