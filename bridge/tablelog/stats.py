@@ -28,6 +28,13 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MILLISECOND = timedelta(milliseconds=1)
 
 
+class _Digits(Decimal):
+    """A decimal that JSON has without an exponent: delta-rs takes `1E-10` for null."""
+
+    def __str__(self) -> str:
+        return format(self, "f")
+
+
 @dataclass(frozen=True, slots=True)
 class _Bounds:
     """One column of a file: its nulls, None where nobody counted them, and its bounds, None where they are unknown."""
@@ -144,7 +151,9 @@ def _plain(value: Any) -> Any:
         return "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, date):
         return value.isoformat()
-    return value if isinstance(value, (bool, int, float, Decimal)) else None
+    if isinstance(value, Decimal):
+        return _Digits(value)
+    return value if isinstance(value, (bool, int, float)) else None
 
 
 def _time(exactly: datetime, milliseconds: int) -> str:
