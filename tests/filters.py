@@ -167,10 +167,12 @@ def by_pyiceberg(rows: pa.Table, places: Places) -> tuple[Count, Count]:
 
     table = places.iceberg
     assert table is not None
-    return (
-        lambda a: rows.filter(_arrow(a)).num_rows,
-        lambda a: table.scan(row_filter=filter_of(a)).to_arrow().num_rows,
-    )
+
+    def memory(asked: Asked) -> int:
+        nulls = rows[asked.column].null_count if asked.operator == "!=" else 0  # which Iceberg counts as unequal
+        return rows.filter(_arrow(asked)).num_rows + nulls
+
+    return memory, lambda a: table.scan(row_filter=filter_of(a)).to_arrow().num_rows
 
 
 ENGINES = {
@@ -180,11 +182,17 @@ ENGINES = {
 }
 
 
+_NOT = {by_pyiceberg: ("a.b c",), by_datafusion: ("a\x00b",)}
+"""Columns and values that an engine has no words for: its filters fail, with an error."""
+
+
 def wrong(format_: str, rows: pa.Table, places: Places, asked: list[Asked]) -> Iterator[str]:
     """Yield the filters by which an engine finds another number of rows in the table than in memory."""
     for engine in ENGINES[format_]:
         memory, there = engine(rows, places)
         for one in asked:
+            if one.column in _NOT.get(engine, ()) or one.value in _NOT.get(engine, ()):
+                continue
             if (expected := memory(one)) != (found := there(one)):
                 value = repr(one.value)[:40]
                 yield f"{engine.__name__}: {one.column} {one.operator} {value}: {found} of {expected} rows"

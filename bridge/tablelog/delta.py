@@ -148,8 +148,9 @@ class DeltaLog:
             if schema is None and not there.metadata:
                 return
             metadata = self._metadata(there, schema, commit)
-            actions = list(self._actions(there, commit, table, metadata))
-            if self.storage.put_if_absent(self._entry(there.version + 1), b"".join(dumps(a) + b"\n" for a in actions)):
+            # Characters as they are: delta-rs reads some of the escaped pairs, from U+20000 on, as another character.
+            lines = (dumps(a, ascii_only=False) + b"\n" for a in self._actions(there, commit, table, metadata))
+            if self.storage.put_if_absent(self._entry(there.version + 1), b"".join(lines)):
                 files = frozenset(table.files)
                 self._known = Snapshot(there.version + 1, commit.n, files, metadata, there.writer)
                 self._tidy()

@@ -66,7 +66,7 @@ def statistics(file: BinaryIO, table: pa.Schema | None = None, columns: int = 32
         path: _bounds(footer, places[path], path, unsaid) if path in places else _Bounds(footer.num_rows)
         for path in _with_bounds(wanted)
     }
-    return dumps({"numRecords": footer.num_rows} | _said(every, footer.num_rows)).decode()
+    return dumps({"numRecords": footer.num_rows} | _said(every, footer.num_rows), ascii_only=False).decode()
 
 
 def _said(columns: dict[Path, _Bounds], rows: int) -> dict[str, Any]:
