@@ -1,4 +1,4 @@
-"""Which files of a Delta table have statistics that mislead readers: they leave out such a file, whatever is looked for.
+"""Which files of a Delta table have statistics that mislead readers: filters leave out such a file with its rows.
 
 Our own entries were like that once: bounds of some columns, beside none of booleans, of texts beyond 4 KiB and of
 infinite numbers; and no null count of a column that is younger than the file.

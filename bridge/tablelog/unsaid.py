@@ -1,8 +1,8 @@
 """What a Parquet footer leaves out of its bounds: texts beyond 4 KiB, and NaN. Files of ours say it beside them.
 
-Arrow writes no bounds at all for a row group with such a text, and leaves NaN out of those of the other numbers. A table
-format's statistics are made from the footer alone, so the writer notes both in the file's metadata, under `KEY`, while
-it has the rows. A file without that note, of an older version or of somebody else, is not known to have either.
+Arrow writes no bounds at all for a row group with such a text, and leaves NaN out of those of the other numbers. A
+table format's statistics are made from the footer alone, so the writer notes both in the file's metadata, under `KEY`,
+while it has the rows. A file without that note, of an older version or of somebody else, is not known to have either.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["KEY", "Path", "Unsaid", "at_least", "at_most"]
 
 KEY = b"singer-bridge.bounds"
-"""The name of the note among a Parquet file's metadata. Its value is JSON: `[{"column": [...], "min", "max", "nan"}]`."""
+"""The note's name among a Parquet file's metadata. Its value is JSON: `[{"column": [...], "min", "max", "nan"}]`."""
 _LONGEST = 64
 """Characters of a text that are a bound; more would only make the table's log longer."""
 _LAST = "\U0010ffff"
