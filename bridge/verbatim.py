@@ -29,7 +29,7 @@ def loads(text: bytes | str) -> Any:
         raise NotJson("a number too long", "", 0) from error
 
 
-def dumps(value: Any, *, indent: int | None = None) -> bytes:
-    """Return JSON in ASCII, a line end after an indented document."""
-    text = simplejson.dumps(value, use_decimal=True, allow_nan=True, indent=indent)
+def dumps(value: Any, *, indent: int | None = None, ascii_only: bool = True) -> bytes:
+    """Return JSON, in ASCII or with its characters as they are; a line end after an indented document."""
+    text = simplejson.dumps(value, use_decimal=True, allow_nan=True, indent=indent, ensure_ascii=ascii_only)
     return (text + "\n" if indent else text).encode()

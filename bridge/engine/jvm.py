@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from bridge.classdata import ClassData
@@ -21,8 +22,26 @@ __all__ = ["Jvm", "session_conf"]
 
 _POLL = 0.02
 """Seconds between two looks whether the JVM has said where it listens."""
-# Ctrl-C is for us: the JVM is told what to do.
-_SHELL = 'trap "" INT; exec "$@"'
+_LEAVE = 60
+"""Seconds that a JVM which is to leave its class data may take."""
+_LOOK = 0.5
+"""Seconds between two looks whether its log says that it failed."""
+_FAILED = b'Exception in thread "main"'
+# Ctrl-C is for us: the JVM is told what to do. It also ends with its stdin, but only once it reads that: where its main
+# thread fails before, for want of disk, say, another thread keeps it alive for ever. So a shell waits beside it until
+# we close our end of a pipe, or are gone; then the JVM has half a minute to follow. `$$` is the JVM, after the `exec`.
+_SHELL = """
+trap "" INT
+(
+    read -r _ <"$0"
+    for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30; do
+        kill -0 $$ 2>/dev/null || exit
+        sleep 1
+    done
+    kill -9 $$
+) </dev/null >/dev/null 2>&1 &
+exec "$@"
+"""
 
 
 def session_conf(master: str, conf: dict[str, str], folder: Path, java: list[str]) -> dict[str, str]:
@@ -89,14 +108,18 @@ class Jvm:
         command = [str(home / "bin" / "spark-submit"), *(word for each in shown for word in ("--conf", each))]
         command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
         environ = os.environ | {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": f"{self._told.name}/told"}
+        watch, self._watch = os.pipe()
         with self.log.open("ab") as output:
+            self._said = output.tell()
             process = subprocess.Popen(
-                ["/bin/sh", "-c", _SHELL, "jvm", *command],
+                ["/bin/sh", "-c", _SHELL, f"/dev/fd/{watch}", *command],
                 stdin=subprocess.PIPE,  # at its end the JVM ends, too
                 stdout=output,
                 stderr=output,
                 env=environ,
+                pass_fds=[watch],
             )
+        os.close(watch)
         if self.local:
             self.class_data.begin(process)
         return process
@@ -104,16 +127,46 @@ class Jvm:
     def address(self) -> tuple[int, str]:
         """Wait until it listens, and return its port and the secret. Raises `ChildProcessError` if it has ended."""
         assert self.process
-        told = Path(self._told.name) / "told"
+        told, looked = Path(self._told.name) / "told", time.monotonic()
         try:
             while not told.exists():
                 if self.process.poll() is not None:
                     raise ChildProcessError("the JVM ended")
+                if time.monotonic() - looked > _LOOK:
+                    if self._has_failed():
+                        raise ChildProcessError("the JVM cannot start")
+                    looked = time.monotonic()
                 time.sleep(_POLL)
             data = told.read_bytes()  # two numbers of four bytes, the port and the length of the secret, which follows
             return int.from_bytes(data[:4], "big"), data[8:].decode()
         finally:
             self._told.cleanup()
+
+    def _has_failed(self) -> bool:
+        """Return whether its log says that its main thread has ended, though it lives."""
+        with suppress(OSError), self.log.open("rb") as said:
+            said.seek(self._said)
+            return _FAILED in said.read()
+        return False
+
+    def kill(self) -> None:
+        """Kill it, as it may never come up. `end` is still to be called."""
+        if self.process:
+            self.process.kill()
+
+    def end(self) -> None:
+        """Have it go: it leaves when its stdin ends, and is killed when it does not."""
+        if not self.process:
+            return
+        with suppress(OSError):
+            self.process.stdin.close()  # type: ignore[union-attr]
+        try:
+            self.process.wait(timeout=_LEAVE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        os.close(self._watch)
+        self.class_data.end(self.process)
 
 
 def _retrying(master: str) -> str:

@@ -82,6 +82,7 @@ class Engine:
         self._handled = 0
         self._failure: BaseException | None = None
         self._thread: threading.Thread | None = None
+        self._jvm: Jvm | None = None
         self._session: Session | None = None
         self._shipped: str | None = None
         self._warming: threading.Thread | None = None
@@ -194,6 +195,8 @@ class Engine:
         """
         with self._handling:  # a dead JVM does not wait for its callback; the lease must not go before the commit
             self._stopping = True
+        if self._jvm and not self._session:
+            self._jvm.kill()  # it is not up yet, and may never be: nothing in it is worth waiting for
         if self._thread:
             self._thread.join(timeout=60)
         if self._warming and not hurry:
@@ -206,7 +209,9 @@ class Engine:
 
     def _run(self) -> None:
         try:
-            jvm = Jvm(self._master, self._conf, self._scratch, self._log)
+            self._jvm = jvm = Jvm(self._master, self._conf, self._scratch, self._log)
+            if self._stopping:
+                jvm.kill()  # `stop` may have looked for it too early
             from bridge.engine.session import Session  # and with it pyspark: the JVM starts meanwhile
 
             self._session = Session(self._master, self._conf, self._scratch, self._log, jvm=jvm)

@@ -30,6 +30,7 @@ class Session:
         """Take a JVM that starts with these settings, or start one. Raises `EngineError` when it does not come up."""
         jvm = jvm or Jvm(master, conf, folder, log)
         self._local, self._class_data, self._process = jvm.local, jvm.class_data, jvm.process
+        self._jvm = jvm
         try:
             with _known(jvm):
                 gateway = launch_gateway()
@@ -40,9 +41,8 @@ class Session:
             self.shipped = None if self._local else ship(context, folder)
             self.spark = SparkSession(context)
         except Exception as error:  # pyspark, py4j and the system each have their own
-            if self._process:
-                self._process.kill()
-                self._ended(self._process)
+            jvm.kill()
+            jvm.end()
             raise EngineError("Spark did not start", hint=tail(log), cause=type(error).__name__) from error
 
     @property
@@ -72,15 +72,10 @@ class Session:
                 self.spark.stop()
         with suppress(Exception):
             gateway.shutdown()
-        if self._process:
-            self._ended(self._process)
+        self._jvm.end()
         # pyspark would give what is gone to the next session of this process.
         SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
         SparkSession._instantiatedSession = SparkSession._activeSession = None
-
-    def _ended(self, process: subprocess.Popen[bytes]) -> None:
-        _end(process)
-        self._class_data.end(process)
 
 
 def _pass_no_numpy(gateway: Any) -> None:
@@ -108,14 +103,3 @@ def _known(jvm: Jvm) -> Iterator[None]:
 def _executors_python(local: bool, wanted: str | None) -> str:
     """Return the Python that executors start: pyspark by itself takes whatever `python3` is on their PATH."""
     return sys.executable if local else wanted or os.environ.get("PYSPARK_PYTHON") or sys.executable
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Have the JVM go: it leaves when its stdin ends, and is killed when it does not."""
-    with suppress(OSError):
-        process.stdin.close()  # type: ignore[union-attr]
-    try:
-        process.wait(timeout=60)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()

@@ -26,6 +26,7 @@ from bridge.log import LiveTable
 from bridge.schema import TableSchema
 from bridge.storage import Storage
 from bridge.storage.parallel import each
+from bridge.tablelog.misleading import misleading
 from bridge.tablelog.ownlog import Commit
 from bridge.tablelog.stats import statistics
 from bridge.verbatim import dumps
@@ -38,6 +39,7 @@ __all__ = ["DeltaLog", "Snapshot"]
 _TRIES = 20
 _CHECKPOINT_EVERY = 10
 """Entries after which the state of the table is written down whole; Delta's own default."""
+_INDEXED = "delta.dataSkippingNumIndexedCols"
 _WRITER = 2
 """The protocol's version up to which a writer need not know of constraints, generated columns and the like."""
 
@@ -146,8 +148,9 @@ class DeltaLog:
             if schema is None and not there.metadata:
                 return
             metadata = self._metadata(there, schema, commit)
-            actions = list(self._actions(there, commit, table, metadata))
-            if self.storage.put_if_absent(self._entry(there.version + 1), b"".join(dumps(a) + b"\n" for a in actions)):
+            # Characters as they are: delta-rs reads some of the escaped pairs, from U+20000 on, as another character.
+            lines = (dumps(a, ascii_only=False) + b"\n" for a in self._actions(there, commit, table, metadata))
+            if self.storage.put_if_absent(self._entry(there.version + 1), b"".join(lines)):
                 files = frozenset(table.files)
                 self._known = Snapshot(there.version + 1, commit.n, files, metadata, there.writer)
                 self._tidy()
@@ -171,6 +174,7 @@ class DeltaLog:
     ) -> Iterator[dict[str, Any]]:
         at, change = _milliseconds(commit.at), commit.kind != "compact"
         new, old = sorted(table.files.keys() - there.files), sorted(there.files - table.files.keys())
+        again = sorted(self._to_say_again(there, commit, metadata) & table.files.keys())
         whole = bool(old) and not there.files & table.files.keys()
         yield {
             "commitInfo": {
@@ -192,13 +196,37 @@ class DeltaLog:
         yield {"txn": {"appId": self.app, "version": commit.n, "lastUpdated": at}}
         for name in old:
             yield {"remove": {"path": quote(name), "deletionTimestamp": at, "dataChange": change}}
-        for name, bounds in zip(new, each(self.storage, self._statistics, new), strict=True):
-            facts = {"path": quote(name), "partitionValues": {}, "size": table.files[name]["size"]}
-            yield {"add": facts | {"modificationTime": at, "dataChange": change, "stats": bounds}}
+        columns, indexed = _columns(metadata)
 
-    def _statistics(self, name: str) -> str:
-        with self.storage.open(f"{self.folder}/{name}") as file:
-            return statistics(file, name.split("/")[:-1])
+        def bounds_of(name: str) -> str:
+            with self.storage.open(f"{self.folder}/{name}") as file:
+                return statistics(file, columns, indexed, name.split("/")[:-1])
+
+        names = [*new, *again]
+        for at_, (name, bounds) in enumerate(zip(names, each(self.storage, bounds_of, names), strict=True)):
+            facts = {"path": quote(name), "partitionValues": {}, "size": table.files[name]["size"]}
+            changes = change and at_ < len(new)
+            yield {"add": facts | {"modificationTime": at, "dataChange": changes, "stats": bounds}}
+
+    def _to_say_again(self, there: Snapshot, commit: Commit, metadata: dict[str, Any]) -> frozenset[str]:
+        """Return the files whose statistics the entry has to say anew; an `add` takes the place of an earlier one."""
+        if commit.again:
+            return self.misleading()
+        grown = bool(there.metadata) and there.metadata["schemaString"] != metadata["schemaString"]
+        return there.files if grown else frozenset()  # a new column is null in them, and they have to say so
+
+    def misleading(self) -> frozenset[str]:
+        """Return the files that readers may leave out although they hold what is looked for."""
+        from deltalake.exceptions import DeltaError
+
+        there = self.look()
+        if there.version < 0:
+            return frozenset()
+        try:
+            names = misleading(self._opened())
+        except (DeltaError, OSError, ValueError) as error:
+            raise self._unreadable(error) from error
+        return frozenset(name if name in there.files else unquote(name) for name in names)
 
     def _tidy(self) -> None:
         """Write a checkpoint now and then, and let go of entries that Delta's own settings keep no longer.
@@ -234,6 +262,18 @@ def _delta_schema(schema: TableSchema) -> str:
     except Exception as error:  # what it raises is not said anywhere
         hint = "have the stream's schema say another type, or use format: parquet"
         raise DataError(f"Delta has no such type: {error}", hint=hint) from error
+
+
+def _columns(metadata: dict[str, Any]) -> tuple[pa.Schema, int]:
+    """Return a table's columns, and how many of them readers expect statistics of."""
+    import pyarrow as pa
+    from deltalake import Schema
+
+    columns = pa.schema(Schema.from_json(metadata["schemaString"]))
+    if "delta.dataSkippingStatsColumns" in metadata["configuration"]:
+        return columns, len(columns)
+    indexed = int(metadata["configuration"].get(_INDEXED, 32))
+    return columns, indexed if indexed >= 0 else len(columns)
 
 
 def _without_metadata(column: pa.Field) -> pa.Field:

@@ -127,6 +127,10 @@ class IcebergLog:
             hint = "singer-bridge verify NAME --repair makes it again what the commit log says; only runs may write it"
             raise LakeError("the Iceberg table was changed by somebody else", hint=hint, table=name)
 
+    def misleading(self) -> frozenset[str]:
+        """None: what a manifest does not say of a column its readers do not conclude from."""
+        return frozenset()
+
     def check_schema(self, schema: TableSchema) -> None:
         """Raise `DataError` if a table cannot have these columns."""
         columns(schema, None, itertools.count(1), 0)

@@ -50,6 +50,9 @@ class OwnLog(Protocol):
     def check(self, table: LiveTable | None) -> None:
         """Raise unless the table holds what our log says, None: unless there is none."""
 
+    def misleading(self) -> frozenset[str]:
+        """Return the files that readers may leave out although they hold the rows that a filter asks for."""
+
     def check_schema(self, schema: TableSchema) -> None:
         """Raise `DataError` if a table cannot have these columns."""
 

@@ -13,6 +13,7 @@ from bridge.errors import LakeError
 from bridge.log import meta
 from bridge.schema import EXTRA, TableSchema
 from bridge.storage import Add, Storage
+from bridge.tablelog.unsaid import Unsaid
 from bridge.tables.job import Job
 from bridge.tables.partition import sort_keys
 
@@ -53,6 +54,7 @@ class File:
             compression_level=job.level,
             sorting_columns=order,
         )
+        self._unsaid = Unsaid()
 
     @property
     def size(self) -> int:
@@ -62,10 +64,13 @@ class File:
     def write(self, table: pa.Table) -> None:
         """Add a row group; its rows are sorted if the table's are."""
         self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
+        self._unsaid.observe(table)
         self.rows += table.num_rows
 
     def finish(self) -> dict[str, Any]:
         """Write what is left and return the facts; the file is durable after `close`, which completes them."""
+        if note := self._unsaid.to_metadata():
+            self._writer.add_key_value_metadata(note)
         self._writer.close()
         self.facts = {
             "stream": self.stream,

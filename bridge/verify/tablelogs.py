@@ -1,4 +1,4 @@
-"""A table's own log against ours: that readers of either have the same files."""
+"""A table's own log against ours: that readers of either have the same files, and find the rows."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ def own_log(log: Log, stream: str, table: LiveTable) -> Iterator[Finding]:
     try:
         own = TableLogs(log).of(table.folder, stream, table.format)
         key, there = own.key, own.look()
+        misleading = own.misleading()
     except BridgeError as problem:
         yield error("table log", key, problem.message, problem.hint)
         return
@@ -31,3 +32,6 @@ def own_log(log: Log, stream: str, table: LiveTable) -> Iterator[Finding]:
     if more or less:
         parts = [f"{len(names):,} file(s) {what}" for names, what in ((more, "too many"), (less, "too few")) if names]
         yield error("table log", key, f"names {' and '.join(parts)}: its readers get other rows", mend=mend)
+    elif misleading:
+        found = f"has statistics of {len(misleading):,} file(s) by which some readers leave out rows"
+        yield error("table log", key, f"{found} that a filter asks for", mend=mend)

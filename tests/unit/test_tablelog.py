@@ -223,7 +223,7 @@ def test_statistics_let_readers_leave_out_files(lake: DeltaLake) -> None:
 
 
 def test_bounds(tmp_path: Path) -> None:
-    """Bounds are never too narrow: times are rounded outwards, texts cut upwards, what has none is left out."""
+    """Bounds are never too narrow: times are rounded outwards, texts cut upwards; each column with values has them."""
     at = datetime(2024, 2, 29, 23, 59, 59, 123456, tzinfo=timezone.utc)
     table = pa.table(
         {
@@ -251,14 +251,16 @@ def test_bounds(tmp_path: Path) -> None:
         "s": "a",
         "f": Decimal("0.5"),
         "inf": Decimal("1.5"),
+        "b": False,
         "st": {"x": 1, "y z": {"k": "v"}},
         "last": "9999-12-31T23:59:59.999Z",
     }
     high = found["maxValues"]
     assert (high["n"], high["d"], high["t"]) == (3, 10**30, "2024-02-29T23:59:59.124Z")
     assert high["s"] == "x" * 64 + "\U0010ffff"
-    assert "last" not in high
-    assert "inf" not in high
+    assert high["last"] == "9999-12-31T23:59:59.999999Z"
+    assert (high["inf"], high["b"]) == ("Infinity", True)
+    assert "none" not in high  # it has no value: its null count says so
     assert found["nullCount"]["none"] == 3
     assert found["nullCount"]["st"] == {"x": 2, "y z": {"k": 2}}
     assert "l" not in found["nullCount"]
@@ -268,7 +270,7 @@ def test_columns_beyond_the_first_have_no_bounds(tmp_path: Path) -> None:
     """A wide table's entries stay small; what its folders are named after is never left out."""
     pq.write_table(pa.table({f"c{n}": [n] for n in range(100)}), tmp_path / "a.parquet")
     with (tmp_path / "a.parquet").open("rb") as file:
-        found = json.loads(statistics(file, ["c77=77"]))
+        found = json.loads(statistics(file, folders=["c77=77"]))
     assert list(found["minValues"]) == [f"c{n}" for n in [*range(32), 77]]
 
 

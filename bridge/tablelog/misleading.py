@@ -1,0 +1,45 @@
+"""Which files of a Delta table have statistics that mislead readers: filters leave out such a file with its rows.
+
+Our own entries were like that once: bounds of some columns, beside none of booleans, of texts beyond 4 KiB and of
+infinite numbers; and no null count of a column that is younger than the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import reduce
+from typing import Any
+
+__all__ = ["misleading"]
+
+
+def misleading(table: Any) -> list[str]:
+    """Return the paths of the files, as the log of this `DeltaTable` has them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    adds = pa.table(table.get_add_actions(flatten=False))
+    if not {"null_count", "min", "max"} <= set(adds.schema.names) or not adds.num_rows:
+        return []
+    counted, wrong = dict(_leaves((), adds["null_count"])), []
+    for side in ("min", "max"):
+        bounded = pc.is_valid(adds[side])
+        for path, values in _leaves((), adds[side]):
+            nulls = counted[path]
+            empty = pc.fill_null(pc.equal(nulls, adds["num_records"]), False)
+            wrong.append(pc.and_(bounded, pc.and_not(pc.is_null(values), empty)))
+            wrong.append(pc.and_(pc.is_valid(adds["null_count"]), pc.is_null(nulls)))
+    found: list[str] = adds["path"].filter(reduce(pc.or_, wrong)).to_pylist() if wrong else []
+    return found
+
+
+def _leaves(path: tuple[str, ...], values: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield the columns inside of structs, as the table has them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_struct(values.type):
+        yield path, values
+        return
+    for at, field in enumerate(values.type):
+        yield from _leaves((*path, field.name), pc.struct_field(values, [at]))

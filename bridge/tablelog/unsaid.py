@@ -1,0 +1,104 @@
+"""What a Parquet footer leaves out of its bounds: texts beyond 4 KiB, and NaN. Files of ours say it beside them.
+
+Arrow writes no bounds at all for a row group with such a text, and leaves NaN out of those of the other numbers. A
+table format's statistics are made from the footer alone, so the writer notes both in the file's metadata, under `KEY`,
+while it has the rows. A file without that note, of an older version or of somebody else, is not known to have either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["KEY", "Path", "Unsaid", "at_least", "at_most"]
+
+KEY = b"singer-bridge.bounds"
+"""The note's name among a Parquet file's metadata. Its value is JSON: `[{"column": [...], "min", "max", "nan"}]`."""
+_LONGEST = 64
+"""Characters of a text that are a bound; more would only make the table's log longer."""
+_LAST = "\U0010ffff"
+_FOOTER_BYTES = 4096
+"""Bytes of a text from which on Arrow's footers have no bounds."""
+
+Path = tuple[str, ...]
+"""A column: its name, below those of the structs that it is in."""
+
+
+def at_least(text: str) -> str:
+    """The beginning of a text, which is not greater than the text."""
+    return text[:_LONGEST]
+
+
+def at_most(text: str) -> str:
+    """A short text that is not less than `text`, in the order of code points, which is also that of UTF-8."""
+    cut = _LONGEST
+    while text[cut : cut + 1] == _LAST:  # nothing is greater than this character, so it cannot end the bound
+        cut += 1
+    return text if len(text) <= cut else text[:cut] + _LAST
+
+
+class Unsaid:
+    """Collects, over the row groups of one file, what its footer will not say."""
+
+    def __init__(self) -> None:
+        self.texts: dict[Path, tuple[str, str]] = {}
+        self.nans: set[Path] = set()
+
+    @classmethod
+    def read(cls, metadata: dict[bytes, bytes] | None) -> Unsaid:
+        """What the note of a file says; nothing without a note. Raises `ValueError` for one that is not ours."""
+        unsaid = cls()
+        for entry in orjson.loads((metadata or {}).get(KEY, b"[]")):
+            path = tuple(entry["column"])
+            if "min" in entry:
+                unsaid.texts[path] = entry["min"], entry["max"]
+            if "nan" in entry:
+                unsaid.nans.add(path)
+        return unsaid
+
+    def observe(self, rows: pa.Table) -> None:
+        """Take in the rows of one row group."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        for path, values in _leaves(rows):
+            if pa.types.is_floating(values.type):
+                if pc.any(pc.is_nan(values)).as_py():
+                    self.nans.add(path)
+            elif pa.types.is_string(values.type) and values.nbytes > _FOOTER_BYTES:
+                if pc.max(pc.binary_length(values)).as_py() < _FOOTER_BYTES:
+                    continue
+                ends = pc.min_max(values).as_py()
+                low, high = at_least(ends["min"]), at_most(ends["max"])
+                old_low, old_high = self.texts.get(path, (low, high))
+                self.texts[path] = min(low, old_low), max(high, old_high)
+
+    def to_metadata(self) -> dict[bytes, bytes]:
+        """The note to keep in the file; empty if the footer says all."""
+        entries: list[dict[str, Any]] = [
+            {"column": path, "min": low, "max": high} for path, (low, high) in self.texts.items()
+        ]
+        entries += [{"column": path, "nan": True} for path in sorted(self.nans)]
+        return {KEY: orjson.dumps(entries)} if entries else {}
+
+
+def _leaves(rows: pa.Table) -> Iterator[tuple[Path, pa.ChunkedArray]]:
+    """Yield the columns of a table, and those inside its structs; none inside lists, which have no bounds."""
+    for field, values in zip(rows.schema, rows.columns, strict=True):
+        yield from _inside((field.name,), values)
+
+
+def _inside(path: Path, values: pa.ChunkedArray) -> Iterator[tuple[Path, pa.ChunkedArray]]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_struct(values.type):
+        yield path, values
+        return
+    for at, field in enumerate(values.type):
+        yield from _inside((*path, field.name), pc.struct_field(values, [at]))
