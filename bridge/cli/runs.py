@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from bridge.cli.choose import Chosen, options
+from bridge.cli.listing import Listing
 from bridge.cli.look import Unread, look_at, readable, settled, with_warnings
 from bridge.cli.show import as_json, console, count, moment, note, print_table, size
 from bridge.errors import SettingsError
@@ -30,7 +31,7 @@ _READABLE = 30
 _STATUS = ("success", "failed", "interrupted", "died", "running")
 
 
-@click.group(short_help="What ran, and how it ended.")
+@click.group(cls=Listing, short_help="What ran, and how it ended.")
 def runs() -> None:
     """Look at runs."""
 
