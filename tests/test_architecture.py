@@ -17,7 +17,7 @@ LADDER = [
     ["about", "catalog", "classdata", "java", "lastwords", "names", "stop", "storage", "types", "venvs"],
     ["feed"],
     ["pumps"],
-    ["changes", "overrides", "schema", "select"],
+    ["changes", "overrides", "proposal", "schema", "select"],
     ["decode", "kept", "log", "spool", "tap"],
     ["columns", "owners", "state"],
     ["edit", "groups", "leftovers", "stdin", "tablelog"],
