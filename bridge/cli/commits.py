@@ -12,7 +12,7 @@ import click
 
 from bridge.cli.choose import Chosen, choose, committed, options, typed
 from bridge.cli.listing import Listing
-from bridge.cli.look import look_at, readable
+from bridge.cli.look import one_or_all, readable
 from bridge.cli.show import as_json, console, count, moment, note, print_table
 from bridge.cli.state.confirm import print_differences
 from bridge.commits import CommitStep, TableStep, commit_step, commit_steps
@@ -44,7 +44,7 @@ def list_(
     singer-bridge commits list flights
     singer-bridge commits list flights -n 5 --json
     """
-    chosen, code = readable(look_at(name, file, to, pipeline_name))
+    chosen, code = readable(one_or_all(name, file, to, pipeline_name))
     newest = heapq.merge(*map(_commits, chosen), key=lambda pair: pair[1].at, reverse=True)
     pairs = list(islice(newest, limit + 1))
     shown, more = pairs[:limit], len(pairs) > limit

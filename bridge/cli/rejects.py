@@ -14,7 +14,7 @@ import click
 
 from bridge.cli.choose import changing, choose, committed, options
 from bridge.cli.listing import Listing
-from bridge.cli.look import look_at, readable
+from bridge.cli.look import one_or_all, readable
 from bridge.cli.show import as_json, console, count, count_of, print_table, size
 from bridge.cli.state.confirm import warn
 from bridge.errors import SettingsError
@@ -86,7 +86,7 @@ def list_(
     """
     from bridge.rejects.found import Wanted, groups
 
-    chosen, code = readable(look_at(name, file, to, pipeline_name))
+    chosen, code = readable(one_or_all(name, file, to, pipeline_name))
     wanted, several = Wanted(stream, run, reason), len(chosen) > 1
     found = [
         (each.pipeline.name, group)
@@ -110,7 +110,7 @@ def _files(pipeline: Pipeline, wanted: Wanted, *, several: bool) -> list[RejectF
     return find(storage, pipeline.name, view, wanted)
 
 
-def _print_groups(found: list[tuple[str, Group]], *, several: bool) -> None:
+def _print_groups(found: list[tuple[str, Group]], *, several: bool = False) -> None:
     if not found:
         click.echo("no rejects")
         return
@@ -198,7 +198,7 @@ def purge(dry_run: bool, yes: bool, json_output: bool, **choice: Any) -> None:
     if not dry_run:
         StateStore.at(storage, pipeline.name).refuse_if_held()
         if asks:
-            _print_groups(gone)
+            _print_groups([(pipeline.name, group) for group in gone])
             click.confirm(f"delete {count_of(_sum(gone), 'record')}?", abort=True, err=True)
         gone, head, notes = delete(storage, pipeline.name, wanted)
         _warn(notes)
@@ -206,7 +206,7 @@ def purge(dry_run: bool, yes: bool, json_output: bool, **choice: Any) -> None:
         facts = {"pipeline": pipeline.name, "commit": head, "dry_run": dry_run, "records": _sum(gone)}
         as_json({"format": 1, **facts, "purged": [asdict(group) for group in gone]})
     elif dry_run:
-        _print_groups(gone)
+        _print_groups([(pipeline.name, group) for group in gone])
         click.echo("dry run: nothing was changed")
     else:
         click.echo(f"{pipeline.name}: {count_of(_sum(gone), 'reject')} deleted")

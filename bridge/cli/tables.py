@@ -12,7 +12,7 @@ import click
 
 from bridge.cli.choose import choose, committed, options
 from bridge.cli.listing import Listing
-from bridge.cli.look import look_at, readable
+from bridge.cli.look import one_or_all, readable
 from bridge.cli.show import as_json, console, count, moment, print_table, size
 from bridge.errors import CorruptLake, SettingsError
 from bridge.log import LiveTable, Log, View
@@ -45,7 +45,7 @@ def list_(name: str | None, file: Path | None, to: str | None, pipeline_name: st
     singer-bridge tables list flights
     singer-bridge tables list --to ./lake --name x --json
     """
-    chosen, code = readable(look_at(name, file, to, pipeline_name))
+    chosen, code = readable(one_or_all(name, file, to, pipeline_name))
     several = len(chosen) > 1
     facts = [fact for each in chosen for fact in _facts(each.pipeline, several=several)]
     if json_output:
