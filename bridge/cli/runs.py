@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from itertools import islice
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import click
@@ -27,6 +28,9 @@ __all__ = ["runs"]
 
 _READABLE = 30
 """Characters of an error in a line of the list."""
+
+_LONGEST = 170
+"""Characters of an error that the list shows; `runs show` has all of it."""
 
 _STATUS = ("success", "failed", "interrupted", "died", "running")
 
@@ -105,7 +109,7 @@ def _print_list(found: Sequence[dict[str, Any]], unread: Sequence[Unread], *, se
             "-" if (loaded := records(record)) is None else count(loaded),
             str(record.get("commits", "")),
             f"{record.get('seconds', {}).get('load', 0):.1f} s" if "ended" in record else "-",
-            (record.get("error") or {}).get("message", ""),
+            shorten((record.get("error") or {}).get("message", ""), _LONGEST, placeholder=" ..."),
         ]
         for record in found
     ]
