@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from bridge.catalog import Catalog, replication_method, stream_ids
+from bridge.catalog import Catalog, is_system, replication_method, stream_id
 from bridge.cli.choose import choose, options
-from bridge.cli.show import as_json, console, note, print_table
+from bridge.cli.show import as_json, console, count_of, note, print_table
 from bridge.errors import SettingsError
 from bridge.select import loaded_streams
 from bridge.source import Source
@@ -68,11 +68,14 @@ def _streams(source: Source, catalog: Catalog) -> None:
         catalog = source.narrowed(catalog)
     except SettingsError as error:
         wrong = error
+    own = [entry for entry in catalog["streams"] if not is_system(entry) or stream_id(entry) in loaded]
+    shown = [stream_id(entry) for entry in own or catalog["streams"]]
     rows = [
-        [stream, "yes" if stream in loaded else "", replication_method(catalog, stream) or ""]
-        for stream in stream_ids(catalog)
+        [stream, "yes" if stream in loaded else "", replication_method(catalog, stream) or ""] for stream in shown
     ]
     print_table(["stream", "selected", "replication method"], rows)
+    if hidden := len(catalog["streams"]) - len(shown):
+        note("not shown", "dim", f"{count_of(hidden, 'stream')} of the database's own schemas; --json has all")
     for text in source.notes:
         note("warning", "yellow", text)
     if wrong:
