@@ -22,7 +22,9 @@ __all__ = [
     "is_selected",
     "is_system",
     "key_properties",
+    "namesakes",
     "parse_catalog",
+    "record_name",
     "replication_key",
     "replication_method",
     "root_facts",
@@ -30,6 +32,7 @@ __all__ = [
     "stream_entry",
     "stream_id",
     "stream_ids",
+    "stream_names",
     "user_streams_first",
     "write",
 ]
@@ -92,10 +95,44 @@ def user_streams_first(catalog: Catalog) -> list[StreamEntry]:
 
 
 def stream_entry(catalog: Catalog | None, name: str) -> StreamEntry | None:
-    """Return the stream of that id, else the first whose RECORDs are called so."""
+    """Return the stream of that id, else the one whose RECORDs are called so, a selected one before others."""
     streams = (catalog or {}).get("streams", [])
     by_id = (stream for stream in streams if stream_id(stream) == name)
-    return next(by_id, None) or next((stream for stream in streams if stream.get("stream") == name), None)
+    called = [stream for stream in streams if stream.get("stream") == name]
+    return next(by_id, None) or next(filter(is_selected, called), None) or next(iter(called), None)
+
+
+def record_name(stream: StreamEntry) -> str:
+    """Return what the stream's RECORDs may be called: of taps of the older kind that is not its id."""
+    return str(stream.get("stream") or stream_id(stream))
+
+
+def stream_names(catalog: Catalog) -> dict[str, tuple[str, ...]]:
+    """Return the names of each stream by any of them: its id comes first, then what its RECORDs may be called.
+
+    A name that is an id is that stream's. One that several streams share is the selected one's; if several are
+    selected it is nobody's.
+    """
+    by_id = {stream_id(stream): stream for stream in catalog["streams"]}
+    names: dict[str, tuple[str, ...]] = {
+        name: (name,) if (other := record_name(stream)) == name or other in by_id else (name, other)
+        for name, stream in by_id.items()
+    }
+    for shared in {pair[1] for pair in names.values() if len(pair) > 1}:
+        owners = [name for name, pair in names.items() if shared in pair]
+        selected = [name for name in owners if is_selected(by_id[name])] or owners
+        if len(selected) == 1:
+            names[shared] = names[selected[0]]
+    return names
+
+
+def namesakes(catalog: Catalog | None, name: str) -> list[str]:
+    """Return the ids of the selected streams whose RECORDs may all be called `name`, where they are several."""
+    streams = (catalog or {}).get("streams", [])
+    if any(stream_id(stream) == name for stream in streams):
+        return []
+    ids = [stream_id(stream) for stream in streams if record_name(stream) == name and is_selected(stream)]
+    return ids if len(ids) > 1 else []
 
 
 def has_metadata(stream: StreamEntry) -> bool:

@@ -34,7 +34,7 @@ from bridge.leftovers import abort_older
 from bridge.log import FORMAT, LiveTable, Log, View, add_of, changes_of, inverse, meta
 from bridge.names import file_name, table_and_name
 from bridge.owners import Owner, owners_of, tables_of
-from bridge.state import bookmark, forget
+from bridge.state import bookmark, forget, resume_points
 from bridge.storage import Add, Missing, Storage
 from bridge.storage.parallel import each
 from bridge.tablelog.kinds import TableLogs
@@ -249,8 +249,14 @@ class Committer:
 
     def _still_staged(self, state: Any) -> dict[str, Any]:
         """Return what stays staged: rows that reach up to a bookmark cannot be gone on with from another one."""
-        kept, before = self.view.staged.items(), self.view.state
-        return {stream: stage for stream, stage in kept if bookmark(state, stream) == bookmark(before, stream)}
+        before, still = self.view.state, dict[str, Any]()
+        elsewhere = resume_points(before) != resume_points(state)
+        for stream, stage in self.view.staged.items():
+            now, then = bookmark(state, stream), bookmark(before, stream)
+            # One that the STATE knows by another name: which bookmark is its own is not known here.
+            if now == then and not (then is None and elsewhere):
+                still[stream] = stage
+        return still
 
     def _verify(self, tables: list[dict[str, Any]], staged: dict[str, Any]) -> None:
         adds = [add_of(entry["folder"], add) for entry in tables for add in entry["adds"]]

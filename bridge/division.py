@@ -93,8 +93,8 @@ def _groups(pipeline: Pipeline, storage: Storage, view: View, catalog: Catalog) 
 def families(catalog: Catalog, pipeline: Pipeline) -> list[Family]:
     """Return the selected streams in the catalog's order, those with a common ancestor together.
 
-    Streams whose RECORDs have the same name are together, too: their rows go into one table. Raises `SettingsError` for
-    a parent in the settings that there is none of.
+    Streams that share a `stream` name are together, too, as nobody knows yet whether the tap calls their RECORDs so: if
+    it does, the first SCHEMA is refused. Raises `SettingsError` for a parent in the settings that there is none of.
     """
     joined: dict[str, str] = {}
 
@@ -117,7 +117,7 @@ def families(catalog: Catalog, pipeline: Pipeline) -> list[Family]:
 def _parent(entry: StreamEntry, catalog: Catalog, pipeline: Pipeline) -> str:
     """Return the name of a stream's parent, empty for none."""
     name = stream_id(entry)
-    said = pipeline.stream(name).parent or pipeline.stream(str(entry.get("stream") or name)).parent
+    said = pipeline.stream(name).parent
     if said and stream_entry(catalog, said) is None:
         names = stream_ids(catalog)
         hint = did_you_mean(said, names) or f"the catalog has: {', '.join(names[:20])}"

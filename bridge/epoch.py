@@ -70,6 +70,12 @@ class Stream:
     version: int | None = None
     resumes: bool = False  # the tap names a column for its bookmark
     evolution: Evolution = field(default_factory=Evolution)
+    other_names: tuple[str, ...] = ()  # its id in the catalog, by which most STATEs know it
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names that a STATE may have for the stream."""
+        return self.name, *self.other_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +204,7 @@ class Epochs:
         said = self._restored(said)
         kept = self._kept
         if self._whole and not is_flat(said) and not is_flat(self.committed):
-            spoke = set(said["bookmarks"]) | set(self.streams)
+            spoke = set(said["bookmarks"]) | {name for stream in self.streams.values() for name in stream.names}
             kept = kept | (set(self.committed["bookmarks"]) - spoke)
         return overlay(self.committed, said, kept, self.muted)
 
@@ -228,7 +234,7 @@ class Epochs:
             return ()
         streams = (self.streams[name] for name, how in publish.items() if how == "append")
         waiting = (stream for stream in streams if stream.waiting and not stream.keyed)
-        return tuple(s.name for s in waiting if s.resumes or resume_point(state, s.name) is not None)
+        return tuple(s.name for s in waiting if s.resumes or resume_point(state, s.names) is not None)
 
     def _activations(self, publish: Collection[str], *, end: bool) -> dict[str, int]:
         """Return the versions that are complete, and whose rows this commit or one before makes visible.
@@ -248,7 +254,7 @@ class Epochs:
     def _is_whole(self, stream: Stream) -> bool:
         if stream.records:
             return stream.latest == stream.announced
-        return not moved_on(None, self._start, stream.name)
+        return not moved_on(None, self._start, stream.names)
 
     def _complete(self, stream: Stream) -> bool:
         return stream.mode == "replace" and stream.activated is not None and stream.activated < self._marked
@@ -257,19 +263,19 @@ class Epochs:
         """Return whether no rows mean no news: a tap that resumed elsewhere, or at the end of this very table."""
         if stream.mode != "replace" or stream.records or stream.waiting or self._whole:
             return False
-        said = bookmark(self._start, stream.name)
-        inside = isinstance(said, dict) and "version" in said and resume_point(self._start, stream.name) is not None
-        return inside or moved_on(None, self._start, stream.name)
+        said = bookmark(self._start, stream.names)
+        inside = isinstance(said, dict) and "version" in said and resume_point(self._start, stream.names) is not None
+        return inside or moved_on(None, self._start, stream.names)
 
     def _stage(self, stream: Stream, state: Any, staged: dict[str, int]) -> bool:
         """Return whether the commit may leave this overwrite staged; name its files if the STATE counts on them."""
         before = self._before(stream)
-        if moved_on(before, state, stream.name):
+        if moved_on(before, state, stream.names):
             return False
-        moved = resume_point(before, stream.name) != resume_point(state, stream.name)
+        moved = resume_point(before, stream.names) != resume_point(state, stream.names)
         if not moved and stream.name not in self.staged:
             return True
-        said = bookmark(state, stream.name)
+        said = bookmark(state, stream.names)
         version = said.get("version") if isinstance(said, dict) else None
         if not isinstance(version, int) or stream.versions != {version}:
             return False
@@ -285,16 +291,16 @@ class Epochs:
         if (
             is_flat(state)
             and not is_empty(state)
-            and not any(bookmark(state, name) is not None for name in self.streams)
+            and not any(bookmark(state, other.names) is not None for other in self.streams.values())
         ):
             return bool(resume_points(before) != resume_points(state))  # one position of the whole tap
-        return covers(before, state, stream.name)
+        return covers(before, state, stream.names)
 
     def _covered_elsewhere(self, stream: Stream, state: Any) -> bool:
         before = self._before(stream)
-        if moved_on(before, state, stream.name):
+        if moved_on(before, state, stream.names):
             return True
-        later = {other.name for other in self.streams.values() if other.opened > stream.last_row}
+        later = {name for other in self.streams.values() if other.opened > stream.last_row for name in other.names}
         return bool(resume_points(before, ignoring=later) != resume_points(state, ignoring=later))
 
     def _passed(self, barrier: Barrier) -> None:

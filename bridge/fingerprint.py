@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from bridge.catalog import Catalog, replication_key, replication_method, selected_streams
@@ -94,18 +95,24 @@ def noticed(
     full: bool,
     streams: Collection[str],
     state: Any,
+    names: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> list[str]:
     """Return what changed since the last successful run, for a run that is about to start.
 
-    `streams` are all that it runs, if it was told; `state`, if any, takes the place of the one in the log.
+    `streams` are all that it runs, if it was told; `state`, if any, takes the place of the one in the log. `names`
+    are all that each stream has.
     """
     restarted = (streams or None) if full else ()
     given = view if state is None else replace(view, state=state)
-    return changed_since(last_fingerprint(storage, pipeline), now, given, restarted)
+    return changed_since(last_fingerprint(storage, pipeline), now, given, restarted, names)
 
 
 def changed_since(
-    before: dict[str, Any] | None, now: dict[str, Any], view: View, restarted: Collection[str] | None = ()
+    before: dict[str, Any] | None,
+    now: dict[str, Any],
+    view: View,
+    restarted: Collection[str] | None = (),
+    names: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> list[str]:
     """Return a warning for each thing that changed under a bookmark or a table, with what to do.
 
@@ -115,14 +122,16 @@ def changed_since(
         return []
     streams = {name: facts for name, facts in now["streams"].items() if name not in restarted}
     before = before or {"tap": {}, "config": {}, "streams": {}}
-    warnings = [text for name, facts in streams.items() for text in _stream(name, before["streams"], facts, view)]
+    warnings = list[str]()
+    for name, facts in streams.items():
+        warnings += _stream(names.get(name, (name,)), before["streams"], facts, view)
     if view.state and before["tap"]:
         warnings += [*_tap(before["tap"], now["tap"]), *_config(before["config"], now["config"])]
     return warnings
 
 
-def _stream(name: str, before: dict[str, Any], now: dict[str, Any], view: View) -> Iterator[str]:
-    said = bookmark(view.state, name)
+def _stream(names: tuple[str, ...], before: dict[str, Any], now: dict[str, Any], view: View) -> Iterator[str]:
+    name, said = names[0], bookmark(view.state, names)
     own = said.get("replication_key") if isinstance(said, dict) else None
     then = before.get(name, {})
     key, new_key = own or then.get("key"), now["key"]
@@ -132,7 +141,7 @@ def _stream(name: str, before: dict[str, Any], now: dict[str, Any], view: View) 
             f"the replication key of {name} changed from {key} to {new_key}, but its bookmark is a value of {key}: the "
             f"tap will skip rows, or send all of them again, and nobody can tell which. {_remedy(name)}"
         )
-    table = view.tables.get(name)
+    table = view.table(names)
     if method and new_method and method != new_method and table and table.rows:
         yield f"the replication method of {name} changed from {method} to {new_method}: {_outcome(new_method)}. " + (
             _remedy(name) if new_method != "FULL_TABLE" else "Nothing needs to be done"

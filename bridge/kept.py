@@ -20,9 +20,10 @@ from bridge.catalog import Catalog, parse_catalog
 from bridge.changes import Changes, compare, merge
 from bridge.config import Pipeline
 from bridge.errors import SettingsError, TapError
+from bridge.overrides import named
 from bridge.verbatim import NotJson, dumps, loads
 
-__all__ = ["Discovery", "Kept", "catalog_file"]
+__all__ = ["Discovery", "Kept", "catalog_file", "with_names"]
 
 
 def catalog_file(home: Path, pipeline: str) -> Path:
@@ -47,6 +48,13 @@ class Discovery:
             *self.changes.told(),
             *(f"{place}: your edit stands, the tap's own changed" for place in self.overruled),
         ]
+
+
+def with_names(pipeline: Pipeline, home: Path) -> Pipeline:
+    """Return the pipeline that knows its streams' names by the kept catalog, if there is one that can be read."""
+    with suppress(SettingsError):  # an unreadable catalog is the run's matter
+        return named(pipeline, Kept(home, pipeline).read())
+    return pipeline
 
 
 class Kept:

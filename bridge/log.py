@@ -9,7 +9,7 @@ Once its oldest records were deleted (`retention.commits`) the log begins at a s
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -101,6 +101,10 @@ class View:
     said: int = 0
     rejects: dict[str, dict[str, Any]] = field(default_factory=dict)
     groups: list[dict[str, Any]] | None = None
+
+    def table(self, names: Iterable[str]) -> LiveTable | None:
+        """Return the table of a stream that has these names, None if it has none yet."""
+        return next((self.tables[name] for name in names if name in self.tables), None)
 
     def version(self, stream: str) -> int | None:
         """Return the `version` of a stream's rows: of the staged ones if there are any, else of its table."""

@@ -16,11 +16,14 @@ from bridge.catalog import (
     StreamEntry,
     columns,
     has_metadata,
+    record_name,
     replication_key,
     replication_method,
     root_facts,
     selected_streams,
     stream_id,
+    stream_ids,
+    stream_names,
     write,
 )
 from bridge.config import Pipeline
@@ -29,7 +32,7 @@ from bridge.settings.destination import StreamKeys
 from bridge.settings.explain import did_you_mean
 from bridge.verbatim import dumps
 
-__all__ = ["overridden", "wanted_methods", "wants_catalog", "with_methods"]
+__all__ = ["named", "overridden", "unmatched_globs", "wanted_methods", "wants_catalog", "with_methods"]
 
 _OF_TAP = ("replication_method", "replication_key")
 """Only the tap can do these; `key_properties` hold for the table as well, whatever the tap makes of them."""
@@ -58,13 +61,6 @@ def wanted_methods(words: str, pipeline: Pipeline, catalog: Catalog | None) -> s
     )
 
 
-def _of_stream(pipeline: Pipeline, stream: StreamEntry) -> StreamKeys:
-    """Return what is said of a stream by its id or by the name its RECORDs have; the id's word stands."""
-    name, by_id = str(stream.get("stream") or stream_id(stream)), pipeline.stream(stream_id(stream))
-    keys = pipeline.stream(name)
-    return keys.model_copy(update={key: getattr(by_id, key) for key in by_id.model_fields_set})
-
-
 def overridden(catalog: Catalog, pipeline: Pipeline, loaded: Collection[str]) -> tuple[Catalog, list[str]]:
     """Return the catalog with the pipeline's overrides for these streams, and what the operator should know of them.
 
@@ -72,10 +68,11 @@ def overridden(catalog: Catalog, pipeline: Pipeline, loaded: Collection[str]) ->
     """
     if not pipeline.streams:
         return catalog, []
-    result, notes = copy.deepcopy(catalog), _strange_globs(catalog, pipeline)
+    result, notes = copy.deepcopy(catalog), _check_globs(catalog, pipeline)
+    pipeline = named(pipeline, catalog)
     for stream in result["streams"]:
         if stream_id(stream) in loaded:
-            notes += _override(stream, _of_stream(pipeline, stream))
+            notes += _override(stream, pipeline.stream(stream_id(stream)))
     return result, notes
 
 
@@ -92,12 +89,29 @@ def with_methods(catalog: Catalog) -> Catalog:
     return result
 
 
-def _strange_globs(catalog: Catalog, pipeline: Pipeline) -> list[str]:
-    names = {name for stream in catalog["streams"] for name in (stream_id(stream), stream.get("stream")) if name}
-    strange = [glob for glob in pipeline.streams if not any(fnmatchcase(name, glob) for name in names)]
-    return [
-        f"streams.{glob} of the settings matches no stream. {did_you_mean(glob, names)}".strip() for glob in strange
-    ]
+def named(pipeline: Pipeline, catalog: Catalog | None) -> Pipeline:
+    """Return the pipeline that knows the streams' names: settings for either of a stream's names hold for it."""
+    return pipeline.model_copy(update={"names": stream_names(catalog)}) if catalog else pipeline
+
+
+def unmatched_globs(pipeline: Pipeline, names: Collection[str]) -> list[str]:
+    """Return the globs under `streams` that match none of these names. `*` is for whatever there may be."""
+    return [glob for glob in pipeline.streams if glob != "*" and not any(fnmatchcase(name, glob) for name in names)]
+
+
+def _check_globs(catalog: Catalog, pipeline: Pipeline) -> list[str]:
+    """Raise `SettingsError` for settings of a stream that there is not; of what `defaults` says return a note."""
+    names = {name for stream in catalog["streams"] for name in (stream_id(stream), record_name(stream))}
+    notes = list[str]()
+    for glob in unmatched_globs(pipeline, names) if names else ():
+        guess = did_you_mean(glob, names)
+        if glob in pipeline.inherited:
+            notes.append(f"streams.{glob} of the settings matches no stream. {guess}".strip())
+            continue
+        listed = ", ".join(stream_ids(catalog)[:_LISTED]) + (" ..." if len(catalog["streams"]) > _LISTED else "")
+        hint = f"{guess or f'the catalog has: {listed}'}; a table that is new comes with --refresh-catalog"
+        raise SettingsError("settings for a stream that the tap does not have", hint=hint, glob=f"streams.{glob}")
+    return notes
 
 
 def _override(stream: StreamEntry, keys: StreamKeys) -> list[str]:

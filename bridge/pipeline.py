@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -27,14 +27,15 @@ from bridge.load import Follow, Load
 from bridge.lock import Lease, take
 from bridge.lookback import Lookback
 from bridge.opening import opened
-from bridge.overrides import wanted_methods
-from bridge.placement import Placement
+from bridge.overrides import named, wanted_methods
+from bridge.placement import Placement, refuse_namesakes
 from bridge.resume import completed, leave_out
 from bridge.retention import sweep
 from bridge.runs import RunRecord, new_run_id, write_streams
 from bridge.scratch import Marked, Scratch, Tee
 from bridge.source import SILENT, Source
-from bridge.state import is_empty, is_flat, resumable_versions, without
+from bridge.starting import Starting
+from bridge.state import is_flat
 from bridge.stdin import Piped
 from bridge.stop import Stop
 from bridge.storage import Storage, lake_of
@@ -142,6 +143,7 @@ class Run:
                 self.stage = "reading the catalog"
                 catalog, deselected = source.catalog(self.request.streams, refresh=self.request.refresh_catalog)
                 self.result.warnings += source.notes
+                self.pipeline = named(self.pipeline, catalog)
                 self._stop.tick()
                 self._with_lease(storage, source, catalog, deselected)
                 self.result.status = "success"
@@ -240,8 +242,9 @@ class Run:
         if self.request.resume:
             catalog, deselected = self._resumed(storage, catalog, committer.view.state)
         facts = fingerprint(self.pipeline, source.argv, catalog)
-        asked = {"full": self._full, "streams": self.request.streams, "state": self.request.state}
-        result.warnings += noticed(storage, self.pipeline.name, facts, committer.view, **asked)
+        asked = {"full": self._full, "streams": self._asked, "state": self.request.state}
+        names = self.pipeline.names
+        result.warnings += noticed(storage, self.pipeline.name, facts, committer.view, **asked, names=names)
         tap = {"tap": Path(source.argv[0]).name, "tap_version": facts["tap"]["version"], "fingerprint": facts}
         record = RunRecord(storage, self.pipeline.name, result.run_id, **tap)
         scratch = Scratch(self.home, self.pipeline, result.run_id)
@@ -268,7 +271,7 @@ class Run:
             scratch.delete()
 
     def _resumed(self, storage: Storage, catalog: dict[str, Any] | None, state: Any) -> tuple[dict[str, Any], set[str]]:
-        done = completed(storage, self.pipeline.name)
+        done = completed(storage, self.pipeline.name, self.pipeline.names)
         self.result.skipped = sorted(done)
         said = f"skipped, the last run completed them: {', '.join(sorted(done))}" if done else "--resume skips nothing"
         self.result.warnings.append(said)
@@ -288,12 +291,14 @@ class Run:
         self.result.warnings += () if self._full else notes
         groups = division.groups if division else (Group((), committer.view.state),)
         names = division.names if division else (None,)
-        starts = [self._start(committer, group.state, own) for group, own in zip(groups, names, strict=True)]
+        starting = Starting(self.pipeline, committer.view, self._asked, full=self._full)
+        starts = [starting.of(group.state, own) for group, own in zip(groups, names, strict=True)]
         lookbacks = [lookback for _, lookback in starts]
-        self.result.warnings += self._repeats(lookbacks)
+        self.result.warnings += starting.warnings(lookbacks)
         if self.request.adopt:
             adopt(committer, self.pipeline)
         view, asked = superseding.view if superseding else committer.view, self.request
+        refuse_namesakes(catalog, view.tables)  # before the tap starts, where the lake knows how it calls them
         placement = Placement(committer.storage, self.pipeline, view, catalog, full=self._full, append=asked.append)
         load = Load(
             self.pipeline,
@@ -304,7 +309,7 @@ class Run:
             full=self._full,
             deselected=deselected,
             kept=deselected | self._others(committer),
-            restarted=set(self.request.streams or committer.view.staged),
+            restarted=set(self._asked or committer.view.staged),
             max_records=self.request.max_records,
             lookbacks=lookbacks,
             superseding=superseding,
@@ -353,26 +358,15 @@ class Run:
         self.result.warnings += found.notes
         return found
 
+    @property
+    def _asked(self) -> frozenset[str]:
+        """All names of the streams that `--stream` names; none for all streams."""
+        return self.pipeline.all_names(self.request.streams)
+
     def _others(self, committer: Committer) -> set[str]:
         """Return the streams with a bookmark that `--stream` leaves out."""
         state = committer.view.state
-        return (
-            set(state["bookmarks"]) - set(self.request.streams)
-            if self.request.streams and not is_flat(state)
-            else set()
-        )
-
-    def _repeats(self, lookbacks: Sequence[Lookback]) -> list[str]:
-        """Return a warning for each of the streams whose table will have rows twice, or that does not go back."""
-        streams = dict.fromkeys(stream for lookback in lookbacks for stream in lookback.streams)
-        unshifted = set().union(*(lookback.unshifted for lookback in lookbacks))
-        again = "rows since its lookback come again, beside those that are there; load_method: upsert keeps one of each"
-        twice = [stream for stream in streams if self.pipeline.load_method(stream) != "upsert"]
-        still = "its lookback has no effect: the tap keeps its bookmark in a form of its own"
-        return [f"{s}: {again}" for s in twice] + [f"{s}: {still}" for s in sorted(unshifted)]
-
-    def _overwritten(self, stream: str) -> bool:
-        return self.pipeline.load_method(stream) == "overwrite"
+        return set(state["bookmarks"]) - self._asked if self.request.streams and not is_flat(state) else set()
 
     def _set_state(self, committer: Committer) -> None:
         """Have a STATE that was given be the lake's; one for all processes of the tap, if there were several."""
@@ -380,20 +374,3 @@ class Run:
         if given is not None and (given != view.state or view.groups):
             committer.set_state(given, "--state")
             self.took_state = True
-
-    def _start(self, committer: Committer, state: Any, own: Collection[str] | None) -> tuple[Any, Lookback]:
-        """Return the STATE for a tap that goes on from a stored one, None to start from the beginning.
-
-        `own` are the streams of that process of the tap: it starts the others where it had come to with them.
-        """
-        lookback = Lookback(lambda s: self.pipeline.stream(s).lookback if own is None or s in own else None)
-        if self.request.streams:
-            without(state, self.request.streams)  # refuses a STATE that cannot be kept per stream
-        if self._full:
-            state = without(state, self.request.streams) if self.request.streams else None
-        else:
-            overwritten = (lambda s: self._overwritten(s) and s in own) if own is not None else self._overwritten
-            state = resumable_versions(state, overwritten, committer.view.version, committer.view.tables)
-        state = None if is_empty(state) else state
-        looks_back = any(said.lookback is not None for said in self.pipeline.streams.values())
-        return lookback.start(state) if looks_back else state, lookback

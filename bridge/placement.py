@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
-from bridge.catalog import replication_key, replication_method
+from bridge.catalog import Catalog, namesakes, replication_key, replication_method
 from bridge.columns import read_schema
 from bridge.config import Pipeline
 from bridge.epoch import Mode, Stream
@@ -28,7 +28,7 @@ from bridge.tables.partition import Partition, check_layout
 from bridge.tables.target import Target
 from bridge.verbatim import dumps
 
-__all__ = ["Placement", "load_method", "strangers"]
+__all__ = ["Placement", "load_method", "refuse_namesakes", "strangers"]
 
 
 _MODES: dict[str, Mode] = {"append-only": "append", "overwrite": "replace", "upsert": "upsert"}
@@ -50,6 +50,20 @@ def strangers(storage: Storage, table: LiveTable, others: list[Owner]) -> list[s
     names = [name for name in storage.walk(table.folder) if name.endswith(".parquet")]  # before the logs are read
     known = set(table.files).union(*(other.files for other in tables_of(storage, others).values()))
     return sorted(name for name in names if name not in known)
+
+
+def refuse_namesakes(catalog: Catalog | None, names: Iterable[str]) -> None:
+    """Raise `SettingsError` where RECORDs of several selected streams have one name: they would share a table."""
+    for name in names:
+        if ids := namesakes(catalog, name):
+            apart = " and ".join(f'select: ["{one}"]' for one in ids[:3]) + (" ..." if len(ids) > 3 else "")
+            hint = (
+                f"load them by pipelines of their own, each with one of them under source: {apart}; "
+                f"or leave all but one out: singer-bridge select NAME --exclude {ids[-1]}"
+            )
+            listed = ", ".join(ids)
+            what = "the tap calls the records of several streams by one name, so they would share a table"
+            raise SettingsError(what, hint=hint, name=name, streams=listed)
 
 
 def _allows_null(said: Any) -> bool:
@@ -86,6 +100,7 @@ class Placement:
 
     def open(self, message: Schema) -> tuple[Stream, TableSchema | None]:
         """Return the stream and the columns its table has. Raises `LakeError` if the table is not ours to write."""
+        refuse_namesakes(self._catalog, [message.stream])
         mode, reason = self.method(message.stream, message.bookmark_properties)
         table = self._view.tables.get(message.stream)
         self.targets[message.stream] = target = self._keyed(message, self._target(message.stream))
@@ -109,6 +124,7 @@ class Placement:
                 columns = merge(columns, read_schema(self._storage, owner.pipeline, other.schema), Evolution("fail"))
         stream = Stream(message.stream, mode, reason, TableSchema(pa.schema([])), 0, self._keys(message))
         stream.evolution, stream.keyed, stream.resumes = evolution, bool(target.keys), bool(message.bookmark_properties)
+        stream.other_names = tuple(n for n in self._pipeline.names_of(message.stream) if n != message.stream)
         stream.sweeps = mode == "upsert" or (mode == "append" and target.hard_delete is not None)
         if extends and table:
             stream.swapped, stream.version = True, table.version
@@ -172,7 +188,11 @@ class Placement:
 
     def _continues(self, stream: str, table: LiveTable | None) -> bool:
         """Return whether the tap may still be inside a table that was swapped in at a STATE before its end."""
-        return table is not None and table.version is not None and continues(self._view.state, stream, table.version)
+        return (
+            table is not None
+            and table.version is not None
+            and continues(self._view.state, self._pipeline.names_of(stream), table.version)
+        )
 
     def keys(self, message: Schema) -> list[str]:
         """Return the columns that are never null: the table's keys; an upsert's where null is not allowed."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
-from bridge.catalog import deselected
+from bridge.catalog import deselected, stream_names
 from bridge.errors import SettingsError
 from bridge.runs import read_runs
 from bridge.select import select
@@ -14,14 +16,14 @@ from bridge.storage import Storage
 __all__ = ["completed", "leave_out"]
 
 
-def completed(storage: Storage, pipeline: str) -> set[str]:
+def completed(storage: Storage, pipeline: str, names: Mapping[str, tuple[str, ...]] = MappingProxyType({})) -> set[str]:
     """Return the streams that need not run again: none after a success, or after a run that died without a word.
 
     A stream counts when all of its rows are committed and the tap went on to another one. What that run itself left
     out is left out again, so that a pipeline may be resumed several times in a row.
 
     None at all where a stream that was under way is appended and has no bookmark of its own: it may be the child of one
-    that looks complete, whose bookmark stands for its rows, too.
+    that looks complete, whose bookmark stands for its rows, too. `names` are all that each stream has.
     """
     last = next(read_runs(storage, pipeline, 1), {})
     if last.get("status") not in ("failed", "interrupted"):
@@ -29,7 +31,7 @@ def completed(storage: Storage, pipeline: str) -> set[str]:
     streams = last.get("streams", {})
     done = {name for name, facts in streams.items() if facts.get("complete")}
     appended = {name for name, facts in streams.items() if facts.get("load_method") == "append-only"}
-    if any(resume_point(last.get("state"), name) is None for name in appended - done):
+    if any(resume_point(last.get("state"), names.get(name, (name,))) is None for name in appended - done):
         return set()
     return done | set(last.get("skipped", []))
 
@@ -45,7 +47,8 @@ def leave_out(catalog: dict[str, Any] | None, done: set[str], state: Any) -> tup
         raise SettingsError("--resume needs a catalog", hint=hint)
     if done:
         without(state, done)
-    out = done | deselected(catalog)
+    names = stream_names(catalog)
+    out = {other for name in done for other in names.get(name, (name,))} | deselected(catalog)
     left = [stream for stream in catalog["streams"] if not _names(stream) & out]
     if not left:
         raise SettingsError("nothing is left to resume", hint="run without --resume", completed=", ".join(sorted(done)))

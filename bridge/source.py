@@ -10,7 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from bridge.catalog import Catalog, deselected, has_metadata, parse_catalog
+from bridge.catalog import Catalog, deselected, has_metadata, parse_catalog, stream_names
 from bridge.config import Pipeline, redactor
 from bridge.errors import SettingsError, TapError
 from bridge.kept import Discovery, Kept, catalog_file
@@ -83,7 +83,8 @@ class Source:
         if catalog is None:
             self._do_without(only)
             return None, set()
-        catalog = self.narrowed(catalog, only)
+        names = stream_names(catalog)
+        catalog = self.narrowed(catalog, [names.get(name, (name,))[0] for name in only])
         return catalog, deselected(catalog)
 
     def _do_without(self, only: Sequence[str]) -> None:

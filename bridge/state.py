@@ -13,12 +13,14 @@ from bridge.errors import DataError, SettingsError
 from bridge.verbatim import NotJson, loads
 
 __all__ = [
+    "StreamName",
     "bookmark",
     "continues",
     "covers",
     "forget",
     "is_empty",
     "is_flat",
+    "known_as",
     "moved_on",
     "overlay",
     "parse_state",
@@ -27,6 +29,9 @@ __all__ = [
     "resume_points",
     "without",
 ]
+
+StreamName = str | tuple[str, ...]
+"""A stream's name, or all of its names: most STATEs know it by its id in the catalog, some by that of its RECORDs."""
 
 _IN_FLIGHT = {"progress_markers", "replication_key_signpost", "starting_replication_value"}
 
@@ -51,11 +56,21 @@ def is_flat(state: Any) -> bool:
     return not (isinstance(state, dict) and isinstance(state.get("bookmarks"), dict))
 
 
-def bookmark(state: Any, stream: str) -> Any:
+def _names(stream: StreamName) -> tuple[str, ...]:
+    return (stream,) if isinstance(stream, str) else stream
+
+
+def bookmark(state: Any, stream: StreamName) -> Any:
     """Return a stream's bookmark, or None."""
     if not isinstance(state, dict):
         return None
-    return state.get(stream) if is_flat(state) else state["bookmarks"].get(stream)
+    bookmarks = state if is_flat(state) else state["bookmarks"]
+    return next((bookmarks[name] for name in _names(stream) if bookmarks.get(name) is not None), None)
+
+
+def known_as(state: Any, stream: tuple[str, ...]) -> str:
+    """Return the name by which a STATE has the stream's bookmark; where it has none the first of its names."""
+    return next((name for name in stream if bookmark(state, name) is not None), stream[0])
 
 
 def _resume_point(value: Any) -> Any:
@@ -82,7 +97,7 @@ def _has_markers(value: Any) -> bool:
     )
 
 
-def covers(before: Any, after: Any, stream: str) -> bool:
+def covers(before: Any, after: Any, stream: StreamName) -> bool:
     """Return True when a tap restarted from `after` would not send the rows that it sent since `before`.
 
     The stream's own bookmark has to have moved: one that stands where it stood says nothing of the rows since. An
@@ -92,15 +107,15 @@ def covers(before: Any, after: Any, stream: str) -> bool:
     value = bookmark(after, stream)
     if _has_markers(value):
         return False
-    if _syncing(before) == stream and moved_on(before, after, stream):
+    if _syncing(before) in _names(stream) and moved_on(before, after, stream):
         return True
     point = _resume_point(value)
     return point is not None and point != resume_point(before, stream)
 
 
-def moved_on(before: Any, after: Any, stream: str) -> bool:
+def moved_on(before: Any, after: Any, stream: StreamName) -> bool:
     """Return True when `currently_syncing` came to name another stream: a restarted tap may skip this one."""
-    return _syncing(after) not in (None, stream, _syncing(before))
+    return _syncing(after) not in (None, *_names(stream), _syncing(before))
 
 
 def _syncing(state: Any) -> Any:
@@ -124,7 +139,7 @@ def resume_points(state: Any, *, ignoring: Collection[str] = ()) -> Any:
     return {**rest, "bookmarks": points} if rest or points else None
 
 
-def resume_point(state: Any, stream: str) -> Any:
+def resume_point(state: Any, stream: StreamName) -> Any:
     """Return where a tap would resume one stream; None for its beginning."""
     return _resume_point(bookmark(state, stream))
 
@@ -166,7 +181,7 @@ def forget(state: Any, streams: Collection[str]) -> Any:
     return kept if is_flat(state) else state | {"bookmarks": kept}
 
 
-def continues(state: Any, stream: str, version: int | None) -> bool:
+def continues(state: Any, stream: StreamName, version: int | None) -> bool:
     """Return True when a tap started from `state` goes on inside the full table of this `version`."""
     value = bookmark(state, stream)
     return isinstance(value, dict) and value.get("version") == version and resume_point(state, stream) is not None

@@ -37,7 +37,7 @@ LADDER = [
         "source",
         "store",
     ],
-    ["shaping", "supersede"],
+    ["shaping", "starting", "supersede"],
     ["intake", "ledger", "placement", "verify"],
     ["parts"],
     ["reading"],

@@ -16,6 +16,7 @@ from click.core import ParameterSource
 from bridge.cli.completion import complete_environments, complete_names
 from bridge.config import FILE_NAME, Pipeline, Settings, find_file, inline_destination, inline_pipeline, load
 from bridge.errors import BridgeError, LakeError, SettingsError
+from bridge.kept import with_names
 from bridge.lock import holder
 from bridge.log import Log, View, meta
 from bridge.settings.explain import did_you_mean
@@ -50,6 +51,11 @@ class Chosen:
 
     pipeline: Pipeline
     home: Path
+
+    @property
+    def named(self) -> Pipeline:
+        """The pipeline that knows all names of its streams, by the kept catalog."""
+        return with_names(self.pipeline, self.home)
 
 
 def _keep_environment(ctx: click.Context, _: click.Parameter, value: str | None) -> None:

@@ -14,6 +14,7 @@ from bridge.cli import events
 from bridge.cli.choose import choose, committed, options
 from bridge.cli.kinds import DURATION, SIZE
 from bridge.cli.show import as_json, console, count, count_of, note, size
+from bridge.config import Pipeline
 from bridge.errors import SettingsError
 from bridge.log import Log, View
 from bridge.settings.explain import did_you_mean
@@ -58,14 +59,14 @@ def compact(
     from bridge.compact import Wish, pieces
     from bridge.compact import compact as join
 
-    pipeline = choose(name, file, to, pipeline_name, look=True).pipeline
+    pipeline = choose(name, file, to, pipeline_name, look=True).named
     storage, view = committed(pipeline)
     asks = not (dry_run or yes)
     if asks and not sys.stdin.isatty():
         raise SettingsError("nobody is there to be asked", hint="to compact all the same: --yes; --dry-run shows it")
     if not dry_run:
         StateStore.at(storage, pipeline.name).refuse_if_held()
-    wish = Wish(_tables(view, streams), to_size, older_than)
+    wish = Wish(_tables(view, pipeline, streams), to_size, older_than)
     found = pieces(Log(storage, pipeline.name), view, pipeline, wish)
     quiet, done = bool(click.get_current_context().meta.get("bridge.quiet")), None
     if found and (asks or not quiet):
@@ -81,13 +82,16 @@ def compact(
     _finish(pipeline.name, done.head if done else view.n, found, done, dry_run=dry_run, json_output=json_output)
 
 
-def _tables(view: View, streams: Sequence[str]) -> frozenset[str]:
-    """Return the streams that were asked for. Raises `SettingsError` for one that has no table."""
+def _tables(view: View, pipeline: Pipeline, streams: Sequence[str]) -> frozenset[str]:
+    """Return the tables of the streams that were asked for. Raises `SettingsError` for one that has none."""
+    found = list[str]()
     for stream in streams:
-        if stream not in view.tables:
+        tables = [name for name in (stream, *pipeline.names_of(stream)) if name in view.tables]
+        if not tables:
             hint = did_you_mean(stream, view.tables) or "`singer-bridge tables list` shows those there are"
             raise SettingsError("there is no such table", hint=hint, stream=stream)
-    return frozenset(streams)
+        found.append(tables[0])
+    return frozenset(found)
 
 
 def _before(found: Sequence[Piece]) -> dict[str, dict[str, int]]:

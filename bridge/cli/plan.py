@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,8 +13,9 @@ from bridge.division import divided
 from bridge.epoch import METHODS
 from bridge.fingerprint import fingerprint, noticed
 from bridge.log import Log, View
+from bridge.overrides import named
 from bridge.pipeline import Request
-from bridge.placement import Placement
+from bridge.placement import Placement, refuse_namesakes
 from bridge.resume import completed, leave_out
 from bridge.source import Source
 from bridge.state import bookmark, is_empty, without
@@ -49,7 +50,9 @@ def _facts(chosen: Chosen, request: Request) -> dict[str, Any]:
     view = log.view(log.latest())
     source = Source(pipeline, chosen.home)
     catalog, _ = source.catalog(request.streams, refresh=request.refresh_catalog)
-    skipped = completed(storage, pipeline.name) if request.resume else set()
+    pipeline = named(pipeline, catalog)
+    refuse_namesakes(catalog, view.tables)
+    skipped = completed(storage, pipeline.name, pipeline.names) if request.resume else set()
     if request.resume:
         catalog, _ = leave_out(catalog, skipped, view.state if request.state is None else request.state)
     full = request.full or not pipeline.incremental.enabled
@@ -57,10 +60,10 @@ def _facts(chosen: Chosen, request: Request) -> dict[str, Any]:
     if request.state is not None:
         view = replace(view, state=request.state, groups=None if view.groups is None else [])
     division, notes = divided(pipeline, storage, view, catalog)
-    state = _state(view, request, full=full)
+    state = _state(view, pipeline.all_names(request.streams), full=full)
     names = sorted(selected_streams(catalog)) if catalog else sorted(view.tables)
     now = fingerprint(pipeline, source.argv, catalog)
-    asked = {"full": full, "streams": request.streams, "state": request.state}
+    asked = {"full": full, "streams": pipeline.all_names(request.streams), "state": request.state}
     return {
         "pipeline": pipeline.name,
         "tap": source.argv[0],
@@ -70,28 +73,32 @@ def _facts(chosen: Chosen, request: Request) -> dict[str, Any]:
         "state": state,
         "processes": [list(group.streams) for group in division.groups] if division else None,
         "skipped": sorted(skipped),
-        "streams": [_stream(placement, view, name, state) for name in names],
-        "warnings": [*source.notes, *noticed(storage, pipeline.name, now, view, **asked), *(() if full else notes)],
+        "streams": [_stream(placement, view, pipeline.names_of(name), state) for name in names],
+        "warnings": [
+            *source.notes,
+            *noticed(storage, pipeline.name, now, view, **asked, names=pipeline.names),
+            *(() if full else notes),
+        ],
     }
 
 
-def _state(view: View, request: Request, *, full: bool) -> Any:
+def _state(view: View, asked: Collection[str], *, full: bool) -> Any:
     """Return the STATE that the tap would get; None: it starts from the beginning."""
     stored = view.state
     if full:
-        stored = without(stored, request.streams) if request.streams else None
+        stored = without(stored, asked) if asked else None
     return None if is_empty(stored) else stored
 
 
-def _stream(placement: Placement, view: View, name: str, state: Any) -> dict[str, Any]:
-    mode, reason = placement.method(name, None)
-    live = view.tables.get(name)
+def _stream(placement: Placement, view: View, names: tuple[str, ...], state: Any) -> dict[str, Any]:
+    mode, reason = placement.method(names[0], None)
+    live = view.table(names)
     return {
-        "stream": name,
+        "stream": names[0],
         "load_method": METHODS[mode],
         "reason": reason,
         "rows_now": live.rows if live else 0,
-        "bookmark": bookmark(state, name),
+        "bookmark": bookmark(state, names),
     }
 
 

@@ -57,7 +57,7 @@ def _chosen(
 ) -> tuple[Pipeline, Wanted]:
     from bridge.rejects.found import Wanted
 
-    return choose(name, file, to, pipeline_name, look=True).pipeline, Wanted(stream, run, reason)
+    return choose(name, file, to, pipeline_name, look=True).named, Wanted(stream, run, reason)
 
 
 @click.group(cls=Listing, short_help="What could not be stored, and why.")

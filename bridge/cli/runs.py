@@ -17,6 +17,7 @@ from bridge.cli.choose import Chosen, options
 from bridge.cli.listing import Listing
 from bridge.cli.look import Unread, look_at, readable, settled, with_warnings
 from bridge.cli.show import as_json, console, count, moment, note, print_table, size
+from bridge.config import Pipeline
 from bridge.errors import SettingsError
 from bridge.runs import is_run_id, read_log, read_run, read_runs, records
 from bridge.settings.units import parse_duration
@@ -145,9 +146,9 @@ def show(
     if logs:
         _print_logs(chosen, record)
     elif json_output:
-        as_json(record | {"streams": _streams(record)})
+        as_json(record | {"streams": _streams(record, chosen.named)})
     else:
-        _print(record)
+        _print(record, chosen.named)
 
 
 def _find(among: Sequence[Chosen], run_id: str | None) -> tuple[Chosen, dict[str, Any]]:
@@ -182,16 +183,17 @@ def _print_logs(chosen: Chosen, record: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def _streams(record: dict[str, Any]) -> dict[str, Any]:
+def _streams(record: dict[str, Any], pipeline: Pipeline) -> dict[str, Any]:
     """Return what came of each stream, with its bookmark before and after."""
     before, after = record.get("state_before"), record.get("state")
     return {
-        stream: facts | {"bookmark_before": bookmark(before, stream), "bookmark": bookmark(after, stream)}
+        stream: facts | {"bookmark_before": bookmark(before, names), "bookmark": bookmark(after, names)}
         for stream, facts in record.get("streams", {}).items()
+        for names in [pipeline.names_of(stream)]
     }
 
 
-def _print(record: dict[str, Any]) -> None:
+def _print(record: dict[str, Any], pipeline: Pipeline) -> None:
     out = console()
     tap = f"{record.get('tap', '')} {record.get('tap_version', '')}".strip()
     facts = {key: record.get(key, "") for key in ("pipeline", "run_id", "status", "started", "ended", "commits")}
@@ -206,7 +208,7 @@ def _print(record: dict[str, Any]) -> None:
         out.print(f"{fact.replace('_', ' '):>12}  {value}", markup=False)
     for fact in ("state_before", "state"):
         out.print(f"{fact.replace('_', ' '):>12}  {_compact(record.get(fact))}", markup=False, soft_wrap=True)
-    streams = _streams(record)
+    streams = _streams(record, pipeline)
     if streams:
         out.print()
         columns = ["stream", "load method", "records", "rejected", "files", "size", "time"]

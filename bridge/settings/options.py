@@ -224,11 +224,30 @@ class Pipeline(Keys):
     secrets: frozenset[str] = Field(default=frozenset(), repr=False)
     """Texts that no log, error or record may show; see `bridge.settings.redact.redactor`."""
 
+    names: dict[str, tuple[str, ...]] = Field(default_factory=dict, repr=False)
+    """All names of a stream by each of them, as far as a catalog says; see `bridge.catalog.stream_names`."""
+    inherited: frozenset[str] = frozenset()
+    """Globs under `streams` that only the file's `defaults` have: they may be meant for other pipelines."""
+
+    def names_of(self, name: str) -> tuple[str, ...]:
+        """Return all names of a stream: its id in the catalog, and what its RECORDs are called."""
+        return self.names.get(name, (name,))
+
+    def all_names(self, names: Iterable[str]) -> frozenset[str]:
+        """Return all names of several streams."""
+        return frozenset(other for name in names for other in (name, *self.names_of(name)))
+
+    def _matches(self, name: str, glob: str) -> bool:
+        return any(fnmatchcase(one, glob) for one in self.names_of(name))
+
     def stream(self, name: str) -> StreamKeys:
-        """Return what `streams` says of one stream: every glob that matches, key by key the last one wins."""
+        """Return what `streams` says of one stream: every glob that matches, key by key the last one wins.
+
+        A glob matches the stream's id in the catalog as well as the name of its RECORDs, whichever `name` is.
+        """
         said: dict[str, Any] = {}
         for glob, keys in self.streams.items():
-            if fnmatchcase(name, glob):
+            if self._matches(name, glob):
                 said |= {key: getattr(keys, key) for key in keys.model_fields_set}
         return StreamKeys(**said)
 
@@ -250,7 +269,7 @@ class Pipeline(Keys):
 
     def glob_of(self, name: str, key: str) -> str | None:
         """Return the glob under `streams` whose `key` holds for a stream, None if none says anything."""
-        said = (g for g, keys in self.streams.items() if fnmatchcase(name, g) and key in keys.model_fields_set)
+        said = (g for g, keys in self.streams.items() if self._matches(name, g) and key in keys.model_fields_set)
         return max(said, key=list(self.streams).index, default=None)
 
     @property

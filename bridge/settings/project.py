@@ -59,6 +59,16 @@ class Project:
             own = overlay(own, _children(over.get("pipelines")).get(pipeline)) or own
         return overlay(defaults, own) or own
 
+    def inherited_globs(self, pipeline: str, environment: str | None) -> frozenset[str]:
+        """Return the globs under `streams` that only `defaults` have, and the pipeline itself does not."""
+        over = _children(self.environments[environment]) if environment else {}
+        own = [self.pipelines[pipeline], _children(over.get("pipelines")).get(pipeline)]
+        said = [self.defaults, over.get("defaults")]
+        below, above = (
+            {g for node in nodes for g in _children(_children(node).get("streams"))} for nodes in (said, own)
+        )
+        return frozenset(below - above)
+
 
 def _children(node: Node | None) -> dict[str, Node]:
     return node.value if node and isinstance(node.value, dict) else {}

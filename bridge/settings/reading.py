@@ -37,7 +37,11 @@ def _is_text(key: Key) -> bool:
 
 def read_pipeline(project: Project, expand: Expand, name: str, environment: str | None) -> Read:
     """Return a pipeline, or all that is wrong with it, in reading order."""
-    return _read(resolve(project.layers(name, environment), expand, _is_text), _full(name, environment))
+    layers = resolve(project.layers(name, environment), expand, _is_text)
+    pipeline, problems = _read(layers, _full(name, environment))
+    if pipeline is not None and (inherited := project.inherited_globs(name, environment)):
+        pipeline = pipeline.model_copy(update={"inherited": inherited})
+    return pipeline, problems
 
 
 def look_pipeline(project: Project, expand: Expand, name: str, environment: str | None) -> Read:

@@ -43,13 +43,21 @@ def test_the_table_is_what_a_run_would_load(folder: Path, typed: Typed) -> None:
     project(
         folder,
         source={"select": ["orders", "ratse"]},
-        overrides={"orders": {"replication_method": "FULL_TABLE"}, "nope": {}},
+        overrides={"orders": {"replication_method": "FULL_TABLE"}},
     )
     done = typed("discover")
     assert done.code == 0
     assert lines(done.out)[1:3] == ["orders yes FULL_TABLE", "rates FULL_TABLE"]
-    assert "warning: streams.nope of the settings matches no stream." in done.out
     assert 'warning: select: ratse matches nothing. did you mean "rates"?' in done.out
+
+
+def test_settings_of_no_stream_are_said(folder: Path, typed: Typed) -> None:
+    """Settings of a stream that the tap does not have end a run: `discover` says so."""
+    project(folder, overrides={"ordres": {"load_method": "upsert"}})
+    done = typed("discover")
+    assert done.code == 0
+    assert "a run would end with: settings for a stream that the tap does not have" in done.out
+    assert 'did you mean "orders"?' in done.out
 
 
 def test_a_wrong_setting_does_not_hide_the_catalog(folder: Path, typed: Typed) -> None:

@@ -10,7 +10,7 @@ import pytest
 from bridge.catalog import column_facts, replication_key, replication_method, root_facts
 from bridge.config import Pipeline
 from bridge.errors import SettingsError
-from bridge.overrides import overridden, wanted_methods, wants_catalog
+from bridge.overrides import named, overridden, wanted_methods, wants_catalog
 from tests.catalogs import catalog, old_stream, stream
 from tests.unit.conftest import Load
 
@@ -136,9 +136,32 @@ def test_what_the_tap_does_not_offer(pipeline: Any, facts: Any, keys: Any, messa
 
 
 def test_a_glob_that_matches_nothing(pipeline: Any) -> None:
-    """It is told, with what may have been meant."""
-    _, notes = overridden(catalog(stream("users")), pipeline(usres={"load_method": "overwrite"}), {"users"})
+    """It ends the run before the tap starts, with what may have been meant: else it would be ignored for good."""
+    given = catalog(stream("users"))
+    for glob in ("usres", "user_*"):
+        with pytest.raises(SettingsError, match="settings for a stream that the tap does not have") as caught:
+            overridden(given, pipeline(**{glob: {"load_method": "overwrite"}}), {"users"})
+        assert caught.value.facts["glob"] == f"streams.{glob}"
+    assert 'did you mean "users"?' in caught.value.hint
+    overridden(catalog(), pipeline(**{"*": {"load_method": "overwrite"}}), set())
+
+
+def test_a_glob_of_the_defaults_that_matches_nothing(pipeline: Any) -> None:
+    """It may be meant for another pipeline of the file, so it is a note."""
+    shared = pipeline(usres={"load_method": "overwrite"}).model_copy(update={"inherited": frozenset({"usres"})})
+    _, notes = overridden(catalog(stream("users")), shared, {"users"})
     assert notes == ['streams.usres of the settings matches no stream. did you mean "users"?']
+
+
+def test_settings_hold_by_either_name(pipeline: Any) -> None:
+    """A stream is meant by its id in the catalog and by the name of its RECORDs; the last glob of the file wins."""
+    given = catalog(stream("shop-people") | {"stream": "people"})
+    made = named(pipeline(**{"shop-*": {"load_method": "upsert"}, "people": {"hard_delete": True}}), given)
+    for name in ("shop-people", "people"):
+        keys = made.stream(name)
+        assert (keys.load_method, keys.hard_delete, made.load_method(name)) == ("upsert", True, "upsert")
+        assert made.glob_of(name, "load_method") == "shop-*"
+    overridden(given, pipeline(people={"load_method": "upsert"}), {"shop-people"})
 
 
 def test_wants_catalog(pipeline: Any) -> None:

@@ -15,7 +15,7 @@ from bridge.cli.state.known import expect_known, would_double
 from bridge.edit import check_shape, merged, parsed, with_bookmarks, without_bookmarks
 from bridge.errors import BridgeError, SettingsError
 from bridge.formats import FORMATS
-from bridge.state import bookmark
+from bridge.state import bookmark, known_as
 from bridge.verbatim import dumps
 
 __all__ = ["clear", "copy", "edit", "merge", "set_"]
@@ -50,9 +50,10 @@ def set_(
         state = FORMATS["singer"].read(data, None, ())
         change(chosen.pipeline, lambda _: state, Answer(**said), what)
     else:
-        given = {stream: parsed(data, "the bookmark")}
+        before = store_of(chosen.pipeline).get()
+        given = {known_as(before, chosen.named.names_of(stream)): parsed(data, "the bookmark")}
         if not force:
-            expect_known(chosen, store_of(chosen.pipeline).get(), stream)
+            expect_known(chosen, before, stream)
         change(chosen.pipeline, lambda state: with_bookmarks(state, given), Answer(**said), what)
 
 
@@ -99,9 +100,11 @@ def clear(
     chosen, answer = choose(name, file, to, pipeline_name), Answer(**said)
     what = " ".join(["state clear", *(f"-s {stream}" for stream in streams)])
 
+    pipeline = chosen.named
+
     def apply(state: Any) -> Any:
         if streams:
-            return without_bookmarks(state, streams)
+            return without_bookmarks(state, [known_as(state, pipeline.names_of(stream)) for stream in streams])
         if state is None:
             raise SettingsError("there is no STATE to clear", hint="the next run starts from the beginning already")
         return {"bookmarks": {}} if isinstance(state, dict) and "bookmarks" in state else {}

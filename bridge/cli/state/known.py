@@ -9,6 +9,7 @@ from typing import Any
 from bridge.catalog import stream_ids
 from bridge.cli.choose import Chosen, environment
 from bridge.cli.show import count
+from bridge.config import Pipeline
 from bridge.edit import streams_of
 from bridge.errors import SettingsError
 from bridge.kept import Kept
@@ -38,12 +39,12 @@ def expect_known(chosen: Chosen, state: Any, stream: str) -> None:
 
 def would_double(chosen: Chosen, state: Any, streams: Collection[str]) -> str:
     """Say which tables have each row twice after the next run, if these bookmarks, or all, are cleared."""
-    pipeline = chosen.pipeline
+    pipeline = chosen.named
     log = Log(lake_of(pipeline.destination), pipeline.name)
     tables = log.view(log.latest()).tables
-    cleared = streams or (tables if is_flat(state) else streams_of(state))
+    cleared = pipeline.all_names(streams or (tables if is_flat(state) else streams_of(state)))
     rows = {stream: tables[stream].rows for stream in sorted(cleared) if stream in tables}
-    methods = _load_methods(chosen, log)
+    methods = _load_methods(pipeline, log)
     doubled = [s for s, number in rows.items() if number and methods.get(s, "append-only") == "append-only"]
     if not doubled or not pipeline.incremental.enabled:
         return ""
@@ -60,11 +61,11 @@ def would_double(chosen: Chosen, state: Any, streams: Collection[str]) -> str:
     )
 
 
-def _load_methods(chosen: Chosen, log: Log) -> dict[str, str]:
+def _load_methods(pipeline: Pipeline, log: Log) -> dict[str, str]:
     """Return how each stream is loaded: as the settings say, else as the latest run did that had it."""
     found: dict[str, str] = {}
     for run in read_runs(log.storage, log.pipeline, _RUNS):
         for stream, facts in run.get("streams", {}).items():
             found.setdefault(stream, str(facts.get("load_method", "append-only")).split()[0])
-    said = {stream: chosen.pipeline.load_method(stream) for stream in log.view(log.latest()).tables}
+    said = {stream: pipeline.load_method(stream) for stream in log.view(log.latest()).tables}
     return found | {stream: method for stream, method in said.items() if method != "auto"}

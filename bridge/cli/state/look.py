@@ -15,7 +15,7 @@ from bridge.cli.state.confirm import print_differences, store_of, warn
 from bridge.config import Pipeline
 from bridge.log import Log, bookmarks
 from bridge.past import Step, last_move, steps
-from bridge.state import bookmark
+from bridge.state import bookmark, known_as
 from bridge.storage import lake_of
 from bridge.store import Stored
 from bridge.verbatim import dumps
@@ -54,8 +54,9 @@ def get(
     singer-bridge state get --to ./lake --name x -s users
     """
     del json_output
-    value = _read(choose(name, file, to, pipeline_name, look=True).pipeline).state
-    as_json(value if stream is None else bookmark(value, stream))
+    pipeline = choose(name, file, to, pipeline_name, look=True).named
+    value = _read(pipeline).state
+    as_json(value if stream is None else bookmark(value, pipeline.names_of(stream)))
 
 
 @click.command("list", short_help="List the bookmarks, and when each moved.")
@@ -126,8 +127,9 @@ def history(
     singer-bridge state history flights --diff
     singer-bridge state history flights -s public-users -n 5
     """
-    pipeline = choose(name, file, to, pipeline_name, look=True).pipeline
-    log, head = Log(lake_of(pipeline.destination), pipeline.name), _read(pipeline).version
+    pipeline = choose(name, file, to, pipeline_name, look=True).named
+    log, seen = Log(lake_of(pipeline.destination), pipeline.name), _read(pipeline)
+    stream, head = stream and known_as(seen.state, pipeline.names_of(stream)), seen.version
     found = (step for step in steps(log, head) if stream is None or any(c.part == stream for c in step.changes))
     shown = list(islice(found, limit))
     if json_output:
