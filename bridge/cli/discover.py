@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from bridge.catalog import Catalog, is_system, replication_method, stream_id
-from bridge.cli.choose import choose, options
+from bridge.cli.choose import choose, options, typed
+from bridge.cli.propose import print_unknown
 from bridge.cli.show import as_json, console, count_of, note, print_table
 from bridge.errors import SettingsError
 from bridge.select import loaded_streams
@@ -49,7 +50,7 @@ def discover(
         as_json(_changes(source) if diff else catalog)
         return 0
     if not diff:
-        _streams(source, catalog)
+        print_unknown(_streams(source, catalog), source.pipeline, typed(source.pipeline))
     _told(source, catalog, diff=diff)
     return 0
 
@@ -61,8 +62,10 @@ def _changes(source: Source) -> dict[str, Any]:
     return {"format": 1, "pipeline": source.pipeline.name, **said}
 
 
-def _streams(source: Source, catalog: Catalog) -> None:
-    """Print what a run would load; what is wrong with choices and overrides is said below it."""
+def _streams(source: Source, catalog: Catalog) -> Catalog:
+    """Print what a run would load; what is wrong with choices and overrides is said below it. Return the catalog as
+    the settings have it, where they fit.
+    """
     loaded, wrong = loaded_streams(catalog, source.pipeline.source.select), None
     try:
         catalog = source.narrowed(catalog)
@@ -70,9 +73,7 @@ def _streams(source: Source, catalog: Catalog) -> None:
         wrong = error
     own = [entry for entry in catalog["streams"] if not is_system(entry) or stream_id(entry) in loaded]
     shown = [stream_id(entry) for entry in own or catalog["streams"]]
-    rows = [
-        [stream, "yes" if stream in loaded else "", replication_method(catalog, stream) or ""] for stream in shown
-    ]
+    rows = [[stream, "yes" if stream in loaded else "", replication_method(catalog, stream) or ""] for stream in shown]
     print_table(["stream", "selected", "replication method"], rows)
     if hidden := len(catalog["streams"]) - len(shown):
         note("not shown", "dim", f"{count_of(hidden, 'stream')} of the database's own schemas; --json has all")
@@ -80,6 +81,7 @@ def _streams(source: Source, catalog: Catalog) -> None:
         note("warning", "yellow", text)
     if wrong:
         note("warning", "yellow", f"a run would end with: {wrong.message}. {wrong.hint}")
+    return catalog
 
 
 def _told(source: Source, catalog: Catalog, *, diff: bool) -> None:

@@ -108,7 +108,6 @@ class _Tap:
             yield warning("streams", f"source.select has a pattern that means nothing: {pattern}", guess or "remove it")
         yield fine("streams", f"{len(selected)} of {len(stream_ids(found))} selected: {_some(selected)}")
 
-
     def _without_catalog(self, found: dict[str, Any]) -> Finding:
         """Say what a run loads to which no catalog is passed: what the tap selects by itself, for many taps nothing."""
         loaded = loaded_streams(found, [])
