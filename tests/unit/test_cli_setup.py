@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import pty
-import select
-import shlex
-import struct
 import subprocess
-import sys
-import termios
 from pathlib import Path
 
 import pytest
 import yaml
-from click import unstyle
 
 from bridge.config import check, load
 from bridge.project.append import raw_settings
 from bridge.settings.schema import SCHEMA_FILE
 from bridge.settings.variables import read_dotenv
 from tests.shell import Typed
+from tests.terminal import talk
 from tests.wheels import TAP, wheel
 
 TWO = """\
@@ -30,11 +22,6 @@ pipelines:
   flights:
     source: {tap: tap-smoke, config: {password: "${NOT_SET}"}}
     destination: {bucket: ./warehouse}   # big
-"""
-ON_THIS_TERMINAL = """
-import fcntl, os, sys, termios
-fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-os.execv(sys.argv[1], sys.argv[1:])
 """
 FILES = ["bridge.yaml", "bridge.schema.json", ".gitignore", ".env.example"]
 
@@ -278,33 +265,6 @@ SHOP = TAP.replace(
         del streams[-1]["schema"]["properties"]["updated_at"]""",
 )
 """The tap with a system table, two tables with a key and a time, and one that has neither."""
-
-
-def talk(command: str, answers: list[tuple[str, str]], **environ: str) -> str:
-    """Type a command on a terminal of its own, answer each question as it comes; return all that was said."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 120, 0, 0))
-    program = [sys.executable, "-c", ON_THIS_TERMINAL, sys.executable, "-m", "bridge", *shlex.split(command)]
-    env = {name: value for name, value in os.environ.items() if name != "CI"} | environ
-    said = ""
-    with subprocess.Popen(program, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True, env=env) as one:
-        os.close(theirs)
-        try:
-            for question, answer in answers:
-                while not unstyle(said).endswith(question):
-                    ready, _, _ = select.select([ours], [], [], 60)
-                    assert ready, f"{question!r} was not asked: {said[-2000:]}"
-                    said += os.read(ours, 4096).decode()
-                said += "\n"
-                os.write(ours, f"{answer}\n".encode())
-            while more := os.read(ours, 4096).decode():
-                said += more
-        except OSError:  # the other end is closed
-            pass
-        finally:
-            one.kill()
-            os.close(ours)
-    return unstyle(said).replace("\r", "")
 
 
 def test_install_puts_each_tap_into_its_venv(typed: Typed, folder: Path) -> None:
