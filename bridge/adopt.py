@@ -15,6 +15,7 @@ from bridge.commit import Committer
 from bridge.config import Pipeline
 from bridge.errors import DataError, LakeError, SettingsError
 from bridge.log import LiveTable
+from bridge.methods import is_merged
 from bridge.names import folder_name
 from bridge.owners import Owner, claim
 from bridge.placement import strangers
@@ -60,7 +61,7 @@ def adopt(committer: Committer, pipeline: Pipeline) -> None:
 
 def _entry(storage: Storage, pipeline: Pipeline, stream: str, table: LiveTable, names: list[str]) -> dict[str, Any]:
     """Return what the commit says of one table. Its columns are those it has, and then those of the files."""
-    if pipeline.load_method(stream) == "upsert":
+    if is_merged(storage, pipeline, stream):
         hint = "move it away: whether its keys are in the table is not known; a tap can load its rows"
         raise LakeError("a file cannot be adopted into an upsert table", hint=hint, file=f"{table.folder}/{names[0]}")
     if folders := [name for name in names if "/" in name or table.partition_by]:

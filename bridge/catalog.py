@@ -28,6 +28,7 @@ __all__ = [
     "replication_key",
     "replication_method",
     "root_facts",
+    "says_keys",
     "selected_streams",
     "stream_entry",
     "stream_id",
@@ -111,7 +112,7 @@ def stream_names(catalog: Catalog) -> dict[str, tuple[str, ...]]:
     """Return the names of each stream by any of them: its id comes first, then what its RECORDs may be called.
 
     A name that is an id is that stream's. One that several streams share is the selected one's; if several are
-    selected it is nobody's.
+    selected it is nobody's, and if none is, it may be any of theirs.
     """
     by_id = {stream_id(stream): stream for stream in catalog["streams"]}
     names: dict[str, tuple[str, ...]] = {
@@ -120,9 +121,11 @@ def stream_names(catalog: Catalog) -> dict[str, tuple[str, ...]]:
     }
     for shared in {pair[1] for pair in names.values() if len(pair) > 1}:
         owners = [name for name, pair in names.items() if shared in pair]
-        selected = [name for name in owners if is_selected(by_id[name])] or owners
+        selected = [name for name in owners if is_selected(by_id[name])]
         if len(selected) == 1:
             names[shared] = names[selected[0]]
+        elif not selected:
+            names[shared] = (*owners, shared)
     return names
 
 
@@ -229,6 +232,12 @@ def key_properties(stream: StreamEntry) -> list[str]:
         if keys := _said(stream, name):
             return [str(key) for key in keys]
     return []
+
+
+def says_keys(stream: StreamEntry) -> bool:
+    """Return whether the catalog says which columns identify a row, none being an answer."""
+    names = ("view-key-properties", "table-key-properties", "key-properties")
+    return any(name in root_facts(stream) or name.replace("-", "_") in stream for name in names)
 
 
 def is_selected(stream: StreamEntry) -> bool:

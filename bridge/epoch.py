@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from bridge.errors import SettingsError
+from bridge.errors import BridgeError, SettingsError
 from bridge.schema import Evolution, TableSchema
 from bridge.state import (
     bookmark,
@@ -70,6 +70,7 @@ class Stream:
     version: int | None = None
     resumes: bool = False  # the tap names a column for its bookmark
     evolution: Evolution = field(default_factory=Evolution)
+    refused: BridgeError | None = None  # raised at its first row: all of them are in the table already
     other_names: tuple[str, ...] = ()  # its id in the catalog, by which most STATEs know it
 
     @property

@@ -175,6 +175,8 @@ class Intake:
                 raise DataError(what, hint=hint, stream=message.stream)
             hint = "a SCHEMA must come before a stream's first RECORD; report it to the tap's authors"
             raise RecordBeforeSchema("a RECORD came before its SCHEMA", hint=hint, stream=message.stream)
+        if stream.refused:
+            raise stream.refused
         self.epochs.rows(stream, message.lines)
         if stream.mode == "replace":
             self._note_version(stream, _version(message))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bridge.adopt import adopt
-from bridge.catalog import Catalog
+from bridge.catalog import Catalog, selected_streams
 from bridge.commit import Committer
 from bridge.config import Pipeline, redactor
 from bridge.division import divided
@@ -25,10 +25,13 @@ from bridge.java import find_java
 from bridge.lastwords import SAID
 from bridge.load import Follow, Load
 from bridge.lock import Lease, take
+from bridge.log import View
 from bridge.lookback import Lookback
+from bridge.methods import refusal
 from bridge.opening import opened
 from bridge.overrides import named, wanted_methods
 from bridge.placement import Placement, refuse_namesakes
+from bridge.repeats import Seen
 from bridge.resume import completed, leave_out
 from bridge.retention import sweep
 from bridge.runs import RunRecord, new_run_id, write_streams
@@ -297,9 +300,8 @@ class Run:
         self.result.warnings += starting.warnings(lookbacks)
         if self.request.adopt:
             adopt(committer, self.pipeline)
-        view, asked = superseding.view if superseding else committer.view, self.request
-        refuse_namesakes(catalog, view.tables)  # before the tap starts, where the lake knows how it calls them
-        placement = Placement(committer.storage, self.pipeline, view, catalog, full=self._full, append=asked.append)
+        view = superseding.view if superseding else committer.view
+        placement = self._placement(committer.storage, view, catalog)
         load = Load(
             self.pipeline,
             committer,
@@ -318,6 +320,9 @@ class Run:
         self.result.streams = load.counts
         catalogs = division.catalogs if division else (catalog,)
         self._read(load, source, scratch, zip(catalogs, starts, groups, strict=True))
+        if not self._full:
+            seen = Seen(self.pipeline, placement.methods, view, committer.view, piped=self._piped is not None)
+            self.result.warnings += seen.warnings(load.counts, committer.storage)
         if not (catalog or load.counts or committer.view.tables or self._piped):
             self.result.warnings.append(SILENT.format(name=self.pipeline.name))
         if load.partial:
@@ -325,6 +330,15 @@ class Run:
             self.result.warnings.append(
                 f"stopped after {read:,} records, as --max-records says: run again for the rest"
             )
+
+    def _placement(self, storage: Storage, view: View, catalog: Catalog | None) -> Placement:
+        """Return what decides on each stream. Raises `SettingsError` where the lake shows that it cannot go well."""
+        refuse_namesakes(catalog, view.tables)
+        flags = {"full": self._full, "append": self.request.append, "piped": self._piped is not None}
+        placement = Placement(storage, self.pipeline, view, catalog, **flags)
+        if again := placement.repeating(sorted(selected_streams(catalog)) if catalog else ()):
+            raise refusal(self.pipeline, again)
+        return placement
 
     def _read(
         self,

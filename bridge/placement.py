@@ -8,19 +8,20 @@ from typing import Any
 
 import pyarrow as pa
 
-from bridge.catalog import Catalog, namesakes, replication_key, replication_method
+from bridge.catalog import Catalog, namesakes, replication_key, says_keys, stream_entry
 from bridge.columns import read_schema
 from bridge.config import Pipeline
 from bridge.epoch import Mode, Stream
 from bridge.errors import LakeError, SettingsError
 from bridge.log import LiveTable, Log, View
 from bridge.messages import Schema
+from bridge.methods import Method, decide, of_catalog, refusal
 from bridge.names import folder_name
 from bridge.owners import Owner, claim, tables_of
 from bridge.schema import Evolution, TableSchema, merge
 from bridge.settings.explain import did_you_mean
 from bridge.shaping import Incoming, Shaping
-from bridge.state import continues
+from bridge.state import continues, is_empty, is_flat, resume_point
 from bridge.storage import Storage
 from bridge.tablelog.kinds import TableLogs
 from bridge.tables.keys import check_keys
@@ -28,21 +29,7 @@ from bridge.tables.partition import Partition, check_layout
 from bridge.tables.target import Target
 from bridge.verbatim import dumps
 
-__all__ = ["Placement", "load_method", "refuse_namesakes", "strangers"]
-
-
-_MODES: dict[str, Mode] = {"append-only": "append", "overwrite": "replace", "upsert": "upsert"}
-
-
-def load_method(setting: str, method: str | None, bookmarks: list[str] | None) -> tuple[Mode, str]:
-    """Return how to load a stream and why; `method` is the catalog's replication method. Never deletes on a guess."""
-    if setting != "auto":
-        return _MODES[setting], "as set"
-    if method:
-        return ("replace" if method == "FULL_TABLE" else "append"), f"the catalog says {method}"
-    if bookmarks:
-        return "append", f"incremental: bookmark {', '.join(bookmarks)}"
-    return "append", "no replication method is known: nothing is deleted on a guess"
+__all__ = ["Placement", "refuse_namesakes", "strangers"]
 
 
 def strangers(storage: Storage, table: LiveTable, others: list[Owner]) -> list[str]:
@@ -92,16 +79,20 @@ class Placement:
         *,
         full: bool,
         append: bool,
+        piped: bool = False,
     ) -> None:
+        """`piped`: the tap is not ours to start, so its replication is not ours to choose."""
         self._storage, self._pipeline, self._view, self._catalog = storage, pipeline, view, catalog
-        self._full, self._append = full, append
+        self._full, self._append, self._piped = full, append, piped
+        self.methods: dict[str, Method] = {}
         self.targets: dict[str, Target] = {}
         self.shared: set[str] = set()
 
     def open(self, message: Schema) -> tuple[Stream, TableSchema | None]:
         """Return the stream and the columns its table has. Raises `LakeError` if the table is not ours to write."""
         refuse_namesakes(self._catalog, [message.stream])
-        mode, reason = self.method(message.stream, message.bookmark_properties)
+        method = self._method(message)
+        mode, reason = self._told(method)
         table = self._view.tables.get(message.stream)
         self.targets[message.stream] = target = self._keyed(message, self._target(message.stream))
         others = self._claim(message.stream, mode)
@@ -126,6 +117,9 @@ class Placement:
         stream.evolution, stream.keyed, stream.resumes = evolution, bool(target.keys), bool(message.bookmark_properties)
         stream.other_names = tuple(n for n in self._pipeline.names_of(message.stream) if n != message.stream)
         stream.sweeps = mode == "upsert" or (mode == "append" and target.hard_delete is not None)
+        self.methods[message.stream] = method
+        if mode == "append" and self._repeats(message.stream, method):
+            stream.refused = refusal(self._pipeline, [message.stream], piped=self._piped)
         if extends and table:
             stream.swapped, stream.version = True, table.version
         return stream, columns
@@ -162,7 +156,7 @@ class Placement:
         stream = message.stream
         said = self._pipeline.stream(stream).hard_delete
         hard = self._pipeline.destination.hard_delete if said is None else said
-        if self._pipeline.load_method(stream) != "upsert":
+        if self._method(message).mode != "upsert":
             return replace(target, hard_delete=hard)
         keys = self._keys(message)
         if not keys:
@@ -197,7 +191,7 @@ class Placement:
     def keys(self, message: Schema) -> list[str]:
         """Return the columns that are never null: the table's keys; an upsert's where null is not allowed."""
         keys = self._keys(message)
-        if self._pipeline.load_method(message.stream) != "upsert":
+        if self._method(message).mode != "upsert":
             return keys
         properties = message.schema.get("properties") or {}
         return [key for key in keys if not _allows_null(properties.get(key))]
@@ -213,16 +207,47 @@ class Placement:
             raise SettingsError("key_properties names no column", hint=hint, stream=message.stream, key=missing[0])
         return list(dict.fromkeys(keys))
 
-    def method(self, stream: str, bookmarks: list[str] | None) -> tuple[Mode, str]:
+    def method(self, stream: str, bookmarks: list[str] | None, keys: Sequence[str] = ()) -> tuple[Mode, str]:
         """Return a stream's mode and the reason for it."""
-        method = replication_method(self._catalog, stream)
-        setting, glob = self._pipeline.load_method(stream), self._pipeline.glob_of(stream, "load_method")
-        mode, reason = load_method(setting, method, bookmarks)
-        if glob and setting != "auto":
-            reason = f"as set for {glob}"
-        if self._full and not (mode != "replace" and self._append):
+        return self._told(decide(self._pipeline, self._catalog, stream, bookmarks, keys))
+
+    def expected(self, stream: str) -> tuple[Method, Mode, str]:
+        """Return a stream's method as its catalog entry says it; and the mode of this run, and its reason."""
+        method = of_catalog(self._pipeline, self._catalog, stream)
+        return method, *self._told(method)
+
+    def _told(self, method: Method) -> tuple[Mode, str]:
+        if self._full and not (method.mode != "replace" and self._append):
             return "replace", "--full"
-        return mode, reason
+        return method.mode, method.reason
+
+    def _method(self, message: Schema) -> Method:
+        bookmarks, keys = message.bookmark_properties, self._keys(message)
+        return decide(self._pipeline, self._catalog, message.stream, bookmarks, keys)
+
+    def repeating(self, streams: Iterable[str]) -> list[str]:
+        """Return which of these streams a run would add once more, as far as the catalog says; none if it is told to.
+
+        Only those of which the catalog says that they have no key: else their SCHEMA may still name one.
+        """
+        found = []
+        for stream in streams:
+            method, mode, _ = self.expected(stream)
+            entry = stream_entry(self._catalog, stream)
+            if mode == "append" and entry and says_keys(entry) and self._repeats(stream, method):
+                found.append(stream)
+        return found
+
+    def _repeats(self, stream: str, method: Method) -> bool:
+        """Return whether rows are in the table that the tap will send again: nothing says where it would resume."""
+        names, state = self._pipeline.names_of(stream), self._view.state
+        table = self._view.table(names)
+        if self._full or method.is_known or method.mode != "append" or not table or not table.rows:
+            return False
+        if is_flat(state) and not is_empty(state):
+            return False  # one position, for all that the tap reads
+        points = [resume_point(state, self._pipeline.names_of(one)) for one in (stream, method.parent) if one]
+        return all(point is None for point in points)
 
     def _folder(self, stream: str) -> str:
         root = self._pipeline.table_root

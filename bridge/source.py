@@ -83,9 +83,14 @@ class Source:
         if catalog is None:
             self._do_without(only)
             return None, set()
-        names = stream_names(catalog)
-        catalog = self.narrowed(catalog, [names.get(name, (name,))[0] for name in only])
+        catalog = self.narrowed(catalog, self._ids(catalog, only))
         return catalog, deselected(catalog)
+
+    def _ids(self, catalog: Catalog, only: Sequence[str]) -> list[str]:
+        """Return the ids of streams that may be named as their RECORDs are; of namesakes the one that is selected."""
+        names, loaded = stream_names(catalog), loaded_streams(catalog, self.pipeline.source.select) if only else set()
+        known = {name: names.get(name, (name,)) for name in only}
+        return [next((one for one in all_ if one in loaded), all_[0]) for all_ in known.values()]
 
     def _do_without(self, only: Sequence[str]) -> None:
         """Raise `SettingsError` where something was chosen that only a catalog can tell the tap."""

@@ -12,6 +12,7 @@ from bridge.cli.choose import choose, options, typed
 from bridge.cli.propose import print_unknown
 from bridge.cli.show import as_json, console, count_of, note, print_table
 from bridge.errors import SettingsError
+from bridge.methods import of_catalog
 from bridge.select import loaded_streams
 from bridge.source import Source
 
@@ -73,8 +74,16 @@ def _streams(source: Source, catalog: Catalog) -> Catalog:
         wrong = error
     own = [entry for entry in catalog["streams"] if not is_system(entry) or stream_id(entry) in loaded]
     shown = [stream_id(entry) for entry in own or catalog["streams"]]
-    rows = [[stream, "yes" if stream in loaded else "", replication_method(catalog, stream) or ""] for stream in shown]
-    print_table(["stream", "selected", "replication method"], rows)
+    rows = [
+        [
+            stream,
+            "yes" if stream in loaded else "",
+            replication_method(catalog, stream) or "",
+            of_catalog(source.pipeline, catalog, stream).each_run,
+        ]
+        for stream in shown
+    ]
+    print_table(["stream", "selected", "replication method", "each run"], rows, folds=["each run"])
     if hidden := len(catalog["streams"]) - len(shown):
         note("not shown", "dim", f"{count_of(hidden, 'stream')} of the database's own schemas; --json has all")
     for text in source.notes:

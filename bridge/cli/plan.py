@@ -9,10 +9,12 @@ from typing import Any
 from bridge.catalog import selected_streams
 from bridge.cli.choose import Chosen
 from bridge.cli.show import as_json, console, count, note, print_table
+from bridge.config import Pipeline
 from bridge.division import divided
 from bridge.epoch import METHODS
 from bridge.fingerprint import fingerprint, noticed
 from bridge.log import Log, View
+from bridge.methods import outlook, refusal
 from bridge.overrides import named
 from bridge.pipeline import Request
 from bridge.placement import Placement, refuse_namesakes
@@ -56,9 +58,9 @@ def _facts(chosen: Chosen, request: Request) -> dict[str, Any]:
     if request.resume:
         catalog, _ = leave_out(catalog, skipped, view.state if request.state is None else request.state)
     full = request.full or not pipeline.incremental.enabled
-    placement = Placement(storage, pipeline, view, catalog, full=full, append=request.append)
     if request.state is not None:
         view = replace(view, state=request.state, groups=None if view.groups is None else [])
+    placement = Placement(storage, pipeline, view, catalog, full=full, append=request.append)
     division, notes = divided(pipeline, storage, view, catalog)
     state = _state(view, pipeline.all_names(request.streams), full=full)
     names = sorted(selected_streams(catalog)) if catalog else sorted(view.tables)
@@ -76,10 +78,21 @@ def _facts(chosen: Chosen, request: Request) -> dict[str, Any]:
         "streams": [_stream(placement, view, pipeline.names_of(name), state) for name in names],
         "warnings": [
             *source.notes,
+            *_repeats(pipeline, placement, view, names),
             *noticed(storage, pipeline.name, now, view, **asked, names=pipeline.names),
             *(() if full else notes),
         ],
     }
+
+
+def _repeats(pipeline: Pipeline, placement: Placement, view: View, names: Sequence[str]) -> list[str]:
+    """Return that the run would be refused, or else what later runs do that nobody has decided."""
+    if again := placement.repeating(names):
+        error = refusal(pipeline, again)
+        return [f"a run would be refused: {error.message}. {error.hint}"]
+    methods = {name: placement.expected(name)[0] for name in names}
+    known = {name for name in names if view.table(pipeline.names_of(name))}
+    return outlook((name, method) for name, method in methods.items() if method.mode == "upsert" or name not in known)
 
 
 def _state(view: View, asked: Collection[str], *, full: bool) -> Any:
@@ -91,7 +104,7 @@ def _state(view: View, asked: Collection[str], *, full: bool) -> Any:
 
 
 def _stream(placement: Placement, view: View, names: tuple[str, ...], state: Any) -> dict[str, Any]:
-    mode, reason = placement.method(names[0], None)
+    method, mode, reason = placement.expected(names[0])
     live = view.table(names)
     return {
         "stream": names[0],
@@ -99,6 +112,7 @@ def _stream(placement: Placement, view: View, names: tuple[str, ...], state: Any
         "reason": reason,
         "rows_now": live.rows if live else 0,
         "bookmark": bookmark(state, names),
+        "each_run": method.each_run,
     }
 
 

@@ -30,6 +30,7 @@ from bridge.ledger import Ledger
 from bridge.lock import take
 from bridge.log import Log, View
 from bridge.messages import Schema
+from bridge.methods import is_merged
 from bridge.opening import opened
 from bridge.placement import Placement
 from bridge.rejects.found import RejectFile, Wanted, find, read
@@ -114,7 +115,7 @@ def _judged(
     outcomes: dict[str | None, Outcome] = {}
     files: dict[str, list[RejectFile]] = {}
     for file in find(storage, pipeline.name, view, wanted):
-        outcome = outcomes.setdefault(file.stream, Outcome(why=_hindrance(file.stream, pipeline, view)))
+        outcome = outcomes.setdefault(file.stream, Outcome(why=_hindrance(storage, file.stream, pipeline, view)))
         if outcome.why or file.stream is None:
             outcome.left.update({r: records for r, (records, _) in file.reasons.items() if wanted.says(r)})
         else:
@@ -131,7 +132,7 @@ def _judged(
     return outcomes, works
 
 
-def _hindrance(stream: str | None, pipeline: Pipeline, view: View) -> str:
+def _hindrance(storage: Storage, stream: str | None, pipeline: Pipeline, view: View) -> str:
     """Return why nothing of a stream can be loaded, empty if it can."""
     if stream is None:
         return "no Singer messages: there is nothing to load"
@@ -140,7 +141,7 @@ def _hindrance(stream: str | None, pipeline: Pipeline, view: View) -> str:
         return "it has no table yet: run the pipeline first"
     if stream in view.staged:
         return "its table is half loaded: run the pipeline first"
-    if pipeline.load_method(stream) == "upsert":
+    if is_merged(storage, pipeline, stream):
         return "an upsert: an old record must not replace what came after it; set the bookmark back and run"
     if pipeline.stream(stream).transform is not None:
         return "its rows go through a transform, which only a run does; set the bookmark back and run"

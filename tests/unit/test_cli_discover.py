@@ -31,9 +31,9 @@ def test_the_streams_and_where_they_are_kept(folder: Path, typed: Typed) -> None
     done = typed("discover shop")
     assert done.code == 0
     assert lines(done.out) == [
-        "stream selected replication method",
-        "orders yes INCREMENTAL",
-        "rates yes FULL_TABLE",
+        "stream selected replication method each run",
+        "orders yes INCREMENTAL adds rows after its id",
+        "rates yes FULL_TABLE replaces the table",
         f"kept in {folder}/.singer-bridge/catalogs/shop.json",
     ]
 
@@ -47,7 +47,7 @@ def test_the_table_is_what_a_run_would_load(folder: Path, typed: Typed) -> None:
     )
     done = typed("discover")
     assert done.code == 0
-    assert lines(done.out)[1:3] == ["orders yes FULL_TABLE", "rates FULL_TABLE"]
+    assert lines(done.out)[1:3] == ["orders yes FULL_TABLE replaces the table", "rates FULL_TABLE replaces the table"]
     assert 'warning: select: ratse matches nothing. did you mean "rates"?' in done.out
 
 
@@ -65,7 +65,7 @@ def test_a_wrong_setting_does_not_hide_the_catalog(folder: Path, typed: Typed) -
     project(folder, overrides={"orders": {"replication_key": "idd"}})
     done = typed("discover")
     assert done.code == 0
-    assert "orders yes INCREMENTAL" in lines(done.out)
+    assert "orders yes INCREMENTAL adds rows after its id" in lines(done.out)
     assert "warning: a run would end with: the tap cannot replicate by this key stream=orders key=idd." in done.out
     assert (folder / ".singer-bridge/catalogs/shop.json").exists()
 
@@ -94,8 +94,8 @@ def test_edits_stay(folder: Path, typed: Typed) -> None:
     kept.write_text(json.dumps(catalog))
     project(folder, [TWO[0] | {"replication_method": "FULL_TABLE"}, TWO[1]])
     done = typed("discover")
-    assert "orders yes LOG_BASED" in lines(done.out)
-    assert "rates FULL_TABLE" in lines(done.out)
+    assert "orders yes LOG_BASED changes, merged by id" in lines(done.out)
+    assert "rates FULL_TABLE replaces the table" in lines(done.out)
     assert "changed: orders.replication-method: your edit stands, the tap's own changed" in done.out
     assert "changed: orders: replication method was INCREMENTAL, is FULL_TABLE" in done.out
 

@@ -15,7 +15,8 @@ from bridge.config import Pipeline, inline_pipeline
 from bridge.errors import CorruptLake, LakeError, SettingsError
 from bridge.log import LiveTable, View
 from bridge.messages import Schema
-from bridge.placement import Placement, load_method
+from bridge.methods import load_method
+from bridge.placement import Placement
 from bridge.schema import TableSchema, from_singer
 from bridge.settings.destination import StreamKeys
 from bridge.storage.local import LocalStorage
@@ -65,23 +66,40 @@ def placed(
     return Placement(LocalStorage(root), settings or pipeline(root), view or View(), found, **asked)
 
 
+UNKNOWN = "no replication method is known"
+
+
 @pytest.mark.parametrize(
-    ("setting", "method", "bookmarks", "expected", "reason"),
+    ("setting", "method", "bookmarks", "keys", "expected", "reason"),
     [
-        ("append-only", "FULL_TABLE", ["id"], "append", "as set"),
-        ("overwrite", "INCREMENTAL", ["id"], "replace", "as set"),
-        ("upsert", "FULL_TABLE", ["id"], "upsert", "as set"),
-        ("auto", "FULL_TABLE", ["id"], "replace", "the catalog says FULL_TABLE"),
-        ("auto", "INCREMENTAL", None, "append", "the catalog says INCREMENTAL"),
-        ("auto", "LOG_BASED", None, "append", "the catalog says LOG_BASED"),
-        ("auto", None, ["updated", "id"], "append", "incremental: bookmark updated, id"),
-        ("auto", None, [], "append", "no replication method is known: nothing is deleted on a guess"),
-        ("auto", None, None, "append", "no replication method is known: nothing is deleted on a guess"),
+        ("append-only", "FULL_TABLE", ["id"], ["id"], "append", "as set"),
+        ("append-only", None, None, ["id"], "append", "as set"),
+        ("overwrite", "INCREMENTAL", ["id"], ["id"], "replace", "as set"),
+        ("upsert", "FULL_TABLE", ["id"], ["id"], "upsert", "as set"),
+        ("auto", "FULL_TABLE", ["id"], ["id"], "replace", "the catalog says FULL_TABLE"),
+        ("auto", "INCREMENTAL", None, ["id"], "append", "the catalog says INCREMENTAL"),
+        ("auto", "LOG_BASED", None, ["id"], "upsert", "the catalog says LOG_BASED: by key id"),
+        ("auto", "LOG_BASED", None, [], "append", "the catalog says LOG_BASED"),
+        ("auto", None, ["updated", "id"], ["id"], "append", "incremental: bookmark updated, id"),
+        ("auto", None, [], ["a", "b"], "upsert", f"{UNKNOWN}: by key a, b"),
+        ("auto", None, None, ["id"], "upsert", f"{UNKNOWN}: by key id"),
+        ("auto", None, None, [], "append", f"{UNKNOWN}, and no key"),
     ],
 )
-def test_load_method(setting: str, method: str | None, bookmarks: list[str] | None, expected: str, reason: str) -> None:
-    """A setting decides, then the catalog, then the bookmark; nothing is deleted on a guess, and it says why."""
-    assert load_method(setting, method, bookmarks) == (expected, reason)
+def test_load_method(
+    setting: str, method: str | None, bookmarks: list[str] | None, keys: list[str], expected: str, reason: str
+) -> None:
+    """A setting decides, then the catalog, then the bookmark, then the key; nothing is deleted on a guess."""
+    assert load_method(setting, method, bookmarks, keys) == (expected, reason)
+
+
+def test_a_shared_table_is_only_added_to() -> None:
+    """Whose keys are in it nobody knows, so nothing of it is merged without being asked."""
+    assert load_method("auto", None, None, ["id"], shared=True) == (
+        "append",
+        f"{UNKNOWN}, and a shared table is only added to",
+    )
+    assert load_method("auto", "LOG_BASED", None, ["id"], shared=True)[0] == "append"
 
 
 @pytest.mark.parametrize(

@@ -192,6 +192,15 @@ def test_choices_and_overrides_reach_the_catalog(source: Any) -> None:
     assert made.notes == ['select: ordrs matches nothing. did you mean "orders"?']
 
 
+def test_a_stream_by_the_name_of_its_records(tap: Scripted, source: Any) -> None:
+    """`--stream` takes it, too; of two streams of one name the one that is selected is meant."""
+    people = [stream(name) | {"stream": "people"} for name in ("crm-people", "shop-people")]
+    tap.says(catalog(*people))
+    for name in ("people", "shop-people"):
+        passed, _ = source(select=["shop-people"]).catalog([name], refresh=True)
+        assert selected_streams(passed) == {"shop-people"}
+
+
 def test_a_catalog_that_selects_nothing(tap: Scripted, source: Any) -> None:
     """Databases' taps leave the choice to the user: a run that would load nothing says so and how to choose."""
     tap.says(catalog(stream("users"), old_stream("orders")))
