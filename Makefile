@@ -24,7 +24,8 @@ crash: .venv/ready
 
 # Real taps in venvs of their own, from PyPI, against PostgreSQL and Debian's MariaDB; a real Meltano, the SDK's suite.
 taps: .venv/ready
-	$(PY) -m pytest tests/e2e/test_real_taps.py tests/e2e/test_real_repeats.py tests/e2e/test_meltano.py tests/unit/test_target.py -m "slow or not slow" $(ARGS)
+	$(PY) -m pytest $(addprefix tests/e2e/test_, real_taps.py real_repeats.py add_real.py meltano.py) tests/unit/test_target.py \
+		-m "slow or not slow" $(ARGS)
 
 bench: .venv/ready
 	$(PY) -m tests.benchmarks $(ARGS)

@@ -20,6 +20,7 @@ __all__ = [
     "deselected",
     "has_metadata",
     "is_selected",
+    "is_system",
     "key_properties",
     "namesakes",
     "parse_catalog",
@@ -33,6 +34,7 @@ __all__ = [
     "stream_id",
     "stream_ids",
     "stream_names",
+    "user_streams_first",
     "write",
 ]
 
@@ -40,6 +42,9 @@ Catalog = dict[str, Any]
 StreamEntry = dict[str, Any]
 Path = tuple[str, ...]
 """A column: `("address", "city")` is inside of `("address",)`."""
+
+_SYSTEM = frozenset({"information_schema", "pg_catalog", "pg_toast", "performance_schema", "mysql", "sys"})
+_SYSTEM_PREFIXES = ("information_schema-", "pg_catalog-")
 
 _HINT = 'the tap\'s --discover, or the file given as `catalog`, must hold {"streams": [...]}'
 
@@ -76,6 +81,18 @@ def stream_id(stream: StreamEntry) -> str:
 def stream_ids(catalog: Catalog) -> list[str]:
     """Return the streams' ids, in the catalog's order."""
     return [stream_id(stream) for stream in catalog["streams"]]
+
+
+def is_system(stream: StreamEntry) -> bool:
+    """Whether a stream is a table of the database's own, such as those of `information_schema`."""
+    facts = root_facts(stream)
+    schemas = {str(facts.get(name, "")).lower() for name in ("schema-name", "database-name")}
+    return bool(schemas & _SYSTEM) or stream_id(stream).lower().startswith(_SYSTEM_PREFIXES)
+
+
+def user_streams_first(catalog: Catalog) -> list[StreamEntry]:
+    """Return the streams in the catalog's order, those of system schemas behind all others."""
+    return sorted(catalog["streams"], key=is_system)
 
 
 def stream_entry(catalog: Catalog | None, name: str) -> StreamEntry | None:

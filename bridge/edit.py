@@ -17,6 +17,7 @@ from bridge.verbatim import NotJson, dumps, loads
 
 __all__ = [
     "Difference",
+    "check_shape",
     "differences",
     "merged",
     "parsed",
@@ -48,6 +49,15 @@ def parsed(text: bytes | str, what: str) -> Any:
     except NotJson as error:
         where = {"line": error.lineno, "column": error.colno} if text.strip() else {}
         raise SettingsError(f"{what} is not JSON: {error.msg}", hint="check quotes and commas", **where) from None
+
+
+def check_shape(state: Any) -> None:
+    """Raise `SettingsError` for what no tap can resume from: a STATE is an object, and so are its `bookmarks`."""
+    hint = 'such as {"bookmarks": {"users": {"replication_key": "id", "replication_key_value": 5}}}'
+    if state is not None and not isinstance(state, dict):
+        raise SettingsError("a STATE is a JSON object", hint=hint)
+    if isinstance(state, dict) and not isinstance(state.get("bookmarks") or {}, dict):
+        raise SettingsError("`bookmarks` of a STATE is a JSON object, with a bookmark by stream", hint=hint)
 
 
 def plain(value: Any) -> Any:

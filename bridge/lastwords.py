@@ -1,24 +1,33 @@
-"""What a tap said last: the one line that is its reason, and its last lines without the noise of tracebacks.
+"""What a tap wrote last: the one line that is its reason, and the lines that tell why, without the noise around them.
 
-Secrets are masked before. The whole of it is in the run's log.
+Frames of tracebacks are folded, and lines at INFO and below are left out where there are others. Secrets are masked
+before. The whole of it is in the run's log.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 __all__ = ["SAID", "last_words", "reason"]
 
 SAID = "its last lines on stderr:"
 
 _SHOWN = 20
-_LONGEST = 170  # of a reason: with what stands around it, it is one cell of a table
+_LONGEST = 1000
+"""Characters of a reason: a tap may print a whole response on one line."""
 _FOLD = "  ..."
 _EXCEPTION = re.compile(r"(?!(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):)[A-Za-z_][\w.]*: \S|[\w.]*(?:Error|Exception)$")
 _FRAME = re.compile(r'\s+(?:File ".*", line \d+|[\^~]+\s*$)')
 _BOX = ("│", "╭", "╰")
 """How lines of a traceback begin that a tap prints in a frame."""
+_TIME = r"[\d\WTZ_]*"
+_NAME = r"(?:[\w.*-]+\s*[-|:]\s*)?"
+_WHERE = rf"^(?:{_TIME}{_NAME}|.{{0,200}}?\blevel[\"']?\s*[=:]\s*[\"']?)"
+"""What stands before a line's level: a time, a logger's name, or `level=` somewhere in it."""
+_QUIET = re.compile(rf"{_WHERE}(?:TRACE|DEBUG|INFO|NOTICE|trace|debug|info|notice)\b")
+_LOUD = re.compile(r"error|exception|critical|fatal|fail", re.IGNORECASE)
+_WARNING = re.compile(rf"{_WHERE}(?:WARN|WARNING|warn|warning)\b")
 
 
 def reason(text: str) -> str:
@@ -26,14 +35,36 @@ def reason(text: str) -> str:
     lines = list(_folded(text))
     shown = [line for line in lines if line.strip() and line != _FOLD]
     raised = [line for line in shown if _EXCEPTION.match(line)] if _FOLD in lines else []
-    found = (raised or shown or [""])[-1].strip()
+    found = (raised or [line for line in shown if not _is_quiet(line)] or shown or [""])[-1].strip()
     return found if len(found) <= _LONGEST else found[: _LONGEST - 3] + "..."
 
 
 def last_words(text: str) -> str:
-    """Return a hint with the tap's last lines, in which the frames of a traceback are one line, `...`."""
-    shown = "\n".join(list(_folded(text.strip("\n").rstrip()))[-_SHOWN:])  # indented, a first line may be a frame's
+    """Return a hint with the lines that tell why a tap failed, each of them whole: errors first, then warnings.
+
+    Where a tap wrote nothing but lines at INFO and below, these are its last ones.
+    """
+    lines = list(_folded(text.strip("\n").rstrip()))  # not stripped at its left: a first line may be a frame's
+    shown = "\n".join(_telling(lines) or lines[-_SHOWN:])
     return f"{SAID}\n{shown}" if shown else "it wrote nothing to stderr"
+
+
+def _is_quiet(line: str) -> bool:
+    """Whether a line is at INFO or below. `Error: INFO schema` is not: what stands before the level is a name."""
+    start = _QUIET.match(line)
+    return start is not None and not _LOUD.search(start[0])
+
+
+def _telling(lines: Sequence[str]) -> list[str]:
+    """Return the lines above INFO: the latest errors, and lines without a level, and then warnings if there is room."""
+    louder = [line for line in lines if not _is_quiet(line)]
+    warnings = [line for line in louder if _WARNING.match(line)]
+    errors = [line for line in louder if not _WARNING.match(line)]
+    if not any(line.strip() for line in errors):
+        return warnings[-_SHOWN:]
+    errors = errors[-_SHOWN:]
+    room = _SHOWN - len(errors)
+    return errors + (warnings[-room:] if room else [])
 
 
 def _folded(text: str) -> Iterator[str]:

@@ -194,7 +194,7 @@ def plan(log: Log, now: View, to: int) -> Plan:
     not in the log any more, or whose files are not in the trash any more.
     """
     if to > now.n:
-        hint = "`singer-bridge state history` shows the commits"
+        hint = "`singer-bridge commits list` shows the commits"
         raise SettingsError("there is no such commit", hint=hint, commit=to, last=now.n)
     if to < (first := log.beginning().first) and (to, first) != (0, 1):  # at 0 there was nothing, and that is known
         hint = "records are kept for `retention.commits`, and as long as something needs them"

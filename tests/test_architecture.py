@@ -22,7 +22,7 @@ LADDER = [
     ["columns", "owners", "state"],
     ["edit", "groups", "leftovers", "stdin", "tablelog"],
     ["batches", "commit", "formats", "installed", "lock", "retention", "runs", "schedule", "tables"],
-    ["fingerprint", "guard", "lastcommit", "opening", "past", "presence"],
+    ["commits", "fingerprint", "guard", "lastcommit", "opening", "past", "presence"],
     [
         "compact",
         "division",

@@ -26,6 +26,7 @@ _GROUPS = {
     "Look": {
         "status": "How each pipeline stands.",
         "runs": "What ran, and how it ended.",
+        "commits": "What each commit did, and what rollback takes.",
         "state": "The bookmarks, as the tap said them.",
         "tables": "What is in the lake.",
         "rejects": "What could not be stored, and why.",

@@ -1,34 +1,37 @@
-"""`add`: one more pipeline in bridge.yaml."""
+"""`add`: one more pipeline in bridge.yaml; on a terminal, from its settings to how its streams are replicated."""
 
 from __future__ import annotations
 
 import os
 import shlex
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from bridge.about import About, Setting, about
-from bridge.cli.show import console
+from bridge.about import About, about
+from bridge.cli.ask import Answers, ask_settings, somebody_answers
+from bridge.cli.choose import choose, typed
+from bridge.cli.events import report
+from bridge.cli.propose import ask_proposals, ask_streams, lines_of
+from bridge.cli.show import console, count_of
 from bridge.config import FILE_NAME, find_file, inline_pipeline, load
-from bridge.errors import SettingsError, TapError
+from bridge.errors import BridgeError, SettingsError, TapError
 from bridge.project.append import append_pipeline, raw_settings
 from bridge.project.dotenv import name_variables, set_variables
 from bridge.project.entry import Entry, variable_name
 from bridge.project.starter import ENV_EXAMPLE
+from bridge.select import loaded_streams
 from bridge.settings.values import pipeline_name
 from bridge.settings.variables import read_dotenv
-from bridge.source import home_folder
+from bridge.source import Source, home_folder
 from bridge.tap import find_executable
 from bridge.venvs import Venv, Wanted
 
 __all__ = ["add"]
-
-_TYPES: dict[str, Any] = {"integer": click.INT, "number": click.FLOAT, "boolean": click.BOOL}
 
 
 @click.command(short_help="Add a pipeline to bridge.yaml.")
@@ -41,31 +44,50 @@ _TYPES: dict[str, Any] = {"integer": click.INT, "number": click.FLOAT, "boolean"
 def add(new: str, *, tap: str, pip_url: str | None, to: str | None, file: Path | None, yes: bool) -> None:
     """Add a pipeline to bridge.yaml, with the settings that the tap says it needs; all else in the file stays.
 
-    On a terminal it asks for what is required, and passwords go into .env. Otherwise, each becomes a variable.
+    On a terminal it asks for the settings, discovers the streams, and proposes how each is replicated; passwords go
+    into .env. Without one, and in CI, each required setting becomes a variable.
 
     \b
     singer-bridge add users --tap tap-smoke
     singer-bridge add events --tap tap-smoke --to ./events
     """
-    path = _settings_file(file)
+    path, asks = _settings_file(file), somebody_answers() and not yes
     raw = raw_settings(path)
     _check_new(path, raw, new)
     argv = inline_pipeline(
         name=new, bucket="lake", tap=tap, tap_config=None, catalog=None, load_method=None, environ=os.environ
     ).source.argv
     folder = path.absolute().parent
+    pip_url = pip_url or (_package(argv) if asks else None)
     pip_url = _beside(pip_url, folder) if pip_url and Path(pip_url).exists() else pip_url
     told = _ask_tap(argv, path, pip_url)
     prefix = _prefix(path, argv[0], new)
-    values, secrets = _prompt(told, prefix, folder) if told and not yes and sys.stdin.isatty() else ({}, {})
+    known = {**read_dotenv(folder / ".env"), **os.environ}
+    answers = ask_settings(told, prefix, known) if told and asks else Answers()
     command = shlex.join([_beside(argv[0], folder) if "/" in argv[0] else argv[0], *argv[1:]])
     bucket = _beside(to, folder) if to else _bucket(raw)
-    entry = Entry(command, told, pip_url=pip_url, bucket=bucket, prefix=prefix, values=values)
+    entry = Entry(command, told, pip_url, bucket, prefix, answers.values, frozenset(answers.needed))
+    written = _Written(path, new, path.read_bytes(), entry)
     append_pipeline(path, new, entry.text())
-    set_variables(folder / ".env", secrets)
+    set_variables(folder / ".env", answers.secrets)
     title = f"{new}: {Path(argv[0]).name}"
     name_variables(folder / ENV_EXAMPLE, title, entry.variables, entry.optional_variables)
-    _say(path, new, told, [name for name in entry.variables if name not in secrets])
+    missing = [name for name in entry.variables if name not in answers.secrets and name not in known]
+    _say(path, new, told, missing, answers)
+    if asks and not missing and _discovers():
+        _choose_streams(written)
+    else:
+        console().print(f"next: singer-bridge doctor {new}, then singer-bridge discover {new}", soft_wrap=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A pipeline that was just added, and the file as it was before."""
+
+    path: Path
+    name: str
+    before: bytes
+    entry: Entry
 
 
 def _settings_file(file: Path | None) -> Path:
@@ -93,46 +115,32 @@ def _ask_tap(argv: list[str], path: Path, pip_url: str | None) -> About | None:
         with console(err=True).status(f"installing {argv[0]}"):
             venv.install(Wanted(path.absolute().parent, [] if "/" in argv[0] else argv[:1]))
         programs = venv.bin
+    return about(_executable(argv, programs), os.environ)
+
+
+def _executable(argv: list[str], programs: Path | None) -> list[str]:
     try:
-        found = find_executable(argv, programs, dict(os.environ))
+        return find_executable(argv, programs, dict(os.environ))
     except TapError as error:
         hint = "give --pip-url, such as --pip-url meltanolabs-tap-postgres, or the tap's full path"
         raise TapError("the tap was not found", hint=hint, tap=argv[0]) from error
-    return about(found, os.environ)
+
+
+def _package(argv: list[str]) -> str | None:
+    """Ask what pip installs a tap from that is not there yet; None for one that is."""
+    try:
+        _executable(argv, None)
+    except TapError:
+        click.echo(f"{argv[0]} is not installed")
+        question = f"pip package, such as meltanolabs-{argv[0]} or {argv[0]}==1.2"
+        return str(click.prompt(question)).strip()
+    return None
 
 
 def _prefix(path: Path, tap: str, name: str) -> str:
     """Return how variables begin: with the tap's name, or the pipeline's if another one uses that already."""
     taken = f"${{{variable_name(Path(tap).name, '')}" in path.read_text(encoding="utf-8-sig")
     return name if taken else Path(tap).name
-
-
-def _prompt(told: About, prefix: str, folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """Ask for what is required; return settings by their name, and secrets by the variable that is to hold them."""
-    values: dict[str, Any] = {}
-    secrets: dict[str, str] = {}
-    known = {**read_dotenv(folder / ".env"), **os.environ}
-    for setting in told.required:
-        variable = variable_name(prefix, setting.name)
-        if setting.kind in ("object", "array") or (setting.secret and variable in known):
-            continue
-        answer = _question(setting)
-        if setting.secret and answer != "":
-            secrets[variable] = str(answer)
-        elif answer != "":
-            values[setting.name] = answer
-    return values, secrets
-
-
-def _question(setting: Setting) -> Any:
-    """Return an answer of the setting's type, an empty text if there is none."""
-    if setting.description:
-        console().print(setting.description, soft_wrap=True, markup=False, style="dim")
-    kind = click.Choice([str(choice) for choice in setting.choices]) if setting.choices else _TYPES.get(setting.kind)
-    default = "" if setting.default is None else setting.default
-    return click.prompt(
-        setting.name, default=default, hide_input=setting.secret, type=kind or click.STRING, show_default=default != ""
-    )
 
 
 def _bucket(raw: dict[str, Any]) -> str | None:
@@ -152,14 +160,49 @@ def _beside(path: str, folder: Path) -> str:
     return relative if relative.startswith("..") else f"./{relative}"
 
 
-def _say(path: Path, name: str, told: About | None, missing: Sequence[str]) -> None:
+def _discovers() -> bool:
+    return click.confirm("discover its streams now?", default=True)
+
+
+def _choose_streams(written: _Written) -> None:
+    """Discover, ask which streams are loaded and how, and write that; what goes wrong leaves the pipeline added."""
+    name, after = written.name, written.path.read_bytes()
+    try:
+        chosen = choose(name, written.path, None, None)
+        with console(err=True).status("discovering"):
+            catalog = Source(chosen.pipeline, chosen.home).discover()
+        if catalog is None:
+            click.echo("this tap does not discover: it decides by itself what it sends")
+            console().print(f"next: singer-bridge run {typed(chosen.pipeline)}", soft_wrap=True)
+            return
+        if not catalog["streams"]:
+            raise TapError("the tap finds no streams", hint="look at what its user may see, and at its settings")
+    except BridgeError as error:
+        report(error)
+        console().print(f"the pipeline is added; correct it, then: singer-bridge discover {name}", soft_wrap=True)
+        return
+    patterns = ask_streams(catalog)
+    proposals = ask_proposals(catalog, loaded_streams(catalog, patterns))
+    complete = replace(written, entry=replace(written.entry, select=patterns, streams=lines_of(proposals)))
+    if written.path.read_bytes() != after:
+        hint = f"somebody changed it meanwhile; write it yourself:\n{name}:\n{complete.entry.text()}"
+        raise SettingsError("the settings file is not the one that was written", hint=hint, file=written.path)
+    append_pipeline(written.path, name, complete.entry.text(), onto=written.before)
+    shown = f"{count_of(len(loaded_streams(catalog, patterns)), 'stream')} selected"
+    shown += f", {len(proposals)} of them with a replication method" if proposals else ""
+    console().print(f"[green]✓[/] {shown}", soft_wrap=True)
+    console().print(f"next: singer-bridge run {name} --dry-run, then singer-bridge run {name}", soft_wrap=True)
+
+
+def _say(path: Path, name: str, told: About | None, missing: Sequence[str], answers: Answers) -> None:
     out = console()
     shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
     out.print(f"[green]✓[/] {name} added to {shown}", soft_wrap=True)
+    if answers.secrets:
+        out.print(f"  secrets are in .env: {', '.join(answers.secrets)}", soft_wrap=True)
     if told is None:
         out.print("  the tap does not tell its settings: look into its documentation, and write them below config")
-    elif told.settings and not told.required:
+    elif told.settings and not told.required and not (answers.values or answers.needed):
         out.print(f"  {told.name or 'the tap'} marks no setting as required; uncomment what it needs", soft_wrap=True)
     elif missing:
         out.print(f"  fill in, in .env: {', '.join(missing)}", soft_wrap=True)
-    out.print(f"next: singer-bridge doctor {name}", soft_wrap=True)

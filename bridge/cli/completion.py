@@ -11,7 +11,7 @@ import click
 import yaml
 from click.shell_completion import get_completion_class
 
-__all__ = ["complete_environments", "complete_names", "completion"]
+__all__ = ["complete_environments", "complete_names", "completion", "names_in_file"]
 
 
 @click.command(short_help="Print what makes a shell complete our commands.")
@@ -33,6 +33,11 @@ def complete_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> l
     """Return the pipelines of the settings file that begin so and are not on the line yet."""
     given = ctx.params.get("names") or ()
     return [name for name in _keys(ctx, "pipelines") if name.startswith(incomplete) and name not in given]
+
+
+def names_in_file(ctx: click.Context) -> list[str]:
+    """Return the pipelines of the nearest settings file, as far as it can be read."""
+    return _keys(ctx, "pipelines")
 
 
 def complete_environments(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:

@@ -7,9 +7,10 @@ from typing import Any
 
 import click
 
-from bridge.catalog import Catalog, replication_method, stream_ids
-from bridge.cli.choose import choose, options
-from bridge.cli.show import as_json, console, note, print_table
+from bridge.catalog import Catalog, is_system, replication_method, stream_id
+from bridge.cli.choose import choose, options, typed
+from bridge.cli.propose import print_unknown
+from bridge.cli.show import as_json, console, count_of, note, print_table
 from bridge.errors import SettingsError
 from bridge.methods import of_catalog
 from bridge.select import loaded_streams
@@ -50,7 +51,7 @@ def discover(
         as_json(_changes(source) if diff else catalog)
         return 0
     if not diff:
-        _streams(source, catalog)
+        print_unknown(_streams(source, catalog), source.pipeline, typed(source.pipeline))
     _told(source, catalog, diff=diff)
     return 0
 
@@ -62,13 +63,17 @@ def _changes(source: Source) -> dict[str, Any]:
     return {"format": 1, "pipeline": source.pipeline.name, **said}
 
 
-def _streams(source: Source, catalog: Catalog) -> None:
-    """Print what a run would load; what is wrong with choices and overrides is said below it."""
+def _streams(source: Source, catalog: Catalog) -> Catalog:
+    """Print what a run would load; what is wrong with choices and overrides is said below it. Return the catalog as
+    the settings have it, where they fit.
+    """
     loaded, wrong = loaded_streams(catalog, source.pipeline.source.select), None
     try:
         catalog = source.narrowed(catalog)
     except SettingsError as error:
         wrong = error
+    own = [entry for entry in catalog["streams"] if not is_system(entry) or stream_id(entry) in loaded]
+    shown = [stream_id(entry) for entry in own or catalog["streams"]]
     rows = [
         [
             stream,
@@ -76,13 +81,16 @@ def _streams(source: Source, catalog: Catalog) -> None:
             replication_method(catalog, stream) or "",
             of_catalog(source.pipeline, catalog, stream).each_run,
         ]
-        for stream in stream_ids(catalog)
+        for stream in shown
     ]
     print_table(["stream", "selected", "replication method", "each run"], rows, folds=["each run"])
+    if hidden := len(catalog["streams"]) - len(shown):
+        note("not shown", "dim", f"{count_of(hidden, 'stream')} of the database's own schemas; --json has all")
     for text in source.notes:
         note("warning", "yellow", text)
     if wrong:
         note("warning", "yellow", f"a run would end with: {wrong.message}. {wrong.hint}")
+    return catalog
 
 
 def _told(source: Source, catalog: Catalog, *, diff: bool) -> None:

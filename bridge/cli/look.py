@@ -18,7 +18,7 @@ from bridge.settings.explain import did_you_mean
 from bridge.source import home_folder
 from bridge.storage import Storage, lake_of
 
-__all__ = ["Unread", "look_at", "readable", "settled", "with_warnings"]
+__all__ = ["Unread", "look_at", "one_or_all", "readable", "settled", "with_warnings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,17 @@ def look_at(name: str | None, file: Path | None, to: str | None, pipeline_name: 
         hint = did_you_mean(named, known) or f"it has: {', '.join(known)}"
         raise SettingsError("no such pipeline in this bucket", hint=hint, pipeline=named, bucket=storage.uri)
     return [chosen]
+
+
+def one_or_all(name: str | None, file: Path | None, to: str | None, pipeline_name: str | None) -> list[Chosen | Unread]:
+    """Return the pipeline that is meant, as verbs of one pipeline choose it; where none is named, and there are
+    several in the file or the bucket, all of them.
+    """
+    named = name or pipeline_name
+    several = len(in_bucket(lake_of(inline_destination(to)))) > 1 if to is not None and not named else to is None
+    if named or not several:
+        return [choose(name, file, to, pipeline_name, look=True)]
+    return look_at(None, file, to, None)
 
 
 def readable(among: Sequence[Chosen | Unread]) -> tuple[list[Chosen], int]:

@@ -13,14 +13,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from bridge.cli.choose import changing, choose, committed, options
+from bridge.cli.listing import Listing
+from bridge.cli.look import one_or_all, readable
 from bridge.cli.show import as_json, console, count, count_of, print_table, size
 from bridge.cli.state.confirm import warn
 from bridge.errors import SettingsError
+from bridge.log import Log
+from bridge.storage import lake_of
 from bridge.store import StateStore
 
 if TYPE_CHECKING:
     from bridge.config import Pipeline
-    from bridge.rejects.found import Group, Wanted
+    from bridge.rejects.found import Group, RejectFile, Wanted
     from bridge.rejects.replay import Replayed
 
 __all__ = ["rejects"]
@@ -56,7 +60,7 @@ def _chosen(
     return choose(name, file, to, pipeline_name, look=True).named, Wanted(stream, run, reason)
 
 
-@click.group(short_help="What could not be stored, and why.")
+@click.group(cls=Listing, short_help="What could not be stored, and why.")
 def rejects() -> None:
     """Look at what could not be stored, load what fits by now, or delete it."""
 
@@ -64,30 +68,59 @@ def rejects() -> None:
 @rejects.command("list")
 @_which
 @click.option("--json", "json_output", is_flag=True, help="Print JSON.")
-def list_(json_output: bool, **choice: Any) -> None:
-    """List rejects by stream, run and reason.
+def list_(
+    name: str | None,
+    file: Path | None,
+    to: str | None,
+    pipeline_name: str | None,
+    stream: str | None,
+    run: str | None,
+    reason: str | None,
+    json_output: bool,
+) -> int:
+    """List rejects by stream, run and reason: of NAME, or of all pipelines of the file or bucket.
 
     \b
     singer-bridge rejects list flights
     singer-bridge rejects list --to ./lake --name x -s users --json
     """
-    from bridge.rejects.found import find, groups
+    from bridge.rejects.found import Wanted, groups
 
-    pipeline, wanted = _chosen(**choice)
-    storage, view = committed(pipeline)
-    found = groups(find(storage, pipeline.name, view, wanted), wanted)
+    chosen, code = readable(one_or_all(name, file, to, pipeline_name))
+    wanted, several = Wanted(stream, run, reason), len(chosen) > 1
+    found = [
+        (each.pipeline.name, group)
+        for each in chosen
+        for group in groups(_files(each.pipeline, wanted, several=several), wanted)
+    ]
     if json_output:
-        as_json([asdict(group) for group in found])
+        as_json([{"pipeline": pipeline, **asdict(group)} for pipeline, group in found])
     else:
-        _print_groups(found)
+        _print_groups(found, several=several)
+    return code
 
 
-def _print_groups(found: list[Group]) -> None:
+def _files(pipeline: Pipeline, wanted: Wanted, *, several: bool) -> list[RejectFile]:
+    """Return the files with a pipeline's rejects; of several pipelines, one without a commit has none."""
+    from bridge.rejects.found import find
+
+    storage = lake_of(pipeline.destination)
+    log = Log(storage, pipeline.name)
+    view = log.view(log.latest()) if several else committed(pipeline)[1]
+    return find(storage, pipeline.name, view, wanted)
+
+
+def _print_groups(found: list[tuple[str, Group]], *, several: bool = False) -> None:
     if not found:
         click.echo("no rejects")
         return
-    rows = [[_named(group.stream), group.run, group.reason, count(group.records), size(group.bytes)] for group in found]
-    columns = ["stream", "run", "reason", "records", "size"]
+    columns = ["pipeline", "stream", "run", "reason", "records", "size"]
+    rows = [
+        [pipeline, _named(group.stream), group.run, group.reason, count(group.records), size(group.bytes)]
+        for pipeline, group in found
+    ]
+    if not several:
+        columns, rows = columns[1:], [row[1:] for row in rows]
     print_table(columns, rows, right=["records", "size"], folds=["reason"], less=["size"])
 
 
@@ -165,7 +198,7 @@ def purge(dry_run: bool, yes: bool, json_output: bool, **choice: Any) -> None:
     if not dry_run:
         StateStore.at(storage, pipeline.name).refuse_if_held()
         if asks:
-            _print_groups(gone)
+            _print_groups([(pipeline.name, group) for group in gone])
             click.confirm(f"delete {count_of(_sum(gone), 'record')}?", abort=True, err=True)
         gone, head, notes = delete(storage, pipeline.name, wanted)
         _warn(notes)
@@ -173,7 +206,7 @@ def purge(dry_run: bool, yes: bool, json_output: bool, **choice: Any) -> None:
         facts = {"pipeline": pipeline.name, "commit": head, "dry_run": dry_run, "records": _sum(gone)}
         as_json({"format": 1, **facts, "purged": [asdict(group) for group in gone]})
     elif dry_run:
-        _print_groups(gone)
+        _print_groups([(pipeline.name, group) for group in gone])
         click.echo("dry run: nothing was changed")
     else:
         click.echo(f"{pipeline.name}: {count_of(_sum(gone), 'reject')} deleted")

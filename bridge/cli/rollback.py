@@ -44,8 +44,8 @@ def rollback(
 ) -> None:
     """Have tables and STATE be as they were after COMMIT, by one new commit; the next run goes on from there.
 
-    `state history` and `runs list` show the commits. What tables gave up is kept for `retention.trash`, and a commit
-    that needs more than that is refused. A rollback can be rolled back.
+    `commits list` shows the commits and the rows that each added, `commits show` one of them. What tables gave up is
+    kept for `retention.trash`, and a commit that needs more than that is refused. A rollback can be rolled back.
 
     \b
     singer-bridge rollback 1 flights --dry-run

@@ -8,11 +8,13 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from itertools import islice
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import click
 
 from bridge.cli.choose import Chosen, options
+from bridge.cli.listing import Listing
 from bridge.cli.look import Unread, look_at, readable, settled, with_warnings
 from bridge.cli.show import as_json, console, count, moment, note, print_table, size
 from bridge.config import Pipeline
@@ -28,10 +30,13 @@ __all__ = ["runs"]
 _READABLE = 30
 """Characters of an error in a line of the list."""
 
+_LONGEST = 170
+"""Characters of an error that the list shows; `runs show` has all of it."""
+
 _STATUS = ("success", "failed", "interrupted", "died", "running")
 
 
-@click.group(short_help="What ran, and how it ended.")
+@click.group(cls=Listing, short_help="What ran, and how it ended.")
 def runs() -> None:
     """Look at runs."""
 
@@ -105,7 +110,7 @@ def _print_list(found: Sequence[dict[str, Any]], unread: Sequence[Unread], *, se
             "-" if (loaded := records(record)) is None else count(loaded),
             str(record.get("commits", "")),
             f"{record.get('seconds', {}).get('load', 0):.1f} s" if "ended" in record else "-",
-            (record.get("error") or {}).get("message", ""),
+            shorten((record.get("error") or {}).get("message", ""), _LONGEST, placeholder=" ..."),
         ]
         for record in found
     ]

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from bridge.catalog import Catalog, stream_ids
+from bridge.catalog import Catalog, stream_id, user_streams_first
 from bridge.cli.choose import Chosen, choose, environment, options
 from bridge.cli.show import as_json, console, count_of, note, print_table
 from bridge.config import find_file, load
@@ -126,7 +126,8 @@ def _changed(
     _check(before, words, catalog, remove=remove)
     after = reselected(before, words, remove=remove)
     if not loaded_streams(catalog, after):
-        hint = f"nothing was written; the catalog has: {', '.join(stream_ids(catalog)[:20])}"
+        first = [stream_id(entry) for entry in user_streams_first(catalog)[:20]]
+        hint = f"nothing was written; the catalog has: {', '.join(first)}"
         raise SettingsError("no stream would be selected", hint=hint, select=after)
     now = _written(chosen, settings, before, words, remove=remove)
     if now.pipeline.source.select == before and not quiet:

@@ -85,7 +85,7 @@ def print_table(
     `right` names the columns of numbers. What makes it fit: columns in `less` go, the first one first; those in
     `folds` take several lines. If that is not enough, lines are longer than the terminal.
     `readable` is a width at which a column of `folds` needs no room from those in `less`; None: its full one.
-    `styles` has a style for each row.
+    `styles` has a style for each row. Columns that went and have content are named below the table.
     """
     out = console()
     widths = {name: _natural(name, [row[place] for row in rows]) for place, name in enumerate(columns)}
@@ -105,6 +105,16 @@ def print_table(
     out.width = max(out.width, _total([widths[name] for name in shown]) + _GAP)
     for line in out.render_lines(result, pad=False):
         out.print(Segments([*_trimmed(line), Segment.line()]), soft_wrap=True, end="")
+    missing = [name for place, name in enumerate(columns) if name not in shown and any(row[place] for row in rows)]
+    if missing:
+        note("not shown", "dim", f"{', '.join(missing)}; {_how_to_see()}")
+
+
+def _how_to_see() -> str:
+    """Return what shows the columns for which a terminal has no room."""
+    ctx = click.get_current_context(silent=True)
+    has_json = ctx is not None and any("--json" in parameter.opts for parameter in ctx.command.params)
+    return "a wider terminal has room, or --json" if has_json else "a wider terminal has room"
 
 
 def _trimmed(line: list[Segment]) -> list[Segment]:

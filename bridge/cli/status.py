@@ -23,8 +23,8 @@ from bridge.store import StateStore
 
 __all__ = ["status"]
 
-_COLUMNS = ["pipeline", "last run", "ended", "status", "records", "rows", "bookmarks", "held by"]
-_LESS = ["last run", "records", "bookmarks"]
+_COLUMNS = ["pipeline", "last run", "ended", "status", "records", "rows", "bookmarks moved", "held by"]
+_LESS = ["last run", "records", "bookmarks moved"]
 
 
 @click.command(short_help="How each pipeline stands.")
@@ -121,9 +121,9 @@ def _records(facts: dict[str, Any]) -> str:
 
 
 def _ages(ages: Sequence[int | None]) -> str:
-    """Return the youngest age and the oldest, once where people would read the same."""
+    """Return how long ago the latest bookmark moved and the earliest, once where people would read the same."""
     known = sorted(age for age in ages if age is not None)
-    return " to ".join(dict.fromkeys(map(_duration, (known[0], known[-1])))) if known else ""
+    return " to ".join(dict.fromkeys(map(_duration, (known[0], known[-1])))) + " ago" if known else ""
 
 
 def _ago(now: datetime, at: str) -> str:

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bridge.cli.choose import choose, committed, options
+from bridge.cli.listing import Listing
+from bridge.cli.look import one_or_all, readable
 from bridge.cli.show import as_json, console, count, moment, print_table, size
 from bridge.errors import CorruptLake, SettingsError
 from bridge.log import LiveTable, Log, View
 from bridge.settings.s3options import S3Options
-from bridge.storage import Storage
+from bridge.storage import Storage, lake_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,7 +30,7 @@ __all__ = ["tables"]
 _DIALECTS = ("spark", "duckdb", "polars", "pyarrow", "athena", "trino", "bigquery", "snowflake")
 
 
-@click.group(short_help="What is in the lake.")
+@click.group(cls=Listing, short_help="What is in the lake.")
 def tables() -> None:
     """Look at a pipeline's tables."""
 
@@ -36,16 +38,43 @@ def tables() -> None:
 @tables.command("list")
 @options
 @click.option("--json", "json_output", is_flag=True, help="Print JSON.")
-def list_(name: str | None, file: Path | None, to: str | None, pipeline_name: str | None, json_output: bool) -> None:
-    """List the tables with their rows, files and bytes.
+def list_(name: str | None, file: Path | None, to: str | None, pipeline_name: str | None, json_output: bool) -> int:
+    """List the tables of NAME, or of all pipelines of the file or bucket, with their rows, files and bytes.
 
     \b
     singer-bridge tables list flights
     singer-bridge tables list --to ./lake --name x --json
     """
-    _, view = committed(choose(name, file, to, pipeline_name, look=True).pipeline)
-    facts: list[dict[str, Any]] = [
+    chosen, code = readable(one_or_all(name, file, to, pipeline_name))
+    several = len(chosen) > 1
+    facts = [fact for each in chosen for fact in _facts(each.pipeline, several=several)]
+    if json_output:
+        as_json(facts)
+        return code
+    rows = [
+        [
+            fact["pipeline"],
+            fact["stream"],
+            fact["folder"],
+            *map(count, (fact["rows"], fact["files"])),
+            size(fact["bytes"]),
+        ]
+        for fact in facts
+    ]
+    columns = ["pipeline", "stream", "folder", "rows", "files", "size"]
+    if not several:
+        columns, rows = columns[1:], [row[1:] for row in rows]
+    print_table(columns, rows, right=["rows", "files", "size"], less=["files", "folder"])
+    return code
+
+
+def _facts(pipeline: Pipeline, *, several: bool) -> list[dict[str, Any]]:
+    """Return what is known of each table of a pipeline; of several pipelines, one without a commit has none."""
+    log = Log(lake_of(pipeline.destination), pipeline.name)
+    view = log.view(log.latest()) if several else committed(pipeline)[1]
+    return [
         {
+            "pipeline": pipeline.name,
             "stream": stream,
             "folder": live.folder,
             "format": live.format,
@@ -55,16 +84,6 @@ def list_(name: str | None, file: Path | None, to: str | None, pipeline_name: st
         }
         for stream, live in sorted(view.tables.items())
     ]
-    if json_output:
-        as_json(facts)
-        return
-    rows = [
-        [fact["stream"], fact["folder"], count(fact["rows"]), count(fact["files"]), size(fact["bytes"])]
-        for fact in facts
-    ]
-    print_table(
-        ["stream", "folder", "rows", "files", "size"], rows, right=["rows", "files", "size"], less=["files", "folder"]
-    )
 
 
 def _stream_option(function: Any) -> Any:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from bridge.about import About, about
-from bridge.catalog import selected_streams, stream_ids
+from bridge.catalog import selected_streams, stream_id, stream_ids, user_streams_first
 from bridge.config import Pipeline
 from bridge.doctor.finding import Check, Finding, fine, looked_at, warning
 from bridge.errors import SettingsError, TapError
 from bridge.installed import tap_version
-from bridge.select import select, unmatched
+from bridge.select import loaded_streams, select, unmatched
 from bridge.settings.explain import did_you_mean
 from bridge.source import Source, catalog_file
 
@@ -76,8 +77,9 @@ class _Tap:
         if not streams:
             hint = "look at what the tap's user may see, and at its settings"
             raise TapError("the tap finds no streams", hint=hint)
+        first = [stream_id(entry) for entry in user_streams_first(found)]
         many = f"{len(streams)} stream{'' if len(streams) == 1 else 's'}"
-        yield fine("tap --discover", f"{many} in {time.monotonic() - began:.1f} s: {_some(streams)}")
+        yield fine("tap --discover", f"{many} in {time.monotonic() - began:.1f} s: {_some(first)}")
         yield from looked_at([("streams", lambda: self._streams(found))])
 
     def _streams(self, found: dict[str, Any]) -> Iterator[Finding]:
@@ -90,7 +92,7 @@ class _Tap:
         else:
             passed = select(found, source.select) if source.select else None
         if passed is None:
-            yield fine("streams", "no catalog is passed: the tap itself decides")
+            yield self._without_catalog(found)
             return
         selected = sorted(selected_streams(passed))
         if not selected:
@@ -105,6 +107,17 @@ class _Tap:
         for pattern, guess in strange:
             yield warning("streams", f"source.select has a pattern that means nothing: {pattern}", guess or "remove it")
         yield fine("streams", f"{len(selected)} of {len(stream_ids(found))} selected: {_some(selected)}")
+
+    def _without_catalog(self, found: dict[str, Any]) -> Finding:
+        """Say what a run loads to which no catalog is passed: what the tap selects by itself, for many taps nothing."""
+        loaded = loaded_streams(found, [])
+        if loaded:
+            return fine("streams", f"no catalog is passed: the tap itself decides, and selects {_some(sorted(loaded))}")
+        name = self.pipeline.name
+        first = stream_id(user_streams_first(found)[0])
+        text = "nothing is selected, and no catalog is kept: of most taps a run then loads no record"
+        fix = f"singer-bridge discover {name}, then choose: singer-bridge select {name} {shlex.quote(first)}"
+        return warning("streams", text, fix)
 
 
 def tap_checks(pipeline: Pipeline, home: Path) -> list[Check]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from bridge.edit import parsed
+from bridge.edit import check_shape, parsed
 from bridge.errors import SettingsError
 from bridge.formats.foreign import expect
 
@@ -30,9 +30,7 @@ def read(data: bytes, which: str | None, streams: Collection[str]) -> Any:
     if isinstance(state, dict) and state.get("type") == "STATE" and "value" in state:
         state = state["value"]
     expect(state, "singer")
-    if state is not None and not isinstance(state, dict):
-        hint = 'such as {"bookmarks": {"users": {"replication_key": "id", "replication_key_value": 5}}}'
-        raise SettingsError("a STATE is a JSON object", hint=hint)
+    check_shape(state)
     return state
 
 

@@ -22,18 +22,21 @@ def raw_settings(path: Path) -> dict[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
-def append_pipeline(path: Path, name: str, body: str) -> None:
+def append_pipeline(path: Path, name: str, body: str, *, onto: bytes | None = None) -> None:
     """Append a pipeline whose block of YAML is `body`; the file is replaced whole, after a look at what it says then.
 
-    Raises `SettingsError` with the block to paste, and changes nothing, where it would change anything else.
+    `onto` is what the file was before an earlier entry of that name, which this one replaces. Raises `SettingsError`
+    with the block to paste, and changes nothing, where it would change anything else.
     """
     path = path.resolve()
-    before = raw_settings(path)
-    block = f"{name}:\n{body}"
-    text = path.read_bytes().decode("utf-8-sig")
+    block, base = f"{name}:\n{body}", path.read_bytes() if onto is None else onto
     draft = path.with_name(f".{path.name}.{os.getpid()}")
+    before = raw_settings(path) if onto is None else {}
     try:
-        draft.write_bytes(_with_block(text, block).encode())
+        if onto is not None:
+            draft.write_bytes(onto)
+            before = raw_settings(draft)
+        draft.write_bytes(_with_block(base.decode("utf-8-sig"), block).encode())
         _check(before, raw_settings(draft), name)
         shutil.copymode(path, draft)
         os.replace(draft, path)

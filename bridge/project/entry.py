@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from textwrap import wrap
 from typing import Any
 
 import orjson
@@ -13,7 +14,8 @@ from bridge.about import About, Setting
 
 __all__ = ["Entry", "scalar", "variable_name"]
 
-_WIDTH = 116  # of a line; the file indents them further
+_WIDTH = 114
+"""Characters of a line below `source`; the file indents them by six more."""
 _PLAIN = re.compile(r"([A-Za-z_/]|\.{1,2}/)[A-Za-z0-9_./@+=-]*( ?[A-Za-z0-9_./@+=-]+)*")
 _WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
 _EMPTY = {"object": "{}", "array": "[]"}
@@ -32,6 +34,12 @@ class Entry:
     """Of its variables: the tap's name, or the pipeline's."""
     values: Mapping[str, Any] = field(default_factory=dict)
     """What is known already, by setting."""
+    needed: Collection[str] = ()
+    """Settings to write besides those that the tap requires: their variables are set."""
+    select: Sequence[str] = ()
+    """Patterns of `source.select`."""
+    streams: Sequence[str] = ()
+    """Lines of `streams`."""
 
     @property
     def variables(self) -> list[str]:
@@ -54,10 +62,15 @@ class Entry:
         yield f"    tap: {scalar(self.tap)}"
         if self.pip_url:
             yield f"    pip_url: {scalar(self.pip_url)}"
+        if self.select:
+            yield f"    select: {orjson.dumps(list(self.select)).decode().replace(',', ', ')}"
         yield from (f"    {line}".rstrip() for line in self._config())
         if self.bucket is not None:
             yield "  destination:"
             yield f"    bucket: {scalar(self.bucket)}"
+        if self.streams:
+            yield "  streams:"
+            yield from (f"    {line}" for line in self.streams)
 
     def _config(self) -> Iterator[str]:
         required = list(self._required())
@@ -66,15 +79,17 @@ class Entry:
             return
         yield "config:"
         for setting in required:
-            yield _short(f"  {setting.name}: {self._value(setting)}   # required: {_meaning(setting)}")
-        for setting in self.about.settings:
-            if setting not in required:
-                yield _short(f"  # {setting.name}:{self._suggestion(setting)}   # {_meaning(setting)}")
+            yield from _explained(f"{setting.name}: {self._value(setting)}", _meaning(setting))
+        optional = [setting for setting in self.about.settings if setting not in required]
+        if optional:
+            yield from ('  ## Optional settings: take "# " away from a line to set one.', "  ##")
+        for setting in optional:
+            yield from _explained(f"# {setting.name}:{self._suggestion(setting)}", _meaning(setting))
 
     def _required(self) -> Iterator[Setting]:
         """Yield what is to be filled in: what the tap requires, and whatever is known."""
         for setting in self.about.settings if self.about else ():
-            if setting.required or setting.name in self.values:
+            if setting.required or setting.name in self.values or setting.name in self.needed:
                 yield setting
 
     def _value(self, setting: Setting) -> str:
@@ -89,7 +104,9 @@ class Entry:
         """Return what stands in a comment: the default, or a variable where only a secret's name should be."""
         if setting.secret:
             return f' "${{{self._variable(setting)}}}"'
-        return "" if setting.default is None else f" {_literal(setting.default)}"
+        if setting.default is None:
+            return f" {_EMPTY[setting.kind]}" if setting.kind in _EMPTY else ""
+        return f" {_literal(setting.default)}"
 
     def _variable(self, setting: Setting) -> str:
         return variable_name(self.prefix, setting.name)
@@ -121,8 +138,17 @@ def _asks(setting: Setting, values: Mapping[str, Any]) -> bool:
 
 def _meaning(setting: Setting) -> str:
     choices = f"one of {', '.join(map(str, setting.choices))}" if setting.choices else setting.kind
-    return ". ".join(part for part in (choices, setting.description) if part)
+    meaning = ". ".join(part for part in (choices, setting.description) if part)
+    return f"required: {meaning}" if setting.required else meaning
 
 
-def _short(line: str) -> str:
-    return line if len(line) <= _WIDTH else line[: _WIDTH - 3] + "..."
+def _explained(line: str, meaning: str) -> Iterator[str]:
+    """Yield a setting and what it means: behind it where there is room, else whole, on lines above it.
+
+    These begin with `##`: who uncomments a whole block still has comments, and right YAML.
+    """
+    if len(f"  {line}   # {meaning}") <= _WIDTH:
+        yield f"  {line}   # {meaning}"
+        return
+    yield from (f"  ## {text}" for text in wrap(meaning, _WIDTH - 5, break_long_words=False, break_on_hyphens=False))
+    yield f"  {line}"

@@ -174,11 +174,26 @@ def _inserted(text: str, source: yaml.MappingNode, patterns: Sequence[str]) -> s
     new = [_line(patterns)]
     if len(new[0]) > _WIDTH:
         new = ["select:", *(f"  - {_quoted(pattern)}" for pattern in patterns)]
-    lines, at = text.splitlines(keepends=True), _after(key, value)
+    lines = text.splitlines(keepends=True)
+    at = _behind_comments(lines, _after(key, value), len(indent))
     if at and not lines[at - 1].endswith(("\n", "\r")):
         lines[at - 1] += end
     lines[at:at] = [f"{indent}{line}{end}" for line in new]
     return "".join(lines)
+
+
+def _behind_comments(lines: Sequence[str], at: int, indent: int) -> int:
+    """Return the number of the line behind comments that stand deeper than the key: they are of the entry above.
+
+    Uncommented, such a setting has to stand below that entry.
+    """
+    end = at
+    for number in range(at, len(lines)):
+        text = lines[number].strip()
+        if text and (not text.startswith("#") or lines[number].index("#") <= indent):
+            break
+        end = number + 1 if text else end
+    return end
 
 
 def _newline(text: str) -> str:

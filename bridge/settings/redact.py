@@ -11,10 +11,22 @@ from urllib.parse import quote, quote_plus, unquote, unquote_plus
 
 __all__ = ["SECRET_KEY", "SPARK_SECRET", "learn", "learn_arguments", "redactor", "worth_hiding"]
 
+_ASPECT = (
+    r"(?:[-_. ]|(?-i:(?<=[a-z0-9])(?=[A-Z])))"
+    r"(?:path|file|filename|folder|dir|directory|ur[il]|endpoint|host|port|type|kind|method|mode|name|field|param|parameter"
+    r"|column|location|selector|format|expiry|expires|expiration|ttl|timeout|seconds|minutes|hours|lifetime|limit|size|count"
+    r"|enabled?|disabled?|required|scopes?|audience|prefix|suffix|pattern|regex|template|policy|version|region|strategy|flow"
+    r"|provider|interval|attempts|retries)$"
+)
+"""What a name ends with that speaks of a secret without holding one: `token_url`, `next_page_token_path`."""
 SECRET_KEY = re.compile(
-    r"password|passwd|passphrase|secret|token|api[-_]?key|access[-_]?key|private|credential|auth|sqlalchemy_url|dsn|conn",
+    r"(?:sqlalchemy|database|db|conn|connection)[-_]?ur[il]$"
+    rf"|^(?!.*{_ASPECT}).*"
+    r"(?:password|passwd|passphrase|secret|token|credential|api[-_]?key|access[-_]?key|private[-_]?key|^private$"
+    r"|auth(?!or(?!iz))|dsn|(?:^|[-_. ])conn(?:ection)?(?:[-_. ]?(?:str|string|info))?$)",
     re.IGNORECASE,
 )
+"""Names of settings that hold a secret."""
 # What Spark itself redacts (spark.redaction.regex); our own, wider pattern would hide its time-outs.
 SPARK_SECRET = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
 

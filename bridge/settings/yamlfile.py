@@ -127,6 +127,21 @@ def _common_slip(lines: list[str], at: int) -> str:
     above = next((line for line in reversed(lines[:at]) if line.strip() and not line.lstrip().startswith("#")), "")
     if re.search(r":\s*(\{\s*\}|\[\s*\])\s*(#.*)?$", above):
         return f"take the {'{}' if '{' in above.split('#')[0] else '[]'} away from the line above: a block follows"
+    return _indentation(lines, at)
+
+
+def _indentation(lines: list[str], at: int) -> str:
+    """Return the hint for a key that lines up with none of those that it could stand beside or below."""
+    key = re.match(r"( *)([\w.*-]+|\"[^\"]*\")\s*:(\s|$)", lines[at])
+    above = [line for line in lines[:at] if line.strip() and not line.lstrip().startswith("#")]
+    if not key or not above:
+        return ""
+    indent, last = len(key[1]), len(above[-1]) - len(above[-1].lstrip())
+    open_ = re.search(r":\s*(#.*)?$", above[-1])
+    if indent > last and not open_:
+        return "this key stands deeper than the line above, which has a value: line it up with the keys it belongs to"
+    if indent < last and indent not in {len(line) - len(line.lstrip()) for line in above}:
+        return "this key lines up with no key above: give it the indentation of the keys it belongs to"
     return ""
 
 

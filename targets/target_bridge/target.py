@@ -19,13 +19,14 @@ from typing import IO, Any, ClassVar, NoReturn
 
 import click
 from singer_sdk import Target
-from singer_sdk.exceptions import MissingKeyPropertiesError, RecordsWithoutSchemaException
+from singer_sdk.exceptions import ConfigValidationError, MissingKeyPropertiesError, RecordsWithoutSchemaException
 from singer_sdk.helpers.capabilities import CapabilitiesEnum, PluginCapabilities, TargetCapabilities
 from singer_sdk.io_base import SingerReader
 
 from bridge.config import Pipeline
 from bridge.errors import BridgeError, RecordBeforeSchema
 from bridge.pipeline import Request, Result, Run
+from bridge.settings.explain import did_you_mean
 from bridge.source import home_folder
 from bridge.stdin import Piped, Start, Stdin
 from bridge.verbatim import dumps
@@ -77,6 +78,16 @@ class TargetBridge(Target):
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
         self.message_reader = _WholeInput(self._load)
+
+    def _validate_config(self, *, raise_errors: bool = True) -> list[str]:
+        """Add to the SDK's errors which setting may have been meant."""
+        try:
+            return super()._validate_config(raise_errors=raise_errors)
+        except ConfigValidationError as error:
+            known = self.config_jsonschema["properties"]
+            unknown = [str(name) for name in self._config if name not in known]
+            error.errors += [f"{name}: {guess}" for name in unknown if (guess := did_you_mean(name, known))]
+            raise
 
     def _load(self, file: IO[Any]) -> Counter[str]:
         """Load what a file holds. Raises the SDK's errors where it has one of its own, else ours."""

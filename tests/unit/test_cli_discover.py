@@ -152,3 +152,62 @@ def test_a_tap_that_cannot(folder: Path, typed: Typed, tap: str, code: int, text
     assert done.code == code
     assert text in done.err
     assert done.out == ""
+
+
+def test_tables_of_the_database_itself_are_counted(folder: Path, typed: Typed) -> None:
+    """System schemas hide nothing: they are a number below the streams, until one is selected; programs get all."""
+    tap_with(folder, ["information_schema-views", "pg_catalog-pg_class", "public-users", "public-log"])
+    done = typed("discover shop")
+    assert [line.split()[0] for line in done.out.splitlines()[:4]] == ["stream", "public-users", "public-log", "not"]
+    assert "2 streams of the database's own schemas; --json has all" in done.out
+    assert len(typed("discover shop --json").json["streams"]) == 4
+    typed("select shop pg_catalog-pg_class public-users")
+    assert "pg_catalog-pg_class" in typed("discover shop").out
+
+
+def test_proposals_can_be_pasted(folder: Path, typed: Typed) -> None:
+    """Where no method is known its lines are right as they stand, and then nothing is proposed any more."""
+    tap_with(folder, ["public-users", "public-log"], select="public-*")
+    done = typed("discover shop")
+    assert "no replication method is known of 2 streams" in done.out
+    start = done.out.index("    streams:")
+    pasted = done.out[start : done.out.index("kept in")]
+    assert "## updated_at tells which rows are new or changed" in pasted
+    file = folder / "bridge.yaml"
+    file.write_text(file.read_text() + pasted)
+    assert typed("config check").code == 0
+    again = typed("discover shop")
+    assert "no replication method" not in again.out
+    assert lines(again.out)[1:3] == ["public-users yes INCREMENTAL", "public-log yes FULL_TABLE"]
+
+
+def tap_with(folder: Path, streams: list[str], select: str = "") -> None:
+    """Write a project whose tap discovers these streams, `users` with a key and a time, and knows no method."""
+    column = {"type": "string", "format": "date-time"}
+    catalog = [
+        {
+            "tap_stream_id": name,
+            "stream": name,
+            "schema": {
+                "properties": {"id": {"type": "integer"}, **({"updated_at": column} if "users" in name else {})}
+            },
+            "metadata": [
+                {
+                    "breadcrumb": [],
+                    "metadata": {
+                        "inclusion": "available",
+                        "schema-name": name.split("-")[0],
+                        "table-key-properties": ["id"] if "users" in name else [],
+                    },
+                }
+            ],
+        }
+        for name in streams
+    ]
+    (folder / "catalog.json").write_text(json.dumps({"streams": catalog}))
+    (folder / "tap-x").write_text(f"#!/bin/sh\ncat {folder}/catalog.json\n")
+    (folder / "tap-x").chmod(0o755)
+    chosen = f'      select: ["{select}"]\n' if select else ""
+    (folder / "bridge.yaml").write_text(
+        f"pipelines:\n  shop:\n    source:\n      tap: {folder}/tap-x\n{chosen}    destination: {{bucket: lake}}\n"
+    )

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import pty
-import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,7 +13,8 @@ from bridge.project.append import raw_settings
 from bridge.settings.schema import SCHEMA_FILE
 from bridge.settings.variables import read_dotenv
 from tests.shell import Typed
-from tests.wheels import wheel
+from tests.terminal import talk
+from tests.wheels import TAP, wheel
 
 TWO = """\
 # ours
@@ -25,11 +22,6 @@ pipelines:
   flights:
     source: {tap: tap-smoke, config: {password: "${NOT_SET}"}}
     destination: {bucket: ./warehouse}   # big
-"""
-ON_THIS_TERMINAL = """
-import fcntl, os, sys, termios
-fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-os.execv(sys.argv[1], sys.argv[1:])
 """
 FILES = ["bridge.yaml", "bridge.schema.json", ".gitignore", ".env.example"]
 
@@ -173,45 +165,106 @@ def test_add_needs_a_project(typed: Typed) -> None:
     assert (done.code, "singer-bridge init" in done.err) == (2, True)
 
 
+ANSWERS = [
+    ("host: ", "db: 1"),
+    ("port [5432]: ", "many"),
+    ("port [5432]: ", "99"),
+    ("password: ", "hunter2-longer"),
+    ("mode (fast, slow) [slow]: ", "fast"),
+]
+"""To the settings that tap-x requires."""
+CONFIG = {"host": "db: 1", "port": 99, "password": "hunter2-longer", "mode": "fast", "limits": {}}
+
+
 def test_on_a_terminal_add_asks(folder: Path) -> None:
-    """What is required is asked for, the password unseen and into .env; what is typed stands in bridge.yaml."""
+    """What is required is asked for, the password unseen and into .env; any other setting by its name."""
     (folder / "bridge.yaml").write_text("pipelines:\n")
     wheel(folder)
-    command = "add sales --tap tap-x --pip-url ./tap_x-1.0-py3-none-any.whl"
-    ours, theirs = pty.openpty()
-    program = [sys.executable, "-c", ON_THIS_TERMINAL, sys.executable, "-m", "bridge", *shlex.split(command)]
-    process = subprocess.Popen(program, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True)
-    os.close(theirs)
-    said = answer(ours, {"host": "db: 1", "port": "many", "port ": "99", "password": "hunter2-longer", "mode": "fast"})
-    assert process.wait() == 0, said
-    os.close(ours)
+    more = [
+        ("no more): ", "verfy"),
+        ("no more): ", "verify"),
+        ("verify [True]: ", "no"),
+        ("no more): ", ""),
+        ("now? [Y/n]: ", "n"),
+    ]
+    said = talk("add sales --tap tap-x --pip-url ./tap_x-1.0-py3-none-any.whl", [*ANSWERS, *more])
     assert "'many' is not a valid integer" in said
+    assert 'did you mean "verify"?' in said
     assert "hunter2" not in said + (folder / "bridge.yaml").read_text()
     assert read_dotenv(folder / ".env") == {"TAP_X_PASSWORD": "hunter2-longer"}
-    pipeline = load(folder / "bridge.yaml", {}).pipeline("sales")
-    assert pipeline.source.config == {
-        "host": "db: 1",
-        "port": 99,
-        "password": "hunter2-longer",
-        "mode": "fast",
-        "limits": {},
+    assert load(folder / "bridge.yaml", {}).pipeline("sales").source.config == {**CONFIG, "verify": False}
+    assert "singer-bridge discover sales" in said.splitlines()[-1]
+
+
+def test_on_a_terminal_add_proposes_how_streams_are_replicated(folder: Path) -> None:
+    """It discovers, shows what each stream could be replicated by, and writes what is chosen; all else stays."""
+    (folder / "bridge.yaml").write_text(TWO)
+    wheel(folder, module=SHOP)
+    streams = [
+        ("no more): ", ""),
+        ("now? [Y/n]: ", "y"),
+        ("excludes [public-*]: ", "public-userz"),
+        ("excludes [public-*]: ", ""),
+        ("(yes, each, no) [yes]: ", "each"),
+        ("public-users: replicate by (updated_at, id, full) [updated_at]: ", "id"),
+        ("public-orders: replicate by (updated_at, id, full) [updated_at]: ", ""),
+    ]
+    said = talk("add sales --tap tap-x --pip-url ./tap_x-1.0-py3-none-any.whl", [*ANSWERS, *streams])
+    assert "public-userz matches nothing" in said
+    assert "3 streams, and 1 stream of the database's own schemas: public-users, public-orders, public-log" in said
+    text = (folder / "bridge.yaml").read_text()
+    assert text.startswith(TWO)
+    assert check(folder / "bridge.yaml", {"NOT_SET": "x"}) == []
+    sales = raw_settings(folder / "bridge.yaml")["pipelines"]["sales"]
+    assert sales["source"]["select"] == ["public-*"]
+    assert sales["streams"] == {
+        "public-users": {"replication_method": "INCREMENTAL", "replication_key": "id", "load_method": "upsert"},
+        "public-orders": {
+            "replication_method": "INCREMENTAL",
+            "replication_key": "updated_at",
+            "load_method": "upsert",
+        },
+        "public-log": {"replication_method": "FULL_TABLE"},
     }
 
 
-def answer(terminal: int, answers: dict[str, str]) -> str:
-    """Answer each question as it comes, and return all that was said."""
-    said = ""
-    for name, text in answers.items():
-        while name.strip() not in said.rpartition("\n")[2] or not said.endswith(": "):
-            said += os.read(terminal, 4096).decode()
-        said += "\n"
-        os.write(terminal, f"{text}\n".encode())
-    try:
-        while more := os.read(terminal, 4096).decode():
-            said += more
-    except OSError:  # the other end is closed
-        pass
-    return said
+def test_a_tap_that_cannot_discover_leaves_the_pipeline_added(folder: Path) -> None:
+    """What the tap failed of is said, and what to type once it is corrected."""
+    (folder / "bridge.yaml").write_text("pipelines:\n")
+    wheel(
+        folder,
+        module=SHOP.replace(
+            'elif "--discover"', 'elif "--discover" in sys.argv:\n        sys.exit("no host")\n    elif "--x"'
+        ),
+    )
+    said = talk(
+        "add sales --tap tap-x --pip-url ./tap_x-1.0-py3-none-any.whl",
+        [*ANSWERS, ("no more): ", ""), ("now? [Y/n]: ", "")],
+    )
+    assert "no host" in said
+    assert "the pipeline is added; correct it, then: singer-bridge discover sales" in said
+    assert load(folder / "bridge.yaml", {}).pipeline("sales").source.config == CONFIG
+
+
+def test_in_ci_nobody_is_asked(folder: Path) -> None:
+    """A runner may have a terminal: what is required becomes a variable."""
+    (folder / "bridge.yaml").write_text("pipelines:\n")
+    wheel(folder)
+    talk("add sales --tap tap-x --pip-url ./tap_x-1.0-py3-none-any.whl", [], CI="true")
+    config = raw_settings(folder / "bridge.yaml")["pipelines"]["sales"]["source"]["config"]
+    assert config["host"] == "${TAP_X_HOST}"
+
+
+SHOP = TAP.replace(
+    """schema=dict(type="object", properties=dict(id=dict(
+            type="integer")))) for name in STREAMS]""",
+    """schema=dict(type="object", properties=dict(
+            id=dict(type="integer"), updated_at=dict(type="string", format="date-time"))), metadata=[dict(breadcrumb=[],
+            metadata={"schema-name": name.split("-")[0], "table-key-properties": ["id"] if "log" not in name else []})])
+            for name in ["pg_catalog-pg_class", "public-users", "public-orders", "public-log"]]
+        del streams[-1]["schema"]["properties"]["updated_at"]""",
+)
+"""The tap with a system table, two tables with a key and a time, and one that has neither."""
 
 
 def test_install_puts_each_tap_into_its_venv(typed: Typed, folder: Path) -> None:
@@ -262,6 +315,6 @@ def test_add_of_a_tap_that_requires_nothing(typed: Typed, folder: Path) -> None:
     assert "tap-smoke marks no setting as required; uncomment what it needs" in done.out
     assert typed("config check").code == 0
     text = (folder / "bridge.yaml").read_text()
-    assert "      config:\n        # " in text
+    assert '      config:\n        ## Optional settings: take "# " away' in text
     (folder / "bridge.yaml").write_text(text.replace("# seed:", "seed:"))
     assert "seed" in load(folder / "bridge.yaml", {}).pipeline("users").source.config

@@ -61,6 +61,8 @@ def test_set_one_bookmark(shop: Project) -> None:
         (["set", "shop", "missing.json"], "neither JSON nor a file"),
         (["set", "shop", "null"], "null is no STATE"),
         (["set", "shop", "[]"], "a STATE is a JSON object"),
+        (["set", "shop", '{"bookmarks": 5}'], "`bookmarks` of a STATE is a JSON object"),
+        (["merge", "shop", '{"bookmarks": []}'], "`bookmarks` of a STATE is a JSON object"),
         (["merge", "shop", "7"], "a STATE is a JSON object"),
         (["set", "shop", '{"type": "STREAM", "streams": []}'], "a file of olake"),
         (["set", "shopp", "{}"], "unknown pipeline"),

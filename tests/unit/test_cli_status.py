@@ -297,7 +297,8 @@ def test_a_pipeline_is_one_line_of_a_terminal(
     for name, value in {"FORCE_COLOR": "1", "TERM": "dumb", "NO_COLOR": "1", "COLUMNS": "80"}.items():
         monkeypatch.setenv(name, value)
     with writing(lake, "flights") as (run, _):
-        head, flights, _ = bridge("status")[1].splitlines()
+        head, flights, _, note = bridge("status")[1].splitlines()
+        assert note == "not shown: last run; a wider terminal has room, or --json"
         assert max(map(len, (head, flights))) <= 80
         assert run not in flights
         assert re.search(rf"flights .* running .*pid {os.getpid()}, \d+s", flights)

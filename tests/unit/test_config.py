@@ -181,6 +181,20 @@ def test_yaml_that_is_not_plain_is_refused(settings: Load, text: str, message: s
     assert f"bridge.yaml{message}" in refused(lambda: settings(text)).message
 
 
+@pytest.mark.parametrize(
+    ("source", "hint"),
+    [
+        ('config:\nselect: ["a"]\n  host: db', "stands deeper than the line above"),
+        ("config:\n  port: 1\n   host: db", "stands deeper than the line above"),
+        ("config:\n    port: 1\n  # user: x\n   host: db", "lines up with no key above"),
+        ("config:\n  host: @db", "quote values"),
+    ],
+)
+def test_a_key_in_the_wrong_column_is_explained(settings: Load, source: str, hint: str) -> None:
+    """What was uncommented or pasted at the wrong depth is not said to want quotes."""
+    assert hint in refused(lambda: settings(pipeline_text(source=source))).hint
+
+
 def test_anchors_and_merge_keys(settings: Load) -> None:
     """`x-*` keys are free and `<<` merges them; what stands beside `<<` wins, and lines are those of the anchor."""
     shared = "x-to: &to\n  bucket: /lake\n  path: raw\n  compresion: zstd\n"

@@ -298,6 +298,30 @@ def test_what_is_selected(typed: Typed, folder: Path, select: str, code: int, st
     assert words in found["streams"]["found"]
 
 
+def test_nothing_is_selected_before_discover(typed: Typed, folder: Path) -> None:
+    """A tap that selects nothing by itself would load nothing: said with what to type, its own tables after ours."""
+    streams = [
+        {"tap_stream_id": name, "schema": {}, "metadata": [{"breadcrumb": [], "metadata": {"inclusion": "available"}}]}
+        for name in ("information_schema-views", "public-users")
+    ]
+    (folder / "catalog.json").write_text(json.dumps({"streams": streams}))
+    (folder / "tap-x").write_text(
+        f'#!/bin/sh\ncase "$*" in *--discover*) cat {folder}/catalog.json;; *) exit 2;; esac\n'
+    )
+    (folder / "tap-x").chmod(0o755)
+    text = f"pipelines: {{shop: {{source: {{tap: {folder}/tap-x}}, destination: {{bucket: lake}}}}}}"
+    (folder / "bridge.yaml").write_text(text)
+    code, found = examined(typed, "shop")
+    assert (code, found["streams"]["status"]) == (0, "warning")
+    assert "nothing is selected, and no catalog is kept" in found["streams"]["found"]
+    assert found["streams"]["fix"] == (
+        "singer-bridge discover shop, then choose: singer-bridge select shop public-users"
+    )
+    assert typed("discover shop").code == 0
+    assert typed("select shop public-users").code == 0
+    assert examined(typed, "shop")[1]["streams"]["status"] == "ok"
+
+
 def test_without_any_file(typed: Typed, folder: Path) -> None:
     """A bucket alone can be examined."""
     code, found = examined(typed, "--to ./lake --name x")

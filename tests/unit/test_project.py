@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
 from bridge.about import About, Setting
+from bridge.config import load
 from bridge.errors import SettingsError
 from bridge.project.append import append_pipeline
 from bridge.project.dotenv import name_variables, set_variables
 from bridge.project.entry import Entry
+from bridge.project.selection import write_selection
 from bridge.settings.variables import read_dotenv
 
 BODY = "  source:\n    tap: tap-x\n"
@@ -116,8 +120,10 @@ def test_required_settings_are_written_and_optional_ones_are_comments() -> None:
     assert "retries: ${TAP_X_RETRIES} " in text  # unquoted: it is read as a number
     assert entry.variables == ["TAP_X_HOST", "TAP_X_RETRIES", "TAP_X_PASSWORD"]
     assert '\n      # token: "${TAP_X_TOKEN}"   # string\n' in text
-    assert "\n      # start:   # string. since when" in text
-    assert max(map(len, text.splitlines())) <= 120
+    assert "      ## string. since when when" in text
+    assert text.count("when") == 40
+    assert "\n      # start:\n" in text
+    assert max(map(len, text.splitlines())) <= 118  # a file indents them by two more
 
 
 def test_values_are_read_back_as_they_were_given() -> None:
@@ -143,12 +149,88 @@ def test_a_tap_that_requires_nothing_leaves_a_block_to_uncomment(tmp_path: Path)
     optional = [setting("host", required=False), setting("password", required=False, secret=True)]
     entry, data, text = config(*optional)
     assert data is None
-    assert yaml.safe_load(text.replace("# ", "", 1))["source"]["config"] == {"host": None}
+    assert yaml.safe_load(text.replace("# host", "host", 1))["source"]["config"] == {"host": None}
     assert (entry.variables, entry.optional_variables) == ([], ["TAP_X_PASSWORD"])
     example = tmp_path / ".env.example"
     for _ in range(2):
         assert name_variables(example, "x", entry.variables, entry.optional_variables) == []
     assert example.read_text() == "# x\n# TAP_X_PASSWORD=\n"
+
+
+OPTIONAL = (
+    setting("host", required=False, description="Where it is. " * 20),
+    setting("port", "integer", required=False, default=5432),
+    setting("user", required=False, description="its name: 'x' # or \"y\""),
+    setting("password", required=False, secret=True, description="unseen"),
+    setting("schemas", "array", required=False),
+    setting("tunnel", "object", required=False, description="see https://example.com/" + "x" * 200),
+    setting("verify", "boolean", required=False, default=True),
+    setting("mode", required=False, default="no", choices=("no", "yes")),
+)
+MEANT = {
+    "host": None,
+    "port": 5432,
+    "user": None,
+    "password": "hush-hush",
+    "schemas": [],
+    "tunnel": {},
+    "verify": True,
+    "mode": "no",
+}
+
+
+@pytest.mark.parametrize("selected", [False, True])
+def test_each_comment_may_be_uncommented(tmp_path: Path, selected: bool) -> None:
+    """Any one line, or all of them, at any time: also after `select` wrote into the file. None of them is cut."""
+    path = tmp_path / "bridge.yaml"
+    path.write_text("pipelines:\n")
+    append_pipeline(path, "shop", config(*OPTIONAL, bucket="lake")[2])
+    if selected:
+        write_selection(path, ("pipelines", "shop"), ["public-*"])
+    lines = path.read_text().splitlines()
+    assert "..." not in path.read_text()
+    commented = [number for number, line in enumerate(lines) if line.lstrip().startswith("#")]
+    assert len(commented) > len(OPTIONAL)
+    seen = {}
+    for number in commented:
+        changed = [*lines[:number], uncommented(lines[number]), *lines[number + 1 :]]
+        seen |= loaded(path, changed, selected=selected)
+    assert seen == MEANT
+    assert loaded(path, [uncommented(line) for line in lines], selected=selected) == MEANT
+
+
+def uncommented(line: str) -> str:
+    """What an editor makes of a line when it takes its comment sign away."""
+    return re.sub(r"^(\s*)# ?", r"\1", line)
+
+
+def loaded(path: Path, lines: list[str], *, selected: bool) -> dict[str, object]:
+    """The tap's settings in such a file, which says nothing else than before."""
+    path.write_text("\n".join(lines) + "\n")
+    pipeline = load(path, {"TAP_X_PASSWORD": "hush-hush"}).pipeline("shop")
+    assert pipeline.source.select == (["public-*"] if selected else [])
+    assert pipeline.destination.bucket == str(path.parent / "lake")
+    assert not isinstance(pipeline.source.config, Path)
+    return dict(pipeline.source.config)
+
+
+def test_an_entry_is_written_anew(tmp_path: Path) -> None:
+    """The one that `add` wrote first is replaced, with what was asked for since; what stood above it stays."""
+    path = tmp_path / "bridge.yaml"
+    path.write_text("pipelines:\n  a: {x: 1}   # why\n")
+    before = path.read_bytes()
+    entry = Entry("tap-x", None, bucket="lake")
+    append_pipeline(path, "new", entry.text())
+    more = replace(entry, select=["a", "b*"], streams=["## by id", "a: {load_method: upsert}"])
+    append_pipeline(path, "new", more.text(), onto=before)
+    text = path.read_text()
+    assert text.startswith(before.decode())
+    assert "      ## by id\n" in text
+    assert yaml.safe_load(text)["pipelines"]["new"] == {
+        "source": {"tap": "tap-x", "select": ["a", "b*"], "config": None},
+        "destination": {"bucket": "lake"},
+        "streams": {"a": {"load_method": "upsert"}},
+    }
 
 
 def test_variables_are_written_once(tmp_path: Path) -> None:

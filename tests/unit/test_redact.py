@@ -9,6 +9,7 @@ import pytest
 
 from bridge.config import redactor
 from bridge.errors import SettingsError
+from bridge.settings.redact import SECRET_KEY
 from tests.unit.settings_files import PASSWORD, Load, file_text
 
 SECRETS = """\
@@ -102,3 +103,28 @@ def test_redactor_without_secrets_is_the_identity() -> None:
     """Nothing to hide costs nothing."""
     data = b"anything"
     assert redactor([])(data) is data
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("password", "MY_PASSWD", "db_password", "client_secret", "api_key", "apiKey", "auth_token", "authToken"),
+        *("token", "oauth_credentials", "credentials_json", "sqlalchemy_url", "connection_string", "conn", "dsn"),
+        *("private_key", "ssl_client_private_key", "authorization", "auth", "aws_access_key_id", "--api-key"),
+    ],
+)
+def test_names_of_secrets(name: str) -> None:
+    """What is called so holds a secret."""
+    assert SECRET_KEY.search(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("next_page_token_path", "nextPageTokenPath", "ssl_certificate_authority", "author", "connection_timeout"),
+        *("auth_method", "token_url", "token_type", "password_file", "connector", "token_expiry", "host"),
+    ],
+)
+def test_names_that_speak_of_a_secret(name: str) -> None:
+    """What says where, how or how long is no secret itself."""
+    assert not SECRET_KEY.search(name)

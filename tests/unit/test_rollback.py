@@ -170,7 +170,7 @@ def test_a_commit_that_never_was(shop: Shop) -> None:
     """A number that the log does not have yet is no commit."""
     with pytest.raises(SettingsError, match="there is no such commit") as caught:
         back(shop, 77)
-    assert "state history" in caught.value.hint
+    assert "commits list" in caught.value.hint
 
 
 def test_a_commit_that_was_taken_back(shop: Shop) -> None:

@@ -46,6 +46,11 @@ def written(tmp_path: Path, text: str, patterns: list[str]) -> str:
         ("      select:\n        - a\n", [], "      select: []\n"),
         ("      config:\n        text: |\n          one\n\n", ["b"], None),
         (
+            "      config:\n        # host: x\n\n        # port: 1\n\n      # end\n",
+            ["b"],
+            '      config:\n        # host: x\n\n        # port: 1\n      select: ["b"]\n\n      # end\n',
+        ),
+        (
             "      env:\n        A: 1\n\n      # end\n",
             ["b"],
             '      env:\n        A: 1\n      select: ["b"]\n\n      # end\n',

@@ -26,13 +26,22 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 
 def test_what_matters_less_gives_way_first(terminal: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Columns go in the order of `less`, no more of them than must; ids and numbers stay whole."""
+    """Columns go in the order of `less`, no more of them than must, and are named; ids and numbers stay whole."""
     columns, row = ["run", "files", "rows", "kind"], [RUN, "1,234", "56,789", "state"]
     for width, shown in ((60, columns), (40, ["run", "rows", "kind"]), (34, ["run", "rows"]), (10, ["run", "rows"])):
         terminal.setenv("COLUMNS", str(width))
         print_table(columns, [row], right=["files", "rows"], less=["files", "kind"])
-        head, line = lines(capsys)
+        head, line, *note = lines(capsys)
         assert (head.split(), line.split()) == (shown, [row[columns.index(name)] for name in shown])
+        hidden = [name for name in columns if name not in shown]
+        assert note == ([f"not shown: {', '.join(hidden)}; a wider terminal has room"] if hidden else [])
+
+
+def test_an_empty_column_is_not_missed(terminal: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A column without content that gives way is not named."""
+    terminal.setenv("COLUMNS", "10")
+    print_table(["run", "reason"], [[RUN, ""]], less=["reason"])
+    assert len(lines(capsys)) == 2
 
 
 def test_text_folds_at_words(terminal: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,6 +79,7 @@ def test_a_summary_fits_into_80_columns(terminal: pytest.MonkeyPatch, capsys: py
     assert said == [
         "stream          load method                                  records       size",
         "public-orders   append-only (the catalog says INCREMENTAL)     5,000   77.1 KiB",
+        "not shown: files; a wider terminal has room",
         "",
         "✓ success  5,000 records in 25.0 s, 500 records/s, 1 commit",
         f"  run {RUN}",

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import click
 
+from bridge.cli.listing import Listing
 from bridge.cli.state.change import clear, copy, edit, merge, set_
 from bridge.cli.state.exchange import export, import_
 from bridge.cli.state.look import get, history, list_
@@ -18,7 +19,7 @@ from bridge.cli.state.look import get, history, list_
 __all__ = ["state"]
 
 
-class _State(click.Group):
+class _State(Listing):
     """`show` is another word for `get`."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

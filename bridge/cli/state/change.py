@@ -12,7 +12,7 @@ from bridge.cli.choose import changing, choose, in_environment, options
 from bridge.cli.state.confirm import Answer, change, commit_confirmed, settled, store_of, warn
 from bridge.cli.state.exchange import read_argument
 from bridge.cli.state.known import expect_known, would_double
-from bridge.edit import merged, parsed, with_bookmarks, without_bookmarks
+from bridge.edit import check_shape, merged, parsed, with_bookmarks, without_bookmarks
 from bridge.errors import BridgeError, SettingsError
 from bridge.formats import FORMATS
 from bridge.state import bookmark, known_as
@@ -191,7 +191,7 @@ def _edited(text: str) -> str | None:
         if saved is None:
             return None
         try:
-            parsed(saved, "the STATE")
+            check_shape(parsed(saved, "the STATE"))
         except SettingsError as error:
             click.echo(f"error: {error.message}", err=True)
             if not click.confirm("edit it again?", default=True, err=True):

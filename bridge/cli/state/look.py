@@ -61,7 +61,7 @@ def get(
 
 @click.command("list", short_help="List the bookmarks, and when each moved.")
 @options
-@click.option("--all", "everything", is_flag=True, help="All pipelines of the file.")
+@click.option("--all", "everything", is_flag=True, help="All pipelines of the file, as without NAME.")
 @click.option("--json", "json_output", is_flag=True, help="Print JSON.")
 def list_(
     name: str | None,
@@ -71,14 +71,15 @@ def list_(
     everything: bool,
     json_output: bool,
 ) -> None:
-    """List the bookmarks, a row a stream: when it last moved, and by which commit.
+    """List the bookmarks, a row a stream: when it last moved, and by which commit. Without NAME: of all pipelines.
 
     \b
     singer-bridge state list flights
-    singer-bridge state list --all
+    singer-bridge state list
     """
+    everything = everything or not (name or pipeline_name or to)
     chosen = choose_all([name] if name else [], file, to, pipeline_name, everything=everything, look=True)
-    found = [row for each in chosen for row in _rows(each.pipeline, quiet=everything)]
+    found = [row for each in chosen for row in _rows(each.pipeline, quiet=len(chosen) > 1)]
     if json_output:
         as_json(found)
         return

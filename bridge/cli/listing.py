@@ -1,0 +1,26 @@
+"""Groups of verbs whose name alone lists: `runs` is `runs list`."""
+
+from __future__ import annotations
+
+import click
+
+from bridge.cli.completion import names_in_file
+
+__all__ = ["Listing"]
+
+
+class Listing(click.Group):
+    """A group that calls its verb `list` where none is named; options and a pipeline go to it: `runs shop --json`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # The shell completes the names of the verbs, which come in the place of the one that is missing.
+        if not ctx.resilient_parsing and self._names_no_verb(ctx, args):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+    def _names_no_verb(self, ctx: click.Context, args: list[str]) -> bool:
+        if not args:
+            return True
+        if args[0].startswith("-"):
+            return args[0] not in ctx.help_option_names
+        return self.get_command(ctx, args[0]) is None and args[0] in names_in_file(ctx)
