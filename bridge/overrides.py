@@ -29,7 +29,7 @@ from bridge.settings.destination import StreamKeys
 from bridge.settings.explain import did_you_mean
 from bridge.verbatim import dumps
 
-__all__ = ["overridden", "wanted_methods", "wants_catalog", "with_methods"]
+__all__ = ["overridden", "wanted_methods", "wants_catalog", "with_methods", "without_log"]
 
 _OF_TAP = ("replication_method", "replication_key")
 """Only the tap can do these; `key_properties` hold for the table as well, whatever the tap makes of them."""
@@ -96,6 +96,22 @@ def with_methods(catalog: Catalog) -> Catalog:
         if not replication_method(alone, name) and not replication_key(alone, name):
             _say(stream, {"replication-method": "FULL_TABLE"})
     return result
+
+
+def without_log(catalog: Catalog, streams: Collection[str]) -> tuple[Catalog, list[str]]:
+    """Return the catalog with FULL_TABLE for those of these streams that are LOG_BASED, and their ids.
+
+    Whoever only tries a tap must not read a log: what a replication slot gave once, no later run gets.
+    """
+    result = copy.deepcopy(catalog)
+    log_based = [
+        stream
+        for stream in result["streams"]
+        if stream_id(stream) in streams and replication_method({"streams": [stream]}, stream_id(stream)) == "LOG_BASED"
+    ]
+    for stream in log_based:
+        _say(stream, {"replication-method": "FULL_TABLE", "replication-key": None})
+    return result, [stream_id(stream) for stream in log_based]
 
 
 def _strange_globs(catalog: Catalog, pipeline: Pipeline) -> list[str]:
