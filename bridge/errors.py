@@ -10,6 +10,7 @@ BridgeError                 the root; `exit_code` 1
 ├── DataError               exit 1: the tap's output cannot be stored as it stands; nothing was lost
 │   └── RecordBeforeSchema  a RECORD of a stream that has said no SCHEMA yet
 ├── EngineError             exit 1: Spark failed, or what it reported does not add up
+├── SlotError               exit 1: look at PostgreSQL's replication slot: rows were lost, or would be
 ├── LakeError               exit 3: the bucket cannot be read or written
 │   ├── CorruptLake         what is in the bucket contradicts itself; nothing is guessed
 │   ├── CommitLost          another writer owns this commit number; this run is over
@@ -37,6 +38,7 @@ __all__ = [
     "PipelineHeld",
     "RecordBeforeSchema",
     "SettingsError",
+    "SlotError",
     "TapError",
     "TapNotFound",
     "TimedOut",
@@ -90,6 +92,10 @@ class RecordBeforeSchema(DataError):
 
 class EngineError(BridgeError):
     """Spark or the accounting of its work failed; the epoch is dropped and extracted again."""
+
+
+class SlotError(BridgeError):
+    """A replication slot of the source cannot be used without losing rows, or has lost some already."""
 
 
 class LakeError(BridgeError):

@@ -22,7 +22,7 @@ LADDER = [
     ["columns", "owners", "state"],
     ["edit", "groups", "leftovers", "stdin", "tablelog"],
     ["batches", "commit", "formats", "installed", "lock", "retention", "runs", "schedule", "tables"],
-    ["fingerprint", "opening", "past"],
+    ["fingerprint", "opening", "past", "slots"],
     [
         "compact",
         "division",
