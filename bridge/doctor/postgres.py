@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from bridge.catalog import Catalog, key_properties, replication_method, root_facts, selected_streams, stream_id
+from bridge.catalog import Catalog, columns, key_properties, replication_method, root_facts, selected_streams, stream_id
 from bridge.doctor.finding import Check, Finding, fine, looked_at, warning
 from bridge.errors import SlotError
 from bridge.slots import Database, SlotFacts, SlotSource, connect
@@ -40,6 +41,8 @@ class _Stream:
     table: str
     log_based: bool
     has_key: bool
+    doubles: frozenset[str]
+    """Columns whose catalog says that they are numbers, and not how many digits these have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,7 @@ def _streams(catalog: Catalog) -> list[_Stream]:
             table=str(entry.get("table_name") or stream_id(entry).partition("-")[2]),
             log_based=replication_method(catalog, stream_id(entry)) == "LOG_BASED",
             has_key=bool(key_properties(entry)),
+            doubles=frozenset(path[0] for path, schema in columns(entry).items() if _is_double(schema)),
         )
         for entry in catalog["streams"]
         if stream_id(entry) in selected
@@ -144,10 +148,10 @@ def _slot(database: Database, source: SlotSource) -> Iterator[Finding]:
     if facts.database != here:
         hint = f"make one in {here}, under another name, and set {source.setting}"
         raise SlotError(f"the slot {facts.name} is one of the database {facts.database}", hint=hint)
-    yield from _slot_log(database, facts)
+    yield from _slot_log(facts)
 
 
-def _slot_log(database: Database, facts: SlotFacts) -> Iterator[Finding]:
+def _slot_log(facts: SlotFacts) -> Iterator[Finding]:
     if facts.lost:
         hint = (
             f"SELECT pg_drop_replication_slot('{facts.name}'), make it anew, then `singer-bridge run --full`; "
@@ -216,11 +220,16 @@ def _has_identity(table: _Table) -> bool:
     return table.identity in ("f", "i") or (table.identity == "d" and table.has_primary_key)
 
 
+def _is_double(schema: dict[str, Any]) -> bool:
+    return "number" in schema.get("type", ()) and not {"multipleOf", "precision"} & set(schema)
+
+
 def _numerics(streams: Sequence[_Stream], tables: dict[tuple[str, str], _Table]) -> Iterator[Finding]:
     found = [
         f"{stream.id}.{column}"
         for stream in streams
         for column in getattr(tables.get((stream.schema, stream.table)), "numerics", ())
+        if column in stream.doubles
     ]
     if found:
         fix = "give them multipleOf in the catalog, or take pipelinewise-tap-postgres: see docs/postgres.md"

@@ -23,7 +23,7 @@ import yaml
 
 from tests.shell import Done
 
-__all__ = ["MariaDb", "Project", "installed", "mariadb"]
+__all__ = ["MariaDb", "Project", "free_port", "installed", "mariadb"]
 
 _VENVS = Path(__file__).parents[2] / ".singer-bridge" / "real-taps"
 _PATIENCE = 60
@@ -112,7 +112,7 @@ class MariaDb:
 def mariadb() -> Iterator[MariaDb]:
     """Run an empty server for the block. Skips where there is none and none can be installed."""
     _have_mariadb()
-    with tempfile.TemporaryDirectory(prefix="bridge-mariadb-") as name, _free_port() as port:
+    with tempfile.TemporaryDirectory(prefix="bridge-mariadb-") as name, free_port() as port:
         folder = Path(name)
         data = ["--no-defaults", f"--datadir={folder}/data"]
         make = ["mariadb-install-db", *data, "--user=root", "--auth-root-authentication-method=normal"]
@@ -140,7 +140,7 @@ def _have_mariadb() -> None:
 
 
 @contextmanager
-def _free_port() -> Iterator[int]:
+def free_port() -> Iterator[int]:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port = one.getsockname()[1]
