@@ -1,4 +1,4 @@
-"""The pages on real sources are true: what they tell to type is typed here, with the tap from PyPI and a real server."""
+"""The pages on real sources are true: what they tell to type is typed here, on real servers, with taps from PyPI."""
 
 from __future__ import annotations
 
