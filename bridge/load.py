@@ -29,6 +29,7 @@ from bridge.reading import Reading
 from bridge.schema import TableSchema
 from bridge.scratch import Scratch
 from bridge.shaping import Incoming
+from bridge.slots.guard import Guard
 from bridge.spool import Manifest, Spool
 from bridge.supersede import Superseding, same_state
 from bridge.tables.parquet import Job, write_rejects
@@ -59,17 +60,18 @@ class Load:
         lookbacks: Sequence[Lookback] = (Lookback(),),
         superseding: Superseding | None = None,
         division: Division | None = None,
+        slots: Guard | None = None,
     ) -> None:
         """RECORDs of `deselected` are ignored, `kept` keep their bookmarks, `restarted` start again with `--full`.
 
         `superseding`: the tap was started by somebody else, from a STATE that may not be the lake's. `division`: there
-        are several processes of the tap; each has one of the `lookbacks`.
+        are several processes of the tap; each has one of the `lookbacks`. `slots` follow the commits.
         """
         self.commits, self.leave_seconds = 0, 0.0
         self.counts: dict[str, Counts] = {}
         self._warnings, self._parts = list[str](), list[Part]()
         self._pipeline, self._committer, self._follow = pipeline, committer, follow
-        self._superseding, self._placement = superseding, placement
+        self._superseding, self._placement, self._slots = superseding, placement, slots or Guard()
         self._deselected, self._max_records = deselected, max_records
         self._barriers: dict[int, tuple[Barrier, list[dict[str, Any]]]] = {}
         self._begun_anew, self._void = list[str](), dict[int, list[str]]()
@@ -269,6 +271,7 @@ class Load:
 
     def _committed(self, record: dict[str, Any]) -> None:
         self.commits += 1
+        self._slots.committed(self._committer.view)
         for entry in record["tables"]:
             self.counts[entry["stream"]].took(entry)
         for reject in record["rejects"]:

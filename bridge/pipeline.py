@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bridge.adopt import adopt
-from bridge.catalog import Catalog
+from bridge.catalog import Catalog, selected_streams
 from bridge.commit import Committer
 from bridge.config import Pipeline, redactor
 from bridge.division import divided
@@ -20,7 +20,6 @@ from bridge.errors import BridgeError, CommitLost, Interrupted, LakeError, Setti
 from bridge.feed import Feed
 from bridge.fingerprint import fingerprint, noticed
 from bridge.groups import Group
-from bridge.intake import Counts
 from bridge.java import find_java
 from bridge.lastwords import SAID
 from bridge.load import Follow, Load
@@ -29,10 +28,12 @@ from bridge.lookback import Lookback
 from bridge.opening import opened
 from bridge.overrides import wanted_methods
 from bridge.placement import Placement
+from bridge.result import Result
 from bridge.resume import completed, leave_out
 from bridge.retention import sweep
 from bridge.runs import RunRecord, new_run_id, write_streams
 from bridge.scratch import Marked, Scratch, Tee
+from bridge.slots.guard import Asked, Guard, begin
 from bridge.source import SILENT, Source
 from bridge.state import is_empty, is_flat, resumable_versions, without
 from bridge.stdin import Piped
@@ -65,43 +66,6 @@ class Request:
     wait: timedelta | None = None
 
 
-@dataclass(slots=True)
-class Result:
-    """What came of a run; `failed` until it is known better. `seconds` are wall-clock."""
-
-    run_id: str
-    pipeline: str
-    attempt: int = 1
-    status: str = "failed"
-    skipped: list[str] = field(default_factory=list)
-    commits: int = 0
-    streams: dict[str, Counts] = field(default_factory=dict)
-    state: Any = None
-    state_before: Any = None
-    seconds: dict[str, float] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
-    error: BridgeError | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the object that `--json` prints and the run record keeps."""
-        error = self.error
-        return {
-            "format": 1,
-            "run_id": self.run_id,
-            "pipeline": self.pipeline,
-            "attempt": self.attempt,
-            "status": self.status,
-            "skipped": self.skipped,
-            "commits": self.commits,
-            "streams": {name: counts.to_json() for name, counts in self.streams.items()},
-            "state": self.state,
-            "state_before": self.state_before,
-            "seconds": {name: round(value, 3) for name, value in self.seconds.items()},
-            "warnings": self.warnings,
-            "error": error and {"type": type(error).__name__, "message": error.message, "hint": error.hint},
-        }
-
-
 class Run:
     """One invocation. `stage` and `result` may be read by another thread while `execute` works.
 
@@ -128,6 +92,7 @@ class Run:
         self._stop = stop or Stop()
         self._clean = True
         self._lease: Lease | None = None
+        self._slots = Guard()
         self._full = request.full or not pipeline.incremental.enabled
 
     def execute(self) -> Result:
@@ -257,6 +222,7 @@ class Run:
             raise
         finally:
             self.stage = "closing"
+            result.warnings += map(self._masked, self._slots.close(ended=result.status == "success" and self._clean))
             result.warnings += committer.notes[told:]
             result.state = committer.view.state
             result.seconds["load"] = time.monotonic() - began
@@ -288,6 +254,7 @@ class Run:
         self.result.warnings += () if self._full else notes
         groups = division.groups if division else (Group((), committer.view.state),)
         names = division.names if division else (None,)
+        self._slots = self._guarded(committer, source, catalog, groups)
         starts = [self._start(committer, group.state, own) for group, own in zip(groups, names, strict=True)]
         lookbacks = [lookback for _, lookback in starts]
         self.result.warnings += self._repeats(lookbacks)
@@ -309,6 +276,7 @@ class Run:
             lookbacks=lookbacks,
             superseding=superseding,
             division=division,
+            slots=self._slots,
         )
         self.result.streams = load.counts
         catalogs = division.catalogs if division else (catalog,)
@@ -333,8 +301,8 @@ class Run:
             with ExitStack() as stack:
                 log = Tee(stack.enter_context(scratch.tap_log.open("ab")), self.echo)
                 taps: list[AbstractContextManager[Feed]] = [
-                    source.start(catalog, state, Marked(log, group.label) if group.label else log)
-                    for catalog, (state, _), group in given
+                    source.start(catalog, state, Marked(log, group.label) if group.label else log, self._slots.of(n))
+                    for n, (catalog, (state, _), group) in enumerate(given)
                 ]
                 load.read(*[stack.enter_context(tap) for tap in taps])
         finally:
@@ -343,6 +311,19 @@ class Run:
             self.result.commits = load.commits
             if load.leave_seconds:
                 self.result.seconds["class_data"] = load.leave_seconds
+
+    def _guarded(
+        self, committer: Committer, source: Source | Piped, catalog: Catalog | None, groups: Sequence[Group]
+    ) -> Guard:
+        """Return what guards the replication slot that a tap of ours reads. Raises `SlotError`."""
+        if self._piped or catalog is None:
+            return Guard()
+        self.stage = "looking at the replication slot"
+        processes = [group.streams or tuple(selected_streams(catalog)) for group in groups]
+        asked = Asked(committer.run, processes, self._full, bool(self.request.streams or self.request.resume))
+        guard = begin(self.pipeline, source.argv, committer.storage, committer.view, catalog, asked)
+        self.result.warnings += map(self._masked, guard.warnings)
+        return guard
 
     def _superseding(self, committer: Committer) -> Superseding | None:
         """Return what a tap that we did not start sends once more; waits for its first message if need be."""
@@ -386,7 +367,9 @@ class Run:
 
         `own` are the streams of that process of the tap: it starts the others where it had come to with them.
         """
-        lookback = Lookback(lambda s: self.pipeline.stream(s).lookback if own is None or s in own else None)
+        slots, said = self._slots, self.pipeline.stream
+        lookback = Lookback(lambda s: slots.back.get(s, said(s).lookback) if own is None or s in own else None)
+        lookback.quiet |= slots.back.keys()
         if self.request.streams:
             without(state, self.request.streams)  # refuses a STATE that cannot be kept per stream
         if self._full:
@@ -394,6 +377,6 @@ class Run:
         else:
             overwritten = (lambda s: self._overwritten(s) and s in own) if own is not None else self._overwritten
             state = resumable_versions(state, overwritten, committer.view.version, committer.view.tables)
-        state = None if is_empty(state) else state
-        looks_back = any(said.lookback is not None for said in self.pipeline.streams.values())
+        state = None if is_empty(state) else slots.handed(state)
+        looks_back = slots.back or any(said.lookback is not None for said in self.pipeline.streams.values())
         return lookback.start(state) if looks_back else state, lookback

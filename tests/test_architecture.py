@@ -40,7 +40,7 @@ LADDER = [
     ["shaping", "supersede"],
     ["intake", "ledger", "placement", "verify"],
     ["parts"],
-    ["reading"],
+    ["reading", "result"],
     ["adopt", "load", "rejects"],
     ["pipeline"],
     ["retry"],

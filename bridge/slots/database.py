@@ -14,7 +14,7 @@ from typing import Any
 from bridge.errors import SlotError
 from bridge.slots.source import SlotSource
 
-__all__ = ["Database", "SlotFacts", "connect", "lsn", "text"]
+__all__ = ["Database", "SlotFacts", "connect", "lsn", "opened", "text"]
 
 _EXTRA = "pip install 'singer-bridge[postgres]'"
 _PATIENCE = timedelta(seconds=10)
@@ -62,6 +62,10 @@ class Database:
     def copies_slots(self) -> bool:
         """Whether the server has the function that copies a slot."""
         return self.version >= _MIN_VERSION
+
+    def close(self) -> None:
+        """Close the connection; it may be closed already."""
+        self._connection.close()
 
     def query(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         """Run one statement and return its rows. Raises `SlotError`."""
@@ -145,15 +149,15 @@ class Database:
 @contextmanager
 def connect(source: SlotSource) -> Iterator[Database]:
     """Connect to the database that a tap's slot is in, for the block. Raises `SlotError` with a hint."""
-    connection = opened(source)
+    database = opened(source)
     try:
-        yield Database(connection)
+        yield database
     finally:
-        connection.close()
+        database.close()
 
 
-def opened(source: SlotSource) -> Any:
-    """Return a psycopg connection; the caller closes it. Raises `SlotError`."""
+def opened(source: SlotSource) -> Database:
+    """Connect; the caller closes it. Raises `SlotError`."""
     try:
         import psycopg
     except ImportError as error:
@@ -167,7 +171,7 @@ def opened(source: SlotSource) -> Any:
     parameters: dict[str, Any] = {"connect_timeout": int(_PATIENCE.total_seconds()), **source.parameters}
     parameters["application_name"] = "singer-bridge"
     try:
-        return psycopg.connect(autocommit=True, **parameters)
+        return Database(psycopg.connect(autocommit=True, **parameters))
     except psycopg.Error as error:
         hint = "check the tap's host, port, user and password, or set source.replication_slot.url"
         raise SlotError(f"the database cannot be reached: {_first_line(error)}", hint=hint) from error
