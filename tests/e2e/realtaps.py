@@ -23,7 +23,10 @@ import yaml
 
 from tests.shell import Done
 
-__all__ = ["MariaDb", "Project", "free_port", "installed", "mariadb"]
+BINLOG = ("--log-bin=binlog", "--binlog-format=ROW", "--binlog-row-image=FULL", "--server-id=1")
+"""The options with which MariaDB keeps a log that a tap can read."""
+
+__all__ = ["BINLOG", "MariaDb", "Project", "free_port", "installed", "mariadb"]
 
 _VENVS = Path(__file__).parents[2] / ".singer-bridge" / "real-taps"
 _PATIENCE = 60
@@ -109,8 +112,8 @@ class MariaDb:
 
 
 @contextmanager
-def mariadb() -> Iterator[MariaDb]:
-    """Run an empty server for the block. Skips where there is none and none can be installed."""
+def mariadb(*options: str) -> Iterator[MariaDb]:
+    """Run an empty server, with these options, for the block. Skips where there is none and none can be installed."""
     _have_mariadb()
     with tempfile.TemporaryDirectory(prefix="bridge-mariadb-") as name, free_port() as port:
         folder = Path(name)
@@ -119,7 +122,7 @@ def mariadb() -> Iterator[MariaDb]:
         subprocess.run([*make, "--skip-test-db"], check=True, capture_output=True, timeout=120)
         listen = [f"--socket={folder}/socket", f"--port={port}", "--bind-address=127.0.0.1"]
         with (folder / "log").open("wb") as log:
-            command = ["mariadbd", *data, "--user=root", *listen, f"--pid-file={folder}/pid"]
+            command = ["mariadbd", *data, "--user=root", *listen, f"--pid-file={folder}/pid", *options]
             server = subprocess.Popen(command, stdout=log, stderr=log)
         try:
             yield _answering(MariaDb(folder, port))
