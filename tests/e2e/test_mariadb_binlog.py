@@ -33,7 +33,7 @@ def shop() -> Iterator[MariaDb]:
         )
         for table in _TABLES:
             server.sql(f"create table shop.{table} (id int primary key, n int, words varchar(50))")
-            server.sql(f"insert into shop.{table} select seq, seq, concat('row ', seq) from seq_1_to_200")
+            server.sql(f"use shop; insert into {table} select seq, seq, concat('row ', seq) from seq_1_to_200")
         yield server
 
 
