@@ -155,7 +155,8 @@ class Placement:
         if not keys:
             hint = "set key_properties for it under streams, or another load_method"
             raise SettingsError("an upsert needs a key, and the tap declares none", hint=hint, stream=stream)
-        return replace(target, keys=tuple(keys), hard_delete=bool(hard))
+        changes = replication_method(self._catalog, stream) == "LOG_BASED"
+        return replace(target, keys=tuple(keys), changes=changes, hard_delete=bool(hard))
 
     def check(self, stream: str, schema: TableSchema) -> None:
         """Raise `SettingsError` unless a stream's table, with these columns, can lie in files as the settings say."""

@@ -23,7 +23,6 @@ _NO_LOG = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}
 _TABLES = """
 select n.nspname, c.relname, c.relkind::text, c.relpersistence::text, c.relreplident::text,
   exists (select from pg_index i where i.indrelid = c.oid and i.indisprimary),
-  coalesce(pg_relation_size(nullif(c.reltoastrelid, 0)), 0),
   array(select a.attname::text from pg_attribute a where a.attrelid = c.oid and a.attnum > 0
         and not a.attisdropped and a.atttypid = 'numeric'::regtype order by a.attnum)
 from pg_class c join pg_namespace n on n.oid = c.relnamespace
@@ -53,7 +52,6 @@ class _Table:
     persistence: str
     identity: str
     has_primary_key: bool
-    toasted_bytes: int
     numerics: Sequence[str]
 
 
@@ -195,7 +193,6 @@ def _log_tables(streams: Sequence[_Stream], tables: dict[tuple[str, str], _Table
     unlogged = [stream.id for stream, table in known if table.kind in _NO_LOG or table.persistence != "p"]
     silent = [stream.id for stream, table in known if table.kind == "r" and not _has_identity(table)]
     keyless = [stream.id for stream, _ in known if not stream.has_key]
-    toasted = [stream.id for stream, table in known if table.toasted_bytes and table.kind == "r"]
     if partitioned:
         fix = "select its partitions, whose names the log has, or set replication_method: FULL_TABLE"
         yield warning("tables", f"no change of a partitioned table comes under its name: {_some(partitioned)}", fix)
@@ -208,11 +205,7 @@ def _log_tables(streams: Sequence[_Stream], tables: dict[tuple[str, str], _Table
     if keyless:
         fix = "set streams.<stream>.key_properties, so that a change replaces its row"
         yield warning("tables", f"without a key each change is one more row: {_some(keyless)}", fix)
-    if toasted:
-        fix = "load them by INCREMENTAL, or run them with --full from time to time"
-        text = f"an UPDATE lacks long values that it leaves as they were, and the lake has null: {_some(toasted)}"
-        yield warning("tables", text, fix)
-    if not (partitioned or unlogged or silent or keyless or toasted):
+    if not (partitioned or unlogged or silent or keyless):
         yield fine("tables", f"{len(known)} LOG_BASED, each with its key and REPLICA IDENTITY")
 
 
