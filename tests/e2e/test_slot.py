@@ -1,0 +1,173 @@
+"""LOG_BASED replication from a real PostgreSQL by real taps: whatever is killed, the lake holds what the tables hold.
+
+`ROUNDS` (3), `SEED` (1): so many runs under load, of each one process is killed: the orchestrator, the tap, the JVM or
+PostgreSQL itself. `ROUNDS=20 SEED=7 python -m pytest tests/e2e/test_slot.py -k killed -s` is the long one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import psutil
+import pytest
+import yaml
+
+psycopg = pytest.importorskip("psycopg", reason="needs the extra [postgres]")
+
+from .realtaps import installed  # noqa: E402
+from .walserver import TABLES, Load, WalServer, wal_server  # noqa: E402
+
+ROUNDS, SEED = int(os.environ.get("ROUNDS", "3")), int(os.environ.get("SEED", "1"))
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600 + 240 * ROUNDS)]
+MELTANO, WISE = "meltanolabs-tap-postgres==0.10.0", "pipelinewise-tap-postgres==1.8.4"
+VICTIMS = ("orchestrator", "tap", "jvm", "postgres", "nobody")
+
+
+@pytest.fixture(scope="module")
+def shared_server() -> Iterator[WalServer]:
+    with wal_server(max_replication_slots="4", max_wal_senders="4") as server:
+        yield server
+
+
+@pytest.fixture
+def server(shared_server: WalServer) -> WalServer:
+    """A server with two tables and no slot."""
+    for (name,) in shared_server.sql("select slot_name from pg_replication_slots"):
+        shared_server.sql("select pg_drop_replication_slot(%s)", name)
+    shared_server.sql("drop schema public cascade; create schema public")
+    for table in TABLES:
+        shared_server.sql(f"create table {table} (id bigserial primary key, v text, n int)")
+        shared_server.sql(f"insert into {table} (v, n) select 'v' || i, i from generate_series(1, 200) i")
+    return shared_server
+
+
+@dataclass
+class Replica:
+    """A pipeline `p` that replicates both tables, run by the real command."""
+
+    folder: Path
+    server: WalServer
+    slot: str
+
+    def command(self, *arguments: str) -> subprocess.Popen[str]:
+        argv = [sys.executable, "-m", "bridge", *arguments]
+        given = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        return subprocess.Popen(argv, cwd=self.folder, start_new_session=True, **given)  # type: ignore[call-overload,no-any-return]
+
+    def run(self, *arguments: str) -> tuple[int, str]:
+        process = self.command("run", "p", *arguments)
+        out, _ = process.communicate(timeout=500)
+        return process.returncode, out
+
+    def rows(self, table: str) -> list[tuple[Any, ...]]:
+        files = self.folder / "lake" / "p" / f"public-{table}" / "*.parquet"
+        sql = f"select id, v, n from read_parquet('{files}', union_by_name=true) order by id"
+        return duckdb.sql(sql).fetchall()
+
+    def expect_equal(self) -> None:
+        """Each row of the tables is in the lake once, as it is, and no other is."""
+        for table in TABLES:
+            there, here = self.server.sql(f"select id, v, n from {table} order by id"), self.rows(table)
+            keys, found = {row[0] for row in there}, {row[0] for row in here}
+            lost, extra, stale = len(keys - found), len(found - keys), len(set(there) - set(here))
+            assert (lost, extra, stale, len(here)) == (0, 0, 0, len(there)), (table, "lost, extra, stale, rows")
+
+    def note(self) -> Any:
+        return json.loads((self.folder / "lake" / ".bridge" / "p" / "slot.json").read_text())
+
+
+def replica(folder: Path, server: WalServer, kind: str, **more: Any) -> Replica:
+    config: dict[str, Any] = {"host": "127.0.0.1", "port": server.port, "user": "postgres", "password": "none"}
+    if kind == "meltano":
+        slot, config["database"], config["filter_schemas"] = "tappostgres", "postgres", ["public"]
+        config |= {"replication_idle_exit_seconds": 5, "replication_max_run_seconds": 40}
+        tap, key = installed(MELTANO, "tap-postgres"), {"replication_key": "_sdc_lsn"}
+    else:
+        slot, config["dbname"], config["filter_schemas"] = "pipelinewise_postgres_shop", "postgres", "public"
+        config |= {"tap_id": "shop", "logical_poll_total_seconds": 5, "max_run_seconds": 300}
+        tap, key = installed(WISE, "tap-postgres"), {}
+    streams = {"replication_method": "LOG_BASED", "load_method": "upsert", "hard_delete": True, **key}
+    source = {"tap": str(tap), "config": {**config, **more.pop("config", {})}, "select": ["public-a", "public-b"]}
+    pipeline = {"source": {**source, **more}, "destination": {"bucket": "lake"}, "streams": {"*": streams}}
+    pipeline["commit"] = {"every": "1s"}
+    (folder / "bridge.yaml").write_text(yaml.safe_dump({"pipelines": {"p": pipeline}}))
+    server.sql("select pg_create_logical_replication_slot(%s, 'wal2json')", slot)
+    return Replica(folder, server, slot)
+
+
+@pytest.mark.parametrize("kind", ["meltano", "wise"])
+def test_killed_again_and_again(server: WalServer, tmp_path: Path, kind: str) -> None:
+    """Under load, with kills of everything that can be killed: after a quiet run, table == lake, row by row."""
+    one, chance, began = replica(tmp_path, server, kind), random.Random(SEED), time.monotonic()
+    first = server.slots()[one.slot]
+    with Load(server, SEED) as load:
+        for number in range(ROUNDS):
+            victim = VICTIMS[number % len(VICTIMS)] if len(VICTIMS) <= ROUNDS else chance.choice(VICTIMS[:4])
+            code, seconds = strike(one, victim, 3 + chance.random() * 45)
+            print(
+                f"{kind} {number + 1}/{ROUNDS}: {victim}, exit {code}, {seconds:.0f} s, {load.changes} changes",
+                flush=True,
+            )
+            assert victim != "nobody" or code == 0
+    code, out = one.run()
+    assert code == 0, out
+    one.expect_equal()
+    assert list(server.slots()) == [one.slot], "a copy of the slot was left behind"
+    tip = int(server.sql("select (pg_current_wal_lsn() - '0/0')::bigint")[0][0])
+    at = server.slots()[one.slot]
+    print(
+        f"{kind}: {load.changes} changes, {len(one.rows('a')) + len(one.rows('b'))} rows, slot moved by {at - first} of"
+    )
+    print(f"{tip - first} bytes, {time.monotonic() - began:.0f} s", flush=True)
+    assert at > first
+
+
+def strike(one: Replica, victim: str, after: float) -> tuple[int | None, float]:
+    """Run the pipeline and kill one of its processes so many seconds after its tap was there."""
+    began, process = time.monotonic(), one.command("run", "p")
+    tap = found(process, "tap-postgres", wait=240)
+    end = time.monotonic() + after
+    while time.monotonic() < end and process.poll() is None and victim != "nobody":
+        time.sleep(0.2)
+    if victim == "orchestrator":
+        process.kill()
+    elif victim == "tap" and tap is not None:
+        with suppress(psutil.NoSuchProcess):
+            tap.send_signal(signal.SIGKILL)
+    elif victim == "jvm" and (java := found(process, "java", wait=60)):
+        with suppress(psutil.NoSuchProcess):
+            java.send_signal(signal.SIGKILL)
+    elif victim == "postgres":
+        one.server.stop("immediate")
+        time.sleep(1)
+        one.server.start()
+    out, _ = process.communicate(timeout=400)
+    if process.returncode not in (0, 1, -9):
+        print(out)
+    return process.returncode, time.monotonic() - began
+
+
+def found(process: subprocess.Popen[str], name: str, *, wait: float) -> psutil.Process | None:
+    """Return a run's child by a word of its command; None if the run ends before there is one."""
+    end = time.monotonic() + wait
+    while time.monotonic() < end and process.poll() is None:
+        with suppress(psutil.NoSuchProcess):
+            for child in psutil.Process(process.pid).children(recursive=True):
+                with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                    command = child.cmdline()
+                    if any(name in word for word in command[:3]) and (name != "tap-postgres" or "--catalog" in command):
+                        return child
+        time.sleep(0.1)
+    return None
