@@ -116,6 +116,7 @@ def test_what_a_bookmark_proves() -> None:
     before = Safe(100, 100)
     assert proven("meltanolabs", before, 900, 500) == Safe(500, 900)
     assert proven("meltanolabs", before, 400, 500) == Safe(400, 400)
+    assert proven("meltanolabs", Safe(50, 100), 100, 500) == Safe(50, 100), "kept from before: rows since 50 come again"
     assert proven("meltanolabs", before, 900, 0) == Safe(100, 900), "nothing was seen of the reader"
     assert proven("pipelinewise", before, 900, 0) == Safe(900, 900)
     assert proven("pipelinewise", before, 50, 0) == Safe(100, 50), "never backwards"
