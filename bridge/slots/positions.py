@@ -43,7 +43,7 @@ def proven(kind: Kind, before: Safe, bookmark: int | None, sent: int) -> Safe:
     the tap was given an earlier one, and the rows between the two are on their way again.
     """
     if bookmark is None or before.bookmark is None:
-        return Safe(before.position, bookmark)  # what changed while its snapshot was taken has to come again
+        return before  # what changed while its snapshot was taken has to come again
     if kind != "meltanolabs":
         return Safe(max(before.position, bookmark), bookmark)
     if bookmark <= before.bookmark:

@@ -120,7 +120,7 @@ def test_what_a_bookmark_proves() -> None:
     assert proven("meltanolabs", before, 900, 0) == Safe(100, 900), "nothing was seen of the reader"
     assert proven("pipelinewise", before, 900, 0) == Safe(900, 900)
     assert proven("pipelinewise", before, 50, 0) == Safe(100, 50), "never backwards"
-    assert proven("meltanolabs", Safe(100, None), 900, 900) == Safe(100, 900), "rows changed during the snapshot"
+    assert proven("meltanolabs", Safe(100, None), 900, 900) == Safe(100, None), "rows changed during the snapshot"
     assert target([Safe(300, 1), Safe(200, None), Safe(400, 2)]) == 200
     assert target([]) is None
 
@@ -235,3 +235,5 @@ def test_what_a_bookmark_is_lowered_to() -> None:
     given = Guard(lowered={"a": 7, "b": 7}).handed(state)
     assert given == {"bookmarks": {"a": {"lsn": 7, "version": 1}, "b": {"lsn": 4}, "c": {"id": 1}}}
     assert Guard().handed(state) is state
+    again = Guard(lowered={"a": 7}, forgotten=frozenset("a")).handed(state)
+    assert again["bookmarks"].keys() == {"b", "c"}
