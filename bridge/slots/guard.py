@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bridge.catalog import Catalog, replication_method, selected_streams
+from bridge.catalog import Catalog, key_properties, replication_method, selected_streams, stream_entry
 from bridge.config import Pipeline
 from bridge.errors import SlotError
 from bridge.log import View
@@ -119,7 +119,7 @@ def begin(
         return _unguarded(pipeline, source, file, streams, asked, reason)
     database = opened(source)
     try:
-        return _guarded(pipeline, source, database, file, view, streams, asked)
+        return _guarded(pipeline, source, database, file, view, catalog, streams, asked)
     except _NoRights as error:
         database.close()
         return _unguarded(pipeline, source, file, streams, asked, str(error))
@@ -175,6 +175,7 @@ def _guarded(
     database: Database,
     file: NoteFile,
     view: View,
+    catalog: Catalog | None,
     streams: list[str],
     asked: Asked,
 ) -> Guard:
@@ -195,6 +196,7 @@ def _guarded(
         raise SlotError("another run of the pipeline has taken the replication slot", hint="run again")
     advance(database, source.slot, target(note.streams.values()))
     copies = _copies(source, database, prefix, streams, asked)
+    appended = [stream for stream in streams if _is_appended(pipeline, catalog, stream)]
     guard = Guard(tuple(_settings(source, settings, copy and copy[1]) for copy in copies))
     names = {s: copy[0] for copy, own in zip(copies, asked.processes, strict=True) if copy for s in own if s in streams}
     if source.kind == "meltanolabs":
@@ -202,10 +204,20 @@ def _guarded(
         guard.back = {s: mark - low[names[s]] for s, mark in marks.items() if mark and not asked.full}
     elif source.kind == "pipelinewise":
         guard.lowered, guard.forgotten = {s: safe.position for s, safe in starts.items()}, again
+    if appended:
+        text = "changes that come again after a crash are appended again; load_method: upsert keeps one of each"
+        guard.warnings.append(f"{', '.join(appended)}: {text}")
     limit = float(settings.get("max_run_seconds") or _DEFAULT_LIMIT)
     guard.keeper = Keeper(source, database, file, note, names, view, limit)
     guard.keeper.start()
     return guard
+
+
+def _is_appended(pipeline: Pipeline, catalog: Catalog | None, stream: str) -> bool:
+    """Return whether a change that comes twice is in the table twice."""
+    setting, entry = pipeline.load_method(stream), stream_entry(catalog, stream)
+    keys = pipeline.stream(stream).key_properties or (key_properties(entry) if entry else [])
+    return setting == "append-only" or (setting == "auto" and not keys)
 
 
 def _half(source: SlotSource, note: Note | None, streams: list[str]) -> frozenset[str]:

@@ -37,6 +37,7 @@ VICTIMS = ("orchestrator", "tap", "jvm", "postgres", "nobody")
 @pytest.fixture(scope="module")
 def shared_server() -> Iterator[WalServer]:
     with wal_server(max_replication_slots="4", max_wal_senders="4") as server:
+        server.sql("create role reader login replication")
         yield server
 
 
@@ -45,9 +46,10 @@ def server(shared_server: WalServer) -> WalServer:
     """A server with two tables and no slot."""
     for (name,) in shared_server.sql("select slot_name from pg_replication_slots"):
         shared_server.sql("select pg_drop_replication_slot(%s)", name)
-    shared_server.sql("drop schema public cascade; create schema public")
+    shared_server.sql("drop schema public cascade; create schema public; grant all on schema public to reader")
     for table in TABLES:
         shared_server.sql(f"create table {table} (id bigserial primary key, v text, n int)")
+        shared_server.sql(f"grant select on {table} to reader")
         shared_server.sql(f"insert into {table} (v, n) select 'v' || i, i from generate_series(1, 200) i")
     return shared_server
 
@@ -88,23 +90,24 @@ class Replica:
         return json.loads((self.folder / "lake" / ".bridge" / "p" / "slot.json").read_text())
 
 
-def replica(folder: Path, server: WalServer, kind: str, **more: Any) -> Replica:
-    config: dict[str, Any] = {"host": "127.0.0.1", "port": server.port, "user": "postgres", "password": "none"}
+def replica(folder: Path, server: WalServer, kind: str, *, slot: bool = True, **more: Any) -> Replica:
+    config: dict[str, Any] = {"host": "127.0.0.1", "port": server.port, "user": "reader", "password": "none"}
     if kind == "meltano":
-        slot, config["database"], config["filter_schemas"] = "tappostgres", "postgres", ["public"]
+        name, config["database"], config["filter_schemas"] = "tappostgres", "postgres", ["public"]
         config |= {"replication_idle_exit_seconds": 5, "replication_max_run_seconds": 40}
-        tap, key = installed(MELTANO, "tap-postgres"), {"replication_key": "_sdc_lsn"}
+        tap = installed(MELTANO, "tap-postgres")
     else:
-        slot, config["dbname"], config["filter_schemas"] = "pipelinewise_postgres_shop", "postgres", "public"
+        name, config["dbname"], config["filter_schemas"] = "pipelinewise_postgres_shop", "postgres", "public"
         config |= {"tap_id": "shop", "logical_poll_total_seconds": 5, "max_run_seconds": 300}
-        tap, key = installed(WISE, "tap-postgres"), {}
-    streams = {"replication_method": "LOG_BASED", "load_method": "upsert", "hard_delete": True, **key}
+        tap = installed(WISE, "tap-postgres")
+    streams = {"replication_method": "LOG_BASED", "load_method": "upsert", "hard_delete": True}
     source = {"tap": str(tap), "config": {**config, **more.pop("config", {})}, "select": ["public-a", "public-b"]}
     pipeline = {"source": {**source, **more}, "destination": {"bucket": "lake"}, "streams": {"*": streams}}
     pipeline["commit"] = {"every": "1s"}
     (folder / "bridge.yaml").write_text(yaml.safe_dump({"pipelines": {"p": pipeline}}))
-    server.sql("select pg_create_logical_replication_slot(%s, 'wal2json')", slot)
-    return Replica(folder, server, slot)
+    if slot:
+        server.sql("select pg_create_logical_replication_slot(%s, 'wal2json')", name)
+    return Replica(folder, server, name)
 
 
 @pytest.mark.parametrize("kind", ["meltano", "wise"])
@@ -131,6 +134,70 @@ def test_killed_again_and_again(server: WalServer, tmp_path: Path, kind: str) ->
     )
     print(f"{tip - first} bytes, {time.monotonic() - began:.0f} s", flush=True)
     assert at > first
+
+
+def test_several_processes_of_the_tap(server: WalServer, tmp_path: Path) -> None:
+    """Each reads a copy of its own, so the feedback of one moves nothing of the other; nothing is killed."""
+    one = replica(tmp_path, server, "meltano", parallelism=2)
+    assert one.run()[0] == 0
+    with Load(server, SEED):
+        process = one.command("run", "p")
+        assert found(process, "tap-postgres", 240)
+        assert len(server.slots()) == 3, "the original, and a copy for each process"
+        out, _ = process.communicate(timeout=400)
+        assert process.returncode == 0, out
+    assert one.run()[0] == 0
+    one.expect_equal()
+    assert list(server.slots()) == [one.slot]
+
+
+def test_a_slot_that_somebody_else_moved(server: WalServer, tmp_path: Path) -> None:
+    """Changes that nobody can read any more are said, and `--full` takes a snapshot that is right."""
+    one = replica(tmp_path, server, "meltano")
+    assert one.run()[0] == 0
+    for table in TABLES:
+        server.sql(f"update {table} set v = 'new' where id < 50; delete from {table} where id > 190")
+    server.sql("select pg_replication_slot_advance(%s, pg_current_wal_lsn())", one.slot)
+    code, out = one.run()
+    assert (code, "somebody else has moved the replication slot" in out, "--full -s public-a" in out) == (1, True, True)
+    assert one.run("--full")[0] == 0
+    one.expect_equal()
+    server.sql("select pg_drop_replication_slot(%s)", one.slot)
+    code, out = one.run()
+    assert (code, "pg_create_logical_replication_slot" in out, "--full" in out) == (1, True, True)
+
+
+def test_without_the_guard(server: WalServer, tmp_path: Path) -> None:
+    """Two streams are refused; of one, a run that was killed has the next one ask for `--full`, which is right."""
+    one = replica(tmp_path, server, "meltano", replication_slot={"guard": "off"})
+    code, out = one.run()
+    assert (code, "share a replication slot" in out) == (1, True)
+    one = replica(tmp_path, server, "meltano", slot=False, select=["public-a"], replication_slot={"guard": "off"})
+    process = one.command("run", "p")
+    assert found(process, "tap-postgres", 240)
+    process.kill()
+    process.communicate(timeout=60)
+    code, out = one.run()
+    assert (code, "may have lost rows" in out, "run p --full -s public-a" in out) == (1, True, True)
+
+
+def test_what_stands_still_does_not_hold_the_log(server: WalServer, tmp_path: Path) -> None:
+    """Where nothing changes the bookmark of pipelinewise' tap stays; the slot moves on, and nothing is lost for it."""
+    one = replica(tmp_path, server, "wise")
+    server.sql("select pg_create_logical_replication_slot('pipelinewise_postgres', 'wal2json')")
+    code, out = one.run()
+    assert (code, "named without tap_id" in out, "set tap_id: shop" in out) == (1, True, True)
+    server.sql("select pg_drop_replication_slot('pipelinewise_postgres')")
+    assert [one.run()[0], one.run()[0]] == [0, 0]
+    for _ in range(3):
+        server.sql("select pg_logical_emit_message(true, 'nobody', repeat('x', 1000))")
+        server.sql("select pg_switch_wal()")
+    tip = int(server.sql("select (pg_current_wal_lsn() - '0/0')::bigint")[0][0])
+    assert one.run()[0] == 0
+    assert server.slots()[one.slot] >= tip
+    server.sql("update a set v = 'later' where id = 7")
+    assert one.run()[0] == 0
+    one.expect_equal()
 
 
 def strike(one: Replica, victim: str, after: float) -> tuple[bool, int | None, float]:
