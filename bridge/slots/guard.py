@@ -48,13 +48,15 @@ class Guard:
     """What a run has to know of the slot; without anything to guard all of it is empty.
 
     `settings` are the tap's, beside those of the pipeline, for each process. `back` says how much earlier than its
-    bookmark a stream starts, in bytes of the log. `forgotten` are streams whose snapshot is taken again.
+    bookmark a stream starts, in bytes of the log. `forgotten` are streams whose snapshot is taken again, `kept` those
+    whose bookmark stays where the tap forgets it.
     """
 
     settings: tuple[dict[str, Any], ...] = ()
     back: dict[str, int] = field(default_factory=dict)
     lowered: dict[str, int] = field(default_factory=dict)
     forgotten: frozenset[str] = frozenset()
+    kept: frozenset[str] = frozenset()
     warnings: list[str] = field(default_factory=list)
     keeper: Keeper | None = None
     unguarded: tuple[NoteFile, Note] | None = None
@@ -64,11 +66,11 @@ class Guard:
         return self.settings[process] if self.settings else {}
 
     def handed(self, state: Any) -> Any:
-        """Return the STATE for the tap: bookmarks that are not proven as far as they say are lowered."""
+        """Return the STATE for the tap: what is not proven is lowered, a snapshot that is whole not gone on with."""
         if not self.lowered or is_flat(state):
             return state
         marks = {
-            stream: {**mark, "lsn": min(mark["lsn"], self.lowered[stream])}
+            stream: {**mark, "lsn": min(mark["lsn"], self.lowered[stream]), "xmin": None}
             if stream in self.lowered and bookmark_lsn(mark) is not None
             else mark
             for stream, mark in state["bookmarks"].items()
@@ -204,6 +206,7 @@ def _guarded(
         guard.back = {s: mark - low[names[s]] for s, mark in marks.items() if mark and not asked.full}
     elif source.kind == "pipelinewise":
         guard.lowered, guard.forgotten = {s: safe.position for s, safe in starts.items()}, again
+        guard.kept = frozenset(() if asked.full else streams)  # it drops those that it has just taken a snapshot of
     if appended:
         text = "changes that come again after a crash are appended again; load_method: upsert keeps one of each"
         guard.warnings.append(f"{', '.join(appended)}: {text}")

@@ -231,9 +231,11 @@ def test_nothing_to_guard(pipeline: Any, storage: LocalStorage) -> None:
 
 def test_what_a_bookmark_is_lowered_to() -> None:
     """The tap is given what is proven; other streams keep theirs."""
-    state = {"bookmarks": {"a": {"lsn": 9, "version": 1}, "b": {"lsn": 4}, "c": {"id": 1}}}
+    state = {"bookmarks": {"a": {"lsn": 9, "version": 1, "xmin": 5}, "b": {"lsn": 4}, "c": {"id": 1}}}
     given = Guard(lowered={"a": 7, "b": 7}).handed(state)
-    assert given == {"bookmarks": {"a": {"lsn": 7, "version": 1}, "b": {"lsn": 4}, "c": {"id": 1}}}
+    assert given == {
+        "bookmarks": {"a": {"lsn": 7, "version": 1, "xmin": None}, "b": {"lsn": 4, "xmin": None}, "c": {"id": 1}}
+    }
     assert Guard().handed(state) is state
     again = Guard(lowered={"a": 7}, forgotten=frozenset("a")).handed(state)
     assert again["bookmarks"].keys() == {"b", "c"}
