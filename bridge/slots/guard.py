@@ -14,7 +14,7 @@ from typing import Any
 
 from bridge.catalog import Catalog, key_properties, replication_method, selected_streams, stream_entry
 from bridge.config import Pipeline
-from bridge.errors import SlotError
+from bridge.errors import DatabaseUnreachable, SlotError
 from bridge.log import View
 from bridge.slots.database import Database, SlotFacts, opened
 from bridge.slots.keeper import Keeper, advance, drop
@@ -267,6 +267,8 @@ def _copies(
             if copy := made[-1]:
                 database.copy(source.slot, copy[0])
     except SlotError as error:
+        if isinstance(error, DatabaseUnreachable):
+            raise
         drop(database, [copy[0] for copy in made if copy])
         if type(error.__cause__).__name__ == "InsufficientPrivilege":
             raise _NoRights(f"the database refuses it: {error.message}") from error
