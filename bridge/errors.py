@@ -11,6 +11,7 @@ BridgeError                 the root; `exit_code` 1
 │   └── RecordBeforeSchema  a RECORD of a stream that has said no SCHEMA yet
 ├── EngineError             exit 1: Spark failed, or what it reported does not add up
 ├── SlotError               exit 1: look at PostgreSQL's replication slot: rows were lost, or would be
+│   └── DatabaseUnreachable  the database of the slot does not answer now
 ├── LakeError               exit 3: the bucket cannot be read or written
 │   ├── CorruptLake         what is in the bucket contradicts itself; nothing is guessed
 │   ├── CommitLost          another writer owns this commit number; this run is over
@@ -31,6 +32,7 @@ __all__ = [
     "CommitUnknown",
     "CorruptLake",
     "DataError",
+    "DatabaseUnreachable",
     "EngineError",
     "Interrupted",
     "LakeError",
@@ -96,6 +98,10 @@ class EngineError(BridgeError):
 
 class SlotError(BridgeError):
     """A replication slot of the source cannot be used without losing rows, or has lost some already."""
+
+
+class DatabaseUnreachable(SlotError):
+    """The database that the slot is in does not answer: it may in a minute."""
 
 
 class LakeError(BridgeError):

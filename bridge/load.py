@@ -90,6 +90,7 @@ class Load:
         for number, (group, lookback) in enumerate(zip(groups, lookbacks, strict=True)):
             mine = self._joint.staged[number] if self._joint else adopted
             kept = set() if division else kept  # it keeps those of others, which have a STATE of their own here
+            kept |= self._slots.kept
             epochs = Epochs(group.state, staged=mine, kept=kept, whole=full, restored=lookback.stored)
             reader = Reader(every_state=max_records is not None)
             self._parts.append(Part(self._new_intake(epochs, division), group.label, reader))

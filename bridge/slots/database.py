@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from bridge.errors import SlotError
+from bridge.errors import DatabaseUnreachable, SlotError
 from bridge.slots.source import SlotSource
 
 __all__ = ["Database", "SlotFacts", "connect", "lsn", "opened", "text"]
@@ -75,7 +75,8 @@ class Database:
             cursor = self._connection.execute(sql, values)
             return list(cursor.fetchall()) if cursor.description else []
         except psycopg.Error as error:
-            raise SlotError(_first_line(error)) from error
+            gone = self._connection.closed
+            raise (DatabaseUnreachable if gone else SlotError)(_first_line(error)) from error
 
     def one(self, sql: str, *values: Any) -> Any:
         """Return the first column of the only row."""
@@ -174,7 +175,7 @@ def opened(source: SlotSource) -> Database:
         return Database(psycopg.connect(autocommit=True, **parameters))
     except psycopg.Error as error:
         hint = "check the tap's host, port, user and password, or set source.replication_slot.url"
-        raise SlotError(f"the database cannot be reached: {_first_line(error)}", hint=hint) from error
+        raise DatabaseUnreachable(f"the database cannot be reached: {_first_line(error)}", hint=hint) from error
 
 
 def lsn(value: str | None) -> int | None:

@@ -12,9 +12,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bridge.catalog import Catalog, replication_method, selected_streams
+from bridge.catalog import Catalog, key_properties, replication_method, selected_streams, stream_entry
 from bridge.config import Pipeline
-from bridge.errors import SlotError
+from bridge.errors import DatabaseUnreachable, SlotError
 from bridge.log import View
 from bridge.slots.database import Database, SlotFacts, opened
 from bridge.slots.keeper import Keeper, advance, drop
@@ -48,12 +48,15 @@ class Guard:
     """What a run has to know of the slot; without anything to guard all of it is empty.
 
     `settings` are the tap's, beside those of the pipeline, for each process. `back` says how much earlier than its
-    bookmark a stream starts, in bytes of the log.
+    bookmark a stream starts, in bytes of the log. `forgotten` are streams whose snapshot is taken again, `kept` those
+    whose bookmark stays where the tap forgets it.
     """
 
     settings: tuple[dict[str, Any], ...] = ()
     back: dict[str, int] = field(default_factory=dict)
     lowered: dict[str, int] = field(default_factory=dict)
+    forgotten: frozenset[str] = frozenset()
+    kept: frozenset[str] = frozenset()
     warnings: list[str] = field(default_factory=list)
     keeper: Keeper | None = None
     unguarded: tuple[NoteFile, Note] | None = None
@@ -63,14 +66,15 @@ class Guard:
         return self.settings[process] if self.settings else {}
 
     def handed(self, state: Any) -> Any:
-        """Return the STATE for the tap: bookmarks that are not proven as far as they say are lowered."""
+        """Return the STATE for the tap: what is not proven is lowered, a snapshot that is whole not gone on with."""
         if not self.lowered or is_flat(state):
             return state
         marks = {
-            stream: {**mark, "lsn": min(mark["lsn"], self.lowered[stream])}
+            stream: {**mark, "lsn": min(mark["lsn"], self.lowered[stream]), "xmin": None}
             if stream in self.lowered and bookmark_lsn(mark) is not None
             else mark
             for stream, mark in state["bookmarks"].items()
+            if stream not in self.forgotten
         }
         return {**state, "bookmarks": marks}
 
@@ -117,7 +121,7 @@ def begin(
         return _unguarded(pipeline, source, file, streams, asked, reason)
     database = opened(source)
     try:
-        return _guarded(pipeline, source, database, file, view, streams, asked)
+        return _guarded(pipeline, source, database, file, view, catalog, streams, asked)
     except _NoRights as error:
         database.close()
         return _unguarded(pipeline, source, file, streams, asked, str(error))
@@ -173,6 +177,7 @@ def _guarded(
     database: Database,
     file: NoteFile,
     view: View,
+    catalog: Catalog | None,
     streams: list[str],
     asked: Asked,
 ) -> Guard:
@@ -185,24 +190,47 @@ def _guarded(
         raise SlotError("--full would replace tables by what the replication slot still has", hint=hint)
     confirmed = facts.confirmed_lsn or 0
     marks = {stream: bookmark_lsn(bookmark(view.state, stream)) for stream in streams}
-    starts = {s: started(s, mark, confirmed, file.note, anew=asked.full) for s, mark in marks.items()}
+    again = _half(source, file.note, streams)
+    starts = {s: started(s, mark, confirmed, file.note, anew=asked.full or s in again) for s, mark in marks.items()}
     others = {s: one for s, one in file.note.streams.items() if s not in streams} if asked.part and file.note else {}
     note = Note(source.slot, asked.run, True, {**others, **starts}, file.note.exposed if file.note else ())
     if not file.write(note):
         raise SlotError("another run of the pipeline has taken the replication slot", hint="run again")
     advance(database, source.slot, target(note.streams.values()))
     copies = _copies(source, database, prefix, streams, asked)
+    appended = [stream for stream in streams if _is_appended(pipeline, catalog, stream)]
     guard = Guard(tuple(_settings(source, settings, copy and copy[1]) for copy in copies))
     names = {s: copy[0] for copy, own in zip(copies, asked.processes, strict=True) if copy for s in own if s in streams}
     if source.kind == "meltanolabs":
         low = {copy.name: copy.restart_lsn or 0 for copy in database.slots(sorted(set(names.values())))}
         guard.back = {s: mark - low[names[s]] for s, mark in marks.items() if mark and not asked.full}
     elif source.kind == "pipelinewise":
-        guard.lowered = {s: safe.position for s, safe in starts.items()}
+        guard.lowered, guard.forgotten = {s: safe.position for s, safe in starts.items()}, again
+        guard.kept = frozenset(() if asked.full else streams)  # it drops those that it has just taken a snapshot of
+    if appended:
+        text = "changes that come again after a crash are appended again; load_method: upsert keeps one of each"
+        guard.warnings.append(f"{', '.join(appended)}: {text}")
     limit = float(settings.get("max_run_seconds") or _DEFAULT_LIMIT)
     guard.keeper = Keeper(source, database, file, note, names, view, limit)
     guard.keeper.start()
     return guard
+
+
+def _is_appended(pipeline: Pipeline, catalog: Catalog | None, stream: str) -> bool:
+    """Return whether a change that comes twice is in the table twice."""
+    setting, entry = pipeline.load_method(stream), stream_entry(catalog, stream)
+    keys = pipeline.stream(stream).key_properties or (key_properties(entry) if entry else [])
+    return setting == "append-only" or (setting == "auto" and not keys)
+
+
+def _half(source: SlotSource, note: Note | None, streams: list[str]) -> frozenset[str]:
+    """Return the streams whose snapshot is taken again: the run that began it did not end well.
+
+    pipelinewise-tap-postgres says the bookmark that ends the snapshot before its first row, and goes on with a half
+    one in the order of `xmin` as text, which leaves rows out.
+    """
+    known = note.streams if note and note.guarded and source.kind == "pipelinewise" else {}
+    return frozenset(stream for stream in streams if stream in known and known[stream].bookmark is None)
 
 
 def _usable(pipeline: Pipeline, source: SlotSource, database: Database, note: Note | None) -> SlotFacts:
@@ -239,6 +267,8 @@ def _copies(
             if copy := made[-1]:
                 database.copy(source.slot, copy[0])
     except SlotError as error:
+        if isinstance(error, DatabaseUnreachable):
+            raise
         drop(database, [copy[0] for copy in made if copy])
         if type(error.__cause__).__name__ == "InsufficientPrivilege":
             raise _NoRights(f"the database refuses it: {error.message}") from error

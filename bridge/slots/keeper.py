@@ -111,7 +111,9 @@ class Keeper(threading.Thread):
         for stream, copy in self._copies.items():
             mark, start, sent = bookmark_lsn(bookmark(view.state, stream)), self._starts[stream], self._old[copy]
             safe = proven(self._source.kind, start, mark, sent)
-            if ended and self._read_all(sent) and start.bookmark is not None and mark is not None:
+            if ended and start.bookmark is None:
+                safe = replace(safe, bookmark=mark)
+            elif ended and mark is not None and self._read_all(sent):
                 safe = replace(safe, position=max(safe.position, self._tip))
             found[stream] = safe
         return found

@@ -24,7 +24,7 @@ _FORMAT = 1
 class Safe:
     """Every change of a stream whose transaction was committed before `position` is in the lake.
 
-    `bookmark` is the LSN of the committed bookmark that this was told from, None: the stream had none yet.
+    `bookmark` is the LSN of the committed bookmark that this was told from; None: its snapshot may not be whole.
     """
 
     position: int

@@ -37,11 +37,18 @@ def bookmark_lsn(bookmark: Any) -> int | None:
 
 
 def proven(kind: Kind, before: Safe, bookmark: int | None, sent: int) -> Safe:
-    """Return how far a stream is safe after a commit of a bookmark. `sent`: up to where the server had read for it."""
+    """Return how far a stream is safe after a commit of a bookmark. `sent`: up to where the server had read for it.
+
+    `before` is how it stood when the run began. A bookmark that has not come past that one was not said by this run:
+    the tap was given an earlier one, and the rows between the two are on their way again.
+    """
     if bookmark is None or before.bookmark is None:
-        return Safe(before.position, bookmark)  # what changed while its snapshot was taken has to come again
-    claimed = min(bookmark, sent) if kind == "meltanolabs" else bookmark
-    return Safe(max(before.position, claimed), bookmark)
+        return before  # what changed while its snapshot was taken has to come again
+    if kind != "meltanolabs":
+        return Safe(max(before.position, bookmark), bookmark)
+    if bookmark <= before.bookmark:
+        return Safe(before.position, bookmark)
+    return Safe(max(before.position, min(bookmark, sent)), bookmark)
 
 
 def target(streams: Iterable[Safe]) -> int | None:
