@@ -27,8 +27,9 @@ def test_postgres(tmp_path: Path) -> None:
 def test_mysql(tmp_path: Path) -> None:
     """docs/mysql.md, on MariaDB."""
     with mariadb(*BINLOG) as server:
-        login = {"MYSQL_UNIX_PORT": str(server.folder / "socket"), "MYSQL_TCP_PORT": str(server.port)}
-        type_page(DOCS / "mysql.md", tmp_path, login | {"USER": "root", "HOME": str(tmp_path)})
+        (server.folder / "my.cnf").write_text(f"[client]\nsocket={server.folder}/socket\nuser=root\n")
+        environ = {"MYSQL_HOME": str(server.folder), "MYSQL_TCP_PORT": str(server.port)}
+        type_page(DOCS / "mysql.md", tmp_path, environ)
 
 
 def test_rest_api(tmp_path: Path) -> None:
