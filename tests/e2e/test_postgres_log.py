@@ -106,7 +106,7 @@ def test_a_row_is_the_same_by_a_query_and_by_the_log(tap: str, server: PostgreSq
     if tap.startswith("meltanolabs"):  # the other tap fails at it
         server.sql("insert into every (id, day, moment, zoned) values (9, 'infinity', 'infinity', '-infinity')")
     assert loaded(project) >= 8
-    rows = dict((row[0], row[1:]) for row in project.rows("public-every", "id, day::text, moment::text"))
+    rows = {row[0]: row[1:] for row in project.rows("public-every", "id, day::text, moment::text")}
     if 9 in rows:
         assert rows[9][0] == "9999-12-31"
         assert rows[9][1].startswith("9999-12-31 23:59:59.999999")

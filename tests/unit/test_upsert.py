@@ -101,7 +101,7 @@ BODY = USERS | {"body": STRING}
 
 @pytest.mark.parametrize("changes", [True, False])
 def test_what_a_change_lacks_stays_as_it_was(shop: Shop, changes: bool) -> None:
-    """A log leaves long values out that an UPDATE did not touch; a null that it says is one. Elsewhere both are null."""
+    """A log leaves long values out that no UPDATE touched; a null that it says is one. Elsewhere both are null."""
     facts: dict[str, Any] = {"mode": "upsert", "changes": changes}
     whole = [{"id": n, "name": "a", "body": "long"} for n in range(4)]
     shop.load("users", BODY, [*whole, {"id": 0, "name": "in its batch"}], **facts)
