@@ -23,8 +23,10 @@ crash: .venv/ready
 		$(addprefix tests/e2e/test_, cluster.py iceberg.py lookback.py many.py run.py shared.py) -m "slow or not slow" -s $(ARGS)
 
 # Real taps in venvs of their own, from PyPI, against PostgreSQL and Debian's MariaDB; a real Meltano, the SDK's suite.
+# ROUNDS (3) and SEED are of the kills under LOG_BASED replication: tests/e2e/test_slot.py.
 taps: .venv/ready
-	$(PY) -m pytest $(addprefix tests/e2e/test_, real_taps.py real_repeats.py add_real.py meltano.py) tests/unit/test_target.py \
+	$(PY) -m pytest $(addprefix tests/e2e/test_, real_taps.py real_repeats.py add_real.py slot.py source_docs.py \
+		doctor_postgres.py postgres_log.py mariadb_binlog.py meltano.py) tests/unit/test_target.py \
 		-m "slow or not slow" $(ARGS)
 
 bench: .venv/ready

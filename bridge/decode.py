@@ -27,6 +27,7 @@ from bridge.types.casting import fitted
 from bridge.types.columns import OddError, may_vanish
 from bridge.types.exact import Batch, Layout, Reject
 from bridge.types.instants import dates, in_range, moments, timestamps
+from bridge.types.logjson import log_json, reads_log
 from bridge.types.raw import Cutter
 from bridge.types.typemap import TIMESTAMP, is_json, is_left_out, is_null_only, source
 
@@ -58,6 +59,8 @@ class Decoded:
     """int64: the `version` of each row's message, null where it has none. None unless asked for with `envelope`."""
     extracted: pa.Array | None = None
     """timestamp[us, UTC]: its `time_extracted`, null where absent or unreadable. None unless asked for."""
+    absent: pa.Array | None = None
+    """list<string>: the columns that each row's record lacks, null where it lacks none. None: not looked for."""
 
 
 def decode(
@@ -78,6 +81,9 @@ def decode(
     fast = _FastPath(fields, prefix, envelope=envelope, skipped=skipped)
     layout = Layout(fields, prefix, envelope=envelope, skipped=[source(field) for field in skipped])
     batches = list(_batches(data, fast, layout))
+    if reads_log(fields):
+        for batch in batches:
+            batch.arrays = log_json(batch.arrays, fields)
     return _joined(batches, fields, schema, envelope=envelope)
 
 

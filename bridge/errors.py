@@ -10,6 +10,8 @@ BridgeError                 the root; `exit_code` 1
 ├── DataError               exit 1: the tap's output cannot be stored as it stands; nothing was lost
 │   └── RecordBeforeSchema  a RECORD of a stream that has said no SCHEMA yet
 ├── EngineError             exit 1: Spark failed, or what it reported does not add up
+├── SlotError               exit 1: look at PostgreSQL's replication slot: rows were lost, or would be
+│   └── DatabaseUnreachable  the database of the slot does not answer now
 ├── LakeError               exit 3: the bucket cannot be read or written
 │   ├── CorruptLake         what is in the bucket contradicts itself; nothing is guessed
 │   │   └── MissingFiles    files of a table were deleted; nothing was changed
@@ -31,6 +33,7 @@ __all__ = [
     "CommitUnknown",
     "CorruptLake",
     "DataError",
+    "DatabaseUnreachable",
     "EngineError",
     "Interrupted",
     "LakeError",
@@ -39,6 +42,7 @@ __all__ = [
     "PipelineHeld",
     "RecordBeforeSchema",
     "SettingsError",
+    "SlotError",
     "TapError",
     "TapNotFound",
     "TimedOut",
@@ -92,6 +96,14 @@ class RecordBeforeSchema(DataError):
 
 class EngineError(BridgeError):
     """Spark or the accounting of its work failed; the epoch is dropped and extracted again."""
+
+
+class SlotError(BridgeError):
+    """A replication slot of the source cannot be used without losing rows, or has lost some already."""
+
+
+class DatabaseUnreachable(SlotError):
+    """The database that the slot is in does not answer: it may in a minute."""
 
 
 class LakeError(BridgeError):

@@ -9,22 +9,27 @@ from collections.abc import Iterator
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
-__all__ = ["tap_version"]
+__all__ = ["tap_package", "tap_version"]
 
 _UNKNOWN = "unknown"
 
 
 def tap_version(program: str) -> str:
     """Return the version of the package whose program this is, or "unknown". Never raises for what is found."""
+    return tap_package(program)[1]
+
+
+def tap_package(program: str) -> tuple[str, str]:
+    """Return name and version of the package whose program this is, each "unknown" where nothing says it."""
     path = Path(program)
     try:
         for folder in dict.fromkeys(_package_folders(path)):
             for package in distributions(path=[str(folder)]):
                 if _has_program(package, path.name):
-                    return package.version or _UNKNOWN
+                    return package.metadata["Name"] or _UNKNOWN, package.version or _UNKNOWN
     except (OSError, ValueError, KeyError, TypeError):
-        return _UNKNOWN
-    return _UNKNOWN
+        pass
+    return _UNKNOWN, _UNKNOWN
 
 
 def _package_folders(program: Path) -> Iterator[Path]:

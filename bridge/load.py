@@ -30,6 +30,7 @@ from bridge.reading import Reading
 from bridge.schema import TableSchema
 from bridge.scratch import Scratch
 from bridge.shaping import Incoming
+from bridge.slots.guard import Guard as SlotGuard
 from bridge.spool import Manifest, Spool
 from bridge.supersede import Superseding, same_state
 from bridge.tables.parquet import Job, write_rejects
@@ -60,17 +61,18 @@ class Load:
         lookbacks: Sequence[Lookback] = (Lookback(),),
         superseding: Superseding | None = None,
         division: Division | None = None,
+        slots: SlotGuard | None = None,
     ) -> None:
         """RECORDs of `deselected` are ignored, `kept` keep their bookmarks, `restarted` start again with `--full`.
 
         `superseding`: the tap was started by somebody else, from a STATE that may not be the lake's. `division`: there
-        are several processes of the tap; each has one of the `lookbacks`.
+        are several processes of the tap; each has one of the `lookbacks`. `slots` follow the commits.
         """
         self.commits, self.leave_seconds = 0, 0.0
         self.counts: dict[str, Counts] = {}
         self._warnings, self._parts = list[str](), list[Part]()
         self._pipeline, self._committer, self._follow = pipeline, committer, follow
-        self._superseding, self._placement = superseding, placement
+        self._superseding, self._placement, self._slots = superseding, placement, slots or SlotGuard()
         self._deselected, self._max_records = deselected, max_records
         self._barriers: dict[int, tuple[Barrier, list[dict[str, Any]]]] = {}
         self._begun_anew, self._void = list[str](), dict[int, list[str]]()
@@ -89,6 +91,7 @@ class Load:
         for number, (group, lookback) in enumerate(zip(groups, lookbacks, strict=True)):
             mine = self._joint.staged[number] if self._joint else adopted
             kept = set() if division else kept  # it keeps those of others, which have a STATE of their own here
+            kept |= self._slots.kept
             epochs = Epochs(group.state, staged=mine, kept=kept, whole=full, restored=lookback.stored)
             reader = Reader(every_state=max_records is not None)
             self._parts.append(Part(self._new_intake(epochs, division), group.label, reader))
@@ -271,6 +274,7 @@ class Load:
 
     def _committed(self, record: dict[str, Any]) -> None:
         self.commits += 1
+        self._slots.committed(self._committer.view)
         for entry in record["tables"]:
             self.counts[entry["stream"]].took(entry)
         for reject in record["rejects"]:

@@ -36,11 +36,13 @@ class Lookback:
     """What is stored, and the value that the tap was given instead."""
     unshifted: set[str] = field(default_factory=set)
     """Streams with a lookback whose bookmark has another form than `replication_key_value`: they start where it is."""
+    quiet: set[str] = field(default_factory=set)
+    """Streams that go back for the sake of what reads them, not of the user's settings: nothing is said of these."""
 
     @property
     def streams(self) -> list[str]:
         """The streams that start earlier."""
-        return sorted({stream for stream, _ in self._given})
+        return sorted({stream for stream, _ in self._given} - self.quiet)
 
     def start(self, state: Any) -> Any:
         """Return the STATE for the tap.

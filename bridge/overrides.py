@@ -32,7 +32,15 @@ from bridge.settings.destination import StreamKeys
 from bridge.settings.explain import did_you_mean
 from bridge.verbatim import dumps
 
-__all__ = ["named", "overridden", "unmatched_globs", "wanted_methods", "wants_catalog", "with_methods"]
+__all__ = [
+    "named",
+    "overridden",
+    "unmatched_globs",
+    "wanted_methods",
+    "wants_catalog",
+    "with_methods",
+    "without_log",
+]
 
 _OF_TAP = ("replication_method", "replication_key")
 """Only the tap can do these; `key_properties` hold for the table as well, whatever the tap makes of them."""
@@ -41,6 +49,12 @@ _ABOUT_METHODS = re.compile(r"replication[ _-]?method|FULL[ _]TABLE", re.IGNOREC
 """How a tap speaks that misses one."""
 
 _LISTED = 8
+
+_OF_TAP_ALONE = "_sdc_"
+"""How the names of columns begin that a tap adds to a table's: a catalog does not list them until it runs."""
+
+_LSN = "_sdc_lsn"
+"""meltanolabs-tap-postgres' column for the position in PostgreSQL's log."""
 
 
 def wants_catalog(pipeline: Pipeline) -> bool:
@@ -66,7 +80,7 @@ def overridden(catalog: Catalog, pipeline: Pipeline, loaded: Collection[str]) ->
 
     Raises `SettingsError` for what the tap does not offer: a method, a replication key, a column.
     """
-    if not pipeline.streams:
+    if not pipeline.streams and not any(_misses_lsn(stream) for stream in catalog["streams"]):
         return catalog, []
     result, notes = copy.deepcopy(catalog), _check_globs(catalog, pipeline)
     pipeline = named(pipeline, catalog)
@@ -114,6 +128,22 @@ def _check_globs(catalog: Catalog, pipeline: Pipeline) -> list[str]:
     return notes
 
 
+def without_log(catalog: Catalog, streams: Collection[str]) -> tuple[Catalog, list[str]]:
+    """Return the catalog with FULL_TABLE for those of these streams that are LOG_BASED, and their ids.
+
+    Whoever only tries a tap must not read a log: what a replication slot gave once, no later run gets.
+    """
+    result = copy.deepcopy(catalog)
+    log_based = [
+        stream
+        for stream in result["streams"]
+        if stream_id(stream) in streams and replication_method({"streams": [stream]}, stream_id(stream)) == "LOG_BASED"
+    ]
+    for stream in log_based:
+        _say(stream, {"replication-method": "FULL_TABLE", "replication-key": None})
+    return result, [stream_id(stream) for stream in log_based]
+
+
 def _override(stream: StreamEntry, keys: StreamKeys) -> list[str]:
     name, alone = stream_id(stream), {"streams": [stream]}
     said: dict[str, Any] = {}
@@ -134,7 +164,9 @@ def _override(stream: StreamEntry, keys: StreamKeys) -> list[str]:
         _check_columns(stream, "key_properties", keys.key_properties)
         said[_key_name(stream)] = keys.key_properties
     _say(stream, said)
-    if keys.replication_key and method != "INCREMENTAL":
+    if _misses_lsn(stream):
+        _say(stream, {"replication-key": _LSN})
+    if keys.replication_key and method != "INCREMENTAL" and not keys.replication_key.startswith(_OF_TAP_ALONE):
         return [f"the replication key {key} of {name} has no effect: its replication method is {method}"]
     return []
 
@@ -152,7 +184,20 @@ def _say(stream: StreamEntry, said: dict[str, Any]) -> None:
     for key, value in said.items():
         stream[key.replace("-", "_") if "key-properties" not in key else "key_properties"] = value
     needed = [said.get("replication-key"), *(said.get(_key_name(stream)) or ())]
-    write(stream, {(column,): {"selected": True} for column in needed if column})
+    known = columns(stream)
+    listed = [name for name in needed if name and ((name,) in known or not name.startswith(_OF_TAP_ALONE))]
+    write(stream, {(column,): {"selected": True} for column in listed})
+
+
+def _misses_lsn(stream: StreamEntry) -> bool:
+    """Return whether meltanolabs-tap-postgres would read this stream from the start of its slot in each run.
+
+    It compares the bookmark with `_sdc_lsn` only where the catalog names that as the replication key, and nobody does.
+    The tap of pipelinewise, which needs no such key, names the database in its catalog.
+    """
+    facts, name, alone = root_facts(stream), stream_id(stream), {"streams": [stream]}
+    of_tap = "schema-name" in facts and "forced-replication-method" in facts and "database-name" not in facts
+    return of_tap and replication_method(alone, name) == "LOG_BASED" and not replication_key(alone, name)
 
 
 def _check_method(stream: StreamEntry, method: str) -> None:
@@ -189,7 +234,7 @@ def _only_key(stream: StreamEntry) -> str | None:
 def _check_columns(stream: StreamEntry, setting: str, names: Iterable[str]) -> None:
     known = [path[0] for path in columns(stream) if len(path) == 1]
     for name in names if known else ():
-        if name not in known:
+        if name not in known and not name.startswith(_OF_TAP_ALONE):
             hint = did_you_mean(name, known) or f"it has: {', '.join(known[:20])}"
             raise SettingsError(
                 f"{setting}: the stream has no such column", hint=hint, stream=stream_id(stream), column=name

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,6 @@ from bridge.feed import Feed
 from bridge.fingerprint import fingerprint, noticed
 from bridge.groups import Group
 from bridge.guard import without_limits
-from bridge.intake import Counts
 from bridge.java import find_java
 from bridge.lastcommit import LastCommits
 from bridge.lastwords import SAID
@@ -35,10 +34,12 @@ from bridge.overrides import named, wanted_methods
 from bridge.placement import Placement, refuse_namesakes
 from bridge.presence import require_files
 from bridge.repeats import Seen
+from bridge.result import Result
 from bridge.resume import completed, leave_out
 from bridge.retention import sweep
 from bridge.runs import RunRecord, new_run_id, write_streams
 from bridge.scratch import Marked, Scratch, Tee
+from bridge.slots.guard import Asked, Guard as SlotGuard, begin
 from bridge.source import SILENT, Source
 from bridge.starting import Starting
 from bridge.state import is_flat
@@ -73,43 +74,6 @@ class Request:
     wait: timedelta | None = None
 
 
-@dataclass(slots=True)
-class Result:
-    """What came of a run; `failed` until it is known better. `seconds` are wall-clock."""
-
-    run_id: str
-    pipeline: str
-    attempt: int = 1
-    status: str = "failed"
-    skipped: list[str] = field(default_factory=list)
-    commits: int = 0
-    streams: dict[str, Counts] = field(default_factory=dict)
-    state: Any = None
-    state_before: Any = None
-    seconds: dict[str, float] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
-    error: BridgeError | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the object that `--json` prints and the run record keeps."""
-        error = self.error
-        return {
-            "format": 1,
-            "run_id": self.run_id,
-            "pipeline": self.pipeline,
-            "attempt": self.attempt,
-            "status": self.status,
-            "skipped": self.skipped,
-            "commits": self.commits,
-            "streams": {name: counts.to_json() for name, counts in self.streams.items()},
-            "state": self.state,
-            "state_before": self.state_before,
-            "seconds": {name: round(value, 3) for name, value in self.seconds.items()},
-            "warnings": self.warnings,
-            "error": error and {"type": type(error).__name__, "message": error.message, "hint": error.hint},
-        }
-
-
 class Run:
     """One invocation. `stage` and `result` may be read by another thread while `execute` works.
 
@@ -138,6 +102,7 @@ class Run:
         self._stop = stop or Stop()
         self._clean = True
         self._lease: Lease | None = None
+        self._slots = SlotGuard()
         self._full = request.full or not pipeline.incremental.enabled
 
     def execute(self) -> Result:
@@ -272,6 +237,7 @@ class Run:
             raise
         finally:
             self.stage = "closing"
+            result.warnings += map(self._masked, self._slots.close(ended=result.status == "success" and self._clean))
             self._commits.note(storage, committer.view.n)
             result.warnings += committer.notes[told:]
             result.state = committer.view.state
@@ -304,7 +270,8 @@ class Run:
         self.result.warnings += () if self._full else notes
         groups = division.groups if division else (Group((), committer.view.state),)
         names = division.names if division else (None,)
-        starting = Starting(self.pipeline, committer.view, self._asked, full=self._full)
+        self._slots = self._guarded(committer, source, catalog, groups)
+        starting = Starting(self.pipeline, committer.view, self._asked, full=self._full, slots=self._slots)
         starts = [starting.of(group.state, own) for group, own in zip(groups, names, strict=True)]
         lookbacks = [lookback for _, lookback in starts]
         self.result.warnings += starting.warnings(lookbacks)
@@ -328,6 +295,7 @@ class Run:
             lookbacks=lookbacks,
             superseding=superseding,
             division=division,
+            slots=self._slots,
         )
         self.result.streams = load.counts
         catalogs = division.catalogs if division else (catalog,)
@@ -364,8 +332,8 @@ class Run:
             with ExitStack() as stack:
                 log = Tee(stack.enter_context(scratch.tap_log.open("ab")), self.echo)
                 taps: list[AbstractContextManager[Feed]] = [
-                    source.start(catalog, state, Marked(log, group.label) if group.label else log)
-                    for catalog, (state, _), group in given
+                    source.start(catalog, state, Marked(log, group.label) if group.label else log, self._slots.of(n))
+                    for n, (catalog, (state, _), group) in enumerate(given)
                 ]
                 load.read(*[stack.enter_context(tap) for tap in taps])
         finally:
@@ -374,6 +342,19 @@ class Run:
             self.result.commits = load.commits
             if load.leave_seconds:
                 self.result.seconds["class_data"] = load.leave_seconds
+
+    def _guarded(
+        self, committer: Committer, source: Source | Piped, catalog: Catalog | None, groups: Sequence[Group]
+    ) -> SlotGuard:
+        """Return what guards the replication slot that a tap of ours reads. Raises `SlotError`."""
+        if self._piped or catalog is None:
+            return SlotGuard()
+        self.stage = "looking at the replication slot"
+        processes = [group.streams or tuple(selected_streams(catalog)) for group in groups]
+        asked = Asked(committer.run, processes, self._full, bool(self.request.streams or self.request.resume))
+        guard = begin(self.pipeline, source.argv, committer.storage, committer.view, catalog, asked)
+        self.result.warnings += map(self._masked, guard.warnings)
+        return guard
 
     def _superseding(self, committer: Committer) -> Superseding | None:
         """Return what a tap that we did not start sends once more; waits for its first message if need be."""

@@ -12,6 +12,7 @@ from bridge.errors import (
     BridgeError,
     CommitLost,
     CorruptLake,
+    DatabaseUnreachable,
     EngineError,
     Interrupted,
     LakeError,
@@ -26,14 +27,14 @@ __all__ = ["Attempts", "may_pass"]
 
 
 def may_pass(error: BridgeError | None) -> bool:
-    """Return whether a failure may be gone by itself: the tap's, Spark's, the bucket's.
+    """Return whether a failure may be gone by itself: the tap's, its database's, Spark's, the bucket's.
 
     Wrong settings and data that does not fit its schema are the same a minute later. A lake that contradicts itself, or
     that another run writes to, is not to be tried on; a time-out, or a signal, is somebody's will.
     """
     if isinstance(error, (TapNotFound, TimedOut, CorruptLake, CommitLost)):
         return False
-    return isinstance(error, (TapError, EngineError, LakeError))
+    return isinstance(error, (TapError, EngineError, LakeError, DatabaseUnreachable))
 
 
 class Attempts:

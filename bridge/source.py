@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -17,6 +17,7 @@ from bridge.errors import SettingsError, TapError
 from bridge.kept import Discovery, Kept, catalog_file
 from bridge.overrides import overridden, wants_catalog
 from bridge.select import is_glob, loaded_streams, select, unmatched
+from bridge.slots.source import tap_settings
 from bridge.tap import Tap, find_executable
 from bridge.venvs import Venv
 
@@ -99,6 +100,7 @@ class Source:
         names, loaded = stream_names(catalog), loaded_streams(catalog, self.pipeline.source.select) if only else set()
         known = {name: names.get(name, (name,)) for name in only}
         return [next((one for one in all_ if one in loaded), all_[0]) for all_ in known.values()]
+
     def _retyped(self, catalog: Catalog, only: Sequence[str]) -> Catalog:
         """Return the kept catalog with the types that columns have now, as far as the tap says so quickly."""
         took = self.kept.seconds
@@ -211,14 +213,14 @@ class Source:
             self.kept.remember_flag(self.argv[0], flag)
         return flag
 
-    def _tap(self, argv: list[str], log: Any, **given: Any) -> Tap:
-        config = self.pipeline.source.config
+    def _tap(self, argv: list[str], log: Any, settings: Mapping[str, Any] | None = None, **given: Any) -> Tap:
+        config = {**tap_settings(self.pipeline), **settings} if settings else self.pipeline.source.config
         return Tap(argv, config=config, environ=self.environ, log=log, redact=self.redact, **given)
 
-    def start(self, catalog: Catalog | None, state: Any, log: Any) -> Tap:
-        """Return the tap for one run, not yet started."""
+    def start(self, catalog: Catalog | None, state: Any, log: Any, settings: Mapping[str, Any] | None = None) -> Tap:
+        """Return the tap for one run, not yet started. `settings` count before those of the pipeline."""
         flag = {"catalog_flag": self._catalog_flag(catalog)} if catalog is not None else {}
-        return self._tap(self.argv, log, catalog=catalog, state=state, **flag)
+        return self._tap(self.argv, log, settings, catalog=catalog, state=state, **flag)
 
 
 def _is_message(line: bytes) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 from bridge.config import Pipeline
 from bridge.log import View
 from bridge.lookback import Lookback
+from bridge.slots.guard import Guard as SlotGuard
 from bridge.state import is_empty, resumable_versions, without
 
 __all__ = ["Starting"]
@@ -16,8 +17,12 @@ __all__ = ["Starting"]
 class Starting:
     """Where the streams of one run start. `asked` are all names of those that `--stream` names, none for all."""
 
-    def __init__(self, pipeline: Pipeline, view: View, asked: Collection[str], *, full: bool) -> None:
+    def __init__(
+        self, pipeline: Pipeline, view: View, asked: Collection[str], *, full: bool, slots: SlotGuard | None = None
+    ) -> None:
+        """`slots`: what guards the replication slot; it may have a stream start before its bookmark."""
         self._pipeline, self._view, self._asked, self._full = pipeline, view, asked, full
+        self._slots = slots or SlotGuard()
 
     def of(self, state: Any, own: Collection[str] | None) -> tuple[Any, Lookback]:
         """Return the STATE for a tap that goes on from a stored one, None to start from the beginning.
@@ -25,7 +30,9 @@ class Starting:
         `own` are the streams of that process of the tap: it starts the others where it had come to with them. Raises
         `SettingsError` for a STATE that cannot be kept per stream.
         """
-        lookback = Lookback(lambda s: self._pipeline.stream(s).lookback if own is None or s in own else None)
+        slots, said = self._slots, self._pipeline.stream
+        lookback = Lookback(lambda s: slots.back.get(s, said(s).lookback) if own is None or s in own else None)
+        lookback.quiet |= slots.back.keys()
         if self._asked:
             without(state, self._asked)
         if self._full:
@@ -33,8 +40,8 @@ class Starting:
         else:
             overwritten = (lambda s: self._overwritten(s) and s in own) if own is not None else self._overwritten
             state = resumable_versions(state, overwritten, self._version, self._view.tables)
-        state = None if is_empty(state) else state
-        looks_back = any(said.lookback is not None for said in self._pipeline.streams.values())
+        state = None if is_empty(state) else slots.handed(state)
+        looks_back = slots.back or any(said.lookback is not None for said in self._pipeline.streams.values())
         return lookback.start(state) if looks_back else state, lookback
 
     def _overwritten(self, stream: str) -> bool:

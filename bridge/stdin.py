@@ -126,7 +126,7 @@ class Piped:
         """Return that no catalog is known."""
         return None, set()
 
-    def start(self, catalog: object, state: object, log: object) -> Stdin:
+    def start(self, catalog: object, state: object, log: object, settings: object = None) -> Stdin:
         """Return the pipe: the tap has its catalog and STATE already, and its log is elsewhere."""
         return self._feed
 

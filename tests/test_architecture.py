@@ -22,7 +22,7 @@ LADDER = [
     ["columns", "owners", "state"],
     ["edit", "groups", "leftovers", "stdin", "tablelog"],
     ["batches", "commit", "formats", "installed", "lock", "retention", "runs", "schedule", "tables"],
-    ["commits", "fingerprint", "guard", "lastcommit", "opening", "past", "presence"],
+    ["commits", "fingerprint", "guard", "lastcommit", "opening", "past", "presence", "slots"],
     [
         "compact",
         "division",
@@ -40,7 +40,7 @@ LADDER = [
     ["methods", "shaping", "starting", "supersede"],
     ["intake", "ledger", "placement", "verify"],
     ["parts", "repeats"],
-    ["reading"],
+    ["reading", "result"],
     ["adopt", "load", "rejects"],
     ["pipeline"],
     ["retry"],

@@ -13,10 +13,13 @@ from bridge.about import About, about
 from bridge.catalog import selected_streams, stream_id, stream_ids, user_streams_first
 from bridge.config import Pipeline
 from bridge.doctor.finding import Check, Finding, fine, looked_at, warning
+from bridge.doctor.postgres import postgres_checks
 from bridge.errors import SettingsError, TapError
 from bridge.installed import tap_version
+from bridge.overrides import overridden
 from bridge.select import loaded_streams, select, unmatched
 from bridge.settings.explain import did_you_mean
+from bridge.slots import slot_source
 from bridge.source import Source, catalog_file
 
 __all__ = ["tap_checks"]
@@ -107,6 +110,10 @@ class _Tap:
         for pattern, guess in strange:
             yield warning("streams", f"source.select has a pattern that means nothing: {pattern}", guess or "remove it")
         yield fine("streams", f"{len(selected)} of {len(stream_ids(found))} selected: {_some(selected)}")
+        assert self.source
+        if slots := slot_source(self.pipeline, self.source.argv):
+            told, _ = overridden(passed, self.pipeline, selected)
+            yield from looked_at(postgres_checks(slots, told))
 
     def _without_catalog(self, found: dict[str, Any]) -> Finding:
         """Say what a run loads to which no catalog is passed: what the tap selects by itself, for many taps nothing."""

@@ -22,7 +22,7 @@ from bridge.errors import SettingsError
 from bridge.settings.cron import check_cron
 from bridge.settings.destination import Destination, StreamKeys
 from bridge.settings.guarding import Guard
-from bridge.settings.section import Bytes, Duration, FilePath, Section
+from bridge.settings.section import Bytes, Duration, FilePath, Name, Section
 from bridge.settings.units import DURATION, GIB, MIB
 from bridge.settings.values import (
     duration_or_none,
@@ -41,6 +41,7 @@ __all__ = [
     "Keys",
     "Pipeline",
     "Rejects",
+    "ReplicationSlot",
     "Retention",
     "Retry",
     "Schedule",
@@ -48,6 +49,21 @@ __all__ = [
     "Spark",
     "Spool",
 ]
+
+
+class ReplicationSlot(Section):
+    """PostgreSQL's replication slot, which LOG_BASED streams are read from."""
+
+    guard: Annotated[
+        Literal["auto", "off"],
+        BeforeValidator(lambda said: "off" if said is False else said),  # YAML reads a bare `off` as false
+        WithJsonSchema({"enum": ["auto", "off", False]}),
+    ] = "auto"
+    """auto: the tap reads a copy of the slot, and the slot moves only behind a commit; off: the tap moves it."""
+    url: str | None = Field(default=None, repr=False)
+    """How to connect to the database, else as the tap's own settings say."""
+    setting: Name = None
+    """The tap's setting that names the slot, for a tap that is not known."""
 
 
 class Source(Section):
@@ -81,6 +97,7 @@ class Source(Section):
         WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"const": "auto"}]}),
     ] = 1
     """So many processes of the tap at once, each for some of the streams; auto: as many as the machine has cores."""
+    replication_slot: ReplicationSlot = ReplicationSlot()
 
     @model_validator(mode="before")
     @classmethod

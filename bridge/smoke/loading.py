@@ -22,8 +22,12 @@ def check_load(trial: Trial, home: Path, folder: Path, stop: Stop) -> None:
     if trial.catalog is not None:  # what was chosen for the trial is chosen here
         source = {"catalog": folder / "catalog.json", "select": []}
         source["catalog"].write_bytes(dumps(trial.catalog))
+    # the trial's catalog has what `streams` say of replication, and FULL_TABLE where they say LOG_BASED
+    decided = {"replication_method": None, "replication_key": None}
+    streams = {glob: keys.model_copy(update=decided) for glob, keys in pipeline.streams.items()}
     pipeline = pipeline.model_copy(
         update={
+            "streams": streams if trial.catalog is not None else pipeline.streams,
             "source": pipeline.source.model_copy(update=source),
             "destination": pipeline.destination.model_copy(update=destination),
         }

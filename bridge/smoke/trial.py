@@ -18,7 +18,7 @@ import orjson
 from bridge.about import About, about
 from bridge.catalog import Catalog, replication_key, replication_method, stream_ids
 from bridge.errors import SettingsError, TapError
-from bridge.overrides import overridden, with_methods
+from bridge.overrides import overridden, with_methods, without_log
 from bridge.select import loaded_streams, select
 from bridge.smoke.catalogs import check_catalog
 from bridge.smoke.listener import Listener, is_less
@@ -103,7 +103,12 @@ class Trial:
         """Return the catalog as a run would pass it; where nobody chose streams all are, in full."""
         patterns = self.source.pipeline.source.select
         chosen = self.streams or (() if patterns or loaded_streams(catalog, patterns) else tuple(stream_ids(catalog)))
-        catalog, _ = overridden(catalog, self.source.pipeline, loaded_streams(catalog, patterns, chosen))
+        loaded = loaded_streams(catalog, patterns, chosen)
+        catalog, _ = overridden(catalog, self.source.pipeline, loaded)
+        catalog, log_based = without_log(catalog, loaded)
+        if log_based:
+            why = f"read as FULL_TABLE here, since a trial must not use up a replication slot: {', '.join(log_based)}"
+            self.verdicts.skip("log-based", why)
         return with_methods(select(catalog, patterns, chosen) if patterns or chosen else catalog)
 
     @contextmanager

@@ -15,6 +15,7 @@ CHECKS = {
     "about": "--about says what it is, as JSON",
     "discover": "--discover prints a catalog",
     "catalog": "the catalog is valid",
+    "log-based": "streams are read from the database's log",
     "stdout": "nothing but Singer messages on stdout",
     "schema-first": "each stream's SCHEMA comes before its first RECORD",
     "schema": "each SCHEMA is valid, and has its keys",

@@ -2,6 +2,7 @@
 
 Numbers arrive as int or Decimal, digit by digit as the tap wrote them. A number in text is a number, 1.0 is an integer,
 0 and 1 are booleans, anything in a string column is kept as its JSON text. 1.5 is not an integer, true is not a number.
+What PostgreSQL's log has as text, `{1,2}` for an array and `infinity` for an instant, is what its tables have.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import pyarrow as pa
 import simplejson
 
 from bridge.types.instants import date_of, timestamp_of
+from bridge.types.postgres import INFINITE, array_items
 from bridge.types.typemap import INT64, TIMESTAMP, is_json, json_pointer, source
 
 __all__ = ["Coercer", "Path", "UnfitError", "coercer", "json_text", "parsed"]
@@ -25,6 +27,7 @@ _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _NOT_FINITE = {"NaN", "Infinity", "-Infinity"}
 _EXACT = Context(prec=76, traps=[Inexact, InvalidOperation])
 _BOOLEANS = {"true": True, "false": False}
+_POSTGRES_BOOLEANS = {"t": True, "f": False}
 _LONGEST = 4000
 """Digits of a number; Python itself refuses to convert more than 4,300."""
 
@@ -121,11 +124,26 @@ def _list(type_: pa.ListType) -> Coercer:
     def convert(value: Any, at: Path, extra: set[Path]) -> Any:
         if value is None:
             return None
+        if isinstance(value, str):
+            value = _array(value, type_.value_field, at)
         if not isinstance(value, list):
             raise UnfitError("not an array", at)
         return [inner(entry, (*at, index), extra) for index, entry in enumerate(value)]
 
     return convert
+
+
+def _array(text: str, item: pa.Field, at: Path) -> list[Any]:
+    """Return the items of PostgreSQL's text of an array, as JSON would have them."""
+    try:
+        items = array_items(text)
+    except ValueError:
+        raise UnfitError("not an array", at) from None
+    if pa.types.is_boolean(item.type):
+        return [_POSTGRES_BOOLEANS.get(each, each) if isinstance(each, str) else each for each in items]
+    if is_json(item):
+        return [parsed(each.encode()) if isinstance(each, str) else each for each in items]
+    return items
 
 
 def _string(value: Any, at: Path) -> str:
@@ -191,7 +209,7 @@ def _timestamp(value: Any, at: Path) -> int:
     if not isinstance(value, str):
         raise UnfitError("not a date-time", at)
     try:
-        return timestamp_of(value)
+        return timestamp_of(INFINITE.get(value, value))
     except ValueError:
         raise UnfitError("not a date-time", at) from None
 
@@ -200,7 +218,7 @@ def _date(value: Any, at: Path) -> int:
     if not isinstance(value, str):
         raise UnfitError("not a date", at)
     try:
-        return date_of(value)
+        return date_of(INFINITE[value][:10] if value in INFINITE else value)
     except ValueError:
         raise UnfitError("not a date", at) from None
 

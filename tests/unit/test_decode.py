@@ -113,6 +113,29 @@ def value(node: Any, text: str) -> Any:
         ({"type": "array", "items": {"type": "integer"}}, "[1,null,2.0]", [1, None, 2]),
         ({"type": "array", "items": {"type": "integer"}}, "[]", []),
         ({"type": "array", "items": {"type": "integer"}}, "1", "not an array"),
+        ({"type": "array", "items": {"type": "integer"}}, '"{1,NULL,-3}"', [1, None, -3]),
+        ({"type": "array", "items": {"type": "integer"}}, '"[0:1]={1,2}"', [1, 2]),
+        ({"type": "array", "items": {"type": "integer"}}, '"{}"', []),
+        ({"type": "array", "items": {"type": "integer"}}, '"{1,x}"', "not an integer"),
+        ({"type": "array", "items": {"type": "integer"}}, '"{{1,2},{3,4}}"', "not an integer"),
+        *(
+            ({"type": "array", "items": {"type": "string"}}, f'"{text}"', "not an array")
+            for text in ("", "{", "}", "{,}", "{1,}", "{,1}", "{1 2", "1", "{1}}", "{1}{2}", "{{1}2}", "{1},", "[1]")
+        ),
+        ({"type": "array", "items": {"type": "boolean"}}, '"{t,f,NULL}"', [True, False, None]),
+        ({"type": "array", "items": CENTS}, '"{1.50,NULL}"', [Decimal("1.50"), None]),
+        ({"type": "array", "items": {"type": "string", "format": "date"}}, '"{2024-02-29}"', [date(2024, 2, 29)]),
+        (
+            {"type": "array", "items": {"type": "string"}},
+            r'"{a b,\"b,c\",\"\",NULL,\"NULL\",\"q\\\"\\\\\"}"',
+            ["a b", "b,c", "", None, "NULL", 'q"\\'],
+        ),
+        (
+            {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}},
+            '"{{1,2},{3,NULL}}"',
+            [[1, 2], [3, None]],
+        ),
+        ({"type": "array", "items": {"type": ["string", "object"]}}, r'"{\"{\\\"a\\\":1}\"}"', ['{"a":1}']),
         ({"type": "null"}, "null", None),
         ({"type": "null"}, '{"a": 1}', '{"a":1}'),
     ],
@@ -148,6 +171,9 @@ def test_nan_is_a_number() -> None:
         ("2024-01-01T24:00:00Z", "not a date-time"),
         ("2024-01-01T00:00:60Z", "not a date-time"),
         ("2024-01-01T00:00:00+25:00", "not a date-time"),
+        ("infinity", datetime.max.replace(tzinfo=UTC)),
+        ("-infinity", datetime.min.replace(tzinfo=UTC)),
+        ("Infinity", "not a date-time"),
         ("1704067200", "not a date-time"),
         ("", "not a date-time"),
     ],
@@ -164,6 +190,8 @@ def test_timestamp(text: str, expected: Any) -> None:
         ('"2024-01-31T00:00:00Z"', date(2024, 1, 31)),
         ('"2024-01-31T00:00:00.000+02:00"', date(2024, 1, 31)),
         ('"0001-01-01"', date(1, 1, 1)),
+        ('"infinity"', date.max),
+        ('"-infinity"', date.min),
         ('"0000-01-01"', "not a date"),
         ('"2024-02-31"', "not a date"),
         ('"2024-01-31T00:00:01"', "not a date"),
@@ -239,6 +267,51 @@ def test_not_a_record(raw: bytes) -> None:
     for prefix in (PREFIX, None) if raw.startswith(PREFIX) else (None,):
         found = checked(good + raw + b"\n" + good, schema(id={"type": "integer"}), prefix)
         assert [reject.line for reject in found.rejects] == [1]
+
+
+ANY = {"type": ["string", "number", "integer", "array", "object", "boolean", "null"]}
+LSN = {"type": ["integer", "null"]}
+
+
+@pytest.mark.parametrize("odd", ["1", '"one"'])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (r'"{\"a\": [1, 2.50]}"', '{"a":[1,2.5]}'),
+        (r'"[0.1000000000000000055511151231257827]"', "[0.1000000000000000055511151231257827]"),
+        (r'"\"text\""', '"text"'),
+        (r'"\"{\\\"q\\\":1}\""', r'"{\"q\":1}"'),
+        ('"5"', "5"),
+        ('"null"', None),
+        ("null", None),
+        ('"no JSON"', '"no JSON"'),
+        ('"NaN"', '"NaN"'),
+        ('""', '""'),
+        (f'"{"[" * 300}{"]" * 300}"', "[" * 300 + "]" * 300),
+        ('{"a": 1}', '{"a":1}'),
+        ("12", "12"),
+        (r'"\ud800"', r'"\ud800"'),
+    ],
+)
+def test_json_of_a_row_from_the_log(text: str, expected: str | None, odd: str) -> None:
+    """In rows that say their place in PostgreSQL's log, JSON as text is that JSON; in others, and in text, it is text.
+
+    `odd` sends the lines along the exact path.
+    """
+    table = schema(c=ANY, t={"type": "string"}, n={"type": "integer"}, _sdc_lsn=LSN)
+    data = b"".join(line(f'{{"c":{text},"t":"5","n":1,"_sdc_lsn":{at}}}') for at in (7, "null"))
+    data += line(f'{{"c":1,"n":{odd}}}')
+    found = checked(data, table)
+    queried = checked(line('{"c":' + text + "}"), schema(c=ANY)).table.column("c")[0].as_py()
+    assert found.table.column("c").to_pylist()[:2] == [expected, queried]
+    assert found.table.column("t").to_pylist()[:2] == ["5", "5"]
+    assert len(found.rejects) == (odd != "1")
+
+
+def test_the_position_of_other_taps_changes_no_json() -> None:
+    """A `_sdc_lsn` that is text is that of a tap which passes values on."""
+    table = schema(c=ANY, _sdc_lsn={"type": ["null", "string"]})
+    assert checked(line('{"c":"5","_sdc_lsn":"7"}'), table).table.column("c").to_pylist() == ['"5"']
 
 
 def test_json_text_beside_others() -> None:

@@ -52,6 +52,38 @@ def test_both_kinds_of_taps_are_told(pipeline: Any) -> None:
     assert "replication_key" not in given["streams"][0]
 
 
+def postgres(name: str, **facts: Any) -> Any:
+    """A stream as meltanolabs-tap-postgres discovers it."""
+    return stream(name, "id body", schema_name="public", forced_replication_method="", **facts)
+
+
+def test_columns_that_only_the_tap_adds_are_accepted(pipeline: Any) -> None:
+    """A replication key `_sdc_...` is passed on, without a note, though no catalog lists it; nor is it selected."""
+    keys = {"replication_method": "LOG_BASED", "replication_key": "_sdc_lsn"}
+    told, notes = overridden(catalog(stream("users", "id")), pipeline(users=keys), {"users"})
+    [users] = told["streams"]
+    assert (root_facts(users)["replication-key"], users["replication_key"], notes) == ("_sdc_lsn", "_sdc_lsn", [])
+    assert [entry["breadcrumb"] for entry in users["metadata"] if "_sdc_lsn" in entry["breadcrumb"]] == []
+
+
+@pytest.mark.parametrize("by", ["settings", "catalog"])
+def test_the_tap_that_needs_its_lsn_column_as_key_gets_it(pipeline: Any, by: str) -> None:
+    """Without it each run would read PostgreSQL's slot from its start: the bookmark is compared only with a key."""
+    of_catalog = {"replication_method": "LOG_BASED"} if by == "catalog" else {}
+    streams = {"users": {"replication_method": "LOG_BASED"}} if by == "settings" else {}
+    told, notes = overridden(catalog(postgres("users", **of_catalog)), pipeline(**streams), {"users"})
+    [users] = told["streams"]
+    assert (replication_key(told, "users"), users["replication_key"], notes) == ("_sdc_lsn", "_sdc_lsn", [])
+
+
+@pytest.mark.parametrize("other", [{"database_name": "shop"}, {"replication_key": "at"}, {"replication_method": None}])
+def test_streams_that_do_not_need_the_lsn_column_keep_their_key(pipeline: Any, other: Any) -> None:
+    """Another tap, a key that somebody chose, a stream that is no LOG_BASED one: nothing is added."""
+    facts = {"replication_method": "LOG_BASED"} | other
+    given = catalog(postgres("users", **facts))
+    assert overridden(given, pipeline(), {"users"})[0] == given
+
+
 def test_older_catalogs_and_views(pipeline: Any) -> None:
     """Without metadata only the places beside the schema are written; a view's keys have a name of their own."""
     told, _ = overridden(catalog(old_stream("users")), pipeline(users={"replication_method": "FULL_TABLE"}), {"users"})

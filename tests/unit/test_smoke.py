@@ -328,6 +328,26 @@ def test_the_replication_method_is_the_settings_or_full_table(typed: Typed, sett
     assert found.get("resume", "passed") == ("passed" if settings else "skipped")
 
 
+@pytest.mark.parametrize("by", ["settings", "catalog"])
+def test_a_log_is_never_read(typed: Typed, by: str) -> None:
+    """LOG_BASED streams are tried as FULL_TABLE, through the engine, too: a slot that is read loses what it gave."""
+    tap = _CHOOSY.replace("said = [{", 'assert method == "FULL_TABLE"\nsaid = [{', 1)
+    if by == "catalog":
+        discovered = 'stream["metadata"][0]["metadata"]["replication-method"] = "LOG_BASED"'
+        tap = tap.replace('if "--discover"', f'{discovered}\nif "--discover"', 1)
+    Path("tap.py").write_text(tap)
+    source = {"tap": f"{shlex.quote(sys.executable)} {Path('tap.py').absolute()}"}
+    pipeline: dict[str, Any] = {"source": source, "destination": {"bucket": "lake"}}
+    if by == "settings":
+        pipeline["streams"] = {"s": {"replication_method": "LOG_BASED", "replication_key": "_sdc_lsn"}}
+    Path("bridge.yaml").write_text(yaml.safe_dump({"pipelines": {"p": pipeline}}))
+    done, found = _not_passed(typed(f"smoke p --json {'--load' if by == 'settings' else ''}"))
+    assert done.json["first_run"]["records"] == 21
+    assert {check: status for check, status in found.items() if status != "skipped"} == {}
+    assert "replication slot: s" in _texts(done, "log-based")[0]
+    assert by == "catalog" or "load" not in found
+
+
 def test_a_tap_that_ignores_sigterm_is_found(scripted: Smoke) -> None:
     """It is given ten seconds; then it is killed."""
     lines = [SCHEMA, record(1), state("2026-01-01T00:00:00Z")]

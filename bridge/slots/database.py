@@ -1,0 +1,195 @@
+"""The SQL of logical replication slots: looked at, copied, advanced, dropped. Knows nothing of taps or lakes.
+
+psycopg comes with the extra `postgres`. Positions are LSNs as numbers; PostgreSQL writes them as `16/B374D848`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from bridge.errors import DatabaseUnreachable, SlotError
+from bridge.slots.source import SlotSource
+
+__all__ = ["Database", "SlotFacts", "connect", "lsn", "opened", "text"]
+
+_EXTRA = "pip install 'singer-bridge[postgres]'"
+_PATIENCE = timedelta(seconds=10)
+"""How long a connection may take to be made."""
+_MIN_VERSION = 120000
+"""pg_copy_logical_replication_slot came with PostgreSQL 12."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotFacts:
+    """One slot as `pg_replication_slots` has it."""
+
+    name: str
+    plugin: str
+    database: str
+    active_pid: int | None
+    """The server's process that somebody reads it by, None: nobody does."""
+    restart_lsn: int | None
+    """The log from here on is kept for it. None: there is none any more."""
+    confirmed_lsn: int | None
+    """Transactions that were committed before are never sent again."""
+    wal_status: str
+    """`reserved`, `extended`, `unreserved`, or `lost`: the log that it needs was removed."""
+    behind_bytes: int
+    """How much log the server keeps because of it."""
+
+    @property
+    def lost(self) -> bool:
+        """Whether the server has removed log that it needs: no row since its position can be read from it."""
+        return self.wal_status == "lost" or self.restart_lsn is None
+
+
+class Database:
+    """A connection in which each statement is a transaction of its own. Errors of the server are `SlotError`s."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    @property
+    def version(self) -> int:
+        """The server's version, such as 150004."""
+        return int(self._connection.info.server_version)
+
+    @property
+    def copies_slots(self) -> bool:
+        """Whether the server has the function that copies a slot."""
+        return self.version >= _MIN_VERSION
+
+    def close(self) -> None:
+        """Close the connection; it may be closed already."""
+        self._connection.close()
+
+    def query(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Run one statement and return its rows. Raises `SlotError`."""
+        import psycopg
+
+        try:
+            cursor = self._connection.execute(sql, values)
+            return list(cursor.fetchall()) if cursor.description else []
+        except psycopg.Error as error:
+            gone = self._connection.closed
+            raise (DatabaseUnreachable if gone else SlotError)(_first_line(error)) from error
+
+    def one(self, sql: str, *values: Any) -> Any:
+        """Return the first column of the only row."""
+        return self.query(sql, *values)[0][0]
+
+    def slot(self, name: str) -> SlotFacts | None:
+        """Return what the server knows of a logical slot, None where there is none of that name."""
+        return next(iter(self.slots([name])), None)
+
+    def slots(self, names: Sequence[str]) -> list[SlotFacts]:
+        """Return what the server knows of those logical slots that exist."""
+        status = (
+            "wal_status" if self.version >= 130000 else "case when restart_lsn is null then 'lost' else 'reserved' end"
+        )
+        here = "case when pg_is_in_recovery() then pg_last_wal_receive_lsn() else pg_current_wal_lsn() end"
+        rows = self.query(
+            f"select slot_name, plugin, database, active_pid, restart_lsn, confirmed_flush_lsn, {status},"
+            f" coalesce(pg_wal_lsn_diff({here}, restart_lsn), 0)::bigint"
+            " from pg_replication_slots where slot_type = 'logical' and slot_name = any(%s)",
+            list(names),
+        )
+        return [
+            SlotFacts(name, plugin, database, pid, lsn(restart), lsn(confirmed), str(state), int(behind))
+            for name, plugin, database, pid, restart, confirmed, state, behind in rows
+        ]
+
+    def names(self, pattern: str) -> list[str]:
+        """Return the names of the logical slots that match a regular expression."""
+        sql = "select slot_name from pg_replication_slots where slot_type = 'logical' and slot_name ~ %s"
+        return [str(name) for (name,) in self.query(sql, pattern)]
+
+    def tip(self) -> int:
+        """Return how far the server's log is on disk."""
+        return lsn(self.one("select pg_current_wal_flush_lsn()")) or 0
+
+    def copy(self, slot: str, name: str) -> None:
+        """Make a copy of a slot: it gives the same changes, and whoever reads it does not move the original."""
+        self.query("select pg_copy_logical_replication_slot(%s, %s)", slot, name)
+
+    def advance(self, slot: str, position: int) -> int:
+        """Move a slot forward and return where it is then. The server reads the log on the way: it may take long."""
+        at = self.one("select end_lsn from pg_replication_slot_advance(%s, %s::pg_lsn)", slot, text(position))
+        return lsn(at) or 0
+
+    def drop(self, name: str) -> None:
+        """Drop a slot, also one that somebody still reads: its reader is ended first. One that is gone is no error."""
+        self.query(
+            "select pg_terminate_backend(active_pid) from pg_replication_slots"
+            " where slot_name = %s and active_pid is not null",
+            name,
+        )
+        self.query(
+            "select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = %s and not active",
+            name,
+        )
+
+    def sent(self, names: Sequence[str]) -> dict[str, int]:
+        """Return up to where the server has read the log for each of these slots' readers, of those that are read."""
+        rows = self.query(
+            "select s.slot_name, r.sent_lsn from pg_replication_slots s join pg_stat_replication r"
+            " on r.pid = s.active_pid where r.sent_lsn is not null and s.slot_name = any(%s)",
+            list(names),
+        )
+        return {str(name): lsn(sent) or 0 for name, sent in rows}
+
+    def setting(self, name: str) -> str:
+        """Return one of the server's settings, such as `wal_level`."""
+        return str(self.one("select current_setting(%s)", name))
+
+
+@contextmanager
+def connect(source: SlotSource) -> Iterator[Database]:
+    """Connect to the database that a tap's slot is in, for the block. Raises `SlotError` with a hint."""
+    database = opened(source)
+    try:
+        yield database
+    finally:
+        database.close()
+
+
+def opened(source: SlotSource) -> Database:
+    """Connect; the caller closes it. Raises `SlotError`."""
+    try:
+        import psycopg
+    except ImportError as error:
+        raise SlotError("the extra `postgres` is not installed", hint=_EXTRA) from error
+    if not source.parameters:
+        hint = "set source.replication_slot.url"
+        raise SlotError("the tap's settings do not tell how to connect to the database", hint=hint)
+    if source.tunnel:
+        hint = "set source.replication_slot.url to where the database is reached without the tap's SSH tunnel"
+        raise SlotError("the tap connects through an SSH tunnel of its own", hint=hint)
+    parameters: dict[str, Any] = {"connect_timeout": int(_PATIENCE.total_seconds()), **source.parameters}
+    parameters["application_name"] = "singer-bridge"
+    try:
+        return Database(psycopg.connect(autocommit=True, **parameters))
+    except psycopg.Error as error:
+        hint = "check the tap's host, port, user and password, or set source.replication_slot.url"
+        raise DatabaseUnreachable(f"the database cannot be reached: {_first_line(error)}", hint=hint) from error
+
+
+def lsn(value: str | None) -> int | None:
+    """Return an LSN as a number."""
+    if value is None:
+        return None
+    high, _, low = str(value).partition("/")
+    return (int(high, 16) << 32) + int(low, 16)
+
+
+def text(value: int) -> str:
+    """Return an LSN as PostgreSQL writes it."""
+    return f"{value >> 32:X}/{value & 0xFFFFFFFF:X}"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,166 @@
+"""One run's copies of the slot, and the original that follows its commits. Works beside the run, in a thread.
+
+Nothing that the database refuses or delays while the run goes on fails a run or holds up a commit: it is a warning, and
+the next run does what was left. What would lose rows is refused before the tap starts.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from dataclasses import replace
+
+from bridge.errors import BridgeError, SlotError
+from bridge.log import View
+from bridge.slots.database import Database, opened
+from bridge.slots.note import Note, NoteFile, Safe
+from bridge.slots.positions import bookmark_lsn, proven, target
+from bridge.slots.source import SlotSource
+from bridge.state import bookmark
+
+__all__ = ["Keeper"]
+
+_LOOK_SECONDS = 0.5
+"""How often the server is asked how far it has read for the tap."""
+_MARGIN_SECONDS = 2.0
+"""What the server had read so long before is with the tap: it reads on whenever something is there."""
+_ADVANCE_SECONDS = 30.0
+"""How often the original is moved at most: the server reads all of the log in between for it."""
+_DROP_SECONDS = 10.0
+"""How long the server may take to end the reader of a copy that is to be dropped."""
+
+
+class Keeper(threading.Thread):
+    """Keeps the original behind the commits from `start` to `close`. `copies` are the names by stream."""
+
+    def __init__(
+        self,
+        source: SlotSource,
+        database: Database,
+        file: NoteFile,
+        note: Note,
+        copies: dict[str, str],
+        view: View,
+        limit: float,
+    ) -> None:
+        """`note` says how far each stream is safe, also of those that this run does not read. `limit`: the seconds
+        after which the tap ends whatever there is still to read.
+        """
+        super().__init__(name="replication-slot", daemon=True)
+        self._source, self._database, self._file, self._note = source, database, file, note
+        self._limit, starts = limit, note.streams
+        self._starts, self._copies = starts, copies
+        self._sent: dict[str, deque[tuple[float, int]]] = {copy: deque() for copy in copies.values()}
+        self._old = dict.fromkeys(copies.values(), 0)
+        self._lock, self._left, self._overtaken = threading.Lock(), threading.Event(), False
+        self._committed = view
+        self._tip, self._began = database.tip(), time.monotonic()
+        self._failure = ""
+
+    def committed(self, view: View) -> None:
+        """Note a commit; returns at once. In whichever thread commits."""
+        self._committed = view
+
+    def run(self) -> None:
+        """Look at the readers of the copies, and move the original now and then."""
+        moved = time.monotonic()
+        while not self._left.wait(_LOOK_SECONDS):
+            with self._lock:
+                try:
+                    self._look()
+                    if time.monotonic() - moved > _ADVANCE_SECONDS:
+                        self._follow(self._positions(ended=False))
+                        moved = time.monotonic()
+                    self._failure = ""
+                except BridgeError as error:
+                    self._failure = error.message
+                    self._reconnect()
+
+    def close(self, *, ended: bool) -> list[str]:
+        """Move the original to where all is committed, drop the copies, return warnings. `ended`: all was read well."""
+        self._left.set()
+        self.join()
+        try:
+            if self._failure:
+                self._reconnect()
+            whole = tuple(s for s in self._note.exposed if s not in self._copies) if ended else None
+            self._follow(self._positions(ended=ended), exposed=whole)
+        except BridgeError as error:
+            self._failure = error.message
+            self._reconnect()
+        dropped = drop(self._database, sorted(set(self._copies.values())))
+        self._database.close()
+        warnings = ["another run took the replication slot over"] if self._overtaken else []
+        if self._failure:
+            text = "the replication slot was not moved behind the last commit, the next run does it first"
+            warnings.append(f"{text}: {self._failure}")
+        return warnings + ([] if dropped else ["copies of the replication slot stay, the next run drops them"])
+
+    def _look(self) -> None:
+        """Note how far the server has read for each process of the tap, and what of it was long enough ago."""
+        for copy, sent in self._database.sent(list(self._sent)).items():
+            samples, now = self._sent[copy], time.monotonic()
+            samples.append((now, sent))
+            while samples and samples[0][0] <= now - _MARGIN_SECONDS:
+                self._old[copy] = max(self._old[copy], samples.popleft()[1])
+
+    def _positions(self, *, ended: bool) -> dict[str, Safe]:
+        view, found = self._committed, dict(self._starts)
+        for stream, copy in self._copies.items():
+            mark, start, sent = bookmark_lsn(bookmark(view.state, stream)), self._starts[stream], self._old[copy]
+            safe = proven(self._source.kind, start, mark, sent)
+            if ended and start.bookmark is None:
+                safe = replace(safe, bookmark=mark)
+            elif ended and mark is not None and self._read_all(sent):
+                safe = replace(safe, position=max(safe.position, self._tip))
+            found[stream] = safe
+        return found
+
+    def _read_all(self, sent: int) -> bool:
+        """Return whether a tap that ended has read all that was there when it began.
+
+        pipelinewise-tap-postgres ends when nothing came for a while, or at the first change after its own begin; else
+        at its time limit. Its bookmark stands still where nothing of its tables changes: the log would be kept forever.
+        """
+        return (
+            self._source.kind == "pipelinewise" and sent >= self._tip and time.monotonic() - self._began < self._limit
+        )
+
+    def _follow(self, streams: dict[str, Safe], *, exposed: tuple[str, ...] | None = None) -> None:
+        """Put on record how far the streams are safe, then move the original there."""
+        self._note = replace(self._note, streams=streams, exposed=self._note.exposed if exposed is None else exposed)
+        if self._overtaken or not self._file.write(self._note):
+            self._overtaken = True
+            return
+        advance(self._database, self._source.slot, target(streams.values()))
+
+    def _reconnect(self) -> None:
+        self._database.close()
+        with suppress(SlotError):
+            self._database = opened(self._source)
+
+
+def advance(database: Database, slot: str, position: int | None) -> None:
+    """Move a slot forward to a position, if it is not there yet; never further than the server's log is."""
+    facts = database.slot(slot)
+    if position is None or facts is None or facts.confirmed_lsn is None:
+        return
+    if facts.confirmed_lsn < (position := min(position, database.tip())):
+        database.advance(slot, position)
+
+
+def drop(database: Database, names: list[str]) -> bool:
+    """Drop slots, with patience for readers that are about to end; return whether all are gone."""
+    end = time.monotonic() + _DROP_SECONDS
+    try:
+        while left := [facts.name for facts in database.slots(names)]:
+            for name in left:
+                database.drop(name)
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.1 if database.slots(names) else 0)
+    except SlotError:
+        return False
+    return True

@@ -1,0 +1,91 @@
+"""`.bridge/<pipeline>/slot.json`: how far each stream of a slot is safe in the lake, and which may have lost rows.
+
+Written before the slot moves, so the slot is never ahead of it. The commit log stays the truth about bookmarks: this
+says what of them was proven, by the run that made them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from bridge.errors import CorruptLake
+from bridge.log import meta
+from bridge.slots.database import lsn, text
+from bridge.storage import Storage
+from bridge.verbatim import NotJson, dumps, loads
+
+__all__ = ["Note", "NoteFile", "Safe"]
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Safe:
+    """Every change of a stream whose transaction was committed before `position` is in the lake.
+
+    `bookmark` is the LSN of the committed bookmark that this was told from; None: its snapshot may not be whole.
+    """
+
+    position: int
+    bookmark: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What the last run with LOG_BASED streams left.
+
+    `guarded`: its tap read copies of the slot. `exposed` are streams that may have lost rows: an unguarded run reads
+    them, or read them and did not end cleanly. Only a run that loads them anew takes them out.
+    """
+
+    slot: str
+    run: str
+    guarded: bool
+    streams: dict[str, Safe] = field(default_factory=dict)
+    exposed: tuple[str, ...] = ()
+
+
+class NoteFile:
+    """The note in the bucket. It is swapped by its version: a run that was overtaken changes nothing any more."""
+
+    def __init__(self, storage: Storage, pipeline: str) -> None:
+        """Raises `CorruptLake` for a note that cannot be read."""
+        self._storage, self._key = storage, meta(pipeline, "slot.json")
+        self.uri = storage.uri
+        stored = storage.fetch(self._key)
+        self._version = stored.version if stored else None
+        self.note: Note | None = None
+        if stored:
+            try:
+                self.note = _parsed(loads(stored.data))
+            except (NotJson, KeyError, TypeError, ValueError, AttributeError) as error:
+                hint = "delete it, and load the LOG_BASED streams anew with --full"
+                raise CorruptLake("slot.json cannot be read", hint=hint, file=self._key) from error
+
+    def write(self, note: Note) -> bool:
+        """Replace the note durably; return False, with nothing changed, where another run has written one since."""
+        if note == self.note:
+            return True
+        version = self._storage.swap(self._key, dumps(_said(note), indent=2), self._version)
+        if version is None:
+            return False
+        self.note, self._version = note, version
+        return True
+
+
+def _said(note: Note) -> dict[str, Any]:
+    streams = {s: {"position": text(one.position), "bookmark": _text(one.bookmark)} for s, one in note.streams.items()}
+    said = {"format": _FORMAT, "slot": note.slot, "run": note.run, "guarded": note.guarded}
+    return {**said, "streams": streams, "exposed": list(note.exposed)}
+
+
+def _parsed(said: Any) -> Note:
+    streams = {
+        stream: Safe(lsn(safe["position"]) or 0, lsn(safe["bookmark"])) for stream, safe in said["streams"].items()
+    }
+    return Note(said["slot"], said["run"], said["guarded"], streams, tuple(said["exposed"]))
+
+
+def _text(position: int | None) -> str | None:
+    return None if position is None else text(position)
