@@ -25,7 +25,8 @@ crash: .venv/ready
 # Real taps in venvs of their own, from PyPI, against PostgreSQL and Debian's MariaDB; a real Meltano, the SDK's suite.
 # ROUNDS (3) and SEED are of the kills under LOG_BASED replication: tests/e2e/test_slot.py.
 taps: .venv/ready
-	$(PY) -m pytest tests/e2e/test_real_taps.py tests/e2e/test_slot.py tests/e2e/test_meltano.py tests/unit/test_target.py -m "slow or not slow" $(ARGS)
+	$(PY) -m pytest $(addprefix tests/e2e/test_, real_taps.py slot.py source_docs.py doctor_postgres.py \
+		postgres_log.py mariadb_binlog.py meltano.py) tests/unit/test_target.py -m "slow or not slow" $(ARGS)
 
 bench: .venv/ready
 	$(PY) -m tests.benchmarks $(ARGS)

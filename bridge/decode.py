@@ -59,6 +59,8 @@ class Decoded:
     """int64: the `version` of each row's message, null where it has none. None unless asked for with `envelope`."""
     extracted: pa.Array | None = None
     """timestamp[us, UTC]: its `time_extracted`, null where absent or unreadable. None unless asked for."""
+    absent: pa.Array | None = None
+    """list<string>: the columns that each row's record lacks, null where it lacks none. None: not looked for."""
 
 
 def decode(

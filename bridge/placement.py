@@ -138,7 +138,10 @@ class Placement:
 
     def incoming(self, message: Schema) -> Incoming:
         """Return what a SCHEMA brings to its table, as the settings shape it. Raises `SettingsError`, `DataError`."""
-        shaping = Shaping.of(self._pipeline, message.stream, replication_key(self._catalog, message.stream))
+        stream = message.stream
+        log_based = replication_method(self._catalog, stream) == "LOG_BASED"
+        key = replication_key(self._catalog, stream)
+        shaping = Shaping.of(self._pipeline, stream, key, log_based=log_based)
         return shaping.incoming(message, self.keys(message), self._keys(message))
 
     def _keyed(self, message: Schema, target: Target) -> Target:
@@ -152,7 +155,8 @@ class Placement:
         if not keys:
             hint = "set key_properties for it under streams, or another load_method"
             raise SettingsError("an upsert needs a key, and the tap declares none", hint=hint, stream=stream)
-        return replace(target, keys=tuple(keys), hard_delete=bool(hard))
+        changes = replication_method(self._catalog, stream) == "LOG_BASED"
+        return replace(target, keys=tuple(keys), changes=changes, hard_delete=bool(hard))
 
     def check(self, stream: str, schema: TableSchema) -> None:
         """Raise `SettingsError` unless a stream's table, with these columns, can lie in files as the settings say."""

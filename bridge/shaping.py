@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from typing import Any
 
 import pyarrow as pa
 
@@ -103,9 +104,11 @@ class Shaping:
     metadata: bool = False
     statement: Statement | None = None
     replication_key: str | None = None
+    log_based: bool = False
+    """Whether the tap reads a log, so that deletions may come, also where its SCHEMA does not say so."""
 
     @classmethod
-    def of(cls, pipeline: Pipeline, stream: str, replication_key: str | None) -> Shaping:
+    def of(cls, pipeline: Pipeline, stream: str, replication_key: str | None, *, log_based: bool = False) -> Shaping:
         """Return the shaping of a stream. Raises `SettingsError` for a statement over columns of two types."""
         said, style = pipeline.stream(stream), pipeline.destination.column_names
         if said.transform is not None and said.on_type_change == "variant":
@@ -113,13 +116,14 @@ class Shaping:
             raise SettingsError("transform and on_type_change: variant do not go together", hint=hint, stream=stream)
         statement = read_transform(said.transform) if said.transform is not None else None
         key = said.replication_key or replication_key
-        return cls(stream, said.columns or (), said.rename or {}, style, pipeline.metadata(stream), statement, key)
+        columns, rename, metadata = said.columns or (), said.rename or {}, pipeline.metadata(stream)
+        return cls(stream, columns, rename, style, metadata, statement, key, log_based)
 
     def incoming(self, message: Schema, never_null: Sequence[str], keys: Sequence[str]) -> Incoming:
         """Return what a SCHEMA brings. Raises `SettingsError` for a key that would be left out, `DataError` for a
         SCHEMA that cannot be read.
         """
-        columns = from_singer(message.schema, never_null)
+        columns = from_singer(self._with_deletions(message.schema), never_null)
         fields = [each for each in columns.arrow if each.name != EXTRA]
         needed = {
             *keys,
@@ -133,6 +137,13 @@ class Shaping:
             kept = with_metadata(kept)
         schema = TableSchema(pa.schema(self._named(kept) or columns.arrow))
         return Incoming(schema, tuple(left_out), self.metadata, self.statement, tuple(self._notes(fields)))
+
+    def _with_deletions(self, schema: dict[str, Any]) -> dict[str, Any]:
+        """Return the SCHEMA with the column of deletions, which tap-mysql sends without having said that it does."""
+        properties = schema.get("properties")
+        if not self.log_based or not isinstance(properties, dict) or DELETED_AT in properties:
+            return schema
+        return {**schema, "properties": {**properties, DELETED_AT: {"type": ["null", "string"], "format": "date-time"}}}
 
     def wants(self, name: str) -> bool:
         """Return whether a column is stored that is neither a key nor a bookmark."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from bridge.catalog import Catalog, key_properties, replication_method, root_facts, selected_streams, stream_id
+from bridge.catalog import Catalog, columns, key_properties, replication_method, root_facts, selected_streams, stream_id
 from bridge.doctor.finding import Check, Finding, fine, looked_at, warning
 from bridge.errors import SlotError
 from bridge.slots import Database, SlotFacts, SlotSource, connect
@@ -22,7 +23,6 @@ _NO_LOG = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}
 _TABLES = """
 select n.nspname, c.relname, c.relkind::text, c.relpersistence::text, c.relreplident::text,
   exists (select from pg_index i where i.indrelid = c.oid and i.indisprimary),
-  coalesce(pg_relation_size(nullif(c.reltoastrelid, 0)), 0),
   array(select a.attname::text from pg_attribute a where a.attrelid = c.oid and a.attnum > 0
         and not a.attisdropped and a.atttypid = 'numeric'::regtype order by a.attnum)
 from pg_class c join pg_namespace n on n.oid = c.relnamespace
@@ -40,6 +40,8 @@ class _Stream:
     table: str
     log_based: bool
     has_key: bool
+    doubles: frozenset[str]
+    """Columns whose catalog says that they are numbers, and not how many digits these have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,6 @@ class _Table:
     persistence: str
     identity: str
     has_primary_key: bool
-    toasted_bytes: int
     numerics: Sequence[str]
 
 
@@ -68,6 +69,7 @@ def _streams(catalog: Catalog) -> list[_Stream]:
             table=str(entry.get("table_name") or stream_id(entry).partition("-")[2]),
             log_based=replication_method(catalog, stream_id(entry)) == "LOG_BASED",
             has_key=bool(key_properties(entry)),
+            doubles=frozenset(path[0] for path, schema in columns(entry).items() if _is_double(schema)),
         )
         for entry in catalog["streams"]
         if stream_id(entry) in selected
@@ -85,7 +87,7 @@ def _checked(source: SlotSource, streams: Sequence[_Stream]) -> Iterator[Finding
             if log_based:
                 yield from looked_at(_log_checks(database, source))
             tables = _tables(database, streams)
-            yield from looked_at([("tables", lambda: _log_tables(log_based, tables))] if log_based else [])
+            yield from looked_at([("source tables", lambda: _log_tables(log_based, tables))] if log_based else [])
             if source.kind == "meltanolabs":
                 yield from looked_at([("numeric", lambda: _numerics(streams, tables))])
     except SlotError as failure:
@@ -144,10 +146,10 @@ def _slot(database: Database, source: SlotSource) -> Iterator[Finding]:
     if facts.database != here:
         hint = f"make one in {here}, under another name, and set {source.setting}"
         raise SlotError(f"the slot {facts.name} is one of the database {facts.database}", hint=hint)
-    yield from _slot_log(database, facts)
+    yield from _slot_log(facts)
 
 
-def _slot_log(database: Database, facts: SlotFacts) -> Iterator[Finding]:
+def _slot_log(facts: SlotFacts) -> Iterator[Finding]:
     if facts.lost:
         hint = (
             f"SELECT pg_drop_replication_slot('{facts.name}'), make it anew, then `singer-bridge run --full`; "
@@ -191,29 +193,28 @@ def _log_tables(streams: Sequence[_Stream], tables: dict[tuple[str, str], _Table
     unlogged = [stream.id for stream, table in known if table.kind in _NO_LOG or table.persistence != "p"]
     silent = [stream.id for stream, table in known if table.kind == "r" and not _has_identity(table)]
     keyless = [stream.id for stream, _ in known if not stream.has_key]
-    toasted = [stream.id for stream, table in known if table.toasted_bytes and table.kind == "r"]
     if partitioned:
         fix = "select its partitions, whose names the log has, or set replication_method: FULL_TABLE"
-        yield warning("tables", f"no change of a partitioned table comes under its name: {_some(partitioned)}", fix)
+        yield warning("source tables", f"no change of a partitioned table comes under its name: {_some(partitioned)}", fix)
     if unlogged:
         fix = "set streams.<stream>.replication_method: FULL_TABLE"
-        yield warning("tables", f"the log has nothing of views and unlogged tables: {_some(unlogged)}", fix)
+        yield warning("source tables", f"the log has nothing of views and unlogged tables: {_some(unlogged)}", fix)
     if silent:
         fix = "ALTER TABLE <table> REPLICA IDENTITY FULL, or give it a primary key"
-        yield warning("tables", f"UPDATE and DELETE do not come, without REPLICA IDENTITY: {_some(silent)}", fix)
+        yield warning("source tables", f"UPDATE and DELETE do not come, without REPLICA IDENTITY: {_some(silent)}", fix)
     if keyless:
         fix = "set streams.<stream>.key_properties, so that a change replaces its row"
-        yield warning("tables", f"without a key each change is one more row: {_some(keyless)}", fix)
-    if toasted:
-        fix = "load them by INCREMENTAL, or run them with --full from time to time"
-        text = f"an UPDATE lacks long values that it leaves as they were, and the lake has null: {_some(toasted)}"
-        yield warning("tables", text, fix)
-    if not (partitioned or unlogged or silent or keyless or toasted):
-        yield fine("tables", f"{len(known)} LOG_BASED, each with its key and REPLICA IDENTITY")
+        yield warning("source tables", f"without a key each change is one more row: {_some(keyless)}", fix)
+    if not (partitioned or unlogged or silent or keyless):
+        yield fine("source tables", f"{len(known)} LOG_BASED, each with its key and REPLICA IDENTITY")
 
 
 def _has_identity(table: _Table) -> bool:
     return table.identity in ("f", "i") or (table.identity == "d" and table.has_primary_key)
+
+
+def _is_double(schema: dict[str, Any]) -> bool:
+    return "number" in schema.get("type", ()) and not {"multipleOf", "precision"} & set(schema)
 
 
 def _numerics(streams: Sequence[_Stream], tables: dict[tuple[str, str], _Table]) -> Iterator[Finding]:
@@ -221,6 +222,7 @@ def _numerics(streams: Sequence[_Stream], tables: dict[tuple[str, str], _Table])
         f"{stream.id}.{column}"
         for stream in streams
         for column in getattr(tables.get((stream.schema, stream.table)), "numerics", ())
+        if column in stream.doubles
     ]
     if found:
         fix = "give them multipleOf in the catalog, or take pipelinewise-tap-postgres: see docs/postgres.md"

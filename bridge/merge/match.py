@@ -13,14 +13,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from bridge.errors import DataError
 from bridge.merge.fold import DELETED, PARTIAL, Keyed, fold, is_deleted, marked, thinned
 from bridge.merge.footers import Range, can_hold, group_range, opened
 from bridge.schema import TableSchema
 from bridge.tables.file import File
 from bridge.tables.job import Job
 from bridge.tables.keys import at_least, key_columns, lookup, order_of
-from bridge.tables.partition import folders_of
-from bridge.tables.spill import HIDDEN, VERSION, spills
+from bridge.tables.partition import Partition, folders_of
+from bridge.tables.spill import ABSENT, HIDDEN, VERSION, spills
 from bridge.tables.writer import Writer
 from bridge.types.casting import refit
 
@@ -125,7 +126,7 @@ def match(job: Job, part: Part) -> dict[str, Any]:
 
 def _winners(job: Job, part: Part, key: Keyed) -> tuple[int, pa.Table]:
     """Return how many rows the range has, and the last one of each key."""
-    fields = [*part.batch.fields, *(pa.field(name, pa.int64()) for name in HIDDEN)]
+    fields = [*part.batch.fields, *(pa.field(name, pa.int64()) for name in HIDDEN), ABSENT]
     counted, waiting, size = 0, [marked(pa.schema(fields).empty_table(), hard=part.batch.hard)], 0
     for table in _spilled(job, part, key):
         rows = marked(_with_version(refit(table, fields)), hard=part.batch.hard)
@@ -203,7 +204,19 @@ def _moved(job: Job, part: Part, winners: pa.Table, home: Any) -> Any:
     lives = {number: name.rpartition("/")[0] for number, name, _ in part.files}
     there = np.array([lives.get(number) for number in home.tolist()], object)
     whole = ~winners.column(PARTIAL).to_numpy()
-    return np.where((home >= 0) & whole & (there != folders), MOVED, home)
+    leaves = (home >= 0) & (there != folders)
+    _check_changes(part.batch.stream, winners.filter(pa.array(leaves & ~whole)), partition_by)
+    return np.where(leaves & whole, MOVED, home)
+
+
+def _check_changes(stream: str, leaving: pa.Table, partition_by: Sequence[Partition]) -> None:
+    """Raise `DataError` if a change that lacks columns says that its row belongs in another folder."""
+    columns = {partition.column for partition in partition_by}
+    for row in leaving.filter(pc.invert(is_deleted(leaving))).select([ABSENT.name]).to_pylist():
+        if not columns & set(row[ABSENT.name]):
+            hint = f"run --full -s {stream}; and partition by a column that no UPDATE changes"
+            text = "an UPDATE moves a row to another partition, and lacks columns of it that did not change"
+            raise DataError(text, hint=hint, stream=stream)
 
 
 def swept(rows: pa.Table, sweep: Sweep, versions: pa.ChunkedArray) -> tuple[pa.Table, int]:

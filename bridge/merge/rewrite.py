@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from bridge.merge.fold import DELETED, PARTIAL, Keyed, is_deleted
+from bridge.merge.fold import DELETED, PARTIAL, Keyed, is_deleted, lacks
 from bridge.merge.footers import can_hold, group_range, opened
 from bridge.merge.match import HOME, VERSION_COLUMN, Batch, swept
 from bridge.tables.file import File
@@ -158,8 +157,8 @@ def _replaced(rows: pa.Table, winners: _Winners, key: Keyed, counts: _Counts) ->
     for name in rows.column_names:
         old, new = rows.column(name), winners.rows.column(name)
         own = indices
-        if filled.any():  # a deletion: what it does not say stays
-            silent = pc.is_null(new).to_numpy(zero_copy_only=False)[place[stays]] & filled
+        if filled.any() and name not in key.names:  # what a partial row does not say stays
+            silent = lacks(winners.rows, name).to_numpy(zero_copy_only=False)[place[stays]] & filled
             own = np.where(silent, np.flatnonzero(stays), indices)
         columns.append(pa.chunked_array([*old.chunks, *new.chunks], old.type).take(pa.array(own)))
     return pa.table(columns, schema=rows.schema)

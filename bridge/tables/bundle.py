@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pyarrow as pa
 from bridge.decode import Decoded
 from bridge.schema import TableSchema
 from bridge.spool import Segment, read_segment
+from bridge.tables.absent import absent_columns
 from bridge.tables.file import File
 from bridge.tables.job import Job
 from bridge.tables.rejects import facts_of, write_rejects
@@ -49,6 +51,8 @@ class Reading:
             decoded = decode_valid(data, schema, prefix, rules, envelope=True)
         if target.keys:
             decoded = keyed(decoded, data, target.keys)
+        if target.changes and target.transform is None:
+            decoded = replace(decoded, absent=absent_columns(decoded, data, target.keys))
         self._rejects.setdefault(segment.stream, []).extend(facts_of(item, segment) for item in decoded.rejects)
         self._count(segment, decoded)
         return decoded

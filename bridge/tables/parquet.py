@@ -71,7 +71,8 @@ def _write(
             continue  # those go through Spark SQL, in a job of their own
         decoded = reading.read(segment)
         if target.keys:
-            writing.add(segment.stream, ordered(shaped(decoded, target, segment), decoded.version, seq, segment))
+            rows = shaped(decoded, target, segment)
+            writing.add(segment.stream, ordered(rows, decoded.version, seq, segment, decoded.absent))
             continue
         for version, rows in by_version(decoded):
             writing.add(segment.stream, shaped(rows, target, segment), version)

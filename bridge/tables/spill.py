@@ -25,12 +25,14 @@ from bridge.spool import Segment
 from bridge.tables.job import Job
 from bridge.tables.keys import key_columns, keys_of
 
-__all__ = ["HIDDEN", "ORDER", "VERSION", "Spill", "keyed", "ordered", "packed", "spills", "unpacked"]
+__all__ = ["ABSENT", "HIDDEN", "ORDER", "VERSION", "Spill", "keyed", "ordered", "packed", "spills", "unpacked"]
 
 ORDER = ["\x1fseq", "\x1forder", "\x1frow"]
 VERSION = "\x1fversion"
 HIDDEN = [*ORDER, VERSION]
 """Columns of a spill that no table has: manifest, segment and row are the order of messages, and the `version`."""
+ABSENT = pa.field("\x1fabsent", pa.list_(pa.string()))
+"""One more, of streams of changes: the columns that a row's record lacks; null: none."""
 
 _PIECE = 64 << 20
 """Arrow bytes sorted at once."""
@@ -93,14 +95,16 @@ def _lacking(raw: bytes, keys: Sequence[str], names: Sequence[str], table: pa.Ta
     return None
 
 
-def ordered(table: pa.Table, version: pa.Array | None, seq: int, segment: Segment) -> pa.Table:
+def ordered(
+    table: pa.Table, version: pa.Array | None, seq: int, segment: Segment, absent: pa.Array | None = None
+) -> pa.Table:
     """Return the rows of a segment with the hidden columns."""
     count = table.num_rows
     values = [pa.array([seq] * count, pa.int64()), pa.array([segment.order] * count, pa.int64())]
     values += [pa.array(range(count), pa.int64()), pa.nulls(count, pa.int64()) if version is None else version]
     for name, array in zip(HIDDEN, values, strict=True):
         table = table.append_column(pa.field(name, pa.int64()), array)
-    return table
+    return table if absent is None else table.append_column(ABSENT, absent)
 
 
 @dataclass(slots=True)

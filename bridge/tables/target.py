@@ -31,5 +31,7 @@ class Target:
     """The SQL that rows go through before they are written; None: as they are."""
     keys: tuple[str, ...] = ()
     """Properties that make a row's key, of which the table is to hold the last row each; empty: rows are added."""
+    changes: bool = False
+    """Whether records are changes of rows: a column that one lacks stays as it was. False: it is null then."""
     hard_delete: bool | None = None
     """Whether rows that the tap says are deleted go, or stay with the time of it; None: not said."""

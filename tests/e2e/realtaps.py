@@ -23,7 +23,10 @@ import yaml
 
 from tests.shell import Done
 
-__all__ = ["MariaDb", "Project", "installed", "mariadb"]
+BINLOG = ("--log-bin=binlog", "--binlog-format=ROW", "--binlog-row-image=FULL", "--server-id=1")
+"""The options with which MariaDB keeps a log that a tap can read."""
+
+__all__ = ["BINLOG", "MariaDb", "Project", "free_port", "installed", "mariadb"]
 
 _VENVS = Path(__file__).parents[2] / ".singer-bridge" / "real-taps"
 _PATIENCE = 60
@@ -104,22 +107,23 @@ class MariaDb:
         """Run statements as the owner of everything; rows come back as text."""
         argv = ["mariadb", "--no-defaults", f"--socket={self.folder}/socket", "--user=root", "--batch"]
         argv += ["--skip-column-names", "--default-character-set=utf8mb4"]
-        done = subprocess.run(argv, input=text, capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run(argv, input=text, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
         return [[None if cell == "NULL" else cell for cell in line.split("\t")] for line in done.stdout.splitlines()]
 
 
 @contextmanager
-def mariadb() -> Iterator[MariaDb]:
-    """Run an empty server for the block. Skips where there is none and none can be installed."""
+def mariadb(*options: str) -> Iterator[MariaDb]:
+    """Run an empty server, with these options, for the block. Skips where there is none and none can be installed."""
     _have_mariadb()
-    with tempfile.TemporaryDirectory(prefix="bridge-mariadb-") as name, _free_port() as port:
+    with tempfile.TemporaryDirectory(prefix="bridge-mariadb-") as name, free_port() as port:
         folder = Path(name)
         data = ["--no-defaults", f"--datadir={folder}/data"]
         make = ["mariadb-install-db", *data, "--user=root", "--auth-root-authentication-method=normal"]
         subprocess.run([*make, "--skip-test-db"], check=True, capture_output=True, timeout=120)
         listen = [f"--socket={folder}/socket", f"--port={port}", "--bind-address=127.0.0.1"]
         with (folder / "log").open("wb") as log:
-            command = ["mariadbd", *data, "--user=root", *listen, f"--pid-file={folder}/pid"]
+            command = ["mariadbd", *data, "--user=root", *listen, f"--pid-file={folder}/pid", *options]
             server = subprocess.Popen(command, stdout=log, stderr=log)
         try:
             yield _answering(MariaDb(folder, port))
@@ -140,7 +144,7 @@ def _have_mariadb() -> None:
 
 
 @contextmanager
-def _free_port() -> Iterator[int]:
+def free_port() -> Iterator[int]:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port = one.getsockname()[1]
@@ -152,8 +156,8 @@ def _answering(server: MariaDb) -> MariaDb:
     while True:
         try:
             server.sql("select 1")
-        except subprocess.CalledProcessError as error:
-            assert time.monotonic() < end, error.stderr
+        except AssertionError:
+            assert time.monotonic() < end, "the server does not answer"
             time.sleep(0.2)
         else:
             return server

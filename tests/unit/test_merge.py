@@ -74,7 +74,9 @@ class Table:
         table = pa.table(columns, schema=pa.schema([field.with_nullable(True) for field in self.schema]))
         segment = Segment("t", "", "", 0, 0, len(rows), 0, "", self.order)
         version = None if versions is None else pa.array(versions, pa.int64())
-        rows_ = ordered(table, version, 1, segment)
+        lacking = [[name for name in self.schema.names if name not in row] or None for row in rows]
+        absent = pa.array(lacking, pa.list_(pa.string())) if self.target.changes else None
+        rows_ = ordered(table, version, 1, segment, absent)
         spill = Spill(self.job, "t", rows_.schema)
         spill.add(rows_)
         return spill.finish()
@@ -118,11 +120,15 @@ def key_of(row: Row, keys: Sequence[str]) -> tuple[Any, ...]:
 
 
 def oracle(lake: dict[Any, Row], rows: Sequence[Row], keys: Sequence[str], *, hard: bool) -> None:
-    """What the documentation says, row by row: a deletion updates, everything else replaces."""
+    """What the documentation says, row by row: a deletion updates, everything else replaces.
+
+    A column that a row has not got at all stays as it was.
+    """
     for row in rows:
         key = key_of(row, keys)
         if row.get("_sdc_deleted_at") is None:
-            lake[key] = dict(row)
+            before = lake.get(key, {})
+            lake[key] = {name: row[name] if name in row else before.get(name) for name in [*row, "v", "w"]}
         elif hard:
             lake.pop(key, None)
         else:
@@ -150,6 +156,11 @@ def stories(draw: st.DrawFn) -> tuple[list[str], list[Row], list[list[Row]]]:
     )
     deleted = st.sampled_from([None, None, None, AT])
     row = st.builds(lambda k, r, d: k | r | {"_sdc_deleted_at": d}, key, rest, deleted)
+    if draw(st.booleans()):
+        lacks = st.sets(st.sampled_from(["v", "w"]))
+        row = st.builds(
+            lambda r, names: r if r["_sdc_deleted_at"] else {n: v for n, v in r.items() if n not in names}, row, lacks
+        )
     batches = draw(st.lists(st.lists(row, max_size=12), min_size=1, max_size=5))
     return kinds, draw(st.lists(row, max_size=8)), batches
 
@@ -159,8 +170,17 @@ SAID_BETWEEN = (["bool"], [], [[*[NONE] * 7, NONE | {"v": 0}, NONE | {"_sdc_dele
 """What a deletion lacks stands in a row between it and the one that it was read together with."""
 
 
-@settings(max_examples=60, deadline=None)
+CHANGED = {"k0": True, "v": None, "_sdc_deleted_at": None}
+CHANGED_THEN_DELETED = (["bool"], [], [[NONE | {"v": 1, "w": [1]}], [CHANGED, {**NONE, "_sdc_deleted_at": AT}]])
+"""A change says null of one column and nothing of the other; the deletion after it says nothing of both."""
+DELETED_THEN_CHANGED = (["bool"], [], [[NONE | {"v": 1, "w": [1], "_sdc_deleted_at": AT}, CHANGED]])
+"""What a deletion that takes the row says of it is nothing that a later change could keep."""
+
+
+@settings(max_examples=100, deadline=None)
 @example(story=SAID_BETWEEN, hard=False, seed=0, tiny=True, delta=False)
+@example(story=CHANGED_THEN_DELETED, hard=False, seed=0, tiny=False, delta=False)
+@example(story=DELETED_THEN_CHANGED, hard=True, seed=0, tiny=False, delta=False)
 @given(story=stories(), hard=st.booleans(), seed=st.integers(0, 2**16), tiny=st.booleans(), delta=st.booleans())
 def test_a_merge_is_what_a_dict_does(
     story: tuple[list[str], list[Row], list[list[Row]]], hard: bool, seed: int, tiny: bool, delta: bool
@@ -180,7 +200,8 @@ def test_a_merge_is_what_a_dict_does(
             patch.setattr(bridge.merge.match, "_AT_ONCE", 300)
             patch.setattr(bridge.tables.spill, "_PIECE", 200)
             patch.setattr(bridge.tables.writer, "ROW_GROUP", 300)
-        table = Table(Path(root), pa.schema(fields), names, hard_delete=hard, format="delta" if delta else "parquet")
+        format_ = "delta" if delta else "parquet"
+        table = Table(Path(root), pa.schema(fields), names, hard_delete=hard, format=format_, changes=True)
         lake: dict[Any, Row] = {}
         for batch in batches:
             came, at = [], 0
@@ -217,7 +238,7 @@ def test_a_table_that_was_appended_to_has_each_touched_key_once(
         table.merge([table.spill(batch)] if batch else [])
         last = {repr(key_of(row, names)).replace("-0.0", "0.0"): row for row in batch}
         untouched = [row for row in rows * 2 if repr(key_of(row, names)).replace("-0.0", "0.0") not in last]
-        wanted = [{name: row[name] for name in [*names, "v"]} for row in [*untouched, *last.values()]]
+        wanted = [{name: row.get(name) for name in [*names, "v"]} for row in [*untouched, *last.values()]]
         assert canonical(table.rows()) == canonical(wanted)
 
 

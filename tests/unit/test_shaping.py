@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -88,6 +89,17 @@ def test_names_are_given_by_hand_first_then_by_the_style() -> None:
         "user_name": "userName",
         "user_name_2": "user_name",
     }
+
+
+@pytest.mark.parametrize("log_based", [False, True])
+def test_a_log_may_have_deletions_that_no_schema_announces(log_based: bool) -> None:
+    """Streams that are read from a log have the column of deletions, whether their SCHEMA says it or not."""
+    shaping = Shaping("users", log_based=log_based)
+    columns = incoming(shaping, said({"name": TEXT})).columns.arrow
+    assert columns.names == ["name", *(["_sdc_deleted_at"] if log_based else [])]
+    assert not log_based or columns.field("_sdc_deleted_at").type == pa.timestamp("us", "UTC")
+    declared = incoming(shaping, said({"_sdc_deleted_at": TEXT})).columns.arrow
+    assert declared.field("_sdc_deleted_at").type == pa.string()
 
 
 def test_a_column_that_the_table_has_keeps_its_name() -> None:

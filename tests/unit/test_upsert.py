@@ -16,10 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from bridge.commit import Committer
-from bridge.errors import CommitLost, EngineError
+from bridge.errors import CommitLost, DataError, EngineError
 from bridge.log import Log, rows_of
 from bridge.rollback import roll_back
 from bridge.storage import Storage
+from bridge.tables.partition import Partition
 from bridge.verify.check import verify
 from tests.lake import DEAD
 from tests.pipe import Pipe, wire
@@ -93,6 +94,38 @@ def test_a_deletion_takes_the_row_or_marks_it(shop: Shop, hard: bool) -> None:
     assert {row["id"]: (row["name"], row["_sdc_deleted_at"]) for row in rows(shop)} == {2: ("b", None)} | gone
     shop.load("users", USERS, [{"id": 1, "name": "again"}], **facts)
     assert [row for row in rows(shop) if row["id"] == 1] == [{"id": 1, "name": "again", "_sdc_deleted_at": None}]
+
+
+BODY = USERS | {"body": STRING}
+
+
+@pytest.mark.parametrize("changes", [True, False])
+def test_what_a_change_lacks_stays_as_it_was(shop: Shop, changes: bool) -> None:
+    """A log leaves long values out that no UPDATE touched; a null that it says is one. Elsewhere both are null."""
+    facts: dict[str, Any] = {"mode": "upsert", "changes": changes}
+    whole = [{"id": n, "name": "a", "body": "long"} for n in range(4)]
+    shop.load("users", BODY, [*whole, {"id": 0, "name": "in its batch"}], **facts)
+    shop.load("users", BODY, [{"id": 1, "name": "b"}, {"id": 2, "body": None}, {"id": 9, "name": "new"}], **facts)
+    shop.load("users", BODY, [{"id": 3, "name": None}, {"id": 3, "_sdc_deleted_at": AT}], **facts)
+    kept = "long" if changes else None
+    assert {row["id"]: (row["name"], row["body"]) for row in rows(shop)} == {
+        0: ("in its batch", kept),
+        1: ("b", kept),
+        2: ("a" if changes else None, None),
+        3: (None, kept),
+        9: ("new", None),
+    }
+
+
+def test_a_change_that_lacks_columns_moves_no_row_to_another_folder(tmp_path: Path) -> None:
+    """What it lacks would have to come along: the batch fails, the table stays, and the hint says what to type."""
+    shop = Shop(tmp_path, keys=("id",), partition_by=(Partition("name"),), changes=True)
+    shop.load("users", BODY, [{"id": n, "name": "a", "body": "long"} for n in range(2)], mode="upsert")
+    shop.load("users", BODY, [{"id": 0, "name": "a"}], mode="upsert")
+    with pytest.raises(DataError, match="another partition") as failure:
+        shop.load("users", BODY, [{"id": 1, "name": "b"}], mode="upsert")
+    assert "run --full -s users" in failure.value.hint
+    assert sorted((row["id"], row["name"], row["body"]) for row in rows(shop)) == [(0, "a", "long"), (1, "a", "long")]
 
 
 def test_a_missing_key_is_a_reject_and_a_null_one_a_key(tmp_path: Path) -> None:
