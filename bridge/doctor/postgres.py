@@ -87,7 +87,7 @@ def _checked(source: SlotSource, streams: Sequence[_Stream]) -> Iterator[Finding
             if log_based:
                 yield from looked_at(_log_checks(database, source))
             tables = _tables(database, streams)
-            yield from looked_at([("tables", lambda: _log_tables(log_based, tables))] if log_based else [])
+            yield from looked_at([("source tables", lambda: _log_tables(log_based, tables))] if log_based else [])
             if source.kind == "meltanolabs":
                 yield from looked_at([("numeric", lambda: _numerics(streams, tables))])
     except SlotError as failure:
@@ -195,18 +195,18 @@ def _log_tables(streams: Sequence[_Stream], tables: dict[tuple[str, str], _Table
     keyless = [stream.id for stream, _ in known if not stream.has_key]
     if partitioned:
         fix = "select its partitions, whose names the log has, or set replication_method: FULL_TABLE"
-        yield warning("tables", f"no change of a partitioned table comes under its name: {_some(partitioned)}", fix)
+        yield warning("source tables", f"no change of a partitioned table comes under its name: {_some(partitioned)}", fix)
     if unlogged:
         fix = "set streams.<stream>.replication_method: FULL_TABLE"
-        yield warning("tables", f"the log has nothing of views and unlogged tables: {_some(unlogged)}", fix)
+        yield warning("source tables", f"the log has nothing of views and unlogged tables: {_some(unlogged)}", fix)
     if silent:
         fix = "ALTER TABLE <table> REPLICA IDENTITY FULL, or give it a primary key"
-        yield warning("tables", f"UPDATE and DELETE do not come, without REPLICA IDENTITY: {_some(silent)}", fix)
+        yield warning("source tables", f"UPDATE and DELETE do not come, without REPLICA IDENTITY: {_some(silent)}", fix)
     if keyless:
         fix = "set streams.<stream>.key_properties, so that a change replaces its row"
-        yield warning("tables", f"without a key each change is one more row: {_some(keyless)}", fix)
+        yield warning("source tables", f"without a key each change is one more row: {_some(keyless)}", fix)
     if not (partitioned or unlogged or silent or keyless):
-        yield fine("tables", f"{len(known)} LOG_BASED, each with its key and REPLICA IDENTITY")
+        yield fine("source tables", f"{len(known)} LOG_BASED, each with its key and REPLICA IDENTITY")
 
 
 def _has_identity(table: _Table) -> bool:

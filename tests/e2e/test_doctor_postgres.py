@@ -77,7 +77,7 @@ def test_tables_of_which_the_log_tells_less_are_named(server: PostgreSql, tmp_pa
     """Partitioned, unlogged, without REPLICA IDENTITY, without a key: each by its name, no other."""
     server.sql("alter role reader replication; select pg_create_logical_replication_slot('tappostgres', 'wal2json')")
     found = examined(meltano(server, tmp_path), 0)
-    named = {check["found"].partition(": ")[0]: check["found"].partition(": ")[2] for check in found["tables"]}
+    named = {check["found"].partition(": ")[0]: check["found"].partition(": ")[2] for check in found["source tables"]}
     assert named == {
         "no change of a partitioned table comes under its name": "public-parts",
         "the log has nothing of views and unlogged tables": "public-passing",
@@ -117,5 +117,5 @@ def test_without_log_based_streams_no_slot_is_asked_for(server: PostgreSql, tmp_
     project = meltano(server, tmp_path)
     project.method = "FULL_TABLE"
     found = examined(project, 0)
-    assert {"slot", "tables", "wal_level"} & set(found) == set()
+    assert {"slot", "source tables", "wal_level"} & set(found) == set()
     assert [check["status"] for check in found["numeric"]] == ["warning"]
