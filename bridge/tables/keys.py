@@ -35,7 +35,7 @@ def check_keys(schema: pa.Schema, stream: str, keys: Sequence[str]) -> None:
     for name in key_columns(schema, keys):
         field = schema.field(name)
         if pa.types.is_nested(field.type) or is_json(field):
-            hint = "upsert needs keys of one value each; choose others with key_properties"
+            hint = "upsert needs keys of one value each; choose others with key_properties, or set another load_method"
             raise SettingsError("a list, an object or JSON is no key", hint=hint, stream=stream, key=name)
 
 
