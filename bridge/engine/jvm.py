@@ -34,7 +34,7 @@ _SHELL = 'trap "" INT; exec "$@"'
 _WATCH = """
 trap "" INT
 read -r _
-for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30; do
+for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do
     kill -0 "$0" 2>/dev/null || exit
     sleep 1
 done

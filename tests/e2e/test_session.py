@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -18,7 +19,7 @@ from bridge.engine.session import Session
 from bridge.errors import EngineError
 from bridge.spool import Spool
 from bridge.tables.parquet import Job
-from tests.e2e.conftest import Project, stream
+from tests.e2e.conftest import TAP, Project
 
 
 def test_secrets_are_not_in_the_process_list_and_sessions_follow_each_other(tmp_path: Path) -> None:
@@ -120,14 +121,28 @@ def test_a_full_disk_while_spark_starts(project: Project, tmp_path: Path) -> Non
     """The run fails with what to do, soon, and no Java is left."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(disk)], check=False)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(disk)], check=False)
     if mounted.returncode:
         pytest.skip("no disk can be mounted here")
+    spool = f"{{dir: {disk}}}"
+    source = f"{{tap: {TAP}, config: {{seed: 1, delay_ms: 1, streams: [{{name: users, records: 200000}}]}}}}"
+    (project.folder / "bridge.yaml").write_text(
+        f"pipelines: {{shop: {{source: {source}, destination: {{bucket: lake}}, spool: {spool}}}}}\n"
+    )
+    argv = [sys.executable, "-m", "bridge", "run", "shop", "--no-progress"]
+    run = subprocess.Popen(argv, cwd=project.folder, env=project.environ, stderr=subprocess.PIPE, text=True)
     try:
-        config = {"seed": 1, "streams": [stream(records=20_000)]}
-        done = project.run(config, "--spool-dir", str(disk))
-        assert done.code != 0
-        assert "No space left on device" in done.out + done.err
+        while run.poll() is None and not list(disk.glob("**/jvm-*")):
+            time.sleep(0.01)
+        with suppress(OSError), (disk / "full").open("wb", buffering=0) as rest:
+            while True:
+                rest.write(b"x" * 4096)
+        began = time.monotonic()
+        _, printed = run.communicate(timeout=100)
+        assert run.returncode != 0
+        assert "No space left on device" in printed
+        assert time.monotonic() - began < 40
         wait_until_gone(disk, 5)
     finally:
-        subprocess.run(["umount", str(disk)], check=False)
+        run.kill()
+        subprocess.run(["umount", "--lazy", str(disk)], check=False)
