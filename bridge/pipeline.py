@@ -279,9 +279,7 @@ class Run:
         if self.request.adopt:
             adopt(committer, self.pipeline)
         view = superseding.view if superseding else committer.view
-        placement = self._placement(committer.storage, view, catalog)
-        tables = placement.loaded(deselected)
-        self.result.warnings += require_files(committer.storage, self.pipeline.name, tables, placement.replaced(tables))
+        placement = self._placement(committer.storage, view, catalog, deselected)
         load = Load(
             self.pipeline,
             committer,
@@ -304,7 +302,11 @@ class Run:
         if not self._full:
             seen = Seen(self.pipeline, placement.methods, view, committer.view, piped=self._piped is not None)
             self.result.warnings += seen.warnings(load.counts, committer.storage)
-        if not (catalog or load.counts or committer.view.tables or self._piped):
+        self._note_little(load, nothing_known=not (catalog or load.counts or committer.view.tables or self._piped))
+
+    def _note_little(self, load: Load, *, nothing_known: bool) -> None:
+        """Say that no stream came from the tap, or that it was stopped before its end."""
+        if nothing_known:
             self.result.warnings.append(SILENT.format(name=self.pipeline.name))
         if load.partial:
             read = sum(counts.committed for counts in load.counts.values())
@@ -312,13 +314,17 @@ class Run:
                 f"stopped after {read:,} records, as --max-records says: run again for the rest"
             )
 
-    def _placement(self, storage: Storage, view: View, catalog: Catalog | None) -> Placement:
-        """Return what decides on each stream. Raises `SettingsError` where the lake shows that it cannot go well."""
+    def _placement(
+        self, storage: Storage, view: View, catalog: Catalog | None, deselected: set[str]
+    ) -> Placement:
+        """Return what decides on each stream. Raises `SettingsError` or `LakeError` where it cannot go well."""
         refuse_namesakes(catalog, view.tables)
         flags = {"full": self._full, "append": self.request.append, "piped": self._piped is not None}
         placement = Placement(storage, self.pipeline, view, catalog, **flags)
         if again := placement.repeating(sorted(selected_streams(catalog)) if catalog else ()):
             raise refusal(self.pipeline, again)
+        tables = placement.loaded(deselected)
+        self.result.warnings += require_files(storage, self.pipeline.name, tables, placement.replaced(tables))
         return placement
 
     def _read(

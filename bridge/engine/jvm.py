@@ -27,20 +27,18 @@ _LEAVE = 60
 _LOOK = 0.5
 """Seconds between two looks whether its log says that it failed."""
 _FAILED = b'Exception in thread "main"'
-# Ctrl-C is for us: the JVM is told what to do. It also ends with its stdin, but only once it reads that: where its main
-# thread fails before, for want of disk, say, another thread keeps it alive for ever. So a shell waits beside it until
-# we close our end of a pipe, or are gone; then the JVM has half a minute to follow. `$$` is the JVM, after the `exec`.
-_SHELL = """
+# Ctrl-C is for us: the JVM is told what to do.
+_SHELL = 'trap "" INT; exec "$@"'
+# The JVM ends with its stdin, but only once it reads that: where its main thread fails before, for want of disk, say,
+# another thread keeps it alive for ever. So this waits beside it until we close its own stdin, or are gone ourselves.
+_WATCH = """
 trap "" INT
-(
-    read -r _ <"$0"
-    for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30; do
-        kill -0 $$ 2>/dev/null || exit
-        sleep 1
-    done
-    kill -9 $$
-) </dev/null >/dev/null 2>&1 &
-exec "$@"
+read -r _
+for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do
+    kill -0 "$0" 2>/dev/null || exit
+    sleep 1
+done
+kill -9 "$0"
 """
 
 
@@ -108,18 +106,20 @@ class Jvm:
         command = [str(home / "bin" / "spark-submit"), *(word for each in shown for word in ("--conf", each))]
         command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
         environ = os.environ | {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": f"{self._told.name}/told"}
-        watch, self._watch = os.pipe()
         with self.log.open("ab") as output:
             self._said = output.tell()
             process = subprocess.Popen(
-                ["/bin/sh", "-c", _SHELL, f"/dev/fd/{watch}", *command],
+                ["/bin/sh", "-c", _SHELL, "jvm", *command],
                 stdin=subprocess.PIPE,  # at its end the JVM ends, too
                 stdout=output,
                 stderr=output,
                 env=environ,
-                pass_fds=[watch],
             )
-        os.close(watch)
+        try:
+            self._watch = subprocess.Popen(["/bin/sh", "-c", _WATCH, str(process.pid)], stdin=subprocess.PIPE)
+        except OSError:
+            process.kill()
+            raise
         if self.local:
             self.class_data.begin(process)
         return process
@@ -165,7 +165,7 @@ class Jvm:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        os.close(self._watch)
+        self._watch.communicate()  # the JVM has ended, so this ends at once
         self.class_data.end(self.process)
 
 

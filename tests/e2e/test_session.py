@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pyspark
+import pytest
 
+from bridge.engine.jvm import Jvm
+from bridge.engine.query import Engine
 from bridge.engine.session import Session
+from bridge.errors import EngineError
+from bridge.spool import Spool
+from bridge.tables.parquet import Job
+from tests.e2e.conftest import TAP, Project
 
 
 def test_secrets_are_not_in_the_process_list_and_sessions_follow_each_other(tmp_path: Path) -> None:
@@ -30,3 +41,108 @@ def test_secrets_are_not_in_the_process_list_and_sessions_follow_each_other(tmp_
     second = Session("local[1]", {}, tmp_path / "second", tmp_path / "log")
     assert second.spark.range(3).count() == 3
     second.close(hurry=True)
+
+
+def processes_of(folder: Path) -> list[psutil.Process]:
+    found = psutil.process_iter(["cmdline"])
+    return [one for one in found if any(str(folder) in word for word in one.info["cmdline"] or ())]
+
+
+def wait_until_gone(folder: Path, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while processes_of(folder) and time.monotonic() < end:
+        time.sleep(0.2)
+    assert processes_of(folder) == []
+
+
+def test_a_jvm_that_cannot_say_where_it_listens_is_killed(tmp_path: Path) -> None:
+    """Its main thread ends and another keeps it alive; the session says that Spark did not start, and it is gone."""
+    scratch = tmp_path / "scratch"
+    jvm = Jvm("local[1]", {}, scratch, tmp_path / "log")
+    for folder in scratch.glob("jvm-*"):
+        folder.rmdir()  # as on a disk that is full: nothing can be written there
+    with pytest.raises(EngineError, match="Spark did not start"):
+        Session("local[1]", {}, scratch, tmp_path / "log", jvm=jvm)
+    assert processes_of(scratch) == []
+
+
+_STARTS = """
+import os, sys, time
+from pathlib import Path
+from bridge.engine.jvm import Jvm
+scratch = Path(sys.argv[1])
+jvm = Jvm("local[1]", {}, scratch, scratch.parent / "log")
+for folder in scratch.glob("jvm-*"):
+    folder.rmdir()
+print(jvm.process.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_kill_while_the_jvm_starts_leaves_none(tmp_path: Path) -> None:
+    """Not even one that cannot start, and so never looks whether we are still there."""
+    scratch = tmp_path / "scratch"
+    program = subprocess.Popen([sys.executable, "-c", _STARTS, str(scratch)], stdout=subprocess.PIPE, text=True)
+    assert program.stdout
+    jvm = psutil.Process(int(program.stdout.readline()))
+    program.kill()
+    program.communicate()
+    assert jvm.is_running()
+    wait_until_gone(scratch, 60)
+
+
+def test_a_stop_while_the_jvm_starts_takes_seconds(tmp_path: Path) -> None:
+    """Whatever the run stops for, a JVM that is not up yet is killed, and not waited for."""
+    (tmp_path / "spool").mkdir()
+    scratch, lake = tmp_path / "scratch", tmp_path / "lake"
+    job = Job(str(lake), "p", "run", 0, str(tmp_path / "spool"), "zstd", {})
+    engine = Engine(
+        master="local[1]",
+        conf={},
+        spool=Spool(tmp_path / "spool"),
+        scratch=scratch,
+        log=tmp_path / "log",
+        job=job,
+        handle=lambda *_: None,
+    )
+    engine.start()
+    while not list(scratch.glob("jvm-*")):
+        time.sleep(0.01)
+    for folder in scratch.glob("jvm-*"):
+        folder.rmdir()
+    began = time.monotonic()
+    engine.stop(hurry=True)
+    assert time.monotonic() - began < 15
+    assert processes_of(scratch) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+def test_a_full_disk_while_spark_starts(project: Project, tmp_path: Path) -> None:
+    """The run fails with what to do, soon, and no Java is left."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(disk)], check=False)
+    if mounted.returncode:
+        pytest.skip("no disk can be mounted here")
+    spool = f"{{dir: {disk}}}"
+    source = f"{{tap: {TAP}, config: {{seed: 1, delay_ms: 1, streams: [{{name: users, records: 200000}}]}}}}"
+    (project.folder / "bridge.yaml").write_text(
+        f"pipelines: {{shop: {{source: {source}, destination: {{bucket: lake}}, spool: {spool}}}}}\n"
+    )
+    argv = [sys.executable, "-m", "bridge", "run", "shop", "--no-progress"]
+    run = subprocess.Popen(argv, cwd=project.folder, env=project.environ, stderr=subprocess.PIPE, text=True)
+    try:
+        while run.poll() is None and not list(disk.glob("**/jvm-*")):
+            time.sleep(0.01)
+        with suppress(OSError), (disk / "full").open("wb", buffering=0) as rest:
+            while True:
+                rest.write(b"x" * 4096)
+        began = time.monotonic()
+        _, printed = run.communicate(timeout=100)
+        assert run.returncode != 0
+        assert "No space left on device" in printed
+        assert time.monotonic() - began < 40
+        wait_until_gone(disk, 5)
+    finally:
+        run.kill()
+        subprocess.run(["umount", "--lazy", str(disk)], check=False)
