@@ -114,9 +114,9 @@ def test_what_is_pasted_and_uncommented_is_right(
     assert check(file, {}) == []
     source = load(file, {}).pipeline("p").source
     assert (source.select, source.config["filter_schemas"]) == (["public-*"], ["public"])  # type: ignore[index]
-    discovered = project.command("discover", "p").out
-    pasted = discovered[discovered.index("    streams:") : discovered.index("kept in")]
-    file.write_text(file.read_text() + pasted)
+    discovered = project.command("discover", "p").out.splitlines(keepends=True)
+    pasted = [line for line in discovered[discovered.index("    streams:\n") :] if line.startswith("    ")]
+    file.write_text(file.read_text() + "".join(pasted))
     for _ in range(2):
         done = project.command("run", "p")
         assert done.code == 0, done.err

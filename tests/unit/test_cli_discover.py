@@ -178,7 +178,10 @@ def test_proposals_can_be_pasted(folder: Path, typed: Typed) -> None:
     assert typed("config check").code == 0
     again = typed("discover shop")
     assert "no replication method" not in again.out
-    assert lines(again.out)[1:3] == ["public-users yes INCREMENTAL", "public-log yes FULL_TABLE"]
+    assert lines(again.out)[1:3] == [
+        "public-users yes INCREMENTAL changes, merged by id",
+        "public-log yes FULL_TABLE replaces the table",
+    ]
 
 
 def tap_with(folder: Path, streams: list[str], select: str = "") -> None:
