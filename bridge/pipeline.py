@@ -314,9 +314,7 @@ class Run:
                 f"stopped after {read:,} records, as --max-records says: run again for the rest"
             )
 
-    def _placement(
-        self, storage: Storage, view: View, catalog: Catalog | None, deselected: set[str]
-    ) -> Placement:
+    def _placement(self, storage: Storage, view: View, catalog: Catalog | None, deselected: set[str]) -> Placement:
         """Return what decides on each stream. Raises `SettingsError` or `LakeError` where it cannot go well."""
         refuse_namesakes(catalog, view.tables)
         flags = {"full": self._full, "append": self.request.append, "piped": self._piped is not None}
