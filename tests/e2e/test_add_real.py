@@ -130,6 +130,8 @@ def _every_comment_may_be_uncommented(file: Path) -> None:
     before: Any = load(file, {}).pipeline("p").source.config
     variables = dict.fromkeys(re.findall(r"\$\{(\w+)\}", file.read_text()), "x")
     for number, line in enumerate(lines):
+        if line == "# ours":
+            continue
         name = re.match(r"\s+# (\w+):", line)
         changed = [*lines[:number], re.sub(r"^(\s*)# ?", r"\1", line), *lines[number + 1 :]]
         (file.parent / "one.yaml").write_text("\n".join(changed) + "\n")
