@@ -18,7 +18,7 @@ from bridge.errors import DatabaseUnreachable, SlotError
 from bridge.log import View
 from bridge.slots.database import Database, SlotFacts, opened
 from bridge.slots.keeper import Keeper, advance, drop
-from bridge.slots.note import Note, NoteFile
+from bridge.slots.note import Note, NoteFile, Safe
 from bridge.slots.positions import bookmark_lsn, started, target
 from bridge.slots.source import SlotSource, slot_source, tap_settings
 from bridge.state import bookmark, is_flat
@@ -191,7 +191,8 @@ def _guarded(
     confirmed = facts.confirmed_lsn or 0
     marks = {stream: bookmark_lsn(bookmark(view.state, stream)) for stream in streams}
     again = _half(source, file.note, streams)
-    starts = {s: started(s, mark, confirmed, file.note, anew=asked.full or s in again) for s, mark in marks.items()}
+    anew = frozenset(streams) if asked.full else again
+    starts = _starts(pipeline, marks, confirmed, file.note, anew)
     others = {s: one for s, one in file.note.streams.items() if s not in streams} if asked.part and file.note else {}
     note = Note(source.slot, asked.run, True, {**others, **starts}, file.note.exposed if file.note else ())
     if not file.write(note):
@@ -223,6 +224,23 @@ def _is_appended(pipeline: Pipeline, catalog: Catalog | None, stream: str) -> bo
     return setting == "append-only" or (setting == "auto" and not keys)
 
 
+def _starts(
+    pipeline: Pipeline, marks: dict[str, int | None], confirmed: int, note: Note | None, anew: frozenset[str]
+) -> dict[str, Safe]:
+    """Return from where each stream is safe. Raises `SlotError` that names all whose changes are lost."""
+    starts, refused = dict[str, Safe](), dict[str, SlotError]()
+    for stream, mark in marks.items():
+        try:
+            starts[stream] = started(stream, mark, confirmed, note, anew=stream in anew)
+        except SlotError as error:
+            refused[stream] = error
+    if refused:
+        again, first = f"singer-bridge run {pipeline.name} --full {_flags(list(refused))}", next(iter(refused.values()))
+        first.hint = f"changes between the two cannot be read any more; load anew: {again}"
+        raise first
+    return starts
+
+
 def _half(source: SlotSource, note: Note | None, streams: list[str]) -> frozenset[str]:
     """Return the streams whose snapshot is taken again: the run that began it did not end well.
 
@@ -246,12 +264,16 @@ def _usable(pipeline: Pipeline, source: SlotSource, database: Database, note: No
         hint = f"give the pipeline a slot of its own: {copy} {then}"
         raise SlotError("the tap reads a slot named without tap_id before any other", hint=hint, slot=shared)
     facts = database.slot(source.slot)
-    again = f", then run {pipeline.name} with --full: changes since are lost" if note and note.streams else ""
+    again = (
+        f" then singer-bridge run {pipeline.name} --full, as changes were lost with it" if note and note.streams else ""
+    )
     create = f"select pg_create_logical_replication_slot('{source.slot}', 'wal2json');"
     if facts is None:
         raise SlotError("the replication slot does not exist", hint=f"create it: {create}{again}", slot=source.slot)
     if facts.lost:
-        hint = f"select pg_drop_replication_slot('{source.slot}'); {create} then run {pipeline.name} with --full"
+        hint = (
+            f"select pg_drop_replication_slot('{source.slot}'); {create} then singer-bridge run {pipeline.name} --full"
+        )
         raise SlotError("the server has removed log that the replication slot needs", hint=hint, slot=source.slot)
     return facts
 

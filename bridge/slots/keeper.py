@@ -24,7 +24,7 @@ __all__ = ["Keeper"]
 
 _LOOK_SECONDS = 0.5
 """How often the server is asked how far it has read for the tap."""
-_MARGIN_SECONDS = 2.0
+_MARGIN_SECONDS = 3.0
 """What the server had read so long before is with the tap: it reads on whenever something is there."""
 _ADVANCE_SECONDS = 30.0
 """How often the original is moved at most: the server reads all of the log in between for it."""

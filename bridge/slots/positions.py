@@ -75,5 +75,4 @@ def started(stream: str, bookmark: int | None, confirmed: int, note: Note | None
 
 
 def _refused(stream: str, why: str, at: int, confirmed: int) -> SlotError:
-    hint = f"changes between the two cannot be read any more; load the table anew: run with --full -s {stream}"
-    return SlotError(why, hint=hint, stream=stream, position=text(at), slot=text(confirmed))
+    return SlotError(why, hint=f"run with --full -s {stream}", stream=stream, position=text(at), slot=text(confirmed))
