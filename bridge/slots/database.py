@@ -142,6 +142,11 @@ class Database:
         )
         return {str(name): lsn(sent) or 0 for name, sent in rows}
 
+    @property
+    def sees_readers(self) -> bool:
+        """Whether the role may see how far the server has read for whom; else it sees only that they are there."""
+        return bool(self.one("select pg_has_role(current_user, 'pg_read_all_stats', 'usage')"))
+
     def setting(self, name: str) -> str:
         """Return one of the server's settings, such as `wal_level`."""
         return str(self.one("select current_setting(%s)", name))

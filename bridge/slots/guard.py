@@ -30,7 +30,8 @@ _MIN_IDLE_SECONDS = 5
 """A tap that waits less for the next change cannot be told from one whose server was still reading."""
 _MIN_MELTANO = (0, 10)
 """The first version that reads all streams by one connection and takes their snapshots."""
-_DEFAULT_LIMIT = 43200
+_LIMITS = {"meltanolabs": ("replication_max_run_seconds", 600), "pipelinewise": ("max_run_seconds", 43200)}
+"""The setting by which a tap ends after so many seconds, whatever there is to read, and what it is by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +212,12 @@ def _guarded(
     if appended:
         text = "changes that come again after a crash are appended again; load_method: upsert keeps one of each"
         guard.warnings.append(f"{', '.join(appended)}: {text}")
-    limit = float(settings.get("max_run_seconds") or _DEFAULT_LIMIT)
+    if not database.sees_readers:
+        user = source.parameters.get("user", "the role")
+        text = "the role may not see how far the server has read, so the slot stays behind and the server keeps its log"
+        guard.warnings.append(f"{text}: GRANT pg_read_all_stats TO {user};")
+    name, usual = _LIMITS.get(source.kind, ("", 0))
+    limit = float(settings.get(name) or usual)
     guard.keeper = Keeper(source, database, file, note, names, view, limit)
     guard.keeper.start()
     return guard

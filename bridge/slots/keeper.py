@@ -28,6 +28,8 @@ _MARGIN_SECONDS = 3.0
 """What the server had read so long before is with the tap: it reads on whenever something is there."""
 _ADVANCE_SECONDS = 30.0
 """How often the original is moved at most: the server reads all of the log in between for it."""
+_MUCH_BYTES = 16 << 20
+"""One segment of the log. Less than that is read in a moment."""
 _DROP_SECONDS = 10.0
 """How long the server may take to end the reader of a copy that is to be dropped."""
 
@@ -57,6 +59,7 @@ class Keeper(threading.Thread):
         self._lock, self._left, self._overtaken = threading.Lock(), threading.Event(), False
         self._committed = view
         self._tip, self._began = database.tip(), time.monotonic()
+        self._seen = dict[str, float]()
         self._failure = ""
 
     def committed(self, view: View) -> None:
@@ -93,16 +96,28 @@ class Keeper(threading.Thread):
         dropped = drop(self._database, sorted(set(self._copies.values())))
         self._database.close()
         warnings = ["another run took the replication slot over"] if self._overtaken else []
+        warnings += self._left_unread() if ended else []
         if self._failure:
             text = "the replication slot was not moved behind the last commit, the next run does it first"
             warnings.append(f"{text}: {self._failure}")
         return warnings + ([] if dropped else ["copies of the replication slot stay, the next run drops them"])
+
+    def _left_unread(self) -> list[str]:
+        """Return a warning where the tap ended while the server was still reading the log of other tables for it."""
+        read = min((sent for sent in self._old.values() if sent), default=self._tip)
+        if self._source.kind != "meltanolabs" or self._tip - read < _MUCH_BYTES:
+            return []
+        text = (
+            f"the tap ended before the server had read its log: {(self._tip - read) >> 20:,} MiB are left for the next"
+        )
+        return [f"{text} run; raise replication_idle_exit_seconds in the tap's settings, which is how long it waits"]
 
     def _look(self) -> None:
         """Note how far the server has read for each process of the tap, and what of it was long enough ago."""
         for copy, sent in self._database.sent(list(self._sent)).items():
             samples, now = self._sent[copy], time.monotonic()
             samples.append((now, sent))
+            self._seen[copy] = now - self._began
             while samples and samples[0][0] <= now - _MARGIN_SECONDS:
                 self._old[copy] = max(self._old[copy], samples.popleft()[1])
 
@@ -113,20 +128,22 @@ class Keeper(threading.Thread):
             safe = proven(self._source.kind, start, mark, sent)
             if ended and start.bookmark is None:
                 safe = replace(safe, bookmark=mark)
-            elif ended and mark is not None and self._read_all(sent):
-                safe = replace(safe, position=max(safe.position, self._tip))
+            elif ended and mark is not None:
+                safe = replace(safe, position=max(safe.position, self._read(copy)))
             found[stream] = safe
         return found
 
-    def _read_all(self, sent: int) -> bool:
-        """Return whether a tap that ended has read all that was there when it began.
+    def _read(self, copy: str) -> int:
+        """Return up to where a tap has read that ended well because nothing came for a while; 0 where that is not why.
 
-        pipelinewise-tap-postgres ends when nothing came for a while, or at the first change after its own begin; else
-        at its time limit. Its bookmark stands still where nothing of its tables changes: the log would be kept forever.
+        meltanolabs' tap ends for no other reason but its time limit. pipelinewise' also ends at the first change after
+        its own begin, so no more than what was there before is certain. Without this a bookmark that stands still, as
+        nothing of its tables changes, would have the server keep its log forever.
         """
-        return (
-            self._source.kind == "pipelinewise" and sent >= self._tip and time.monotonic() - self._began < self._limit
-        )
+        if self._seen.get(copy, self._limit) + _LOOK_SECONDS * 2 >= self._limit:
+            return 0
+        sent = self._old[copy]
+        return {"meltanolabs": sent, "pipelinewise": min(sent, self._tip)}.get(self._source.kind, 0)
 
     def _follow(self, streams: dict[str, Safe], *, exposed: tuple[str, ...] | None = None) -> None:
         """Put on record how far the streams are safe, then move the original there."""

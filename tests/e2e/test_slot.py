@@ -37,7 +37,7 @@ VICTIMS = ("orchestrator", "tap", "jvm", "postgres", "nobody")
 @pytest.fixture(scope="module")
 def shared_server() -> Iterator[WalServer]:
     with wal_server(max_replication_slots="4", max_wal_senders="4") as server:
-        server.sql("create role reader login replication")
+        server.sql("create role reader login replication; grant pg_read_all_stats to reader")
         yield server
 
 
