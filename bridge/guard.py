@@ -44,8 +44,9 @@ class _Tally:
 class Guard:
     """Counts what becomes of records, and says which commits are refused."""
 
-    def __init__(self, pipeline: Pipeline) -> None:
-        self._pipeline = pipeline
+    def __init__(self, pipeline: Pipeline, *, piped: bool = False) -> None:
+        """`piped`: another program starts the tap, so there is no `singer-bridge run` to type."""
+        self._pipeline, self._piped = pipeline, piped
         self._tallies: dict[str, _Tally] = {}
 
     def _tally(self, stream: str) -> _Tally:
@@ -107,22 +108,26 @@ class Guard:
 
     def _shrunk(self, outcome: Outcome) -> DataError:
         text = f"the overwrite has {outcome.after:,} rows, the table has {outcome.before:,}"
-        name = self._pipeline.name
         hint = (
-            f"look at the source: did the tap see all of it? If so many rows are gone for good:\n"
-            f"singer-bridge run {name} --no-guard, once; always: "
-            f"streams: {{{outcome.stream}: {{guard: {{shrink: null}}}}}}"
+            "look at the source: did the tap see all of it? If so many rows are gone for good:\n"
+            f"{self._accept(outcome.stream, 'shrink')}"
         )
         return DataError(f"{outcome.stream}: {text}, {_stays(outcome)}", hint=hint)
 
     def _how(self, stream: str, limit: str) -> str:
         name = self._pipeline.name
-        return (
-            f"look at them: singer-bridge rejects show {name} -s {stream}\n"
-            f"if the column has another type by now: singer-bridge run {name} --refresh-catalog\n"
-            f"to load what fits all the same: singer-bridge run {name} --no-guard, once; always: "
-            f"streams: {{{stream}: {{guard: {{{limit}: null}}}}}}"
-        )
+        show = f"look at them: singer-bridge rejects show {name} -s {stream}"
+        refresh = f"if the column has another type by now: singer-bridge run {name} --refresh-catalog"
+        if self._piped:
+            show = f"look at them: singer-bridge rejects show --to {self._pipeline.destination.bucket} --name {name}"
+            refresh = "if the column has another type by now: have the tap discover again"
+        return f"{show}\n{refresh}\nto load what fits all the same: {self._accept(stream, limit)}"
+
+    def _accept(self, stream: str, limit: str) -> str:
+        """Say what lets the commit through."""
+        always = f"streams: {{{stream}: {{guard: {{{limit}: null}}}}}}"
+        once = f"singer-bridge run {self._pipeline.name} --no-guard, once; always: "
+        return f"set {always}" if self._piped else once + always
 
 
 def _stays(outcome: Outcome) -> str:

@@ -69,6 +69,7 @@ class Load:
         are several processes of the tap; each has one of the `lookbacks`. `slots` follow the commits.
         """
         self.commits, self.leave_seconds = 0, 0.0
+        self.waiting_seconds, self._held_until = 0.0, 0.0
         self.counts: dict[str, Counts] = {}
         self._warnings, self._parts = list[str](), list[Part]()
         self._pipeline, self._committer, self._follow = pipeline, committer, follow
@@ -142,7 +143,7 @@ class Load:
             max_rejects=self._limit,
             seen=self._committed,
             each=self._each,
-            guard=Guard(self._pipeline),
+            guard=Guard(self._pipeline, piped=self._superseding is not None),
         )
 
     def _each(self, work: Callable[[Job, Any], dict[str, Any]], payloads: Sequence[Any]) -> list[dict[str, Any]]:
@@ -175,14 +176,23 @@ class Load:
         """Read the taps, one for each group, to their ends and commit. Raises what failed first, after keeping what can
         be kept: of several taps the others go on to their ends.
         """
-        idle = self._pipeline.source.idle_timeout
+        idle, began = self._pipeline.source.idle_timeout, time.monotonic()
         reading = Reading(self._parts, self._engine, self._follow, idle, self._warnings, self._hold_back, self._tell)
         if len(taps) == 1:
             reading.one(taps[0])
         else:
             reading.all(taps)
+        self.waiting_seconds = self._waited(began, time.monotonic())
         self._engine.drain(self._tell)
         self._done = True
+
+    def _waited(self, began: float, ended: float) -> float:
+        """Return the seconds before the first RECORD and after the last in which the tap had nothing to load."""
+        times = [(counts.first_at, counts.last_at) for counts in self.counts.values() if counts.first_at is not None]
+        if not times:
+            return 0.0
+        last = max(self._held_until, *(last for _, last in times))
+        return min(first for first, _ in times) - began + max(0.0, ended - last)
 
     @property
     def partial(self) -> bool:
@@ -214,6 +224,7 @@ class Load:
         while self._spool.held > max(limit - self._ledger.spilled, fresh):
             self._check()
             self._engine.wait()
+            self._held_until = time.monotonic()
         self._most_spilled = max(self._most_spilled, self._ledger.spilled)
 
     def _flush(self, number: int, barrier: Barrier | None, all_lines: bool) -> None:

@@ -316,13 +316,15 @@ class Run:
 
     def _placement(self, storage: Storage, view: View, catalog: Catalog | None, deselected: set[str]) -> Placement:
         """Return what decides on each stream. Raises `SettingsError` or `LakeError` where it cannot go well."""
-        refuse_namesakes(catalog, view.tables)
+        refuse_namesakes(self.pipeline.name, catalog, view.tables)
         flags = {"full": self._full, "append": self.request.append, "piped": self._piped is not None}
         placement = Placement(storage, self.pipeline, view, catalog, **flags)
         if again := placement.repeating(sorted(selected_streams(catalog)) if catalog else ()):
             raise refusal(self.pipeline, again)
         tables = placement.loaded(deselected)
-        self.result.warnings += require_files(storage, self.pipeline.name, tables, placement.replaced(tables))
+        self.result.warnings += require_files(
+            storage, self.pipeline.name, tables, placement.replaced(tables), piped=self._piped is not None
+        )
         return placement
 
     def _read(
@@ -345,6 +347,7 @@ class Run:
             self._clean = not load.partial
             self.result.warnings += map(self._masked, load.close())
             self.result.commits = load.commits
+            self.result.seconds["waiting"] = load.waiting_seconds
             if load.leave_seconds:
                 self.result.seconds["class_data"] = load.leave_seconds
 

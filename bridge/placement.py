@@ -39,14 +39,14 @@ def strangers(storage: Storage, table: LiveTable, others: list[Owner]) -> list[s
     return sorted(name for name in names if name not in known)
 
 
-def refuse_namesakes(catalog: Catalog | None, names: Iterable[str]) -> None:
+def refuse_namesakes(pipeline: str, catalog: Catalog | None, names: Iterable[str]) -> None:
     """Raise `SettingsError` where RECORDs of several selected streams have one name: they would share a table."""
     for name in names:
         if ids := namesakes(catalog, name):
             apart = " and ".join(f'select: ["{one}"]' for one in ids[:3]) + (" ..." if len(ids) > 3 else "")
             hint = (
                 f"load them by pipelines of their own, each with one of them under source: {apart}; "
-                f"or leave all but one out: singer-bridge select NAME --exclude {ids[-1]}"
+                f"or leave all but one out: singer-bridge select {pipeline} --exclude {ids[-1]}"
             )
             listed = ", ".join(ids)
             what = "the tap calls the records of several streams by one name, so they would share a table"
@@ -101,7 +101,7 @@ class Placement:
 
     def open(self, message: Schema) -> tuple[Stream, TableSchema | None]:
         """Return the stream and the columns its table has. Raises `LakeError` if the table is not ours to write."""
-        refuse_namesakes(self._catalog, [message.stream])
+        refuse_namesakes(self._pipeline.name, self._catalog, [message.stream])
         method = self._method(message)
         mode, reason = self._told(method)
         table = self._view.tables.get(message.stream)

@@ -42,13 +42,16 @@ def _missing(storage: Storage, table: LiveTable) -> list[str]:
 
 
 def require_files(
-    storage: Storage, pipeline: str, tables: Mapping[str, LiveTable], replaced: Collection[str]
+    storage: Storage, pipeline: str, tables: Mapping[str, LiveTable], replaced: Collection[str], *, piped: bool = False
 ) -> list[str]:
-    """Raise `MissingFiles` where a table's files are gone; return a warning for each that is `replaced` by this run."""
+    """Raise `MissingFiles` where a table's files are gone; return a warning for each that is `replaced` by this run.
+
+    `piped`: another program starts the tap, so there is no `singer-bridge run` to type.
+    """
     missing = missing_files(storage, tables)
     for stream, names in missing.items():
         if stream not in replaced:
-            raise _lost(storage, pipeline, stream, tables[stream], names)
+            raise _lost(storage, pipeline, stream, tables[stream], names, piped=piped)
     return [f"{_count(stream, names)}; this run replaces the table" for stream, names in missing.items()]
 
 
@@ -60,12 +63,15 @@ def _verb(names: list[str]) -> str:
     return "is" if len(names) == 1 else "are"
 
 
-def _lost(storage: Storage, pipeline: str, stream: str, table: LiveTable, names: list[str]) -> MissingFiles:
+def _lost(
+    storage: Storage, pipeline: str, stream: str, table: LiveTable, names: list[str], *, piped: bool
+) -> MissingFiles:
+    where = f"--to {storage.uri} --name {pipeline}" if piped else pipeline
     hint = (
         "restore from a backup of the bucket what was deleted; "
-        f"see what is wrong, and bring back what is in the trash: singer-bridge verify {pipeline} --repair"
+        f"see what is wrong, and bring back what is in the trash: singer-bridge verify {where} --repair"
     )
-    if table.format != "iceberg":  # whose catalog still names metadata that is gone, too
+    if not piped and table.format != "iceberg":  # whose catalog still names metadata that is gone, too
         hint += f"\nor load the table anew: singer-bridge run {pipeline} --full -s {stream}"
     file = f"{storage.uri}/{table.folder}/{names[0]}"
     return MissingFiles(f"{_count(stream, names)}, and nothing but a backup has their rows", hint=hint, file=file)

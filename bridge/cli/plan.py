@@ -55,7 +55,7 @@ def _facts(chosen: Chosen, request: Request) -> dict[str, Any]:
     source = Source(pipeline, chosen.home)
     catalog, _ = source.catalog(request.streams, refresh=request.refresh_catalog)
     pipeline = named(pipeline, catalog)
-    refuse_namesakes(catalog, view.tables)
+    refuse_namesakes(pipeline.name, catalog, view.tables)
     skipped = completed(storage, pipeline.name, pipeline.names) if request.resume else set()
     if request.resume:
         catalog, _ = leave_out(catalog, skipped, view.state if request.state is None else request.state)

@@ -50,8 +50,10 @@ def summary(result: Result, *, attempts: int = 1, named: bool = False) -> None:
 def _figures(result: Result, attempts: int) -> str:
     total = sum(counts.committed for counts in result.streams.values())
     seconds = result.seconds.get("total", 0.0)
-    loading = seconds - result.seconds.get("class_data", 0.0)
-    rate = f", {count(round(total / loading))} records/s" if total and loading else ""
+    # A tap that looks for changes for a minute, or a lease that was waited for, says nothing of our pace.
+    idle = result.seconds.get("class_data", 0.0) + result.seconds.get("waiting", 0.0)
+    loading = result.seconds.get("load", seconds) - idle
+    rate = f", {count(round(total / loading))} records/s" if total and loading > 0 else ""
     nothing = ", nothing new" if result.status == "success" and not total else ""
     attempt = (
         f", attempt {result.attempt} of {attempts}" if result.attempt > 1 or (attempts > 1 and result.error) else ""

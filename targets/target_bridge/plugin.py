@@ -1,7 +1,8 @@
 """The plugin as Meltano has to know it, made from what `target-bridge --about` says of itself.
 
 `deploy/meltano/target-bridge.yml` is for `meltano add --from-ref`, the files below `hub/` are entries for the hub of
-plugins. To write them anew: `python -m target_bridge.plugin deploy/meltano`
+plugins. To write them anew: `python -m target_bridge.plugin deploy/meltano`. Without a folder it prints the first one,
+which also comes with the package, beside this file.
 """
 
 from __future__ import annotations
@@ -108,7 +109,10 @@ def _text(content: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    for path, text in plugin_files(about()).items():
+    files = plugin_files(about())
+    if len(sys.argv) == 1:
+        sys.stdout.write(files["target-bridge.yml"])
+    for path, text in files.items() if len(sys.argv) > 1 else ():
         file = Path(sys.argv[1]) / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
