@@ -195,7 +195,9 @@ def _log_tables(streams: Sequence[_Stream], tables: dict[tuple[str, str], _Table
     keyless = [stream.id for stream, _ in known if not stream.has_key]
     if partitioned:
         fix = "select its partitions, whose names the log has, or set replication_method: FULL_TABLE"
-        yield warning("source tables", f"no change of a partitioned table comes under its name: {_some(partitioned)}", fix)
+        yield warning(
+            "source tables", f"no change of a partitioned table comes under its name: {_some(partitioned)}", fix
+        )
     if unlogged:
         fix = "set streams.<stream>.replication_method: FULL_TABLE"
         yield warning("source tables", f"the log has nothing of views and unlogged tables: {_some(unlogged)}", fix)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,13 @@ def configured(tap: str, server: PostgreSql, folder: Path) -> Project:
 
 
 def text(value: Any) -> str:
-    """Return a value as `psql` writes it, JSON without its blanks."""
+    """Return a value as `psql` writes it, JSON without its blanks.
+
+    Items of one tap's arrays are JSON text each, as its SCHEMA allows arrays for items of arrays.
+    """
+    if isinstance(value, str) and value.startswith('["'):
+        with suppress(json.JSONDecodeError):
+            value = json.dumps([item and json.loads(item) for item in json.loads(value)])
     return "" if value is None else str(value).replace(" ", "")
 
 
