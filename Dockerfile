@@ -36,6 +36,8 @@ RUN --mount=type=cache,target=/root/.cache/uv \
 COPY LICENSE README.md ./
 COPY bridge bridge
 COPY taps taps
+COPY targets targets
+COPY deploy/meltano deploy/meltano
 RUN --mount=type=cache,target=/root/.cache/uv \
     uv sync --frozen --no-dev --extra demo --no-editable
 

@@ -89,6 +89,7 @@ def test_wheel_holds_our_packages_and_nothing_else(wheel: Path) -> None:
     assert others == {
         "bridge/py.typed",
         "bridge/settings/bridge.schema.json",
+        "target_bridge/target-bridge.yml",
         "tap_smoke/README.md",
         "tap_replay/README.md",
     }
