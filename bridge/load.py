@@ -30,7 +30,7 @@ from bridge.reading import Reading
 from bridge.schema import TableSchema
 from bridge.scratch import Scratch
 from bridge.shaping import Incoming
-from bridge.slots.guard import Guard as SlotGuard
+from bridge.slots.guard import SlotGuard
 from bridge.spool import Manifest, Spool
 from bridge.supersede import Superseding, same_state
 from bridge.tables.parquet import Job, write_rejects

@@ -39,8 +39,7 @@ from bridge.resume import completed, leave_out
 from bridge.retention import sweep
 from bridge.runs import RunRecord, new_run_id, write_streams
 from bridge.scratch import Marked, Scratch, Tee
-from bridge.slots.guard import Asked, begin
-from bridge.slots.guard import Guard as SlotGuard
+from bridge.slots.guard import Asked, SlotGuard, begin
 from bridge.source import SILENT, Source
 from bridge.starting import Starting
 from bridge.state import is_flat

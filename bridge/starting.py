@@ -8,7 +8,7 @@ from typing import Any
 from bridge.config import Pipeline
 from bridge.log import View
 from bridge.lookback import Lookback
-from bridge.slots.guard import Guard as SlotGuard
+from bridge.slots.guard import SlotGuard
 from bridge.state import is_empty, resumable_versions, without
 
 __all__ = ["Starting"]

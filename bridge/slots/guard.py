@@ -24,7 +24,7 @@ from bridge.slots.source import SlotSource, slot_source, tap_settings
 from bridge.state import bookmark, is_flat
 from bridge.storage import Storage
 
-__all__ = ["Asked", "Guard", "begin", "log_based"]
+__all__ = ["Asked", "SlotGuard", "begin", "log_based"]
 
 _MIN_IDLE_SECONDS = 5
 """A tap that waits less for the next change cannot be told from one whose server was still reading."""
@@ -45,7 +45,7 @@ class Asked:
 
 
 @dataclass(slots=True)
-class Guard:
+class SlotGuard:
     """What a run has to know of the slot; without anything to guard all of it is empty.
 
     `settings` are the tap's, beside those of the pipeline, for each process. `back` says how much earlier than its
@@ -103,14 +103,14 @@ def log_based(pipeline: Pipeline, catalog: Catalog | None) -> list[str]:
 
 def begin(
     pipeline: Pipeline, argv: Sequence[str], storage: Storage, view: View, catalog: Catalog | None, asked: Asked
-) -> Guard:
+) -> SlotGuard:
     """Prepare the slot for a run, before its tap starts. Raises `SlotError` where rows would be lost, or were."""
     streams, source = log_based(pipeline, catalog), slot_source(pipeline, argv)
     if source is None:
-        return Guard()
+        return SlotGuard()
     file = NoteFile(storage, pipeline.name)
     if not streams:
-        return Guard()
+        return SlotGuard()
     known = file.note.exposed if file.note else ()
     if not asked.full and (lossy := [stream for stream in known if stream in streams]):
         raise SlotError(
@@ -158,7 +158,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 def _unguarded(
     pipeline: Pipeline, source: SlotSource, file: NoteFile, streams: list[str], asked: Asked, reason: str
-) -> Guard:
+) -> SlotGuard:
     readers = [sorted(set(process) & set(streams)) for process in asked.processes]
     several = [names for names in readers if names]
     one = source.kind != "meltanolabs" or bool(tap_settings(pipeline).get("log_based_single_connection"))
@@ -169,7 +169,7 @@ def _unguarded(
     after = Note(source.slot, asked.run, False, {}, stay)
     file.write(replace(after, exposed=(*stay, *streams)))
     text = "no slot guard for LOG_BASED streams: if this run does not end cleanly, the next one asks for --full"
-    return Guard(warnings=[f"{text}. {reason}"], unguarded=(file, after))
+    return SlotGuard(warnings=[f"{text}. {reason}"], unguarded=(file, after))
 
 
 def _guarded(
@@ -181,7 +181,7 @@ def _guarded(
     catalog: Catalog | None,
     streams: list[str],
     asked: Asked,
-) -> Guard:
+) -> SlotGuard:
     prefix = _prefix(file, pipeline)
     drop(database, database.names(f"(^|_){prefix}_"))
     facts = _usable(pipeline, source, database, file.note)
@@ -201,7 +201,7 @@ def _guarded(
     advance(database, source.slot, target(note.streams.values()))
     copies = _copies(source, database, prefix, streams, asked)
     appended = [stream for stream in streams if _is_appended(pipeline, catalog, stream)]
-    guard = Guard(tuple(_settings(source, settings, copy and copy[1]) for copy in copies))
+    guard = SlotGuard(tuple(_settings(source, settings, copy and copy[1]) for copy in copies))
     names = {s: copy[0] for copy, own in zip(copies, asked.processes, strict=True) if copy for s in own if s in streams}
     if source.kind == "meltanolabs":
         low = {copy.name: copy.restart_lsn or 0 for copy in database.slots(sorted(set(names.values())))}

@@ -13,7 +13,7 @@ from bridge.config import Pipeline
 from bridge.errors import CorruptLake, SettingsError, SlotError
 from bridge.log import View
 from bridge.slots.database import lsn, text
-from bridge.slots.guard import Asked, Guard, begin, log_based
+from bridge.slots.guard import Asked, SlotGuard, begin, log_based
 from bridge.slots.note import Note, NoteFile, Safe
 from bridge.slots.positions import bookmark_lsn, proven, started, target
 from bridge.slots.source import SlotSource, slot_source
@@ -170,7 +170,9 @@ def test_the_note_stays_with_who_wrote_last(storage: LocalStorage) -> None:
         NoteFile(storage, "shop")
 
 
-def guard(pipeline: Pipeline, storage: LocalStorage, run: str = "r", *, full: bool = False, names: str = "a") -> Guard:
+def guard(
+    pipeline: Pipeline, storage: LocalStorage, run: str = "r", *, full: bool = False, names: str = "a"
+) -> SlotGuard:
     given = catalog(*(entry for entry in TABLES["streams"] if entry["tap_stream_id"] in names))
     return begin(pipeline, pipeline.source.argv, storage, View(), given, Asked(run, [tuple(names)], full, False))
 
@@ -222,7 +224,7 @@ def test_why_there_is_no_guard(pipeline: Any, storage: LocalStorage, config: dic
 def test_nothing_to_guard(pipeline: Any, storage: LocalStorage) -> None:
     """Other taps and other streams are left alone; pipelinewise' default method counts."""
     mysql = pipeline("tap-mysql", **LOGIN)
-    assert begin(mysql, mysql.source.argv, storage, View(), TABLES, Asked("r", ["ab"], False, False)) == Guard()
+    assert begin(mysql, mysql.source.argv, storage, View(), TABLES, Asked("r", ["ab"], False, False)) == SlotGuard()
     given = catalog(stream("a", selected=True), stream("b", selected=True, replication_method="FULL_TABLE"))
     assert log_based(pipeline(**LOGIN), given) == []
     assert log_based(pipeline(WISE, **LOGIN, default_replication_method="LOG_BASED"), given) == ["a"]
@@ -232,10 +234,10 @@ def test_nothing_to_guard(pipeline: Any, storage: LocalStorage) -> None:
 def test_what_a_bookmark_is_lowered_to() -> None:
     """The tap is given what is proven; other streams keep theirs."""
     state = {"bookmarks": {"a": {"lsn": 9, "version": 1, "xmin": 5}, "b": {"lsn": 4}, "c": {"id": 1}}}
-    given = Guard(lowered={"a": 7, "b": 7}).handed(state)
+    given = SlotGuard(lowered={"a": 7, "b": 7}).handed(state)
     assert given == {
         "bookmarks": {"a": {"lsn": 7, "version": 1, "xmin": None}, "b": {"lsn": 4, "xmin": None}, "c": {"id": 1}}
     }
-    assert Guard().handed(state) is state
-    again = Guard(lowered={"a": 7}, forgotten=frozenset("a")).handed(state)
+    assert SlotGuard().handed(state) is state
+    again = SlotGuard(lowered={"a": 7}, forgotten=frozenset("a")).handed(state)
     assert again["bookmarks"].keys() == {"b", "c"}
