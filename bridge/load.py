@@ -68,8 +68,7 @@ class Load:
         `superseding`: the tap was started by somebody else, from a STATE that may not be the lake's. `division`: there
         are several processes of the tap; each has one of the `lookbacks`. `slots` follow the commits.
         """
-        self.commits, self.leave_seconds = 0, 0.0
-        self.waiting_seconds, self._held_until = 0.0, 0.0
+        self.commits, self.leave_seconds, self.waiting_seconds, self._held_until = 0, 0.0, 0.0, 0.0
         self.counts: dict[str, Counts] = {}
         self._warnings, self._parts = list[str](), list[Part]()
         self._pipeline, self._committer, self._follow = pipeline, committer, follow
