@@ -1,4 +1,5 @@
-"""Refuses the commit that would empty a table: an overwrite that lost most of its rows, a stream of rejects only.
+"""Refuses the commit that would empty a table, or fill none: an overwrite that lost most of its rows, a first load of
+rejects only. Fails the run that could add nothing but rejects to a table.
 
 A refused commit changes no table and no STATE. Its rejects are kept, marked as refused: they can be looked at, and the
 next run brings the same records again, so nothing replays them.
@@ -82,10 +83,23 @@ class Guard:
         """Return why a commit with these outcomes is refused, None if it is not."""
         return next((error for outcome in outcomes if (error := self._judge(outcome))), None)
 
+    def complaint(self) -> DataError | None:
+        """Return why a run fails that has committed all it could: a stream of which all records were rejected.
+
+        They were to be added to rows that stay, so the commit was not refused: one bad record must not hold back its
+        stream for ever.
+        """
+        for stream, tally in self._tallies.items():
+            if tally.rejected and not tally.stored and self._pipeline.guard_of(stream).rejected is not None:
+                count = "its only new record was" if tally.rejected == 1 else f"all {tally.rejected:,} new records were"
+                text = f"{stream}: {count} rejected, and kept as rejects"
+                return DataError(text, hint=self._later(stream), **_facts(tally))
+        return None
+
     def _judge(self, outcome: Outcome) -> DataError | None:
         limits, tally = self._pipeline.guard_of(outcome.stream), self._tally(outcome.stream)
         if limits.rejected is not None and tally.rejected:
-            if not tally.stored:
+            if not tally.stored and (outcome.replaces or not outcome.before):
                 return self._all_rejected(outcome, tally)
             if outcome.replaces and outcome.before and tally.rejected > limits.rejected * tally.records:
                 return self._mostly_rejected(outcome, tally)
@@ -119,9 +133,16 @@ class Guard:
         show = f"look at them: singer-bridge rejects show {name} -s {stream}"
         refresh = f"if the column has another type by now: singer-bridge run {name} --refresh-catalog"
         if self._piped:
-            show = f"look at them: singer-bridge rejects show --to {self._pipeline.destination.bucket} --name {name}"
+            lake = f"--to {self._pipeline.destination.bucket} --name {name}"
+            show = f"look at them: singer-bridge rejects show {lake} -s {stream}"
             refresh = "if the column has another type by now: have the tap discover again"
         return f"{show}\n{refresh}\nto load what fits all the same: {self._accept(stream, limit)}"
+
+    def _later(self, stream: str) -> str:
+        show, refresh = self._how(stream, "rejected").splitlines()[:2]
+        where = show.partition("rejects show ")[2]
+        ignore = f"to have such a run succeed: streams: {{{stream}: {{guard: {{rejected: null}}}}}}"
+        return f"{show}\n{refresh}\nwhen they fit: singer-bridge rejects replay {where}\n{ignore}"
 
     def _accept(self, stream: str, limit: str) -> str:
         """Say what lets the commit through."""

@@ -69,8 +69,7 @@ class Load:
         are several processes of the tap; each has one of the `lookbacks`. `slots` follow the commits.
         """
         self.commits, self.leave_seconds, self.waiting_seconds, self._held_until = 0, 0.0, 0.0, 0.0
-        self.counts: dict[str, Counts] = {}
-        self._warnings, self._parts = list[str](), list[Part]()
+        self.counts, self._warnings, self._parts = dict[str, Counts](), list[str](), list[Part]()
         self._pipeline, self._committer, self._follow = pipeline, committer, follow
         self._superseding, self._placement, self._slots = superseding, placement, slots or SlotGuard()
         self._deselected, self._max_records = deselected, max_records
@@ -82,6 +81,7 @@ class Load:
         adopted = {s: stage["version"] for s, stage in staged.items() if not full or s not in restarted}
         self._limit = pipeline.rejects.max if pipeline.rejects.on_reject == "quarantine" else 0
         self._job = self._new_job(scratch, placement.targets)
+        self._guard = Guard(pipeline, piped=superseding is not None)
         self._ledger = self._new_ledger(adopted)
         self._spool = Spool(scratch.spool)
         self._engine = self._new_engine(scratch)
@@ -142,7 +142,7 @@ class Load:
             max_rejects=self._limit,
             seen=self._committed,
             each=self._each,
-            guard=Guard(self._pipeline, piped=self._superseding is not None),
+            guard=self._guard,
         )
 
     def _each(self, work: Callable[[Job, Any], dict[str, Any]], payloads: Sequence[Any]) -> list[dict[str, Any]]:
@@ -184,6 +184,8 @@ class Load:
         self.waiting_seconds = self._waited(began, time.monotonic())
         self._engine.drain(self._tell)
         self._done = True
+        if complaint := self._guard.complaint():
+            raise complaint
 
     def _waited(self, began: float, ended: float) -> float:
         """Return the seconds before the first RECORD and after the last in which the tap had nothing to load."""

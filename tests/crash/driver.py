@@ -24,6 +24,7 @@ from bridge.lock import take
 from bridge.messages import Reader
 from bridge.opening import opened
 from bridge.placement import Placement
+from bridge.settings.guarding import Guard as TableGuard
 from bridge.spool import Manifest, Spool
 from bridge.storage import Storage, open_storage
 from bridge.tables.parquet import Job, write_bundle, write_rejects
@@ -35,6 +36,10 @@ PIPELINE = "p"
 Line = str | TapError
 Tap = Callable[[Any], Iterable[Line]]
 """A tap as a function of the STATE it is given: its lines, and as data the error in which it ends."""
+
+
+_ANY_SIZE = TableGuard(shrink=None)
+"""Cases overwrite tables with nothing on purpose."""
 
 
 @dataclass
@@ -70,7 +75,7 @@ class Run:
             adopted=adopted,
             max_rejects=self.max_rejects,
             seen=lambda record: self.mark("the report"),
-            guard=Guard(self._settings(storage)),
+            guard=Guard(self._settings(storage).model_copy(update={"guard": _ANY_SIZE})),
         )
         self._waiting: list[tuple[Manifest, Barrier | None, list[dict[str, Any]]]] = []
         self._begun_anew: list[str] = []

@@ -128,7 +128,7 @@ def test_other_streams_of_the_commit_wait_too(shelf: Shelf) -> None:
 
 @pytest.mark.parametrize("settings", [{}, OVERWRITE, UPSERT], ids=["append", "overwrite", "upsert"])
 def test_a_stream_of_rejects_only_fails(shelf: Shelf, settings: dict[str, Any]) -> None:
-    """Whatever the load method, also a first load: no STATE leads past the records, and the next run has them all."""
+    """A first load of whatever method: no STATE leads past the records, and the next run has them all."""
     bad = [schema(), record(1, "x"), record(2, "y"), state(2)]
     found = shelf.say(*bad, **settings)
     assert refused(found).startswith('s: all of its records were rejected, nothing was committed column=n value="x"')
@@ -136,6 +136,18 @@ def test_a_stream_of_rejects_only_fails(shelf: Shelf, settings: dict[str, Any]) 
     assert not found.counts["s"].to_json()["complete"]  # `--resume` loads it
     good = shelf.say(schema(), record(1), record(2), state(2), **settings)
     assert (good.error, count(good), shelf.kept()) == (None, 2, [])
+
+
+@pytest.mark.parametrize("settings", [{}, UPSERT], ids=["append", "upsert"])
+def test_rejects_only_beside_rows_that_stay_fail_the_run_once(shelf: Shelf, settings: dict[str, Any]) -> None:
+    """The run fails, and its STATE counts: the record is kept as a reject, and holds back none that comes later."""
+    shelf.say(schema(), record(1), state(1), **settings)
+    bad = shelf.say(schema(), record(2, "x"), state(2), **settings)
+    assert refused(bad).startswith("s: its only new record was rejected, and kept as rejects")
+    assert "singer-bridge rejects replay" in bad.error.hint
+    assert (bad.state, count(bad), len(shelf.kept())) == (state(2)["value"], 1, 1)
+    good = shelf.say(schema(), record(3), state(3), **settings)
+    assert (good.error, count(good), len(shelf.kept())) == (None, 2, 1)
 
 
 def test_rejects_beside_rows_do_not_fail_an_append(shelf: Shelf) -> None:
