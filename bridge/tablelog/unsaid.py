@@ -71,7 +71,8 @@ class Unsaid:
                 if pc.any(pc.is_nan(values)).as_py():
                     self.nans.add(path)
             elif pa.types.is_string(values.type) and values.nbytes > _FOOTER_BYTES:
-                if pc.max(pc.binary_length(values)).as_py() < _FOOTER_BYTES:
+                longest = pc.max(pc.binary_length(values)).as_py()
+                if longest is None or longest < _FOOTER_BYTES:  # None: no row has a text
                     continue
                 ends = pc.min_max(values).as_py()
                 low, high = at_least(ends["min"]), at_most(ends["max"])

@@ -29,7 +29,7 @@ from bridge.verify.mend import repair
 from tests.filters import OPERATORS, Asked, Places, wrong
 from tests.iceberg_lake import catalog_of
 from tests.lake import closed
-from tests.tables import Shop
+from tests.tables import INTEGER, STRING, Shop
 
 QUIET = list(HealthCheck)
 UTC = timezone.utc
@@ -330,3 +330,13 @@ def test_characters_of_all_planes(tmp_path: Path) -> None:
 
 def entry(table: Path, version: int) -> list[str]:
     return (table / f"_delta_log/{version:020d}.json").read_text().splitlines()
+
+
+@pytest.mark.parametrize("format_", ["parquet", "delta", "iceberg"])
+def test_a_text_column_without_a_text(tmp_path: Path, format_: str) -> None:
+    """A file of thousands of rows whose text column is null in all of them is written, and its rows are found."""
+    shop = Shop(tmp_path, format=format_)
+    shop.load("orders", {"id": INTEGER, "note": STRING}, [{"id": number} for number in range(5_000)])
+    (file,) = (tmp_path / "lake/shop/orders").rglob("part-*.parquet")
+    table = pq.read_table(file)
+    assert (table.num_rows, table["note"].null_count) == (5_000, 5_000)
