@@ -112,8 +112,8 @@ def show(
     """Show what one commit did to each table and bookmark, and whether `rollback` can go back to it.
 
     \b
-    singer-bridge commits show flights 3
-    singer-bridge commits show 3 --to ./lake --name x
+    singer-bridge commits show flights 1
+    singer-bridge commits show 1 --to ./lake --name x
     """
     name, number = _number(name, commit)
     chosen = choose(name, file, to, pipeline_name, look=True)
