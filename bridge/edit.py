@@ -56,7 +56,7 @@ def check_shape(state: Any) -> None:
     hint = 'such as {"bookmarks": {"users": {"replication_key": "id", "replication_key_value": 5}}}'
     if state is not None and not isinstance(state, dict):
         raise SettingsError("a STATE is a JSON object", hint=hint)
-    if isinstance(state, dict) and not isinstance(state.get("bookmarks") or {}, dict):
+    if isinstance(state, dict) and not isinstance(state.get("bookmarks"), dict | None):
         raise SettingsError("`bookmarks` of a STATE is a JSON object, with a bookmark by stream", hint=hint)
 
 
