@@ -76,7 +76,7 @@ class TableLogs:
         """Raise, before there is a commit, if the table could not follow it: of a format only, nothing for others."""
         if "format" in entry:
             own = self.of(entry["folder"], entry["stream"], entry["format"])
-            deleted = entry["mode"] == "replace" and own.look().version < 0  # it is made anew, log and all
+            deleted = entry.get("mode") == "replace" and own.look().version < 0  # it is made anew, log and all
             own.check(None if deleted else view.tables.get(entry["stream"]))
             if entry["schema"]:
                 own.check_schema(self._columns(entry["schema"]))

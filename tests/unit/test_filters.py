@@ -163,6 +163,7 @@ def look(format_: str, keys: tuple[str, ...], data: st.DataObject) -> None:
             check(format_, shop, data.draw)
 
 
+@pytest.mark.filterwarnings("ignore:Iceberg scan planning:polars.exceptions.PerformanceWarning")
 @KEYS
 @FORMATS
 @settings(max_examples=6, deadline=None, derandomize=True, phases=[Phase.generate], suppress_health_check=QUIET)

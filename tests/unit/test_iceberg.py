@@ -245,7 +245,9 @@ def test_whole_loads(tmp_path: Path) -> None:
                 {"type": "SCHEMA", "stream": stream, "schema": {"properties": columns}, "key_properties": ["id"]}
             )
             said += [{"type": "RECORD", "stream": stream, "record": record} for record in records]
-        methods = {"u": {"load_method": "upsert"}, "o": {"load_method": "overwrite"}}
+        methods = {
+            stream: {"load_method": m} for stream, m in {"a": "append-only", "u": "upsert", "o": "overwrite"}.items()
+        }
         return pipe.load(wire(*said, {"type": "STATE", "value": {"n": len(records)}}), streams=methods, **more)
 
     run({"id": 1, "n": 1}, {"id": 2, "n": 2}, format="iceberg")

@@ -81,7 +81,7 @@ def test_a_summary_fits_into_80_columns(terminal: pytest.MonkeyPatch, capsys: py
         "public-orders   append-only (the catalog says INCREMENTAL)     5,000   77.1 KiB",
         "not shown: files; a wider terminal has room",
         "",
-        "✓ success  5,000 records in 25.0 s, 500 records/s, 1 commit",
+        "✓ success  5,000 records in 25.0 s, 556 records/s, 1 commit",
         f"  run {RUN}",
     ]
     counts.rejected = 7
