@@ -55,6 +55,7 @@ def test_an_old_lake_goes_on(golden: str) -> None:
     result = json.loads(command("run", "p", "--json"))
     assert result["state"] == END_STATE
     assert {stream: rows(golden, stream) for stream in AT_THE_END} == AT_THE_END
+    command("verify", "p", "--repair")  # statistics of Delta that the old version wrote misled readers
     assert json.loads(command("verify", "p", "--json"))["status"] == "ok"
     rejects = [json.loads(line) for line in command("rejects", "show", "p", "--json").splitlines()]
     assert [one["stream"] for one in rejects] == ["orders"]
