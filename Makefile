@@ -19,14 +19,14 @@ lint: .venv/ready
 
 # KILLS, SEED, LAKES, LANES, SOAK_MINUTES and SIGNALS are explained in tests/crash/README.md.
 crash: .venv/ready
-	$(PY) -m pytest tests/crash tests/unit/test_supersede.py tests/test_packaging.py \
+	$(PY) -m pytest tests/crash tests/unit/load/test_replay_guard.py tests/test_packaging.py \
 		$(addprefix tests/e2e/test_, cluster.py iceberg.py lookback.py many.py run.py shared.py) -m "slow or not slow" -s $(ARGS)
 
 # Real taps in venvs of their own, from PyPI, against PostgreSQL and Debian's MariaDB; a real Meltano, the SDK's suite.
 # ROUNDS (3) and SEED are of the kills under LOG_BASED replication: tests/e2e/test_slot.py.
 taps: .venv/ready
 	$(PY) -m pytest $(addprefix tests/e2e/test_, real_taps.py real_repeats.py add_real.py slot.py source_docs.py \
-		doctor_postgres.py postgres_log.py mariadb_binlog.py meltano.py) tests/unit/test_target.py \
+		doctor_postgres.py postgres_log.py mariadb_binlog.py meltano.py) tests/unit/target/test_target.py \
 		-m "slow or not slow" $(ARGS)
 
 bench: .venv/ready

@@ -29,14 +29,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bridge.settings.s3options import S3Options
-    from bridge.store import StateStore
+    from bridge.settings.values.s3options import S3Options
+    from bridge.state.store import StateStore
 
 __all__ = ["S3Options", "StateStore", "__version__"]
 
 __version__ = "0.1.0"
 
-_PUBLIC = {"S3Options": "bridge.settings.s3options", "StateStore": "bridge.store"}
+_PUBLIC = {"S3Options": "bridge.settings.values.s3options", "StateStore": "bridge.state.store"}
 
 
 def __getattr__(name: str) -> Any:

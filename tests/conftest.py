@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.s3server import S3Server
+from tests.support.s3server import S3Server
 
 
 @pytest.fixture(scope="session")

@@ -19,11 +19,11 @@ from target_bridge import TargetBridge
 
 from bridge.cli import _LATER, cli
 from bridge.cli.later import Verbs
-from bridge.config import load, parse_duration, parse_size
-from bridge.intake import Counts
-from bridge.pipeline import Result
+from bridge.load.dispatcher import Counts
+from bridge.load.run import Result
+from bridge.settings.load import load, parse_duration, parse_size
 from bridge.settings.options import Keys
-from bridge.settings.section import Section, section_of
+from bridge.settings.values.section import Section, section_of
 
 ROOT = Path(__file__).parent.parent
 DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from bridge import __version__
-from bridge.config import load
+from bridge.settings.load import load
 
 ROOT = Path(__file__).parents[1]
 UV = Path(sys.executable).with_name("uv")

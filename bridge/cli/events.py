@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from bridge.errors import BridgeError
-from bridge.verbatim import dumps
+from bridge.exact_json import dumps
 
 __all__ = ["FORMATS", "TapLines", "emit", "is_json", "report", "trace", "use"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from bridge.cli.completion import names_in_file
+from bridge.cli.setup.completion import names_in_file
 
 __all__ = ["Listing"]
 

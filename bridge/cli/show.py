@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bridge.cli import events
-from bridge.verbatim import dumps
+from bridge.exact_json import dumps
 
 __all__ = ["as_json", "console", "count", "count_of", "moment", "note", "print_table", "size"]
 

@@ -27,8 +27,8 @@ from bridge.demo.command import Project
 from bridge.demo.database import Server, private_postgres
 from bridge.demo.project import PIPELINE, bridge_yaml, choose_replication, write_project
 from bridge.errors import Interrupted, PipelineHeld, SettingsError
-from bridge.lastcommit import forget
-from bridge.source import home_folder
+from bridge.project.last_commit import forget
+from bridge.tap.source import home_folder
 
 __all__ = ["run_demo"]
 

@@ -10,8 +10,8 @@ from typing import Any
 import yaml
 
 from bridge.errors import SettingsError
-from bridge.settings import yamlfile
-from bridge.settings.tree import resolve
+from bridge.settings.text import yamlfile
+from bridge.settings.text.tree import resolve
 
 __all__ = ["append_pipeline", "raw_settings"]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from bridge.about import About, Setting
+from bridge.tap.about import About, Setting
 
 __all__ = ["Entry", "scalar", "variable_name"]
 

@@ -16,8 +16,8 @@ from typing import Any
 import yaml
 
 from bridge.errors import SettingsError
-from bridge.settings import yamlfile
-from bridge.settings.tree import Key, Node
+from bridge.settings.text import yamlfile
+from bridge.settings.text.tree import Key, Node
 
 __all__ = ["raw_selection", "write_selection"]
 

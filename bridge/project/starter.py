@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bridge.config import FILE_NAME
 from bridge.errors import SettingsError
+from bridge.settings.load import FILE_NAME
 
 __all__ = ["ENV_EXAMPLE", "SCHEMA_FILE", "Written", "write_project"]
 

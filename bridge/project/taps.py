@@ -8,12 +8,12 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from bridge.config import load
 from bridge.errors import SettingsError
+from bridge.settings.layers import read_project
+from bridge.settings.load import load
 from bridge.settings.options import Source
-from bridge.settings.project import read_project
-from bridge.settings.tree import Node, resolve
-from bridge.settings.variables import Variables, read_dotenv
+from bridge.settings.text.tree import Node, resolve
+from bridge.settings.text.variables import Variables, read_dotenv
 
 __all__ = ["Installable", "installables"]
 

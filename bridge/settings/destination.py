@@ -6,14 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-from bridge.settings.catalogs import catalog_properties, levels
-from bridge.settings.guarding import Guard
-from bridge.settings.layout import LEVELS, PartitionBy, SortBy
-from bridge.settings.s3options import S3Options
-from bridge.settings.section import Bytes, Name, Section
-from bridge.settings.shaping import Columns, Lookback, Rename, Transform
-from bridge.settings.units import MIB
-from bridge.settings.values import arn_of_role, bucket_uri, endpoint, storage_class, table_path, wrong
+from bridge.settings.values.catalogs import catalog_properties, levels
+from bridge.settings.values.checked import arn_of_role, bucket_uri, endpoint, storage_class, table_path, wrong
+from bridge.settings.values.guarding import Guard
+from bridge.settings.values.layout import LEVELS, PartitionBy, SortBy
+from bridge.settings.values.rows import Columns, Lookback, Rename, Transform
+from bridge.settings.values.s3options import S3Options
+from bridge.settings.values.section import Bytes, Name, Section
+from bridge.settings.values.units import MIB
 
 __all__ = ["S3", "Catalog", "Destination", "StreamKeys"]
 

@@ -14,9 +14,9 @@ from pydantic.fields import FieldInfo
 
 from bridge.settings.options import Keys, Pipeline
 from bridge.settings.redact import SECRET_KEY, SPARK_SECRET, redactor
-from bridge.settings.section import Section
-from bridge.settings.tree import Key
-from bridge.settings.units import SIZE, duration_text, size_text
+from bridge.settings.text.tree import Key
+from bridge.settings.values.section import Section
+from bridge.settings.values.units import SIZE, duration_text, size_text
 
 __all__ = ["effective", "to_yaml"]
 

@@ -15,8 +15,8 @@ from pydantic import ValidationError
 
 from bridge.errors import NotAvailable, SettingsError
 from bridge.settings.options import Keys
-from bridge.settings.section import Section, section_of
-from bridge.settings.tree import Document, Key
+from bridge.settings.text.tree import Document, Key
+from bridge.settings.values.section import Section, section_of
 
 __all__ = ["CommandLine", "InFile", "Order", "Place", "did_you_mean", "explained"]
 

@@ -14,9 +14,9 @@ from bridge.settings.destination import Destination
 from bridge.settings.explain import CommandLine, explained
 from bridge.settings.options import Pipeline, Source
 from bridge.settings.secrets import with_secrets
-from bridge.settings.tree import Key
-from bridge.settings.values import pipeline_name
-from bridge.settings.variables import Variables
+from bridge.settings.text.tree import Key
+from bridge.settings.text.variables import Variables
+from bridge.settings.values.checked import pipeline_name
 
 __all__ = ["inline_destination", "inline_pipeline"]
 

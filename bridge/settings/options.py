@@ -19,12 +19,8 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
 from bridge.errors import SettingsError
-from bridge.settings.cron import check_cron
 from bridge.settings.destination import Destination, StreamKeys
-from bridge.settings.guarding import Guard
-from bridge.settings.section import Bytes, Duration, FilePath, Name, Section
-from bridge.settings.units import DURATION, GIB, MIB
-from bridge.settings.values import (
+from bridge.settings.values.checked import (
     duration_or_none,
     parsed,
     process_count,
@@ -34,6 +30,10 @@ from bridge.settings.values import (
     tap_config,
     wrong,
 )
+from bridge.settings.values.cron import check_cron
+from bridge.settings.values.guarding import Guard
+from bridge.settings.values.section import Bytes, Duration, FilePath, Name, Section
+from bridge.settings.values.units import DURATION, GIB, MIB
 
 __all__ = [
     "CommitEvery",
@@ -246,7 +246,7 @@ class Pipeline(Keys):
     """Texts that no log, error or record may show; see `bridge.settings.redact.redactor`."""
 
     names: dict[str, tuple[str, ...]] = Field(default_factory=dict, repr=False)
-    """All names of a stream by each of them, as far as a catalog says; see `bridge.catalog.stream_names`."""
+    """All names of a stream by each of them, as far as a catalog says; see `bridge.singer.catalog.stream_names`."""
     inherited: frozenset[str] = frozenset()
     """Globs under `streams` that only the file's `defaults` have: they may be meant for other pipelines."""
 

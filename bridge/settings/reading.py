@@ -9,11 +9,11 @@ from pydantic import ValidationError
 
 from bridge.errors import SettingsError
 from bridge.settings.explain import InFile, did_you_mean, explained
+from bridge.settings.layers import Project
 from bridge.settings.options import Keys, Pipeline, Source
-from bridge.settings.project import Project
 from bridge.settings.secrets import config_file, with_secrets
-from bridge.settings.tree import Document, Expand, Key, resolve
-from bridge.settings.values import pipeline_name
+from bridge.settings.text.tree import Document, Expand, Key, resolve
+from bridge.settings.values.checked import pipeline_name
 
 __all__ = ["Read", "is_missing", "look_pipeline", "read_pipeline"]
 

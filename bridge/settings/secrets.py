@@ -9,7 +9,7 @@ from typing import Any
 from bridge.settings.explain import Place
 from bridge.settings.options import Pipeline
 from bridge.settings.redact import SPARK_SECRET, learn, learn_arguments, worth_hiding
-from bridge.settings.tree import Key
+from bridge.settings.text.tree import Key
 
 __all__ = ["config_file", "with_secrets"]
 

@@ -12,6 +12,6 @@ Read `source.py` first (which slot a tap reads), then `database.py` (SQL, nothin
 """
 
 from bridge.slots.database import Database, SlotFacts, connect
-from bridge.slots.source import SlotSource, slot_source
+from bridge.tap.slot_source import SlotSource, slot_source
 
 __all__ = ["Database", "SlotFacts", "SlotSource", "connect", "slot_source"]

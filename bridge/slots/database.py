@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from bridge.errors import DatabaseUnreachable, SlotError
-from bridge.slots.source import SlotSource
+from bridge.tap.slot_source import SlotSource
 
 __all__ = ["Database", "SlotFacts", "connect", "lsn", "opened", "text"]
 

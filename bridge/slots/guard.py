@@ -12,17 +12,17 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bridge.catalog import Catalog, key_properties, replication_method, selected_streams, stream_entry
-from bridge.config import Pipeline
 from bridge.errors import DatabaseUnreachable, SlotError
-from bridge.log import View
+from bridge.lake.log import View
+from bridge.settings.load import Pipeline
+from bridge.singer.catalog import Catalog, key_properties, replication_method, selected_streams, stream_entry
+from bridge.singer.state import bookmark, is_flat
 from bridge.slots.database import Database, SlotFacts, opened
 from bridge.slots.keeper import Keeper, advance, drop
 from bridge.slots.note import Note, NoteFile, Safe
 from bridge.slots.positions import bookmark_lsn, started, target
-from bridge.slots.source import SlotSource, slot_source, tap_settings
-from bridge.state import bookmark, is_flat
 from bridge.storage import Storage
+from bridge.tap.slot_source import SlotSource, slot_source, tap_settings
 
 __all__ = ["Asked", "SlotGuard", "begin", "log_based"]
 

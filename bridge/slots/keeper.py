@@ -13,12 +13,12 @@ from contextlib import suppress
 from dataclasses import replace
 
 from bridge.errors import BridgeError, SlotError
-from bridge.log import View
+from bridge.lake.log import View
+from bridge.singer.state import bookmark
 from bridge.slots.database import Database, opened
 from bridge.slots.note import Note, NoteFile, Safe
 from bridge.slots.positions import bookmark_lsn, proven, target
-from bridge.slots.source import SlotSource
-from bridge.state import bookmark
+from bridge.tap.slot_source import SlotSource
 
 __all__ = ["Keeper"]
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bridge.errors import CorruptLake
-from bridge.log import meta
+from bridge.exact_json import NotJson, dumps, loads
+from bridge.lake.log import meta
 from bridge.slots.database import lsn, text
 from bridge.storage import Storage
-from bridge.verbatim import NotJson, dumps, loads
 
 __all__ = ["Note", "NoteFile", "Safe"]
 

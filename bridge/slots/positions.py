@@ -18,7 +18,7 @@ from typing import Any
 from bridge.errors import SlotError
 from bridge.slots.database import lsn, text
 from bridge.slots.note import Note, Safe
-from bridge.slots.source import Kind
+from bridge.tap.slot_source import Kind
 
 __all__ = ["bookmark_lsn", "proven", "started", "target"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bridge.catalog import Catalog, StreamEntry, key_properties, replication_key, stream_id, stream_ids
+from bridge.decode.validate import draft_of
+from bridge.schema.json_schema import json_pointer
+from bridge.singer.catalog import Catalog, StreamEntry, key_properties, replication_key, stream_id, stream_ids
 from bridge.smoke.verdicts import Verdicts
-from bridge.types.typemap import json_pointer
-from bridge.types.validate import draft_of
 
 __all__ = ["check_catalog", "schema_error"]
 

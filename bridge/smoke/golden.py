@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from bridge.errors import SettingsError
+from bridge.exact_json import NotJson, dumps, loads
 from bridge.smoke.verdicts import Verdicts
-from bridge.verbatim import NotJson, dumps, loads
 
 __all__ = ["check_golden"]
 

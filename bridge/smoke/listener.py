@@ -9,13 +9,13 @@ from typing import Any
 import orjson
 import simplejson
 
-from bridge.messages import parse
+from bridge.decode.instants import date_of, timestamp_of
+from bridge.decode.validate import validator_of
+from bridge.exact_json import NotJson, loads
+from bridge.schema.json_schema import json_pointer
+from bridge.singer.messages import parse
 from bridge.smoke.catalogs import schema_error
 from bridge.smoke.verdicts import Verdicts
-from bridge.types.instants import date_of, timestamp_of
-from bridge.types.typemap import json_pointer
-from bridge.types.validate import validator_of
-from bridge.verbatim import NotJson, loads
 
 __all__ = ["Listener", "Said", "is_less"]
 

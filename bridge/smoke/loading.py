@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from bridge.errors import BridgeError
-from bridge.pipeline import Request, Run
+from bridge.exact_json import dumps
+from bridge.load.run import Request, Run
+from bridge.load.stop import Stop
 from bridge.smoke.trial import Trial
-from bridge.stop import Stop
-from bridge.verbatim import dumps
 
 __all__ = ["check_load"]
 

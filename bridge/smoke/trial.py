@@ -15,16 +15,16 @@ from typing import Any
 
 import orjson
 
-from bridge.about import About, about
-from bridge.catalog import Catalog, replication_key, replication_method, stream_ids
 from bridge.errors import SettingsError, TapError
-from bridge.overrides import overridden, with_methods, without_log
-from bridge.select import loaded_streams, select
+from bridge.singer.catalog import Catalog, replication_key, replication_method, stream_ids
+from bridge.singer.selection import loaded_streams, select
 from bridge.smoke.catalogs import check_catalog
 from bridge.smoke.listener import Listener, is_less
 from bridge.smoke.verdicts import Verdicts
-from bridge.source import Source
-from bridge.tap import Tap
+from bridge.tap.about import About, about
+from bridge.tap.catalog_overrides import overridden, with_methods, without_log
+from bridge.tap.process import Tap
+from bridge.tap.source import Source
 
 __all__ = ["Trial"]
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bridge.errors import NotAvailable
-from bridge.storage.local import LocalStorage
+from bridge.storage.local.storage import LocalStorage
 from bridge.storage.protocol import Storage
 
 if TYPE_CHECKING:
     from bridge.settings.destination import Destination
-    from bridge.settings.s3options import S3Options
+    from bridge.settings.values.s3options import S3Options
 
 __all__ = ["lake_of", "open_storage"]
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from bridge.errors import SettingsError
-from bridge.stdin import Start
-from bridge.verbatim import NotJson, loads
+from bridge.exact_json import NotJson, loads
+from bridge.tap.stdin import Start
 
 __all__ = ["MELTANO_LOADER", "given_state", "meltano_state"]
 

@@ -13,8 +13,8 @@ from bridge.errors import SettingsError
 from bridge.settings.explain import Order, explained
 from bridge.settings.options import Pipeline
 from bridge.settings.redact import SPARK_SECRET, worth_hiding
-from bridge.settings.tree import Key
-from bridge.settings.values import pipeline_name
+from bridge.settings.text.tree import Key
+from bridge.settings.values.checked import pipeline_name
 
 __all__ = ["ALIASES", "CONFIG_JSONSCHEMA", "credentials", "pipeline_of"]
 

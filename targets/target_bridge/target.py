@@ -23,13 +23,13 @@ from singer_sdk.exceptions import ConfigValidationError, MissingKeyPropertiesErr
 from singer_sdk.helpers.capabilities import CapabilitiesEnum, PluginCapabilities, TargetCapabilities
 from singer_sdk.io_base import SingerReader
 
-from bridge.config import Pipeline
 from bridge.errors import BridgeError, RecordBeforeSchema
-from bridge.pipeline import Request, Result, Run
+from bridge.exact_json import dumps
+from bridge.load.run import Request, Result, Run
 from bridge.settings.explain import did_you_mean
-from bridge.source import home_folder
-from bridge.stdin import Piped, Start, Stdin
-from bridge.verbatim import dumps
+from bridge.settings.load import Pipeline
+from bridge.tap.source import home_folder
+from bridge.tap.stdin import Piped, Start, Stdin
 from target_bridge.mapped import Mapped
 from target_bridge.origin import given_state, meltano_state
 from target_bridge.settings import CONFIG_JSONSCHEMA, credentials, pipeline_of

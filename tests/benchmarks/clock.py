@@ -7,8 +7,9 @@ import sys
 import time
 from pathlib import Path
 
-from bridge import cli, retry
-from bridge.pipeline import Run
+from bridge import cli
+from bridge.load import retry
+from bridge.load.run import Run
 
 BEFORE = "Python and its imports"
 BEGINS: list[tuple[str, float]] = []

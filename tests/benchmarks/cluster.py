@@ -16,7 +16,7 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-from tests.cluster import EXECUTORS_NEED, Cluster, make_venv, running_cluster
+from tests.support.cluster import EXECUTORS_NEED, Cluster, make_venv, running_cluster
 
 from .bench import Case, Folders, Run, run_one
 from .cli import HOME

@@ -12,11 +12,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bridge.engine.query import spread
-from bridge.engine.session import Session
-from bridge.tables.file import File
-from bridge.tables.job import Job
-from bridge.tables.writer import Writer
+from bridge.spark.query import spread
+from bridge.spark.session import Session
+from bridge.write.context import Job
+from bridge.write.file import File
+from bridge.write.writer import Writer
 
 __all__ = ["Spread", "executors", "here", "write_share"]
 

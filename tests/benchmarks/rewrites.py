@@ -21,17 +21,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
-from bridge.columns import keep_schema
-from bridge.commit import Committer
-from bridge.compact import Wish, compact
-from bridge.config import inline_pipeline
-from bridge.lock import take
-from bridge.opening import opened
-from bridge.owners import Owner, claim
-from bridge.schema import TableSchema
+from bridge.commit.committer import Committer
+from bridge.commit.open import opened
+from bridge.lake.lease import take
+from bridge.lake.ownership import Owner, claim
+from bridge.lake.schemas import keep_schema
+from bridge.maintain.compact import Wish, compact
+from bridge.schema.table_schema import TableSchema
+from bridge.settings.load import inline_pipeline
 from bridge.storage import Storage, open_storage
-from bridge.tables.job import Job
-from bridge.tables.target import Target
+from bridge.write.context import Job
+from bridge.write.layout import Target
 
 from .executors import Spread, executors, write_share
 from .upsert import SCHEMA, ZSTD, rows_of

@@ -23,17 +23,17 @@ import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable, WriterProperties, write_deltalake
 
-from bridge.log import LiveTable, changes_of
-from bridge.merge.match import Batch
-from bridge.merge.plan import Merger
-from bridge.schema import TableSchema
-from bridge.spool import Segment
-from bridge.storage.local import LocalStorage
-from bridge.tables.file import File
-from bridge.tables.job import Job
-from bridge.tables.spill import Spill, ordered
-from bridge.tables.target import Target
-from bridge.tables.writer import Writer
+from bridge.lake.log import LiveTable, changes_of
+from bridge.schema.table_schema import TableSchema
+from bridge.spool.spool import Segment
+from bridge.storage.local.storage import LocalStorage
+from bridge.write.context import Job
+from bridge.write.file import File
+from bridge.write.layout import Target
+from bridge.write.merge.match import Batch
+from bridge.write.merge.plan import Merger
+from bridge.write.spill import Spill, ordered
+from bridge.write.writer import Writer
 
 from .executors import Spread, executors, here
 

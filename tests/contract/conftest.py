@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from bridge.storage import Storage
-from bridge.storage.local import LocalStorage
+from bridge.storage.local.storage import LocalStorage
 
 
 @pytest.fixture(params=["local", "s3"])

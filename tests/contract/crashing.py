@@ -15,7 +15,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from tests.syscalls import CHANGES, changed_paths, tear
+from tests.support.syscalls import CHANGES, changed_paths, tear
 
 __all__ = ["Crash", "Faults", "crashing"]
 

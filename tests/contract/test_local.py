@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from bridge.log import View, changes_of, inverse
+from bridge.lake.log import View, changes_of, inverse
 from bridge.storage import Change
-from bridge.storage.local import LocalStorage
+from bridge.storage.local.storage import LocalStorage
 
 from .crashing import crashing
 from .lakes import AFTER, CHANGES, PENDING, TRASH, pend, record, replacing, table, tree
@@ -27,7 +27,7 @@ def test_publish_goes_on_where_it_died(
 ) -> None:
     """Publishing dies anywhere and is repeated, and repeated once more: the same files, and no mix on the way."""
     if not exchange:
-        monkeypatch.setattr("bridge.storage.renames.exchange", lambda one, other: False)
+        monkeypatch.setattr("bridge.storage.local.publish.exchange", lambda one, other: False)
     step, crashed = 0, True
     while crashed:
         storage = LocalStorage(tmp_path / str(step))
@@ -52,7 +52,7 @@ def test_publish_goes_on_where_it_died(
 def test_taking_back_what_died_half_published(tmp_path: Path, exchange: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever a swap died, its inverse brings the old files back and leaves no new one for any reader to find."""
     if not exchange:
-        monkeypatch.setattr("bridge.storage.renames.exchange", lambda one, other: False)
+        monkeypatch.setattr("bridge.storage.local.publish.exchange", lambda one, other: False)
     step, crashed = 0, True
     while crashed:
         storage = LocalStorage(tmp_path / str(step))

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from bridge.errors import LakeError
-from bridge.log import View, changes_of, inverse
-from bridge.names import file_name
+from bridge.lake.folder_names import file_name
+from bridge.lake.log import View, changes_of, inverse
 from bridge.storage import Add, Change, Missing, Storage
-from bridge.storage.local import LocalStorage
-from tests.s3server import S3Server
+from bridge.storage.local.storage import LocalStorage
+from tests.support.s3server import S3Server
 
 from .crashing import crashing
 from .lakes import kept, pend, record, rewriting, table, tree, waiting
@@ -136,7 +136,7 @@ def test_walk_and_empty_folders(storage: Storage) -> None:
 def test_a_partitioned_table_is_replaced(tmp_path: Path, exchange: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A replacement that dies anywhere, in Hive folders: the next one finishes it, and its inverse brings all back."""
     if not exchange:
-        monkeypatch.setattr("bridge.storage.renames.exchange", lambda one, other: False)
+        monkeypatch.setattr("bridge.storage.local.publish.exchange", lambda one, other: False)
     step, crashed = 0, True
     while crashed:
         for take_back in (False, True):

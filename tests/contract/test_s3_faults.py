@@ -11,7 +11,7 @@ import pytest
 
 from bridge.errors import LakeError
 from bridge.storage import Add, Change, Storage
-from tests.s3server import S3Server
+from tests.support.s3server import S3Server
 
 from .lakes import PENDING, pend, table, tree, waiting
 

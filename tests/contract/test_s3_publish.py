@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from bridge.errors import LakeError
-from bridge.log import View, changes_of, inverse
+from bridge.lake.log import View, changes_of, inverse
 from bridge.storage import Change, Missing, Remove, Storage
-from tests.s3server import S3Server
+from tests.support.s3server import S3Server
 
 from .lakes import AFTER, CHANGES, TRASH, pend, record, table, tree, waiting
 

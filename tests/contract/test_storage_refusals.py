@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from bridge.errors import LakeError
-from bridge.storage.local import LocalStorage
+from bridge.storage.local.storage import LocalStorage
 
 _REFUSED = """
 import contextlib, json, os, sys

@@ -1,6 +1,6 @@
 """One run without Spark and without a tap process: the real intake, spool, decoding, ledger and commit protocol.
 
-Wired as `bridge.load` wires them. Only the engine is missing: a bundle is written where it is sealed, in the same
+Wired as `bridge.load.loader` wires them. Only the engine is missing: a bundle is written where it is sealed, in the same
 order in which Spark would deliver it, `lag` manifests late.
 """
 
@@ -13,21 +13,21 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from bridge.commit import Committer
-from bridge.config import Pipeline, inline_pipeline
-from bridge.epoch import Barrier, Epochs
+from bridge.commit.committer import Committer
+from bridge.commit.open import opened
 from bridge.errors import TapError
-from bridge.guard import Guard
-from bridge.intake import Intake
-from bridge.ledger import Ledger
-from bridge.lock import take
-from bridge.messages import Reader
-from bridge.opening import opened
-from bridge.placement import Placement
-from bridge.settings.guarding import Guard as TableGuard
-from bridge.spool import Manifest, Spool
+from bridge.lake.lease import take
+from bridge.load.accounting import Ledger
+from bridge.load.barriers import Barrier, Epochs
+from bridge.load.checks.table_guard import Guard
+from bridge.load.dispatcher import Intake
+from bridge.load.table_plan import Placement
+from bridge.settings.load import Pipeline, inline_pipeline
+from bridge.settings.values.guarding import Guard as TableGuard
+from bridge.singer.messages import Reader
+from bridge.spool.spool import Manifest, Spool
 from bridge.storage import Storage, open_storage
-from bridge.tables.parquet import Job, write_bundle, write_rejects
+from bridge.write.parquet import Job, write_bundle, write_rejects
 
 __all__ = ["PIPELINE", "Line", "Run", "Tap"]
 

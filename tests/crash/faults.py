@@ -22,7 +22,7 @@ from types import FrameType
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from tests.syscalls import CHANGES, changed_paths, tear
+from tests.support.syscalls import CHANGES, changed_paths, tear
 
 from .points import Event, Point, change_of, reached
 

@@ -14,17 +14,17 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from bridge.commit import Committer
-from bridge.config import Pipeline
-from bridge.division import divided
+from bridge.commit.committer import Committer
 from bridge.errors import TapError
-from bridge.lookback import Lookback
-from bridge.messages import Message
-from bridge.parts import Follow
-from bridge.placement import Placement
-from bridge.scratch import Scratch
+from bridge.load.division import divided
+from bridge.load.scratch import Scratch
+from bridge.load.table_plan import Placement
+from bridge.load.tap_session import Follow
+from bridge.settings.load import Pipeline
+from bridge.singer.messages import Message
+from bridge.state.lookback import Lookback
 from bridge.storage import Storage
-from tests.pipe import InProcess
+from tests.support.pipe import InProcess
 
 from .driver import PIPELINE, Line, Run
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from bridge import intake
+from bridge.load import dispatcher
 
 from .cases import noisy
 from .driver import Run
@@ -63,7 +63,7 @@ class Place:
 
     def prepare(self) -> None:
         """Make a child ready for this place, in the child."""
-        intake._RETRY = timedelta(0)  # a tap that ends within milliseconds would otherwise have one barrier
+        dispatcher._RETRY = timedelta(0)  # a tap that ends within milliseconds would otherwise have one barrier
         tempfile.tempdir = str(self.scratch.parent)  # whoever is killed leaves files
 
     def say_stacks(self) -> None:
@@ -130,7 +130,7 @@ class InBucket(Place):
         self._environ = ENVIRON | {"AWS_ENDPOINT_URL": root.endpoint, "AWS_MAX_ATTEMPTS": "2"}
         self.lake: Bucket = Bucket(self.uri, self._environ)
         with patch.dict(os.environ, self._environ):
-            from bridge.settings.s3options import S3Options
+            from bridge.settings.values.s3options import S3Options
             from bridge.storage.s3.clients import clients
 
             self._clients = clients(S3Options())

@@ -14,13 +14,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bridge.columns import keep_schema
-from bridge.commit import Committer
-from bridge.log import meta
-from bridge.names import file_name
-from bridge.owners import Owner, claim
-from bridge.rollback import roll_back
-from bridge.schema import TableSchema
+from bridge.commit.committer import Committer
+from bridge.commit.rollback import roll_back
+from bridge.lake.folder_names import file_name
+from bridge.lake.log import meta
+from bridge.lake.ownership import Owner, claim
+from bridge.lake.schemas import keep_schema
+from bridge.schema.table_schema import TableSchema
 from bridge.storage import Storage, open_storage
 
 from .driver import PIPELINE, Line, Run

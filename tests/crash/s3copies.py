@@ -21,7 +21,7 @@ from typing import Any
 
 import psutil
 
-from tests.copysource import with_conditional_copies
+from tests.support.copysource import with_conditional_copies
 
 __all__ = ["ENVIRON", "Server", "server"]
 

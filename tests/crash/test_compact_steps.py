@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from bridge.compact import Wish, compact
-from bridge.config import Pipeline
-from bridge.recover import recover
+from bridge.commit.recover import recover
+from bridge.maintain.compact import Wish, compact
+from bridge.settings.load import Pipeline
 from bridge.storage import open_storage
 
 from .cases import Case, record, schema, state, stated

@@ -110,7 +110,12 @@ class Jumping(datetime):
 @pytest.mark.parametrize("jump", [timedelta(hours=-1), timedelta(days=8)], ids=["back", "ahead"])
 def test_a_clock_that_jumps(jump: timedelta, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the time is said to be while a run goes on, and in the runs after it, nothing is lost or doubled."""
-    for module in ("bridge.commit", "bridge.lock.remote", "bridge.lock.owner", "bridge.lock.flock"):
+    for module in (
+        "bridge.commit.committer",
+        "bridge.lake.lease.remote",
+        "bridge.lake.lease.process",
+        "bridge.lake.lease.flock",
+    ):
         monkeypatch.setattr(f"{module}.datetime", Jumping, raising=False)
 
     def tap(value: Any) -> Iterator[Line]:
@@ -146,9 +151,9 @@ def test_times_of_commits_do_not_order_them(place: Place, monkeypatch: pytest.Mo
         yield state(a=3, b=3)
 
     def behind(watcher: Watcher) -> None:
-        from bridge import commit
+        from bridge.commit import committer
 
-        commit.datetime = Jumping  # type: ignore[attr-defined]
+        committer.datetime = Jumping  # type: ignore[attr-defined]
         Jumping.offset = timedelta(hours=-1)
         CASE.run.execute(place.uri, place.scratch)
 

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from botocore.httpsession import URLLib3Session
 
-from bridge.settings.s3options import S3Options
+from bridge.settings.values.s3options import S3Options
 from bridge.storage import open_storage
 from tests.contract.crashing import Crash
-from tests.lake import DEAD
+from tests.support.lake import DEAD
 
 from .places import InBucket, Place
 from .s3copies import ENVIRON

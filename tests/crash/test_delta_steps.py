@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from bridge.commit import Committer
+from bridge.commit.committer import Committer
+from bridge.maintain.verify.check import verify
 from bridge.storage import Storage
-from bridge.storage.local import LocalStorage
-from bridge.verify.check import verify
+from bridge.storage.local.storage import LocalStorage
 from tests.contract.crashing import crashing
-from tests.delta_lake import DeltaLake
-from tests.lake import DEAD, FIRST, closed
+from tests.support.delta_lake import DeltaLake
+from tests.support.lake import DEAD, FIRST, closed
 
 Act = Callable[[DeltaLake, Committer], None]
 

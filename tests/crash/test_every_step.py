@@ -166,7 +166,7 @@ def test_death_of_the_taking_back(every: int, bucket: Bucket) -> None:
 @pytest.mark.parametrize("every", EVERY)
 def test_death_without_exchange(every: int, bucket: Bucket, monkeypatch: Any) -> None:
     """Where folders cannot be exchanged two renames do it: the table may be absent for an instant, never mixed."""
-    monkeypatch.setattr("bridge.storage.renames.exchange", lambda one, other: False)
+    monkeypatch.setattr("bridge.storage.local.publish.exchange", lambda one, other: False)
     for step in bucket.steps(every):
         with bucket.fresh():
             bucket.die(bucket.case.run, step)

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from bridge.commit import Committer
-from bridge.storage.local import LocalStorage
-from bridge.verify.check import verify
+from bridge.commit.committer import Committer
+from bridge.maintain.verify.check import verify
+from bridge.storage.local.storage import LocalStorage
 from tests.contract.crashing import crashing
-from tests.iceberg_lake import IcebergLake
-from tests.lake import DEAD, FIRST, closed
+from tests.support.iceberg_lake import IcebergLake
+from tests.support.lake import DEAD, FIRST, closed
 
 Act = Callable[[IcebergLake, Committer], None]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
-from bridge.groups import Group, begun
+from bridge.lake.tap_groups import Group, begun
 
 from .cases import CASES
 from .faults import Fault
@@ -35,7 +35,7 @@ def test_a_state_put_together_loses_rows(place_of: Callable[[str], Place]) -> No
             with stage.place.thawed():
                 assert stage.place.run(CASE.run, Fault(step)).killed
                 after_death(stage.place.lake)
-                with patch("bridge.division.begun", start):
+                with patch("bridge.load.division.begun", start):
                     assert stage.place.run(CASE.run).error is None
                 if start is begun:
                     after_success(stage.place.lake, CASE)

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bridge.commit import Committer
+from bridge.commit.committer import Committer
 from bridge.errors import CommitLost, LakeError
-from bridge.log import meta
+from bridge.lake.log import meta
 from bridge.storage import Storage, open_storage
-from tests.lake import DEAD
+from tests.support.lake import DEAD
 
 from .driver import PIPELINE
 from .faults import Fault, Watcher
@@ -171,7 +171,7 @@ ENDS = ("CommitLost", "LakeError")
 
 def impatient() -> None:
     """Do not wait long for a process that stands still while it holds a folder."""
-    from bridge.storage import folders
+    from bridge.storage.local import folders
 
     assert folders._PATIENCE > 1
     folders._PATIENCE = 0.05

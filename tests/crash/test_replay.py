@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from bridge.config import inline_pipeline
-from bridge.recover import recover
-from bridge.rejects.found import Wanted
-from bridge.rejects.purge import purge
-from bridge.rejects.replay import replay
+from bridge.commit.recover import recover
+from bridge.maintain.rejects.purge import purge
+from bridge.maintain.rejects.replay import replay
+from bridge.maintain.rejects.survey import Wanted
+from bridge.settings.load import inline_pipeline
 from bridge.storage import open_storage
 
 from .cases import record, schema, started, state, stated

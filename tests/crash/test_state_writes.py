@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from bridge.log import Log
+from bridge.lake.log import Log
+from bridge.state.store import StateStore
 from bridge.storage import open_storage
-from bridge.store import StateStore
 
 from .faults import Fault
 from .places import Place

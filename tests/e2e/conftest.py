@@ -13,7 +13,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from tests.shell import Done
+from tests.support.shell import Done
 
 TAP = str(Path(sys.executable).with_name("tap-smoke"))
 

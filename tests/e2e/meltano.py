@@ -19,7 +19,7 @@ import psutil
 import pytest
 import yaml
 
-from tests.shell import Done
+from tests.support.shell import Done
 
 __all__ = ["ROOT", "Meltano", "built_wheel", "installed_meltano"]
 

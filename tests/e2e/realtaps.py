@@ -21,7 +21,7 @@ import duckdb
 import pytest
 import yaml
 
-from tests.shell import Done
+from tests.support.shell import Done
 
 BINLOG = ("--log-bin=binlog", "--binlog-format=ROW", "--binlog-row-image=FULL", "--server-id=1")
 """The options with which MariaDB keeps a log that a tap can read."""

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from bridge.config import check, load
 from bridge.demo.database import Server, private_postgres
-from tests.terminal import talk
+from bridge.settings.load import check, load
+from tests.support.terminal import talk
 
 from .realtaps import Project, installed
 

@@ -17,9 +17,9 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from bridge.engine.session import Session
-from tests.cluster import EXECUTORS_NEED, Cluster, can_hide, make_venv, running_cluster
-from tests.s3server import S3Server
+from bridge.spark.session import Session
+from tests.support.cluster import EXECUTORS_NEED, Cluster, can_hide, make_venv, running_cluster
+from tests.support.s3server import S3Server
 
 ROOT = Path(__file__).parents[2]
 RUN_SECONDS = 300

@@ -15,7 +15,7 @@ import platformdirs
 import pytest
 
 from tests.e2e.project import BEFORE, EXTRA, make_project
-from tests.shell import Typed, leaves, type_in
+from tests.support.shell import Typed, leaves, type_in
 
 _PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 _NOT_HERE = {"demo": "it starts PostgreSQL and two Sparks: tests/e2e/test_demo_database.py, and `make demo`"}

@@ -12,8 +12,8 @@ import yaml
 from deltalake import DeltaTable
 
 from tests.e2e.conftest import TAP, Project, stream
-from tests.s3server import S3Server
-from tests.shell import Done
+from tests.support.s3server import S3Server
+from tests.support.shell import Done
 
 pytestmark = pytest.mark.timeout(600)
 

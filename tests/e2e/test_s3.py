@@ -16,10 +16,10 @@ import duckdb
 import pytest
 
 from bridge import StateStore
-from bridge.settings.s3options import S3Options
+from bridge.settings.values.s3options import S3Options
 from tests.e2e.conftest import stream
-from tests.s3server import S3Server
-from tests.shell import Typed, type_in
+from tests.support.s3server import S3Server
+from tests.support.shell import Typed, type_in
 
 pytestmark = pytest.mark.timeout(900)  # three runs belong to the first test
 

@@ -13,12 +13,12 @@ import psutil
 import pyspark
 import pytest
 
-from bridge.engine.jvm import Jvm
-from bridge.engine.query import Engine
-from bridge.engine.session import Session
 from bridge.errors import EngineError
-from bridge.spool import Spool
-from bridge.tables.parquet import Job
+from bridge.spark.jvm import Jvm
+from bridge.spark.query import Engine
+from bridge.spark.session import Session
+from bridge.spool.spool import Spool
+from bridge.write.parquet import Job
 from tests.e2e.conftest import TAP, Project
 
 
@@ -69,7 +69,7 @@ def test_a_jvm_that_cannot_say_where_it_listens_is_killed(tmp_path: Path) -> Non
 _STARTS = """
 import os, sys, time
 from pathlib import Path
-from bridge.engine.jvm import Jvm
+from bridge.spark.jvm import Jvm
 scratch = Path(sys.argv[1])
 jvm = Jvm("local[1]", {}, scratch, scratch.parent / "log")
 for folder in scratch.glob("jvm-*"):

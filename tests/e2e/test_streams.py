@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import singer_sdk.testing
 
 from tests.e2e.conftest import Project
-from tests.hazards import DATA
-from tests.pipe import plain, wire
+from tests.support.hazards import DATA
+from tests.support.pipe import plain, wire
 
 SDK = Path(singer_sdk.testing.__file__).parent / "target_test_streams"
 REPLAY = str(Path(sys.executable).with_name("tap-replay"))

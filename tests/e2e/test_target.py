@@ -16,7 +16,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from tests.pipe import wire
+from tests.support.pipe import wire
 
 TARGET = [sys.executable, "-m", "target_bridge"]
 # The process ends where its STATE is committed, and not printed yet.

@@ -15,12 +15,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from bridge.engine.session import Session
-from bridge.engine.transform import analysed
 from bridge.errors import SettingsError
-from bridge.schema import TableSchema
-from bridge.transform import read_transform
-from bridge.types.typemap import TIMESTAMP
+from bridge.schema.json_schema import TIMESTAMP
+from bridge.schema.table_schema import TableSchema
+from bridge.settings.transform_sql import read_transform
+from bridge.spark.session import Session
+from bridge.spark.transform import analysed
 from tests.crash.orchestrator import Strike
 from tests.e2e.conftest import Project
 

@@ -27,7 +27,7 @@ _TAP = _HERE / "tap.py"
 _PAGED = _HERE.parent / "paged_tap.py"
 _LOSE = """
 import os
-from bridge.storage.local import LocalStorage
+from bridge.storage.local.storage import LocalStorage
 publish = LocalStorage.publish
 def die(storage, changes):
     publish(storage, changes) if "/orders/" not in repr(changes) else os._exit(9)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bridge.config import Settings, load
-from tests.shell import Typed, type_in
+from bridge.settings.load import Settings, load
+from tests.support.shell import Typed, type_in
 
 Load = Callable[..., Settings]
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import click
 
-from bridge.cli.choose import changing, choose, in_environment, options
-from bridge.cli.state.confirm import Answer, change, commit_confirmed, settled, store_of, warn
+from bridge.cli.confirm import Answer, change, commit_confirmed, settled, store_of, warn
+from bridge.cli.selection import changing, choose, in_environment, options
 from bridge.cli.state.exchange import read_argument
 from bridge.cli.state.known import expect_known, would_double
-from bridge.edit import check_shape, merged, parsed, with_bookmarks, without_bookmarks
 from bridge.errors import BridgeError, SettingsError
-from bridge.formats import FORMATS
-from bridge.state import bookmark, known_as
-from bridge.verbatim import dumps
+from bridge.exact_json import dumps
+from bridge.singer.state import bookmark, known_as
+from bridge.singer.state_edits import check_shape, merged, parsed, with_bookmarks, without_bookmarks
+from bridge.state.exchange import FORMATS
 
 __all__ = ["clear", "copy", "edit", "merge", "set_"]
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import click
 
-from bridge.cli.choose import changing, choose, options
+from bridge.cli.confirm import Answer, change, store_of
+from bridge.cli.selection import changing, choose, options
 from bridge.cli.show import as_json
-from bridge.cli.state.confirm import Answer, change, store_of
-from bridge.edit import with_bookmarks
 from bridge.errors import SettingsError
-from bridge.formats import FORMATS, Format
-from bridge.state import bookmark, is_flat
+from bridge.exact_json import NotJson, dumps, loads
+from bridge.singer.state import bookmark, is_flat
+from bridge.singer.state_edits import with_bookmarks
+from bridge.state.exchange import FORMATS, Format
 from bridge.storage import open_storage
-from bridge.verbatim import NotJson, dumps, loads
 
 __all__ = ["export", "import_", "read_argument"]
 

@@ -6,18 +6,18 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import Any
 
-from bridge.catalog import stream_ids
-from bridge.cli.choose import Chosen, environment
+from bridge.cli.selection import Chosen, environment
 from bridge.cli.show import count
-from bridge.config import Pipeline
-from bridge.edit import streams_of
 from bridge.errors import SettingsError
-from bridge.kept import Kept
-from bridge.log import Log
-from bridge.runs import read_runs
+from bridge.lake.log import Log
+from bridge.lake.runs import read_runs
 from bridge.settings.explain import did_you_mean
-from bridge.state import is_flat
+from bridge.settings.load import Pipeline
+from bridge.singer.catalog import stream_ids
+from bridge.singer.state import is_flat
+from bridge.singer.state_edits import streams_of
 from bridge.storage import lake_of
+from bridge.tap.catalog_store import Kept
 
 __all__ = ["expect_known", "would_double"]
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import click
 
-from bridge.cli.choose import choose, choose_all, committed, options
+from bridge.cli.confirm import print_differences, store_of, warn
+from bridge.cli.selection import choose, choose_all, committed, options
 from bridge.cli.show import as_json, console, moment, print_table
-from bridge.cli.state.confirm import print_differences, store_of, warn
-from bridge.config import Pipeline
-from bridge.log import Log, bookmarks
-from bridge.past import Step, last_move, steps
-from bridge.state import bookmark, known_as
+from bridge.exact_json import dumps
+from bridge.lake.log import Log, bookmarks
+from bridge.settings.load import Pipeline
+from bridge.singer.state import bookmark, known_as
+from bridge.state.history import Step, last_move, steps
+from bridge.state.store import Stored
 from bridge.storage import lake_of
-from bridge.store import Stored
-from bridge.verbatim import dumps
 
 __all__ = ["get", "history", "list_"]
 

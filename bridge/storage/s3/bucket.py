@@ -9,7 +9,7 @@ from typing import Any
 from boto3.s3.transfer import TransferConfig
 
 from bridge.errors import LakeError, SettingsError
-from bridge.settings.s3options import S3Options
+from bridge.settings.values.s3options import S3Options
 from bridge.storage.parallel import each
 from bridge.storage.protocol import Stored
 from bridge.storage.s3.clients import clients

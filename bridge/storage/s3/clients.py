@@ -19,7 +19,7 @@ from botocore.credentials import (
 from botocore.exceptions import NoCredentialsError
 from botocore.session import Session as CoreSession
 
-from bridge.settings.s3options import S3Options
+from bridge.settings.values.s3options import S3Options
 
 __all__ = ["Clients", "clients"]
 

@@ -13,7 +13,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import BinaryIO
 
-from bridge.settings.s3options import S3Options
+from bridge.exact_json import dumps
+from bridge.settings.values.s3options import S3Options
 from bridge.storage.protocol import Add, Change, PendingFile, Rewrite, Stored
 from bridge.storage.s3 import publish
 from bridge.storage.s3.bucket import Bucket
@@ -22,7 +23,6 @@ from bridge.storage.s3.errors import FAILURES
 from bridge.storage.s3.foreign import object_store_options
 from bridge.storage.s3.pending import PendingObject
 from bridge.storage.s3.reading import open_object
-from bridge.verbatim import dumps
 
 __all__ = ["S3Storage"]
 

@@ -1,0 +1,151 @@
+"""`status`: how each pipeline stands, one row each."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bridge.cli import report
+from bridge.cli.selection import Chosen, options
+from bridge.cli.show import as_json, count, print_table
+from bridge.cli.survey import Unread, look_at, settled, with_warnings
+from bridge.errors import BridgeError
+from bridge.lake.lease import fate, holder, silence
+from bridge.lake.log import Log, View, bookmarks
+from bridge.lake.runs import read_runs, records
+from bridge.state.store import StateStore
+from bridge.storage import lake_of
+
+__all__ = ["status"]
+
+_COLUMNS = ["pipeline", "last run", "ended", "status", "records", "rows", "bookmarks moved", "held by"]
+_LESS = ["last run", "records", "bookmarks moved"]
+
+
+@click.command(short_help="How each pipeline stands.")
+@options
+@click.option("--json", "json_output", is_flag=True, help="Print JSON.")
+def status(name: str | None, file: Path | None, to: str | None, pipeline_name: str | None, json_output: bool) -> int:
+    """Show how each pipeline of the file or bucket stands: its last run, the age of its bookmarks, who holds it.
+
+    \b
+    singer-bridge status
+    singer-bridge status --to ./lake --json
+    """
+    now = datetime.now(timezone.utc)
+    found, code = [], 0
+    for chosen in look_at(name, file, to, pipeline_name):
+        if isinstance(chosen, Unread):
+            found.append({"pipeline": chosen.name, "status": "unreadable", "error": chosen.text})
+            code = max(code, report(chosen.error))
+            continue
+        try:
+            found.append(_facts(chosen, now))
+        except BridgeError as error:
+            found.append({"pipeline": chosen.pipeline.name, "status": "unreadable", "error": error.message})
+            code = max(code, report(error))
+    if json_output:
+        as_json(found)
+    else:
+        print_table(_COLUMNS, [_row(facts, now) for facts in found], right=["records", "rows"], less=_LESS)
+    return code
+
+
+def _facts(chosen: Chosen, now: datetime) -> dict[str, Any]:
+    storage, name = lake_of(chosen.pipeline.destination), chosen.pipeline.name
+    run = next(read_runs(storage, name, 1), None)
+    run = settled(storage, run) if run else None
+    log = Log(storage, name)
+    view = log.view(log.latest())
+    StateStore.at(storage, name).read()  # raises for a `state.json` that would stop the next run
+    held = holder(storage, name)
+    return {
+        "pipeline": name,
+        "bucket": storage.uri,
+        "status": run["status"] if run else "never ran",
+        "run_id": run["run_id"] if run else None,
+        "started": run.get("started") if run else None,
+        "ended": run.get("ended") if run else None,
+        "records": records(run) if run else None,
+        "warnings": len(run.get("warnings", [])) if run else 0,
+        "error": (run.get("error") or {}).get("message") if run else None,
+        "commit": view.n,
+        "rows": sum(table.rows for table in view.tables.values()),
+        "bookmarks": _bookmarks(view, now),
+        "held_by": held and _held_by(held),
+    }
+
+
+def _held_by(held: dict[str, Any]) -> dict[str, Any]:
+    """Return who it is, whether that process lives as far as it can be seen here, and how long it has been silent."""
+    silent = silence(held)
+    facts = {key: held.get(key) for key in ("run", "pid", "host", "since")}
+    return facts | {"process": fate(held), "silent_seconds": silent and round(silent.total_seconds())}
+
+
+def _bookmarks(view: View, now: datetime) -> dict[str, Any]:
+    """Return each stream's bookmark, when it last moved, and how many seconds ago that is."""
+    found = {}
+    for stream, bookmark in bookmarks(view.state).items():
+        moved = view.moved.get(stream)
+        age = round((now - datetime.fromisoformat(moved)).total_seconds()) if moved else None
+        found[stream] = {"bookmark": bookmark, "moved": moved or None, "age_seconds": age}
+    return found
+
+
+def _row(facts: dict[str, Any], now: datetime) -> list[str]:
+    if "bookmarks" not in facts:
+        text = facts["error"] if facts["error"].startswith("settings: ") else facts["status"]
+        return [facts["pipeline"], "", "", text, "", "", "", ""]
+    return [
+        facts["pipeline"],
+        facts["run_id"] or "",
+        f"{_ago(now, facts['ended'])} ago" if facts["ended"] else "",
+        with_warnings(facts["status"], facts["warnings"]),
+        _records(facts),
+        count(facts["rows"]),
+        _ages([each["age_seconds"] for each in facts["bookmarks"].values() if each["bookmark"]]),
+        _holder(facts["held_by"], now),
+    ]
+
+
+def _records(facts: dict[str, Any]) -> str:
+    if facts["run_id"] is None:
+        return ""
+    return "-" if facts["records"] is None else count(facts["records"])
+
+
+def _ages(ages: Sequence[int | None]) -> str:
+    """Return how long ago the latest bookmark moved and the earliest, once where people would read the same."""
+    known = sorted(age for age in ages if age is not None)
+    return " to ".join(dict.fromkeys(map(_duration, (known[0], known[-1])))) + " ago" if known else ""
+
+
+def _ago(now: datetime, at: str) -> str:
+    return _duration(round((now - datetime.fromisoformat(at)).total_seconds()))
+
+
+def _duration(seconds: int) -> str:
+    """Return a time for people: its largest unit, rounded down."""
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= length:
+            return f"{seconds // length}{unit}"
+    return f"{max(seconds, 0)}s"
+
+
+def _holder(held: dict[str, Any] | None, now: datetime) -> str:
+    """Say whose it is; `--json` has all that is known."""
+    if not held:
+        return ""
+    here, process = held["host"] == socket.gethostname(), held["process"]
+    elsewhere = " elsewhere" if here else ""  # in another container: the pid is none of ours
+    there = "" if here and process != "unknown" else f"{elsewhere} on {held['host']}"
+    since = [_ago(now, held["since"])] if held["since"] else []
+    stopped = ["stopped"] if process == "stopped" else []
+    silent = [f"silent for {_duration(held['silent_seconds'])}"] if held["silent_seconds"] else []
+    return ", ".join([f"pid {held['pid']}{there}", *since, *stopped, *silent])

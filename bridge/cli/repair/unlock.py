@@ -1,0 +1,95 @@
+"""`unlock`: take a pipeline's lease away from a run that is gone, where nobody can see that it is."""
+
+from __future__ import annotations
+
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bridge.cli.confirm import warn
+from bridge.cli.selection import choose, options
+from bridge.cli.show import as_json, moment
+from bridge.errors import PipelineHeld, SettingsError
+from bridge.lake.lease import fate, holder, last_lease, release, silence
+from bridge.storage import Storage, lake_of
+
+__all__ = ["unlock"]
+
+
+@click.command(short_help="Free a pipeline whose run is gone.")
+@options
+@click.option("--json", "json_output", is_flag=True, help="Print one JSON object.")
+@click.option("--yes", is_flag=True, help="Do not ask, on a terminal.")
+def unlock(
+    name: str | None, file: Path | None, to: str | None, pipeline_name: str | None, json_output: bool, yes: bool
+) -> None:
+    """Free a pipeline that a run elsewhere holds and will not let go. In a folder the lock dies with its process.
+
+    A run that was alive all the same ends soon, and commits nothing more. Without a terminal it takes --yes, unless
+    the holder is known to be dead.
+
+    \b
+    singer-bridge unlock flights
+    singer-bridge unlock --to ./lake --name x --yes
+    """
+    pipeline = choose(name, file, to, pipeline_name, look=True).pipeline
+    storage = lake_of(pipeline.destination)
+    owner = _held(storage, pipeline.name)
+    if owner:
+        _expect_lock_can_go(storage, owner)
+        _confirm(pipeline.name, owner, yes=yes)
+        if other := release(storage, pipeline.name, owner):
+            hint = "look again: singer-bridge status"
+            raise PipelineHeld("another run took it meanwhile", hint=hint, run=other.get("run"), host=other.get("host"))
+    if json_output:
+        held_by = owner and {key: owner.get(key) for key in ("run", "pid", "host", "since", "renewed")}
+        as_json({"format": 1, "pipeline": pipeline.name, "held_by": held_by, "unlocked": bool(owner)})
+    elif owner:
+        click.echo(f"{pipeline.name}: free now; the next run looks first at what {owner.get('run')} left")
+    else:
+        click.echo(f"{pipeline.name}: nobody holds it")
+
+
+def _held(storage: Storage, pipeline: str) -> dict[str, Any] | None:
+    """Return who holds it, a dead one too where its lease says so still."""
+    if storage.folder is not None:
+        return holder(storage, pipeline)
+    lease = last_lease(storage, pipeline)
+    return lease if "nonce" in lease else None
+
+
+def _expect_lock_can_go(storage: Storage, owner: dict[str, Any]) -> None:
+    """Raise `PipelineHeld` where it is a lock: it is its process's, and goes with it."""
+    if storage.folder is None:
+        return
+    pid, state = owner.get("pid"), fate(owner)
+    hints = {
+        "alive": f"it is alive: wait for it, or end it: kill {pid}",
+        "stopped": f"it is stopped: kill -CONT {pid} has it go on; kill -KILL {pid} ends it, and the next run repairs",
+    }
+    elsewhere = f"it is on {owner.get('host')}, or in a container there: wait for it, or end it there"
+    facts = {key: owner.get(key, "unknown") for key in ("run", "pid", "host", "since")}
+    raise PipelineHeld("a process has the lock", hint=hints.get(state, elsewhere), **facts)
+
+
+def _confirm(pipeline: str, owner: dict[str, Any], *, yes: bool) -> None:
+    """Ask whether to take it from one that may be alive. Raises `SettingsError` when nobody is there to be asked."""
+    if yes or fate(owner) == "gone":
+        return
+    who = ", ".join(f"{key} {owner.get(key, 'unknown')}" for key in ("run", "pid", "host"))
+    said = f"{pipeline} is held since {moment(owner.get('since'))} by {who}; {_signs_of_life(owner)}"
+    if not sys.stdin.isatty():
+        hint = "if that process is dead: --yes. A run takes over by itself when it gives no sign of life for a minute"
+        raise SettingsError(f"nobody is there to be asked: {said}", hint=hint)
+    warn(said)
+    click.confirm("take it away?", abort=True, err=True)
+
+
+def _signs_of_life(owner: dict[str, Any]) -> str:
+    silent = silence(owner)
+    if silent is None:
+        return "it goes on renewing that, so it seems to be alive"
+    return f"it last renewed that {timedelta(seconds=round(silent.total_seconds()))} ago"

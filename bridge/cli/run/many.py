@@ -1,0 +1,141 @@
+"""Several runs in one process: pipelines one after another, attempts of one that fails, and `--every`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from bridge.cli import events
+from bridge.cli.flags import explain
+from bridge.cli.run.progress import Progress
+from bridge.cli.run.summary import summary
+from bridge.cli.selection import Chosen
+from bridge.cli.show import as_json, console, moment
+from bridge.errors import Interrupted, SettingsError
+from bridge.load.retry import Attempts
+from bridge.load.run import Request, Result, Run
+from bridge.load.stop import Stop
+from bridge.settings.load import Pipeline
+
+__all__ = ["Batch", "Voice"]
+
+_NOT_IN_EVENTS = {"format", "state", "state_before", "warnings", "error"}
+"""Of a run's result: what comes as an event of its own, and what may be as large as it likes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Voice:
+    """How runs are told: `several` makes `json` an array, and names each pipeline in the summaries."""
+
+    json: bool = False
+    quiet: bool = False
+    verbose: bool = False
+    progress: bool = True
+    several: bool = False
+
+    def say(self, text: str, event: str, **facts: object) -> None:
+        """Tell people, or a program, what happens between runs."""
+        if self.quiet:
+            return
+        if events.is_json():
+            events.emit("info", event, **facts)
+        else:
+            console(err=True).print(text, markup=False, soft_wrap=True)
+
+    def finished(self, result: Result, attempts: int) -> int:
+        """Tell how one run ended and return its exit code."""
+        if isinstance(result.error, SettingsError):
+            explain(result.error)
+        if not self.quiet and events.is_json():
+            said = result.to_json()
+            events.emit("info", "run_finished", **{key: said[key] for key in said if key not in _NOT_IN_EVENTS})
+            for warning in result.warnings:
+                events.emit("warning", "warning", pipeline=result.pipeline, message=warning)
+        elif not self.quiet and not self.json:
+            summary(result, attempts=attempts, named=self.several)
+        if result.error is None:
+            return 0
+        if self.verbose:
+            events.trace(result.error)
+        return events.report(result.error)
+
+    def shows_progress(self) -> bool:
+        """Whether a run is told while it works. The tap's own lines, and --json, speak for themselves."""
+        return self.progress and not self.quiet and (events.is_json() or not (self.json or self.verbose))
+
+
+class Batch:
+    """Some pipelines, run one after another."""
+
+    def __init__(self, chosen: Sequence[Chosen], request: Request, voice: Voice, *, keep_going: bool) -> None:
+        self._chosen, self._request, self._voice = chosen, request, voice
+        self._keep_going = keep_going
+        self._stop = Stop()
+        self._code = 0
+
+    def once(self) -> int:
+        """Run them; return the worst exit code. The first failure ends it unless we keep going; a signal always."""
+        with self._stop:
+            results = self._all()
+        if self._voice.json:
+            as_json([result.to_json() for result in results] if self._voice.several else results[0].to_json())
+        return self._code
+
+    def repeat(self, every: timedelta) -> int:
+        """Run them, wait, run them again, until a signal comes or a setting turns out to be wrong.
+
+        A run that takes longer than `every` leaves out the times that it missed.
+        """
+        with self._stop:
+            while True:
+                began = time.monotonic()
+                self._all()
+                if self._code == 2 or self._code > 128:
+                    return self._code
+                rest = every - timedelta(seconds=time.monotonic() - began) % every
+                at = (datetime.now().astimezone() + rest).isoformat(timespec="seconds")
+                self._voice.say(f"next run at {moment(at)}", "next_run", at=at)
+                try:
+                    self._stop.sleep(rest)
+                except Interrupted as error:
+                    return error.exit_code
+
+    def _all(self) -> list[Result]:
+        results: list[Result] = []
+        self._code = 0
+        for place, chosen in enumerate(self._chosen):
+            result = self._one(chosen)
+            results.append(result)
+            if result.status == "interrupted" or (result.error and not self._keep_going):
+                self._left_out([other.pipeline.name for other in self._chosen[place + 1 :]], result)
+                break
+        return results
+
+    def _one(self, chosen: Chosen) -> Result:
+        pipeline = chosen.pipeline
+        result = Attempts(self._stop, self._execute, self._waiting).run(pipeline, self._request, chosen.home)
+        code = self._voice.finished(result, pipeline.retry.attempts)
+        self._code = code if result.status == "interrupted" else max(self._code, code)
+        return result
+
+    def _execute(self, run: Run) -> Result:
+        voice = self._voice
+        if voice.verbose:
+            run.echo = events.TapLines(run.pipeline.name) if events.is_json() else sys.stderr.buffer
+        if events.is_json() and not voice.quiet:
+            events.emit("info", "run_started", pipeline=run.pipeline.name, run_id=run.result.run_id)
+        with Progress(run, enabled=voice.shows_progress()):
+            return run.execute()
+
+    def _waiting(self, pipeline: Pipeline, result: Result, pause: timedelta) -> None:
+        self._voice.finished(result, pipeline.retry.attempts)
+        following, seconds = f"{result.attempt + 1} of {pipeline.retry.attempts}", pause.total_seconds()
+        self._voice.say(f"attempt {following} in {seconds:.0f} s", "retry", attempt=following, seconds=seconds)
+
+    def _left_out(self, names: list[str], result: Result) -> None:
+        if names:
+            why = "" if isinstance(result.error, Interrupted) else "; --keep-going goes on after a failure"
+            self._voice.say(f"not run: {', '.join(names)}{why}", "not_run", pipelines=names)

@@ -1,0 +1,158 @@
+"""`run --dry-run`: what a run would do, and why. Reads; writes nothing but the discovered catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any
+
+from bridge.cli.selection import Chosen
+from bridge.cli.show import as_json, console, count, note, print_table
+from bridge.exact_json import dumps
+from bridge.lake.log import Log, View
+from bridge.load.barriers import METHODS
+from bridge.load.checks.fingerprint import fingerprint, noticed
+from bridge.load.checks.resume import completed, leave_out
+from bridge.load.division import divided
+from bridge.load.methods import outlook, refusal
+from bridge.load.run import Request
+from bridge.load.table_plan import Placement, refuse_namesakes
+from bridge.project.last_commit import LastCommits
+from bridge.settings.load import Pipeline
+from bridge.singer.catalog import selected_streams
+from bridge.singer.state import bookmark, is_empty, without
+from bridge.storage import lake_of
+from bridge.tap.catalog_overrides import named
+from bridge.tap.source import Source
+
+__all__ = ["plan"]
+
+_WIDEST = 40
+"""Characters of a bookmark in the table; `--json` has all of it."""
+
+
+def plan(chosen: Sequence[Chosen], request: Request, *, json_output: bool, several: bool) -> int:
+    """Print the plans of the runs and return 0; as JSON an array of them if `several` are asked for."""
+    plans = []
+    for each in chosen:
+        facts = _facts(each, request)
+        plans.append({"format": 1, **facts})
+        if not json_output:
+            _print(facts)
+    if json_output:
+        as_json(plans if several else plans[0])
+    else:
+        console().print("[dim]dry run: nothing was started, nothing was written[/]")
+    return 0
+
+
+def _facts(chosen: Chosen, request: Request) -> dict[str, Any]:
+    pipeline = chosen.pipeline
+    storage = lake_of(pipeline.destination)
+    notes = LastCommits(chosen.home, pipeline).check(storage, full=request.full and not request.streams)
+    log = Log(storage, pipeline.name)
+    view = log.view(log.latest())
+    source = Source(pipeline, chosen.home)
+    catalog, _ = source.catalog(request.streams, refresh=request.refresh_catalog)
+    pipeline = named(pipeline, catalog)
+    refuse_namesakes(pipeline.name, catalog, view.tables)
+    skipped = completed(storage, pipeline.name, pipeline.names) if request.resume else set()
+    if request.resume:
+        catalog, _ = leave_out(catalog, skipped, view.state if request.state is None else request.state)
+    full = request.full or not pipeline.incremental.enabled
+    if request.state is not None:
+        view = replace(view, state=request.state, groups=None if view.groups is None else [])
+    placement = Placement(storage, pipeline, view, catalog, full=full, append=request.append)
+    division, unlike = divided(pipeline, storage, view, catalog)
+    state = _state(view, pipeline.all_names(request.streams), full=full)
+    names = sorted(selected_streams(catalog)) if catalog else sorted(view.tables)
+    now = fingerprint(pipeline, source.argv, catalog)
+    asked = {"full": full, "streams": pipeline.all_names(request.streams), "state": request.state}
+    return {
+        "pipeline": pipeline.name,
+        "tap": source.argv[0],
+        "bucket": pipeline.destination.bucket,
+        "catalog": catalog is not None,
+        "full": full,
+        "state": state,
+        "processes": [list(group.streams) for group in division.groups] if division else None,
+        "skipped": sorted(skipped),
+        "streams": [_stream(placement, view, pipeline.names_of(name), state) for name in names],
+        "warnings": [
+            *notes,
+            *source.notes,
+            *_repeats(pipeline, placement, view, names),
+            *noticed(storage, pipeline.name, now, view, **asked, names=pipeline.names),
+            *(() if full else unlike),
+        ],
+    }
+
+
+def _repeats(pipeline: Pipeline, placement: Placement, view: View, names: Sequence[str]) -> list[str]:
+    """Return that the run would be refused, or else what later runs do that nobody has decided."""
+    if again := placement.repeating(names):
+        error = refusal(pipeline, again)
+        return [f"a run would be refused: {error.message}. {error.hint}"]
+    methods = {name: placement.expected(name)[0] for name in names}
+    known = {name for name in names if view.table(pipeline.names_of(name))}
+    return outlook((name, method) for name, method in methods.items() if method.mode == "upsert" or name not in known)
+
+
+def _state(view: View, asked: Collection[str], *, full: bool) -> Any:
+    """Return the STATE that the tap would get; None: it starts from the beginning."""
+    stored = view.state
+    if full:
+        stored = without(stored, asked) if asked else None
+    return None if is_empty(stored) else stored
+
+
+def _stream(placement: Placement, view: View, names: tuple[str, ...], state: Any) -> dict[str, Any]:
+    method, mode, reason = placement.expected(names[0])
+    live = view.table(names)
+    return {
+        "stream": names[0],
+        "load_method": METHODS[mode],
+        "reason": reason,
+        "rows_now": live.rows if live else 0,
+        "bookmark": bookmark(state, names),
+        "each_run": method.each_run,
+    }
+
+
+def _start(facts: dict[str, Any]) -> str:
+    """Say where the tap starts."""
+    state = facts["state"]
+    if facts["full"] and state is None:
+        return "state: ignored, --full starts from the beginning"
+    return f"state: {dumps(state).decode().strip()}" if state else "state: none, the tap starts from the beginning"
+
+
+def _short(value: Any) -> str:
+    """Return a bookmark's value, as far as a table has place for it; the whole bookmark where it has several."""
+    if isinstance(value, dict) and value.get("replication_key_value") is not None:
+        value = value["replication_key_value"]
+    elif isinstance(value, dict) and len(value) == 1:
+        (value,) = value.values()
+    text = value if isinstance(value, str) else "" if value is None else dumps(value).decode().strip()
+    return text if len(text) <= _WIDEST else text[: _WIDEST - 3] + "..."
+
+
+def _print(facts: dict[str, Any]) -> None:
+    out = console()
+    out.print(f"[bold]{facts['pipeline']}[/]  {facts['tap']} -> {facts['bucket']}", soft_wrap=True)
+    out.print(_start(facts), soft_wrap=True, markup=False)
+    rows = [
+        [s["stream"], f"{s['load_method']} ({s['reason']})", count(s["rows_now"]), _short(s["bookmark"])]
+        for s in facts["streams"]
+    ]
+    if rows:
+        columns = ["stream", "load method", "rows now", "bookmark"]
+        print_table(columns, rows, right=["rows now"], folds=["load method", "bookmark"], less=["bookmark"])
+    for number, streams in enumerate(facts["processes"] or (), 1):
+        out.print(f"process {number} of the tap: {', '.join(streams)}", soft_wrap=True, markup=False)
+    if facts["skipped"]:
+        out.print(f"skipped, the last run completed them: {', '.join(facts['skipped'])}", soft_wrap=True)
+    if not facts["catalog"]:
+        out.print("no catalog: the tap itself decides on the streams, and each SCHEMA on its load method")
+    for warning in facts["warnings"]:
+        note("warning", "yellow", warning)

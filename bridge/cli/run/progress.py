@@ -1,0 +1,114 @@
+"""What a run shows while it works: a live table on a terminal, elsewhere a line, or an event, every 10 seconds.
+
+Always on stderr.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from types import TracebackType
+
+from rich.console import Group
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from bridge.cli import events
+from bridge.cli.show import console, count, count_of, size
+from bridge.load.dispatcher import Counts
+from bridge.load.loader import LEAVING
+from bridge.load.run import Run
+
+__all__ = ["Progress"]
+
+_SHOWN = 15
+_LINE_EVERY = 10.0
+_LOOK_EVERY = 0.2
+_TOO_SHORT = 1.0
+"""Seconds; what a tap sent in less is no rate."""
+
+
+class Progress:
+    """Follows a run from another thread; a context manager around `run.execute()`."""
+
+    def __init__(self, run: Run, *, enabled: bool) -> None:
+        self._run = run
+        self._console = console(err=True)
+        self._began = time.monotonic()
+        self._done = threading.Event()
+        self._live: Live | None = None
+        self._thread: threading.Thread | None = None
+        self._spinner = Spinner("dots")
+        if enabled and self._console.is_terminal and not events.is_json():
+            self._live = Live(get_renderable=self._table, console=self._console, refresh_per_second=4, transient=True)
+        elif enabled:
+            self._thread = threading.Thread(target=self._lines, name="progress", daemon=True)
+
+    def __enter__(self) -> Progress:
+        if self._live:
+            self._live.start()
+        if self._thread:
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._done.set()
+        if self._live:
+            self._live.stop()
+
+    def _table(self) -> Group:
+        run, seconds = self._run, time.monotonic() - self._began
+        streams = dict(run.result.streams)
+        grid = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 3, 0, 0))
+        grid.add_column("stream", overflow="ellipsis", no_wrap=True)
+        for column in ("read", "committed", "written"):
+            grid.add_column(column, justify="right")
+        latest = sorted(streams.items(), key=lambda item: item[1].committed == item[1].records)
+        for name, counts in latest[:_SHOWN]:
+            done = counts.committed and counts.committed == counts.records
+            style = "green" if done else ""
+            committed = Text(count(counts.committed) if counts.committed else "", style)
+            grid.add_row(name, count(counts.records), committed, size(counts.bytes) if counts.bytes else "")
+        rate = _rate(list(streams.values()), speaking=run.stage == "extracting")
+        more = f"   {len(streams) - _SHOWN} more streams" if len(streams) > _SHOWN else ""
+        self._spinner.update(text=Text(f"{run.pipeline.name}: {run.stage}   {seconds:.0f} s   {rate}{more}"))
+        return Group(self._spinner, grid) if streams else Group(self._spinner)
+
+    def _lines(self) -> None:
+        """Print a line every 10 seconds; one at once when the run is done and only the next one's start is prepared."""
+        due, announced = time.monotonic() + _LINE_EVERY, False
+        while not self._done.wait(_LOOK_EVERY):
+            leaving = self._run.stage == LEAVING
+            if time.monotonic() < due and (announced or not leaving):
+                continue
+            due, announced = time.monotonic() + _LINE_EVERY, leaving
+            self._line()
+
+    def _line(self) -> None:
+        streams = list(self._run.result.streams.values())
+        read, committed = sum(s.records for s in streams), sum(s.committed for s in streams)
+        seconds, name, stage = time.monotonic() - self._began, self._run.pipeline.name, self._run.stage
+        if events.is_json():
+            facts = {"pipeline": name, "stage": stage, "seconds": round(seconds, 1), "streams": len(streams)}
+            events.emit("info", "progress", **facts, read=read, committed=committed)
+            return
+        self._console.print(
+            f"{name}: {stage}, {seconds:.0f} s, {count_of(len(streams), 'stream')}, "
+            f"{count_of(read, 'record')} read, {count(committed)} committed",
+            soft_wrap=True,
+        )
+
+
+def _rate(streams: Sequence[Counts], *, speaking: bool) -> str:
+    """Return the records per second from the tap's first one on: until now, or until its last one."""
+    began = min((counts.first_at for counts in streams if counts.first_at is not None), default=None)
+    if began is None:
+        return ""
+    seconds = (time.monotonic() if speaking else max(counts.last_at for counts in streams)) - began
+    total = sum(counts.records for counts in streams)
+    return f"{count(round(total / seconds))} records/s" if seconds >= _TOO_SHORT else ""

@@ -1,0 +1,147 @@
+"""`run`: load pipelines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bridge.cli.events import report
+from bridge.cli.flags import explain
+from bridge.cli.param_types import DURATION
+from bridge.cli.selection import Chosen, choose_all, options_for_several
+from bridge.cli.show import as_json
+from bridge.errors import BridgeError, SettingsError
+from bridge.exact_json import NotJson, loads
+
+if TYPE_CHECKING:
+    from bridge.load.run import Request
+
+__all__ = ["run"]
+
+_INLINE = ("tap", "tap_config", "catalog", "load_method")
+
+
+@click.command(short_help="Load pipelines.")
+@options_for_several
+@click.option("--all", "everything", is_flag=True, help="All pipelines of the file, one after another.")
+@click.option("--keep-going", is_flag=True, help="With several: go on after one that failed.")
+@click.option("--tap", metavar="COMMAND", help="Tap to run, with its flags; needs --to.")
+@click.option("--tap-config", metavar="FILE|JSON", help="The tap's settings: a file, or JSON; needs --to.")
+@click.option("--catalog", metavar="FILE", help="Catalog to pass to the tap; needs --to.")
+@click.option("--load-method", metavar="M", help="auto, append-only, overwrite or upsert; needs --to.")
+@click.option("-s", "--stream", "streams", multiple=True, metavar="STREAM", help="Only this stream; may be repeated.")
+@click.option(
+    "--full", "--full-refresh", is_flag=True, help="Start from the beginning and replace the tables at the end."
+)
+@click.option("--append", is_flag=True, help="With --full: append to append-only tables all the same.")
+@click.option("--resume", is_flag=True, help="Leave out the streams that the last run completed before it failed.")
+@click.option("--state", "state_file", type=click.Path(path_type=Path), metavar="FILE", help="Start from this STATE.")
+@click.option("--refresh-catalog", is_flag=True, help="Discover again.")
+@click.option("--max-records", type=click.IntRange(1), metavar="N", help="Stop the tap after about so many records.")
+@click.option("--adopt", is_flag=True, help="Make files that were in the tables' folders before a part of the tables.")
+@click.option("--no-guard", is_flag=True, help="Replace tables even where `guard` would keep the old one.")
+@click.option("--timeout", type=DURATION, metavar="30m", help="Stop a run that takes longer.")
+@click.option("--wait", type=DURATION, metavar="10m", help="Wait so long for a run that holds the pipeline.")
+@click.option("--every", type=DURATION, metavar="5m", help="Run again and again, in the foreground, until Ctrl-C.")
+@click.option("--dry-run", is_flag=True, help="Say what would happen, and why; change nothing.")
+@click.option("--json", "json_output", is_flag=True, help="Print one JSON document, and nothing else on stdout.")
+@click.option("--no-progress", is_flag=True, help="No progress while it runs.")
+@click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
+@click.option("-v", "--verbose", is_flag=True, help="Show the tap's log and full tracebacks.")
+def run(names: tuple[str, ...], file: Path | None, to: str | None, pipeline_name: str | None, **asked: Any) -> int:
+    """Load pipelines: each from its last bookmark, exactly once, and nothing after a failure that could be twice.
+
+    \b
+    singer-bridge run flights
+    singer-bridge run --tap "tap-x --flag" --tap-config config.json --to ./lake --name x
+    """
+    from bridge.load.run import Result
+
+    several = asked["everything"] or len(names) > 1
+    try:
+        _check(asked, several=several)
+        inline = {key: asked[key] for key in _INLINE}
+        chosen = choose_all(names, file, to, pipeline_name, everything=asked["everything"], **inline)
+        return _run(chosen, asked, several=several)
+    except BridgeError as error:
+        if not asked["json_output"]:
+            raise
+        if isinstance(error, SettingsError):
+            explain(error)
+        result = Result("", pipeline_name or ", ".join(names), error=error).to_json()
+        as_json([result] if several else result)
+        return report(error)
+
+
+def _run(chosen: Sequence[Chosen], asked: dict[str, Any], *, several: bool) -> int:
+    request = _request(asked)
+    if asked["dry_run"]:
+        from bridge.cli.run.plan import plan
+
+        return plan(chosen, request, json_output=asked["json_output"], several=several)
+    from bridge.cli.run.many import Batch, Voice
+
+    voice = Voice(
+        json=asked["json_output"],
+        quiet=asked["quiet"],
+        verbose=asked["verbose"],
+        progress=not asked["no_progress"],
+        several=several,
+    )
+    batch = Batch(chosen, request, voice, keep_going=asked["keep_going"])
+    return batch.repeat(asked["every"]) if asked["every"] else batch.once()
+
+
+def _check(asked: dict[str, Any], *, several: bool) -> None:
+    """Raise `SettingsError` for flags that do not go together."""
+    if asked["append"] and not asked["full"]:
+        raise SettingsError("--append goes with --full", hint="a plain run appends already")
+    if asked["state_file"] and several:
+        raise SettingsError("--state is of one pipeline", hint="run that pipeline alone")
+    if asked["keep_going"] and not several:
+        raise SettingsError("--keep-going goes with several pipelines", hint="add NAMEs, or --all")
+    if asked["every"] and asked["json_output"]:
+        hint = "read `singer-bridge runs list --json`, or add --log-format json for one object a line on stderr"
+        raise SettingsError("--every never ends, so --json has no document to print", hint=hint)
+    if asked["adopt"] and asked["dry_run"]:
+        raise SettingsError("--adopt changes tables, --dry-run nothing", hint="leave one of them out")
+    once = ("state_file", "full", "dry_run", "adopt", "no_guard")
+    if asked["every"] and any(asked[flag] for flag in once):
+        hint = "do that once, without --every; then begin with it"
+        raise SettingsError("--every goes on from the last bookmark", hint=hint)
+
+
+def _request(asked: dict[str, Any]) -> Request:
+    from bridge.load.run import Request
+
+    return Request(
+        full=asked["full"],
+        append=asked["append"],
+        streams=tuple(asked["streams"]),
+        state=_read_state(asked["state_file"]) if asked["state_file"] else None,
+        refresh_catalog=asked["refresh_catalog"],
+        resume=asked["resume"],
+        max_records=asked["max_records"],
+        adopt=asked["adopt"],
+        guard=not asked["no_guard"],
+        timeout=asked["timeout"],
+        wait=asked["wait"],
+    )
+
+
+def _read_state(path: Path) -> Any:
+    try:
+        state = loads(path.read_bytes())
+    except OSError as error:
+        raise SettingsError(f"cannot read the STATE: {error.strerror}", hint="check --state", file=path) from error
+    except NotJson as error:
+        raise SettingsError(
+            "the STATE is not JSON", hint="--state takes the bare value of a STATE", file=path
+        ) from error
+    if not isinstance(state, dict):
+        hint = "--state takes the bare value of a STATE; to start from the beginning use --full"
+        raise SettingsError("a STATE is a JSON object", hint=hint, file=path)
+    return state

@@ -1,0 +1,62 @@
+"""What a run has come to, for people: a row a stream, and one line."""
+
+from __future__ import annotations
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from bridge.cli.show import console, count, count_of, note, print_table, size
+from bridge.load.run import Result
+
+__all__ = ["summary"]
+
+_MARKS = {"success": ("green", "✓"), "failed": ("red", "✗"), "interrupted": ("yellow", "■")}
+
+
+def summary(result: Result, *, attempts: int = 1, named: bool = False) -> None:
+    """Print a run's result; `named` begins with its pipeline, as others come before or after it."""
+    out = console()
+    if named:
+        out.print(f"[bold]{result.pipeline}[/]")
+    rows = [
+        [
+            name,
+            f"{counts.load_method} ({counts.reason})",
+            count(counts.committed),
+            count(counts.rejected) if counts.rejected else "",
+            count(counts.files),
+            size(counts.bytes),
+        ]
+        for name, counts in result.streams.items()
+    ]
+    if rows:
+        columns = ["stream", "load method", "records", "rejected", "files", "size"]
+        less = [*([] if any(counts.rejected for counts in result.streams.values()) else ["rejected"]), "files"]
+        print_table(columns, rows, right=columns[2:], folds=["load method"], less=less)
+        out.print()
+    colour, mark = _MARKS[result.status]
+    line = Text.assemble((f"{mark} {result.status}", colour), f"  {_figures(result, attempts)}")
+    if "load" in result.seconds:
+        run = f"run {result.run_id}"
+        fits = not out.is_terminal or cell_len(line.plain) + 3 + len(run) <= out.width
+        line.append("   " if fits else "\n  ").append(run, "dim")
+    out.print(line, soft_wrap=True)
+    for warning in result.warnings:
+        note("warning", "yellow", warning)
+    if named:
+        out.print()
+
+
+def _figures(result: Result, attempts: int) -> str:
+    total = sum(counts.committed for counts in result.streams.values())
+    seconds = result.seconds.get("total", 0.0)
+    # A tap that looks for changes for a minute, or a lease that was waited for, says nothing of our pace.
+    idle = result.seconds.get("class_data", 0.0) + result.seconds.get("waiting", 0.0)
+    loading = result.seconds.get("load", seconds) - idle
+    rate = f", {count(round(total / loading))} records/s" if total and loading > 0 else ""
+    nothing = ", nothing new" if result.status == "success" and not total else ""
+    attempt = (
+        f", attempt {result.attempt} of {attempts}" if result.attempt > 1 or (attempts > 1 and result.error) else ""
+    )
+    commits = count_of(result.commits, "commit")
+    return f"{count_of(total, 'record')} in {seconds:.1f} s{rate}, {commits}{nothing}{attempt}"

@@ -1,0 +1,127 @@
+"""What `add` asks on a terminal: the settings that a tap needs, typed, secrets unseen."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+
+from bridge.cli.show import console
+from bridge.project.entry import variable_name
+from bridge.settings.explain import did_you_mean
+from bridge.tap.about import About, Setting
+
+__all__ = ["Answers", "ask_settings", "somebody_answers"]
+
+_TYPES: dict[str, Any] = {"integer": click.INT, "number": click.FLOAT, "boolean": click.BOOL}
+_CONNECTION = frozenset(
+    {
+        *("host", "hostname", "server", "port", "user", "username", "password", "database", "dbname", "db_name"),
+        *("url", "api_url", "base_url", "api_key", "token", "access_token", "auth_token", "refresh_token"),
+        *("client_id", "client_secret", "account", "subdomain", "domain", "site", "tenant"),
+        *("path", "filepath", "start_date"),
+    }
+)
+"""Names of settings by which a tap finds its source; asked for where the tap marks none as required."""
+
+
+@dataclass
+class Answers:
+    """What was answered: settings by their name, and secrets by the variable that is to hold them."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    secrets: dict[str, str] = field(default_factory=dict)
+    needed: set[str] = field(default_factory=set)
+    """Settings whose variable is set, here or before."""
+
+
+def somebody_answers() -> bool:
+    """Whether a person sits at this terminal: not in a pipe, not in CI."""
+    return sys.stdin.isatty() and sys.stdout.isatty() and not os.environ.get("CI")
+
+
+def ask_settings(told: About, prefix: str, known: Mapping[str, str]) -> Answers:
+    """Ask for what is required, or by what the source is found, and then for any other setting by its name.
+
+    A secret of which the variable is `known` is not asked for.
+    """
+    answers = Answers()
+    asked = list(told.required) or [setting for setting in told.settings if setting.name in _CONNECTION]
+    if asked and not told.required:
+        console().print("[dim]the tap marks no setting as required; Enter leaves one out[/]")
+    for setting in asked:
+        if setting.kind not in ("object", "array"):
+            _ask(setting, prefix, known, answers)
+    for setting in _others(told, asked):
+        _ask(setting, prefix, known, answers)
+    return answers
+
+
+def _ask(setting: Setting, prefix: str, known: Mapping[str, str], answers: Answers) -> None:
+    variable = variable_name(prefix, setting.name)
+    if setting.secret and variable in known:
+        answers.needed.add(setting.name)
+        return
+    answer = _question(setting)
+    if answer == "":
+        return
+    if setting.secret:
+        answers.secrets[variable] = str(answer)
+        answers.needed.add(setting.name)
+    else:
+        answers.values[setting.name] = answer
+
+
+def _others(told: About, asked: list[Setting]) -> Iterator[Setting]:
+    """Yield the settings that are named one by one until nothing is."""
+    others = {setting.name: setting for setting in told.settings if setting not in asked}
+    while others:
+        name = click.prompt("another setting, by its name (Enter: no more)", default="", show_default=False).strip()
+        if not name:
+            return
+        if name in others:
+            yield others.pop(name)
+        else:
+            hint = did_you_mean(name, others) or f"there are: {', '.join(others)}"
+            click.echo(f"the tap has no setting {name}: {hint}")
+
+
+class _Json(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only
+    """An object or a list, typed as JSON."""
+
+    name = "JSON"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            return value
+        try:
+            return json.loads(value)
+        except ValueError:
+            self.fail(f'{value!r} is not JSON, such as ["a"] or {{"a": 1}}', param, ctx)
+
+
+def _question(setting: Setting) -> Any:
+    """Return an answer of the setting's type, an empty text if there is none."""
+    if setting.description:
+        console().print(setting.description, soft_wrap=True, markup=False, style="dim")
+    kind: Any = click.Choice([str(choice) for choice in setting.choices]) if setting.choices else None
+    kind = kind or (_Json() if setting.kind in ("object", "array") else _TYPES.get(setting.kind, click.STRING))
+    default = "" if setting.default is None or setting.kind in ("object", "array") else setting.default
+    if default == "" and not isinstance(kind, _Json):
+        kind = _OrNothing(kind)
+    return click.prompt(setting.name, default=default, hide_input=setting.secret, type=kind, show_default=default != "")
+
+
+class _OrNothing(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only
+    """A type, or nothing at all: Enter leaves the setting out."""
+
+    def __init__(self, kind: Any) -> None:
+        self.kind, self.name = kind, kind.name
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if value == "" else self.kind.convert(value, param, ctx)

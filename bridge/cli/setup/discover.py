@@ -1,0 +1,105 @@
+"""`discover`: ask the tap for its catalog."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bridge.cli.selection import choose, options, typed
+from bridge.cli.setup.propose import print_unknown
+from bridge.cli.show import as_json, console, count_of, note, print_table
+from bridge.errors import SettingsError
+from bridge.load.methods import of_catalog
+from bridge.singer.catalog import Catalog, is_system, replication_method, stream_id
+from bridge.singer.selection import loaded_streams
+from bridge.tap.source import Source
+
+__all__ = ["discover"]
+
+
+@click.command(short_help="Ask the tap for its catalog.")
+@options
+@click.option("--tap", metavar="COMMAND", help="Tap to ask, with its flags; needs --to.")
+@click.option("--tap-config", metavar="FILE|JSON", help="The tap's settings: a file, or JSON.")
+@click.option("--diff", is_flag=True, help="Print what changed since the last discovery, and keep nothing.")
+@click.option("--json", "json_output", is_flag=True, help="Print the plain Singer catalog; with --diff the changes.")
+def discover(
+    name: str | None,
+    file: Path | None,
+    to: str | None,
+    pipeline_name: str | None,
+    tap: str | None,
+    tap_config: str | None,
+    diff: bool,
+    json_output: bool,
+) -> int:
+    """Ask the tap for its catalog and keep it: later runs pass it to the tap. Your edits of the last one stay.
+
+    \b
+    singer-bridge discover flights
+    singer-bridge discover flights --diff --json
+    """
+    chosen = choose(name, file, to, pipeline_name, tap=tap, tap_config=tap_config)
+    source = Source(chosen.pipeline, chosen.home)
+    catalog = source.discover(keep=not diff)
+    if catalog is None:
+        console(err=True).print("this tap does not discover: it started to extract. It runs without a catalog.")
+        return 1
+    if json_output:
+        as_json(_changes(source) if diff else catalog)
+        return 0
+    if not diff:
+        print_unknown(_streams(source, catalog), source.pipeline, typed(source.pipeline))
+    _told(source, catalog, diff=diff)
+    return 0
+
+
+def _changes(source: Source) -> dict[str, Any]:
+    found = source.discovery
+    assert found
+    said = {"first": found.first, **found.changes.to_json(), "overruled": found.overruled}
+    return {"format": 1, "pipeline": source.pipeline.name, **said}
+
+
+def _streams(source: Source, catalog: Catalog) -> Catalog:
+    """Print what a run would load; what is wrong with choices and overrides is said below it. Return the catalog as
+    the settings have it, where they fit.
+    """
+    loaded, wrong = loaded_streams(catalog, source.pipeline.source.select), None
+    try:
+        catalog = source.narrowed(catalog)
+    except SettingsError as error:
+        wrong = error
+    own = [entry for entry in catalog["streams"] if not is_system(entry) or stream_id(entry) in loaded]
+    shown = [stream_id(entry) for entry in own or catalog["streams"]]
+    rows = [
+        [
+            stream,
+            "yes" if stream in loaded else "",
+            replication_method(catalog, stream) or "",
+            of_catalog(source.pipeline, catalog, stream).each_run,
+        ]
+        for stream in shown
+    ]
+    print_table(["stream", "selected", "replication method", "each run"], rows, folds=["each run"])
+    if hidden := len(catalog["streams"]) - len(shown):
+        note("not shown", "dim", f"{count_of(hidden, 'stream')} of the database's own schemas; --json has all")
+    for text in source.notes:
+        note("warning", "yellow", text)
+    if wrong:
+        note("warning", "yellow", f"a run would end with: {wrong.message}. {wrong.hint}")
+    return catalog
+
+
+def _told(source: Source, catalog: Catalog, *, diff: bool) -> None:
+    found, loaded = source.discovery, loaded_streams(catalog, source.pipeline.source.select)
+    assert found
+    for line in found.told():
+        stream = line.removeprefix("new stream: ")
+        note("changed", "yellow", line if stream == line or stream in loaded else f"{line}, not selected")
+    if diff and not found.told():
+        console().print("nothing was discovered before" if found.first else "nothing changed")
+    if not diff:
+        console().print(f"[dim]kept in {source.kept.file}[/]", soft_wrap=True)

@@ -1,0 +1,162 @@
+"""`doctor`: look at everything that a run needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from textwrap import wrap
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from bridge.cli.selection import Chosen, choose, options, settings_in
+from bridge.cli.show import as_json, console, count_of
+from bridge.errors import BridgeError
+from bridge.maintain.doctor.finding import Check, Finding, error, exit_code, fine, looked_at, warning
+from bridge.settings.load import FILE_NAME, Settings, find_file
+from bridge.tap.source import home_folder
+from bridge.tap.stderr import SAID
+
+__all__ = ["doctor"]
+
+_MARKS = {"ok": ("green", "✓"), "warning": ("yellow", "!"), "error": ("red", "✗")}
+
+
+@click.command(short_help="Check all that a run needs, with a fix for each finding.")
+@options
+@click.option("--no-spark", is_flag=True, help="Do not start Spark, which takes some seconds.")
+@click.option("--json", "json_output", is_flag=True, help="Print one JSON object.")
+def doctor(
+    name: str | None,
+    file: Path | None,
+    to: str | None,
+    pipeline_name: str | None,
+    *,
+    no_spark: bool,
+    json_output: bool,
+) -> int:
+    """Check Java, Spark, the settings, the bucket and the tap of one pipeline, or of all; change nothing.
+
+    Exit code 0: all is fine, or there are warnings only. Otherwise that of the worst finding.
+
+    \b
+    singer-bridge doctor flights
+    singer-bridge doctor --no-spark --json
+    """
+    found: list[tuple[str | None, Finding]] = []
+    for place, finding in _waited_for(_findings(name, file, to, pipeline_name, spark=not no_spark)):
+        if not json_output:
+            _say(place, finding, first=all(place != other for other, _ in found))
+        found.append((place, finding))
+    code = exit_code(finding for _, finding in found)
+    if json_output:
+        as_json(_document(found))
+    else:
+        _sum_up([finding for _, finding in found])
+    return code
+
+
+def _waited_for(findings: Iterator[tuple[str | None, Finding]]) -> Iterator[tuple[str | None, Finding]]:
+    """Yield what is found; meanwhile whoever watches sees that there is more to come."""
+    err = console(err=True)
+    while True:
+        with err.status("checking") if err.is_terminal else nullcontext():
+            found = next(findings, None)
+        if found is None:
+            return
+        yield found
+
+
+def _findings(
+    name: str | None, file: Path | None, to: str | None, pipeline_name: str | None, *, spark: bool
+) -> Iterator[tuple[str | None, Finding]]:
+    """Yield what is found, with the pipeline that it is about: None for the machine."""
+    from bridge.maintain.doctor.machine import machine_checks, spark_check
+
+    yield from ((None, finding) for finding in looked_at(machine_checks()))
+    targets = _targets(name, file, to, pipeline_name)
+    engines = [(one.pipeline.spark.master, one.pipeline.spark.conf) for _, one in targets if isinstance(one, Chosen)]
+    different = {repr(engine): engine for engine in engines or [("local[*]", {})]}
+    checks = [spark_check(*engine) for engine in different.values()] if spark else []
+    yield from ((None, finding) for finding in looked_at(checks))
+    for place, one in targets:
+        if isinstance(one, Finding):
+            yield place, one
+        else:
+            yield place, fine("settings", f"{file or FILE_NAME} is as it should be" if to is None else "as given")
+            yield from ((place, finding) for finding in looked_at(_pipeline_checks(one)))
+
+
+def _targets(
+    name: str | None, file: Path | None, to: str | None, pipeline_name: str | None
+) -> list[tuple[str | None, Chosen | Finding]]:
+    """Return each pipeline that is meant, or what is wrong with its settings."""
+    path = file or find_file(Path.cwd())
+    if to is None and path is None:
+        fix = "singer-bridge init writes one"
+        return [(None, warning("settings", f"no {FILE_NAME} here or above {Path.cwd()}", fix))]
+    try:
+        if to is not None or path is None or name or pipeline_name:
+            chosen = choose(name, file, to, pipeline_name)
+            return [(chosen.pipeline.name, chosen)]
+        settings = settings_in(path)
+    except BridgeError as failure:
+        return [(name or pipeline_name, error("settings", failure))]
+    return [(one, _target(settings, one, home_folder(path))) for one in settings.pipelines]
+
+
+def _target(settings: Settings, name: str, home: Path) -> Chosen | Finding:
+    try:
+        return Chosen(settings.pipeline(name), home)
+    except BridgeError as failure:
+        return error("settings", failure)
+
+
+def _pipeline_checks(chosen: Chosen) -> list[Check]:
+    from bridge.maintain.doctor.lake import lake_checks, spool_checks
+    from bridge.maintain.doctor.tap import tap_checks
+
+    pipeline = chosen.pipeline
+    tap = tap_checks(pipeline, chosen.home) if pipeline.source.tap else []
+    return [*lake_checks(pipeline), *spool_checks(pipeline, chosen.home), *tap]
+
+
+def _document(found: Iterable[tuple[str | None, Finding]]) -> dict[str, Any]:
+    checks = [{"pipeline": place, **finding.to_json()} for place, finding in found]
+    states = {check["status"] for check in checks}
+    worst = next((status for status in ("error", "warning") if status in states), "ok")
+    return {"format": 1, "status": worst, "checks": checks}
+
+
+def _say(place: str | None, finding: Finding, *, first: bool) -> None:
+    out = console()
+    if first:
+        out.print(Text(place or "this machine", "bold"))
+    style, mark = _MARKS[finding.status]
+    _folded(out, Text.assemble((f"{mark} ", style), f"{finding.check:<15} "), finding.found)
+    fix, _, said = finding.fix.partition(SAID)
+    for label, text in (("  fix: ", fix.removesuffix("; ")), ("  it said: ", said.lstrip("\n"))):
+        for number, line in enumerate(text.splitlines()):
+            _folded(out, Text(label if number == 0 else " " * len(label)), line)
+
+
+def _folded(out: Console, head: Text, text: str) -> None:
+    """Print a line; on a terminal it folds at words, to below where the text began, and a longer word stays whole."""
+    indent = len(head.plain)
+    room = max(out.width - indent, 20)
+    lines = wrap(text, room, break_long_words=False, break_on_hyphens=False) if out.is_terminal else [text]
+    for number, line in enumerate(lines or [""]):
+        out.print((head if number == 0 else Text(" " * indent)) + Text(line), soft_wrap=True)
+
+
+def _sum_up(findings: list[Finding]) -> None:
+    errors, warnings = (sum(finding.status == status for finding in findings) for status in ("error", "warning"))
+    out = console()
+    if errors:
+        out.print(f"[red]✗[/] {count_of(errors, 'error')}, {count_of(warnings, 'warning')}")
+    else:
+        said = f"works, {count_of(warnings, 'warning')}" if warnings else "all is fine"
+        out.print(f"[green]✓[/] {said}")

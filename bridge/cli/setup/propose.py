@@ -1,0 +1,121 @@
+"""How the streams of a catalog could be replicated: shown, asked about, and as lines for bridge.yaml."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+import click
+
+from bridge.cli.show import console, count_of, note, print_table
+from bridge.settings.load import Pipeline
+from bridge.singer.catalog import Catalog, is_system, root_facts, stream_id
+from bridge.singer.replication import Proposal, propose
+from bridge.singer.selection import loaded_streams, unmatched
+
+__all__ = ["ask_proposals", "ask_streams", "lines_of", "print_unknown"]
+
+_FULL = "full"
+_LISTED = 40
+
+
+def ask_streams(catalog: Catalog) -> list[str]:
+    """Show the streams that are not the database's own, and return the patterns of those to load."""
+    own = [stream_id(entry) for entry in catalog["streams"] if not is_system(entry)]
+    system = len(catalog["streams"]) - len(own)
+    hidden = f", and {count_of(system, 'stream')} of the database's own schemas" if system else ""
+    more = f" and {len(own) - _LISTED} more" if len(own) > _LISTED else ""
+    click.echo(f"{count_of(len(own), 'stream')}{hidden}: {', '.join(own[:_LISTED])}{more}")
+    default = " ".join(_default_patterns(catalog))
+    while True:
+        patterns: list[str] = click.prompt("which streams? globs, ! excludes", default=default).split()
+        wrong = [f"{text} matches nothing. {guess}".strip() for text, guess in unmatched(catalog, patterns)]
+        for text in wrong:
+            click.echo(text)
+        if not wrong and loaded_streams(catalog, patterns):
+            return patterns
+        if not wrong:
+            click.echo("no stream would be selected")
+
+
+def _default_patterns(catalog: Catalog) -> list[str]:
+    """Return patterns of all streams but the database's own: by their schemas, where these begin their names."""
+    own = [entry for entry in catalog["streams"] if not is_system(entry)]
+    if len(own) in (0, len(catalog["streams"])):
+        return ["*"]
+    schemas = list(dict.fromkeys(str(root_facts(entry).get("schema-name", "")) for entry in own))
+    patterns = [f"{schema}-*" for schema in schemas]
+    if loaded_streams(catalog, patterns) == {stream_id(entry) for entry in own}:
+        return patterns
+    return [stream_id(entry) for entry in own]
+
+
+def ask_proposals(catalog: Catalog, streams: Collection[str]) -> list[Proposal]:
+    """Show how these streams could be replicated, and return what the user takes of it; empty: nothing."""
+    proposals = _proposals(catalog, streams)
+    _print(proposals)
+    answer = click.prompt(
+        "replicate them so?", type=click.Choice(["yes", "each", "no"]), default="yes", show_choices=True
+    )
+    if answer == "no":
+        return []
+    return proposals if answer == "yes" else [_ask_one(proposal) for proposal in proposals]
+
+
+def _proposals(catalog: Catalog, streams: Collection[str]) -> list[Proposal]:
+    return [propose(entry) for entry in catalog["streams"] if stream_id(entry) in streams]
+
+
+def _print(proposals: Sequence[Proposal]) -> None:
+    rows = [
+        [each.stream, ", ".join(each.keys) or "none", _method(each), each.load_method, each.reason]
+        for each in proposals
+    ]
+    columns = ["stream", "key", "replication", "load method", "why"]
+    print_table(columns, rows, folds=["why"], less=["load method"])
+
+
+def _method(proposal: Proposal) -> str:
+    return f"{proposal.method} by {proposal.replication_key}" if proposal.replication_key else proposal.method
+
+
+def _ask_one(proposal: Proposal) -> Proposal:
+    """Return the proposal with the column that was chosen for it."""
+    columns = [candidate.column for candidate in proposal.candidates]
+    if not columns:
+        return proposal
+    default = proposal.replication_key or _FULL
+    kind = click.Choice(list(dict.fromkeys([*columns, default, _FULL])))
+    answer = click.prompt(f"{proposal.stream}: replicate by", type=kind, default=default)
+    if answer == default:
+        return proposal
+    if answer == _FULL:
+        return replace(proposal, method="FULL_TABLE", replication_key=None, load_method="auto")
+    incremental = replace(proposal, method="INCREMENTAL", replication_key=answer)
+    if proposal.keys:
+        return replace(incremental, load_method="upsert")
+    return replace(incremental, load_method="append-only")
+
+
+def lines_of(proposals: Sequence[Proposal]) -> list[str]:
+    """Return the proposals as lines to stand below `streams:`, each with its reason above it."""
+    return [line for proposal in proposals for line in (f"## {proposal.reason}", proposal.line())]
+
+
+def print_unknown(catalog: Catalog, pipeline: Pipeline, name: str) -> None:
+    """Print, as lines to paste, how those streams could be replicated of which nobody says it yet.
+
+    `catalog` has the settings' overrides in it; `name` is what is typed to choose the pipeline.
+    """
+    loaded = loaded_streams(catalog, pipeline.source.select)
+    unknown = [
+        proposal
+        for proposal in _proposals(catalog, loaded)
+        if proposal.declared is None and pipeline.load_method(proposal.stream) == "auto"
+    ]
+    if not unknown:
+        return
+    what = f"no replication method is known of {count_of(len(unknown), 'stream')}"
+    note("proposal", "yellow", f"{what}; choose in bridge.yaml, under pipelines.{name}:")
+    for line in ["streams:", *(f"  {line}" for line in lines_of(unknown))]:
+        console().print(f"    {line}", markup=False, soft_wrap=True)

@@ -1,0 +1,250 @@
+"""`schedule`: pipelines in the user's crontab."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from bridge.cli.selection import environment, options
+from bridge.cli.show import as_json, console, note, print_table
+from bridge.cli.survey import Unread, look_at, readable
+from bridge.errors import SettingsError
+from bridge.project.crontab import KEPT, Job, installed, next_run, read_crontab, with_jobs, without, write_crontab
+from bridge.settings.load import FILE_NAME, Pipeline, Settings, find_file, load
+from bridge.tap.source import home_folder
+
+__all__ = ["schedule"]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_CRON_HAS = (*KEPT, "HOME", "LOGNAME", "USER")
+
+
+@click.group(short_help="Run pipelines by cron.")
+def schedule() -> None:
+    """Have cron run pipelines, as their `schedule.cron` says."""
+
+
+def _options(function: _F) -> _F:
+    """Add the options that choose a pipeline; `--to` is refused in words, so no help offers it, nor its `--name`."""
+    function = options(function)
+    given: list[click.Parameter] = function.__click_params__  # type: ignore[attr-defined]  # click keeps them there
+    for option in given:
+        if isinstance(option, click.Option) and option.name in ("to", "pipeline_name"):
+            option.hidden = True
+    return function
+
+
+def _every(text: str) -> Callable[[_F], _F]:
+    return click.option("--all", "--every-pipeline", "every", is_flag=True, help=text)
+
+
+def _dry_run(function: _F) -> _F:
+    return click.option("--dry-run", is_flag=True, help="Print the lines and change nothing.")(function)
+
+
+def _path(file: Path | None, to: str | None) -> Path:
+    if to is not None:
+        raise SettingsError("a schedule needs a bridge.yaml", hint="write the pipeline there; leave --to out")
+    path = file or find_file(Path.cwd())
+    if path is None:
+        hint = "write a bridge.yaml, or name it: --file PATH"
+        raise SettingsError(f"no {FILE_NAME} here or above", hint=hint, folder=Path.cwd())
+    return path.absolute()
+
+
+def _name(name: str | None, pipeline_name: str | None) -> str | None:
+    if name and pipeline_name and name != pipeline_name:
+        raise SettingsError("two names for one pipeline", hint="give NAME or --name", name=name, other=pipeline_name)
+    return name or pipeline_name
+
+
+def _jobs(path: Path, name: str | None, *, every: bool) -> list[Job]:
+    """Return what cron is to run. Raises SettingsError where nothing that was meant has a schedule."""
+    settings = load(path, os.environ, environment())
+    if every and name:
+        raise SettingsError("--all means every pipeline of the file", hint="leave out NAME and --name")
+    meant = settings.pipelines if every else {name or _first(settings): settings.pipeline(name)}
+    jobs = [_job(path, settings, key, pipeline) for key, pipeline in meant.items() if pipeline.schedule]
+    if not jobs:
+        hint = 'add to the pipeline: schedule: {cron: "0 */2 * * *"}'
+        raise SettingsError("no schedule", hint=hint, pipeline=", ".join(meant))
+    return jobs
+
+
+def _first(settings: Settings) -> str:
+    return next(iter(settings.pipelines))
+
+
+def _job(path: Path, settings: Settings, key: str, pipeline: Pipeline) -> Job:
+    assert pipeline.schedule
+    log = home_folder(path) / "logs" / f"{pipeline.name}.log"
+    return Job(pipeline.schedule.cron, path, pipeline.name, key, settings.environment, log)
+
+
+@schedule.command("install")
+@_options
+@_every("Every pipeline of the file that has a schedule.")
+@_dry_run
+def install(
+    name: str | None, file: Path | None, to: str | None, pipeline_name: str | None, every: bool, dry_run: bool
+) -> None:
+    """Put a pipeline into your crontab.
+
+    Or bring its line up to date. All other lines stay as they are.
+
+    \b
+    singer-bridge schedule install flights
+    singer-bridge schedule install --all --dry-run
+    """
+    path = _path(file, to)
+    jobs = _jobs(path, _name(name, pipeline_name), every=every)
+    _check_without_shell(path, jobs)
+    lines = {job.name: job.line(os.environ) for job in jobs}
+    if dry_run:
+        _print_lines(lines.values())
+        return
+    try:
+        crontab = read_crontab()
+    except SettingsError as error:
+        lines_to_use = "\n".join(lines.values())
+        raise SettingsError(error.message, hint=f"{error.hint}\nthe line to use:\n{lines_to_use}") from None
+    after = with_jobs(crontab, lines, path.parent)
+    if after != crontab:
+        write_crontab(after)
+    done = "installed" if after != crontab else "was installed"
+    for job in jobs:
+        said = f"{job.name}: {done}, next run {_when(_next(job.cron)) or 'when the machine starts'}; log {job.log}"
+        console().print(said, markup=False, soft_wrap=True)
+
+
+@schedule.command("remove")
+@_options
+@_every("Every line of this project, also of pipelines that the file no longer has.")
+@_dry_run
+def remove(
+    name: str | None, file: Path | None, to: str | None, pipeline_name: str | None, every: bool, dry_run: bool
+) -> None:
+    """Take a pipeline out of your crontab.
+
+    Also one that bridge.yaml no longer has.
+
+    \b
+    singer-bridge schedule remove flights
+    singer-bridge schedule remove --all --dry-run
+    """
+    path, name = _path(file, to), _name(name, pipeline_name)
+    crontab = read_crontab()
+    there = installed(crontab, path.parent)
+    if every and name:
+        raise SettingsError("--all means every line of the project", hint="leave out NAME and --name")
+    names = set(there) if every else {_full_name(path, name, there)}
+    gone = {full: line for full, line in there.items() if full in names}
+    if dry_run:
+        _print_lines(gone.values())
+        return
+    if gone:
+        write_crontab(without(crontab, names, path.parent))
+    said = ", ".join(gone) if gone else "nothing"
+    console().print(f"removed: {said}", markup=False, soft_wrap=True)
+
+
+def _full_name(path: Path, name: str | None, there: dict[str, str]) -> str:
+    """Return the pipeline's name as lines have it, without settings that may be broken or gone if need be."""
+    if name is None and len(there) == 1:
+        return next(iter(there))
+    try:
+        return load(path, os.environ, environment()).pipeline(name).name
+    except SettingsError:
+        if name is None:
+            raise
+    return f"{environment()}.{name}" if environment() else name
+
+
+@schedule.command("list")
+@_options
+@click.option("--json", "json_output", is_flag=True, help="Print JSON.")
+def list_(name: str | None, file: Path | None, to: str | None, pipeline_name: str | None, json_output: bool) -> int:
+    """List schedules and their next runs.
+
+    Of the pipelines that have a schedule in the file, or a line in your crontab.
+
+    \b
+    singer-bridge schedule list
+    singer-bridge schedule list flights --json
+    """
+    path, only = _path(file, to), _name(name, pipeline_name)
+    among = look_at(only, path, None, None)
+    chosen, code = readable(among)
+    wanted = {each.pipeline.name: each.pipeline.schedule.cron for each in chosen if each.pipeline.schedule}
+    there, problem = _lines_there(path.parent)
+    names = [each.pipeline.name for each in chosen] if only else sorted({*wanted, *there})
+    facts = [_facts(full, wanted.get(full), there.get(full)) for full in names]
+    if json_output:
+        as_json(facts)
+        return code
+    rows = [[f["pipeline"], f["cron"] or "", f["crontab"], _when(f["next"])] for f in facts]
+    rows += [[each.name, "", each.text, ""] for each in among if isinstance(each, Unread)]
+    print_table(["pipeline", "schedule", "crontab", "next run"], rows)
+    if problem:
+        note("warning", "yellow", problem)
+    return code
+
+
+def _lines_there(folder: Path) -> tuple[dict[str, str], str]:
+    """Return the project's lines; and why there are none, where the crontab cannot be read."""
+    try:
+        return installed(read_crontab(), folder), ""
+    except SettingsError as error:
+        return {}, f"{error.message}; {error.hint}"
+
+
+def _facts(pipeline: str, cron: str | None, line: str | None) -> dict[str, Any]:
+    if line is None:
+        said = "not installed"
+    elif cron is None:
+        said = "installed, without a schedule in the file"
+    else:
+        said = "installed" if line.startswith(f"{cron} ") else "installed, with another schedule"
+    runs = line and (line.split()[0] if line.startswith("@") else " ".join(line.split()[:5]))
+    following = _next(runs) if runs else None
+    return {
+        "pipeline": pipeline,
+        "cron": cron,
+        "crontab": said,
+        "line": line,
+        "next": following.astimezone().isoformat(timespec="minutes") if following else None,
+    }
+
+
+def _next(cron: str) -> datetime | None:
+    return next_run(cron, datetime.now())  # without a zone: cron runs by the machine's own clock
+
+
+def _when(moment: datetime | str | None) -> str:
+    if moment is None:
+        return ""
+    return (moment if isinstance(moment, str) else moment.isoformat())[:16].replace("T", " ")
+
+
+def _print_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        click.echo(line)
+
+
+def _check_without_shell(path: Path, jobs: Sequence[Job]) -> None:
+    """See that the settings say the same to cron, which does not have the shell's variables."""
+    environ = {key: os.environ[key] for key in _CRON_HAS if key in os.environ}
+    hint = "cron does not have your shell's variables: write them into .env beside bridge.yaml"
+    here = load(path, os.environ, environment())
+    try:
+        there = load(path, environ, environment() or here.environment)
+        same = all(there.pipeline(job.pipeline) == here.pipeline(job.pipeline) for job in jobs)
+    except SettingsError as error:
+        raise SettingsError(f"under cron: {error.message}", hint=hint) from None
+    if not same:
+        raise SettingsError("your shell's variables change these settings", hint=hint, file=path)

@@ -1,0 +1,54 @@
+"""What the opening of a run repairs, without the run: no tap, no Spark, and nothing is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bridge.commit.committer import FILES_CHANGED
+from bridge.commit.open import opened
+from bridge.lake.lease import last_lease, take
+from bridge.lake.log import Log
+from bridge.lake.runs import new_run_id
+from bridge.storage import Storage
+
+__all__ = ["Recovered", "recover"]
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What was found and done. `head` is the number of the last commit now, 0 if there is none.
+
+    `died` is the run that did not end in good order, empty if the last one did; `finished` the commit of which it may
+    have left files or manifests behind: all of it is visible now. `notes` say in sentences what else was done.
+    """
+
+    head: int
+    died: str = ""
+    finished: int | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def nothing_to_do(self) -> bool:
+        return not self.died and not self.notes
+
+
+def recover(storage: Storage, pipeline: str) -> Recovered:
+    """Bring a pipeline's lake into the order in which a run would find it; repeatable, whatever dies in it.
+
+    Raises `PipelineHeld` while a run is alive, and `CorruptLake` for what nobody can repair without guessing.
+    """
+    if not last_lease(storage, pipeline) and not Log(storage, pipeline).head():
+        return Recovered(0)  # nothing ever ran: do not make a lake of a bucket for that
+    run = new_run_id()
+    lease = take(storage, pipeline, run, brief=True)
+    with opened(storage, pipeline, run, lease) as committer:
+        notes = tuple(committer.notes)
+        if committer.generation == lease.last.get("closed", 0):
+            return Recovered(committer.view.n, notes=notes)
+        died, voided, last = str(lease.last.get("run") or "unknown"), None, None
+        for record in committer.log.history(committer.view.n, fences=False):
+            if record["n"] < committer.generation:
+                last = record["n"] if record["kind"] in FILES_CHANGED and record["n"] != voided else None
+                break
+            voided = record.get("voids", voided)
+        return Recovered(committer.view.n, died, last, notes)

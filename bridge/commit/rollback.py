@@ -1,0 +1,331 @@
+"""Data and STATE as they were after an earlier commit, by one new commit of kind `rollback`.
+
+Files that were removed since then come back from the trash, under new names: a name is never used twice. What was
+added since goes into the trash, so that a rollback can be rolled back. Nothing of the log is taken away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+from bridge.commit.committer import Committer
+from bridge.commit.open import opened
+from bridge.errors import BridgeError, CommitLost, LakeError, SettingsError
+from bridge.lake.folder_names import file_name, table_and_name
+from bridge.lake.lease import take
+from bridge.lake.log import LiveTable, Log, View, bookmarks, changes_of, meta
+from bridge.lake.ownership import owners_of
+from bridge.lake.runs import new_run_id, write_streams
+from bridge.lake.tap_groups import groups_again
+from bridge.singer.state import forget
+from bridge.singer.state_edits import same
+from bridge.storage import Storage
+from bridge.storage.parallel import each
+
+__all__ = ["Back", "Plan", "TableChange", "commit_plan", "follows_a_log", "plan", "roll_back"]
+
+_POSITIONS = {
+    *("lsn", "_sdc_lsn", "xmin"),  # PostgreSQL
+    *("log_file", "log_pos", "gtid"),  # MySQL, MariaDB
+    *("scn", "oplog_ts_time", "oplog_ts_inc", "current_log_version"),  # Oracle, MongoDB, SQL Server
+}
+"""Keys of bookmarks by which taps note a position in a database's log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Back:
+    """A file that comes back: from `source` in the trash, under a new name. `name` is the one it had."""
+
+    name: str
+    source: str
+    size: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    """What a rollback does to one table. `then` is the table that it will be, but for its files' names."""
+
+    stream: str
+    now: LiveTable
+    then: LiveTable
+    back: tuple[Back, ...]
+    removed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a rollback to commit `to` does; two are equal if they do the same.
+
+    `restarted` are streams that were half loaded then: of these the rows are gone, and the tap starts them again.
+    `dropped` are those that are half loaded now and will not be, `staged` what stays so. `groups` are what the record
+    says of the STATEs of several processes of the tap.
+    """
+
+    to: int
+    before: Any
+    state: Any
+    staged: dict[str, Any]
+    tables: tuple[TableChange, ...]
+    restarted: tuple[str, ...]
+    dropped: tuple[str, ...]
+    head: int = field(compare=False)
+    groups: list[dict[str, Any]] | None = None
+
+    @property
+    def nothing_to_do(self) -> bool:
+        return not self.tables and not self.dropped and same(self.before, self.state)
+
+
+File = tuple[str, int]
+
+
+class _Trail:
+    """Where each file went since a commit: into the trash, from there back under another name, and so on.
+
+    A file is its key and the commit that wrote it: a later one may have rewritten it under the same name.
+    """
+
+    def __init__(self, then: View) -> None:
+        self._places: dict[File, list[str]] = {}
+        self._at: dict[str, list[File]] = {}
+        self._written: dict[str, list[int]] = {}
+        for table in then.tables.values():
+            for name in table.files:
+                self._begin(f"{table.folder}/{name}", then.n)
+
+    def _begin(self, key: str, n: int) -> None:
+        self._places[key, n] = [key]
+        self._at.setdefault(key, []).append((key, n))
+        self._written.setdefault(key, []).append(n)
+
+    def file(self, key: str, n: int) -> File:
+        """Return what a key stands for after commit `n`."""
+        return key, max(written for written in self._written[key] if written <= n)
+
+    def follow(self, pipeline: str, record: dict[str, Any]) -> None:
+        """Take in what the next commit moved, and the files that it added."""
+        changes = changes_of(pipeline, record)
+        moves = {remove.key: remove.trash for change in changes for remove in change.removes}
+        moves |= {one.add.key: one.trash for change in changes for one in change.rewrites}
+        moves |= {add.source: add.key for change in changes for add in change.adds}
+        moved = [(target, self._at.pop(source, [])) for source, target in moves.items()]
+        for target, files in moved:
+            for file in files:
+                self._places[file].append(target)
+            self._at.setdefault(target, []).extend(files)
+        rewritten = {one.add.key for change in changes for one in change.rewrites}
+        for key in _added(record):
+            if key not in self._written or key in rewritten:
+                self._begin(key, record["n"])
+        if "voids" in record:
+            self._forget(record)
+
+    def _forget(self, record: dict[str, Any]) -> None:
+        """Forget that files were to be rewritten by a commit that was taken back before it came to that."""
+        for key in _added(record):
+            if self._written[key][-1] == record["voids"] and len(self._written[key]) > 1:
+                self._written[key].pop()
+                before = (key, self._written[key][-1])
+                self._places[before].append(key)
+                self._at[key] = [before]
+
+    def places(self, file: File) -> list[str]:
+        """Return where a file has been, the latest place first."""
+        return self._places[file][::-1]
+
+
+def _added(record: dict[str, Any]) -> list[str]:
+    return [f"{entry['folder']}/{add['name']}" for entry in record.get("tables", ()) for add in entry["adds"]]
+
+
+class _Search:
+    """Finds what a table of the past is made of now. `records` are those after `then`, oldest first."""
+
+    def __init__(self, log: Log, then: View, now: View, records: list[dict[str, Any]]) -> None:
+        self._storage, self._then, self._records = log.storage, then, records
+        self._trash = meta(log.pipeline, "trash", "")
+        self._live = {f"{table.folder}/{name}" for table in now.tables.values() for name in table.files}
+        self._found: dict[File, str | None] = {}
+        entries = [entry for record in records for entry in record.get("tables", []) if "format" in entry]
+        self._stayed = {f"{entry['folder']}/{name}" for entry in entries for name in entry["removes"]}
+        self._trail = _Trail(then)
+        for record in records:
+            self._trail.follow(log.pipeline, record)
+
+    def locate(self, view: View) -> list[str]:
+        """Find all files of the tables that were; return the keys of those that are nowhere any more."""
+        tables = view.tables.values()
+        keys = {f"{t.folder}/{name}": facts["size"] for t in tables for name, facts in t.files.items()}
+        wanted = [(self._trail.file(key, view.n), size) for key, size in keys.items()]
+        new = [one for one in wanted if one[0] not in self._found]
+        self._found |= zip((file for file, _ in new), each(self._storage, self._look, new), strict=True)
+        return [file[0] for file, _ in wanted if self._found[file] is None]
+
+    def _look(self, wanted: tuple[File, int]) -> str | None:
+        file, size = wanted
+        places = self._trail.places(file)
+        if places[0] in self._live:
+            return places[0]
+        # After a rollback that was taken back itself a file may not have come as far as the log says.
+        trashed = (place for place in places if place.startswith(self._trash) or place in self._stayed)
+        return next((place for place in trashed if self._storage.size(place) == size), None)
+
+    def place(self, key: str) -> str:
+        """Return where a file of the past is that was located."""
+        return self._found[self._trail.file(key, self._then.n)] or ""
+
+    def earliest(self) -> int | None:
+        """Return the first later commit of which nothing is gone, None if there is none before the last one."""
+        view, voided = self._then, {record.get("voids") for record in self._records}
+        for record in self._records[:-1]:
+            view = view.after(record)
+            if record["n"] not in voided and not self.locate(view):
+                return int(record["n"])
+        return None
+
+
+def plan(log: Log, now: View, to: int) -> Plan:
+    """Return what a rollback from `now` to commit `to` does; nothing is written.
+
+    Raises `SettingsError` for a commit that there is none of, or that was taken back, and `LakeError` for one that is
+    not in the log any more, or whose files are not in the trash any more.
+    """
+    if to > now.n:
+        hint = "`singer-bridge commits list` shows the commits"
+        raise SettingsError("there is no such commit", hint=hint, commit=to, last=now.n)
+    if to < (first := log.beginning().first) and (to, first) != (0, 1):  # at 0 there was nothing, and that is known
+        hint = "records are kept for `retention.commits`, and as long as something needs them"
+        raise LakeError("this commit is not in the log any more", hint=hint, commit=to, first=first)
+    then, records = log.view(to), []
+    for record in log.history(now.n, fences=False):
+        if record["n"] <= to:
+            break
+        if record.get("voids") == to:
+            hint = f"it lost files before they were visible; roll back to {to - 1}, or to {record['n']}"
+            raise SettingsError("this commit was taken back", hint=hint, commit=to)
+        records.append(record)
+    search = _Search(log, then, now, records[::-1])
+    if gone := search.locate(then):
+        raise _too_late(to, gone, search.earliest())
+    staged = {stream: stage for stream, stage in now.staged.items() if then.staged.get(stream) == stage}
+    restarted = then.staged.keys() - staged.keys()
+    changes = (_change(stream, now, then, search) for stream in sorted({*now.tables, *then.tables}))
+    return Plan(
+        to=to,
+        before=now.state,
+        state=forget(then.state, restarted),
+        staged=staged,
+        tables=tuple(change for change in changes if change),
+        restarted=tuple(sorted(restarted)),
+        dropped=tuple(sorted(now.staged.keys() - staged.keys())),
+        head=now.n,
+        groups=groups_again(then, restarted),
+    )
+
+
+def _too_late(to: int, gone: list[str], earliest: int | None) -> LakeError:
+    possible = f"the earliest commit that can be had is {earliest}" if earliest else "none but the last can be had"
+    hint = f"what tables gave up is kept for `retention.trash`; {possible}; or load anew: singer-bridge run NAME --full"
+    more = {"and_others": len(gone) - 1} if len(gone) > 1 else {}
+    return LakeError("a file of that commit is gone", hint=hint, commit=to, file=gone[0], **more)
+
+
+def _change(stream: str, now: View, then: View, search: _Search) -> TableChange | None:
+    here = now.tables.get(stream)
+    there = then.tables.get(stream) or LiveTable(here.folder if here else "", None)
+    here = here or LiveTable(there.folder, None)
+    back, kept = [], set()
+    for name, facts in sorted(there.files.items()):
+        place = search.place(f"{there.folder}/{name}")
+        folder, last = table_and_name(place)
+        if folder == here.folder and last in here.files:
+            kept.add(last)
+        else:
+            back.append(Back(name, place, facts["size"], facts["rows"]))
+    removed = tuple(name for name in here.files if name not in kept)
+    if not back and not removed and (here.schema, here.version) == (there.schema, there.version):
+        return None
+    return TableChange(stream, here, there, tuple(back), removed)
+
+
+def roll_back(storage: Storage, pipeline: str, to: int, confirmed: Plan | None = None) -> tuple[Plan, int, list[str]]:
+    """Roll a pipeline back; return what was done, the last commit now, and what recovery had to do before.
+
+    `confirmed` is the plan that somebody saw and agreed to: `CommitLost` is raised if it would be another one now.
+    Raises `PipelineHeld` while a run is alive.
+    """
+    run = new_run_id()
+    with opened(storage, pipeline, run, take(storage, pipeline, run, brief=True)) as committer:
+        done = _planned(committer, to, confirmed)
+        if isinstance(done, Plan) and not done.nothing_to_do:
+            commit_plan(committer, done, f"rollback to commit {done.to}")
+    if not isinstance(done, Plan):
+        raise done  # out here: nothing was begun, so the lease is left in good order
+    return done, committer.view.n, committer.notes
+
+
+def _planned(committer: Committer, to: int, confirmed: Plan | None) -> Plan | BridgeError:
+    try:
+        fresh = plan(committer.log, committer.view, to)
+    except BridgeError as error:
+        return error
+    if confirmed is not None and fresh != confirmed:
+        hint = "look at it again: --dry-run shows what it would do now"
+        return CommitLost("the lake is not as it was shown any more", hint=hint, commit=committer.view.n)
+    return fresh
+
+
+def commit_plan(committer: Committer, plan: Plan, reason: str, **facts: Any) -> None:
+    """Do what a plan says, by one commit of kind `rollback`; `facts` are what its record says beyond that."""
+    entries = [_entry(committer, change) for change in plan.tables]
+    facts = committer.view.rejects_again(committer.log.view(plan.to)) | facts
+    facts |= {"to": plan.to, "staged": plan.staged, "groups": plan.groups, "reason": reason}
+    committer.commit(plan.state, entries, kind="rollback", **facts)
+    moved = {*bookmarks(plan.before), *bookmarks(plan.state), *(change.stream for change in plan.tables)}
+    streams = sorted(moved & committer.view.tables.keys())
+    write_streams(committer.storage, committer.log.pipeline, committer.view, streams)
+
+
+def _entry(committer: Committer, change: TableChange) -> dict[str, Any]:
+    folder = change.now.folder
+    adds = [
+        {
+            "name": file_name(committer.generation, seq, beside=file.name),
+            "source": file.source,
+            **change.then.files[file.name],  # all that is known of its rows
+        }
+        for seq, file in enumerate(change.back, 1)
+    ]
+    if change.now.in_format:  # nothing was moved: versions of the table that readers may still ask for name these files
+        for add in adds:
+            add["name"] = str(add["source"]).removeprefix(f"{folder}/")
+    return {
+        "stream": change.stream,
+        "folder": folder,
+        **change.now.in_format,
+        **({"partition_by": change.then.partition_by} if change.then.partition_by != change.now.partition_by else {}),
+        "schema": change.then.schema,
+        "version": change.then.version,
+        "mode": "append",
+        "adds": adds,
+        "removes": list(change.removed),
+    } | ({"shared": True} if owners_of(committer.storage, folder)[1] else {})
+
+
+def follows_a_log(before: Any, after: Any, known: Collection[str] = ()) -> list[str]:
+    """Return the streams whose bookmark differs and is a position in a database's log.
+
+    Those in `known` are replicated so by the catalog; of the others their bookmarks' keys tell.
+    """
+    old, new = bookmarks(before), bookmarks(after)
+    moved = (s for s in {**old, **new} if (s in old) != (s in new) or not same(old[s], new[s]))
+    return [s for s in moved if s in known or any(_is_position(s, side.get(s)) for side in (old, new))]
+
+
+def _is_position(key: str, value: Any) -> bool:
+    if not isinstance(value, dict):
+        return key in _POSITIONS
+    return bool(_POSITIONS & value.keys()) or value.get("replication_key") in _POSITIONS

@@ -1,0 +1,241 @@
+"""One record at a time: a value into its column's type where nothing is lost, or the reason why not.
+
+Numbers arrive as int or Decimal, digit by digit as the tap wrote them. A number in text is a number, 1.0 is an integer,
+0 and 1 are booleans, anything in a string column is kept as its JSON text. 1.5 is not an integer, true is not a number.
+What PostgreSQL's log has as text, `{1,2}` for an array and `infinity` for an instant, is what its tables have.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation
+from math import isinf
+from typing import Any
+
+import pyarrow as pa
+import simplejson
+
+from bridge.decode.instants import date_of, timestamp_of
+from bridge.decode.postgres_text import INFINITE, array_items
+from bridge.schema.json_schema import INT64, TIMESTAMP, is_json, json_pointer, source
+
+__all__ = ["Coercer", "Path", "UnfitError", "coercer", "json_text", "parsed"]
+
+_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_NOT_FINITE = {"NaN", "Infinity", "-Infinity"}
+_EXACT = Context(prec=76, traps=[Inexact, InvalidOperation])
+_BOOLEANS = {"true": True, "false": False}
+_POSTGRES_BOOLEANS = {"t": True, "f": False}
+_LONGEST = 4000
+"""Digits of a number; Python itself refuses to convert more than 4,300."""
+
+
+Path = tuple[str | int, ...]
+"""Names and positions from the record down to a value."""
+
+Coercer = Callable[[Any, Path, set[Path]], Any]
+"""Takes a value, where it stands, and the paths found outside the schema so far."""
+
+
+class UnfitError(Exception):
+    """A value that its column cannot hold without loss."""
+
+    def __init__(self, reason: str, path: Path = ()) -> None:
+        self.reason = reason
+        self.path = path
+        super().__init__(reason)
+
+    @property
+    def pointer(self) -> str:
+        """JSON pointer inside the record; empty for the line as a whole."""
+        return json_pointer(self.path)
+
+
+def parsed(line: bytes) -> Any:
+    """The message with every digit kept and bare NaN read; raises UnfitError when the line is not JSON."""
+    try:
+        return simplejson.loads(line.decode(), use_decimal=True, allow_nan=True)
+    except UnicodeDecodeError:
+        raise UnfitError("not UTF-8") from None
+    except RecursionError:
+        raise UnfitError("nested too deep") from None
+    except (ValueError, DecimalException):
+        raise UnfitError("not a JSON line") from None
+
+
+def json_text(value: Any, at: Path) -> str:
+    """Compact JSON of a parsed value, its keys in their order, its numbers digit by digit."""
+    try:
+        text = simplejson.dumps(value, use_decimal=True, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        if not _storable(text):
+            text = simplejson.dumps(value, use_decimal=True, allow_nan=False, separators=(",", ":"))
+    except RecursionError:
+        raise UnfitError("nested too deep", at) from None
+    except ValueError:
+        raise UnfitError("NaN and Infinity are not JSON", at) from None
+    return str(text)
+
+
+def coercer(field: pa.Field) -> Coercer:
+    """The function that turns values of one field into what `pa.array` takes for its type, or raises UnfitError.
+
+    Made once a table: asking Arrow about types for each value took most of the time. Names of fields that a struct's
+    schema does not have go into the set of paths it is given.
+    """
+    type_ = field.type
+    if is_json(field):
+        return lambda value, at, _: None if value is None else json_text(value, at)
+    if pa.types.is_struct(type_):
+        return _struct(type_)
+    if pa.types.is_list(type_):
+        return _list(type_)
+    if pa.types.is_decimal(type_):
+        return lambda value, at, _: None if value is None else _decimal(value, type_, at)
+    convert = _BY_TYPE[type_]
+    return lambda value, at, _: None if value is None else convert(value, at)
+
+
+def _struct(type_: pa.StructType) -> Coercer:
+    members = {source(field): (field.name, coercer(field)) for field in type_}
+
+    def convert(value: Any, at: Path, extra: set[Path]) -> Any:
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise UnfitError("not an object", at)
+        result = {}
+        for name, entry in value.items():
+            path = (*at, name)
+            if name in members:
+                column, inner = members[name]
+                result[column] = inner(entry, path, extra)
+            else:
+                extra.add(path)
+        return result
+
+    return convert
+
+
+def _list(type_: pa.ListType) -> Coercer:
+    inner = coercer(type_.value_field)
+
+    def convert(value: Any, at: Path, extra: set[Path]) -> Any:
+        if value is None:
+            return None
+        if isinstance(value, str):
+            value = _array(value, type_.value_field, at)
+        if not isinstance(value, list):
+            raise UnfitError("not an array", at)
+        return [inner(entry, (*at, index), extra) for index, entry in enumerate(value)]
+
+    return convert
+
+
+def _array(text: str, item: pa.Field, at: Path) -> list[Any]:
+    """Return the items of PostgreSQL's text of an array, as JSON would have them."""
+    try:
+        items = array_items(text)
+    except ValueError:
+        raise UnfitError("not an array", at) from None
+    if pa.types.is_boolean(item.type):
+        return [_POSTGRES_BOOLEANS.get(each, each) if isinstance(each, str) else each for each in items]
+    if is_json(item):
+        return [parsed(each.encode()) if isinstance(each, str) else each for each in items]
+    return items
+
+
+def _string(value: Any, at: Path) -> str:
+    text = value if isinstance(value, str) else json_text(value, at)
+    if not _storable(text):
+        raise UnfitError("lone surrogate, which no UTF-8 text can hold", at)
+    return text
+
+
+def _integer(value: Any, at: Path) -> int:
+    if isinstance(value, str) and _INTEGER.fullmatch(value) and len(value) < _LONGEST:
+        value = int(value)
+    if isinstance(value, Decimal) and abs(value.adjusted()) <= 20 and value == value.to_integral_value():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise UnfitError("not an integer", at)
+    if value not in INT64:
+        raise UnfitError("integer beyond 64 bits", at)
+    return value
+
+
+def _float(value: Any, at: Path) -> float:
+    if isinstance(value, str) and not (_NUMBER.fullmatch(value) or value in _NOT_FINITE):
+        raise UnfitError("not a number", at)
+    if isinstance(value, float):
+        return value
+    if not isinstance(value, int | Decimal | str) or isinstance(value, bool):
+        raise UnfitError("not a number", at)
+    try:
+        result = float(value)
+    except OverflowError:
+        result = float("inf")
+    if isinf(result) and value not in _NOT_FINITE:
+        raise UnfitError("number beyond a double", at)
+    return result
+
+
+def _decimal(value: Any, type_: pa.Decimal128Type, at: Path) -> Decimal:
+    if isinstance(value, str) and _NUMBER.fullmatch(value) and len(value) < _LONGEST:
+        value = Decimal(value)
+    if isinstance(value, bool) or not isinstance(value, int | Decimal):
+        raise UnfitError("not a number", at)
+    try:
+        exact = Decimal(value).quantize(Decimal(1).scaleb(-type_.scale), context=_EXACT)
+    except DecimalException:
+        raise UnfitError(f"number has more digits than decimal({type_.precision},{type_.scale})", at) from None
+    if exact.adjusted() >= type_.precision - type_.scale and exact != 0:
+        raise UnfitError(f"number has more digits than decimal({type_.precision},{type_.scale})", at)
+    return exact
+
+
+def _boolean(value: Any, at: Path) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value in _BOOLEANS:
+        return _BOOLEANS[value]
+    if isinstance(value, int) and value in (0, 1):
+        return value == 1
+    raise UnfitError("not a boolean", at)
+
+
+def _timestamp(value: Any, at: Path) -> int:
+    if not isinstance(value, str):
+        raise UnfitError("not a date-time", at)
+    try:
+        return timestamp_of(INFINITE.get(value, value))
+    except ValueError:
+        raise UnfitError("not a date-time", at) from None
+
+
+def _date(value: Any, at: Path) -> int:
+    if not isinstance(value, str):
+        raise UnfitError("not a date", at)
+    try:
+        return date_of(INFINITE[value][:10] if value in INFINITE else value)
+    except ValueError:
+        raise UnfitError("not a date", at) from None
+
+
+def _storable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+_BY_TYPE = {
+    pa.string(): _string,
+    pa.int64(): _integer,
+    pa.float64(): _float,
+    pa.bool_(): _boolean,
+    TIMESTAMP: _timestamp,
+    pa.date32(): _date,
+}

@@ -1,0 +1,153 @@
+"""Python values as `orjson` reads them into one Arrow column, or a refusal: never a guess.
+
+Only values that already have their column's type pass here, which `set(map(type, values))` tells at the speed of C. All
+else raises `OddError`, and those records go value by value through `coerce`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from decimal import Decimal, InvalidOperation
+from itertools import accumulate, chain
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from bridge.decode.instants import dates, timestamps
+from bridge.schema.json_schema import TIMESTAMP, is_json, source
+
+__all__ = ["InexactError", "OddError", "column", "lossy", "may_be_lossy", "may_vanish", "texts"]
+
+_NULL = type(None)
+_AS_ZERO = bytes.maketrans(b"0123456789.E", b"00000000000e")
+_SUSPECTS = (b"0" * 17, b"0" * 16 + b"e", b"e000", b"e+000", b"e-000")
+_SUSPECT = re.compile(
+    rb"(?<=[:,\[\s])-?"
+    rb"(?:[0-9][0-9.]{16,}(?:[eE][-+]?[0-9]+)?|[0-9][0-9.]{15}[eE][-+]?[0-9]+|[0-9.]+[eE][-+]?[0-9]{3,})"
+)
+_TINY = re.compile(rb"-(?<=[0-9.][eE]-)(?:0*(?:[2-9][0-9]|[1-9][0-9]{2,})|(?<=[0-9.]{20}[eE]-)[0-9]+)(?![0-9A-Za-z-])")
+_BEFORE_TINY = re.compile(rb"(?:[:,\[\s\"u][-+]?|[0-9.]{64})[0-9.]+[eE]$")
+_LONGEST_DECIMAL = 38
+_LOOK_BACK = 80
+_FLOAT = re.compile(r"(?:^|[:,\[])-?[0-9]+[.e]")
+_PLAIN = {
+    pa.string(): frozenset({str, _NULL}),
+    pa.int64(): frozenset({int, _NULL}),
+    pa.float64(): frozenset({int, float, _NULL}),
+    pa.bool_(): frozenset({bool, _NULL}),
+    TIMESTAMP: frozenset({str, _NULL}),
+    pa.date32(): frozenset({str, _NULL}),
+}
+_DECIMAL = frozenset({int, float, str, _NULL})
+
+
+class OddError(Exception):
+    """Some value does not have its column's type, or is one that only `coerce` reads."""
+
+
+class InexactError(OddError):
+    """Some number passed through a double; whether digits were lost, only its line tells."""
+
+
+def may_be_lossy(lines: bytes) -> bool:
+    """False when no number in these lines can lose a digit as a double: 15 digits and two of exponent never do."""
+    zeros = lines.translate(_AS_ZERO)
+    return any(suspect in zeros for suspect in _SUSPECTS)
+
+
+def lossy(line: bytes) -> bool:
+    """True when a number in the line is another one after a trip through a double."""
+    return any(_changes(token.decode()) for token in _SUSPECT.findall(line))
+
+
+def _changes(token: str) -> bool:
+    if token.lstrip("-").isdigit():
+        return len(token) > 18 and not -(2**63) <= int(token) < 2**64
+    try:
+        return Decimal(token) != Decimal(repr(float(token)))
+    except (ValueError, InvalidOperation):
+        return True  # digits inside a text: a false alarm costs time, nothing else
+
+
+def may_vanish(lines: bytes) -> bool:
+    """False when no number here has more than 38 digits after its point: of 1e-41, Arrow 26 makes a decimal 0.00."""
+    for found in _TINY.finditer(lines):  # the end of a UUID looks the same, but for what is before it
+        start = found.start()
+        if _BEFORE_TINY.search(lines, max(start - _LOOK_BACK, 0), start):
+            return True
+    return False
+
+
+def texts(values: Iterable[Any], *, trusted: bool) -> list[str | None]:
+    """JSON text of each value; raises InexactError where a double is in it, unless doubles are known to be exact."""
+    try:
+        found = [None if value is None else orjson.dumps(value).decode() for value in values]
+    except TypeError as error:
+        raise OddError from error  # nested deeper than orjson writes
+    if not trusted and any(text is not None and _FLOAT.search(text) for text in found):
+        raise InexactError
+    return found
+
+
+def column(values: list[Any], field: pa.Field, *, trusted: bool) -> pa.Array:
+    """The values as one array of the field's type; raises OddError when any of them has another one."""
+    type_ = field.type
+    if is_json(field):
+        return pa.array(texts(values, trusted=trusted), pa.string())
+    kinds = set(map(type, values))
+    if pa.types.is_struct(type_):
+        return _struct(values, kinds, type_, trusted)
+    if pa.types.is_list(type_):
+        return _list(values, kinds, type_, trusted)
+    if not kinds <= _PLAIN.get(type_, _DECIMAL):
+        raise OddError
+    try:
+        return _scalars(values, kinds, type_, trusted)
+    except (pa.ArrowInvalid, OverflowError, UnicodeEncodeError) as error:
+        raise OddError from error
+
+
+def _scalars(values: list[Any], kinds: set[type], type_: pa.DataType, trusted: bool) -> pa.Array:
+    if type_ == TIMESTAMP:
+        return timestamps(pa.array(values, pa.string()))
+    if type_ == pa.date32():
+        return dates(pa.array(values, pa.string()))
+    if type_ == pa.float64() and int in kinds:
+        values = [None if value is None else float(value) for value in values]
+    if pa.types.is_decimal(type_):
+        if float in kinds and not trusted:
+            raise InexactError
+        written = [None if value is None else str(value) for value in values]
+        if any(text and ("e-" in text.lower() or len(text) > _LONGEST_DECIMAL) for text in written):
+            raise OddError  # what `may_vanish` is about
+        found = pa.array(written, pa.string()).cast(type_)
+        found.validate(full=True)
+        return found
+    return pa.array(values, type_)
+
+
+def _struct(values: list[Any], kinds: set[type], type_: pa.StructType, trusted: bool) -> pa.Array:
+    if not kinds <= {dict, _NULL}:
+        raise OddError
+    names = [source(field) for field in type_]
+    known = set(names)
+    if not all(value is None or known.issuperset(value) for value in values):
+        raise OddError
+    filled = [{} if value is None else value for value in values]
+    children = [
+        column([value.get(name) for value in filled], field, trusted=trusted)
+        for name, field in zip(names, type_, strict=True)
+    ]
+    mask = pa.array([value is None for value in values]) if _NULL in kinds else None
+    return pa.StructArray.from_arrays(children, fields=list(type_), mask=mask)
+
+
+def _list(values: list[Any], kinds: set[type], type_: pa.ListType, trusted: bool) -> pa.Array:
+    if not kinds <= {list, _NULL}:
+        raise OddError
+    items = column(list(chain.from_iterable(value or () for value in values)), type_.value_field, trusted=trusted)
+    offsets = pa.array(accumulate((len(value or ()) for value in values), initial=0), pa.int32())
+    mask = pa.array([value is None for value in values]) if _NULL in kinds else None
+    return pa.ListArray.from_arrays(offsets, items, type=type_, mask=mask)

@@ -1,0 +1,367 @@
+"""Segment bytes into an Arrow table by the stream's schema: one row or one reject a line, in the order of the lines.
+
+Two paths, one meaning. The fast one is Arrow's own JSON reader with the schema given, which refuses rather than
+guesses; what it takes silently and we do not (integers as dates, bytes that are not UTF-8, two records on a line, the
+year 0, a digit too many) is checked here. The exact one (`exact`) reads record by record. Pure: the same bytes and
+schema give the same result, on any machine.
+
+Measured on one core, 32 MiB of 475-byte messages with 11 columns: 550,000 records/s, where Arrow alone reads the bare
+records at 830,000 and the same messages at 650,000; the exact path 250,000, or 50,000 when every record is odd.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from bridge.decode import exact
+from bridge.decode.casting import fitted
+from bridge.decode.columns import OddError, may_vanish
+from bridge.decode.exact import Batch, Layout, Reject
+from bridge.decode.instants import dates, in_range, moments, timestamps
+from bridge.decode.json_cutter import Cutter
+from bridge.decode.log_json import log_json, reads_log
+from bridge.schema.json_schema import TIMESTAMP, is_json, is_left_out, is_null_only, source
+from bridge.schema.table_schema import EXTRA, TableSchema, with_extra
+
+__all__ = ["Decoded", "Reject", "decode"]
+
+_WHOLE_BYTES = 2 << 20
+"""Bytes read at once while all goes well; 0.5 to 8 MiB were within 8 % of each other."""
+_SMALL_BYTES = 64 << 10
+"""A refused piece is not divided below this; its records are read one by one."""
+_SHORT_PREFIX = b'{"record":'
+_LONGEST_PATIENCE = 64
+"""Small pieces read one by one before the fast path is tried again on data that it keeps refusing."""
+
+
+@dataclass(slots=True)
+class Decoded:
+    """The rows of a segment, and what did not become a row."""
+
+    table: pa.Table
+    """Exactly the schema given, and the column for extra fields if any record needs it."""
+    rejects: list[Reject]
+    versions: tuple[int, int] | None
+    """Smallest and largest `version` of the rows' messages; None when no message has one."""
+    unversioned: int
+    """Rows whose message has no `version`."""
+    extra: dict[str, int]
+    """Records by the name of a field outside the SCHEMA."""
+    version: pa.Array | None = None
+    """int64: the `version` of each row's message, null where it has none. None unless asked for with `envelope`."""
+    extracted: pa.Array | None = None
+    """timestamp[us, UTC]: its `time_extracted`, null where absent or unreadable. None unless asked for."""
+    absent: pa.Array | None = None
+    """list<string>: the columns that each row's record lacks, null where it lacks none. None: not looked for."""
+
+
+def decode(
+    data: bytes,
+    schema: TableSchema,
+    prefix: bytes | None,
+    *,
+    envelope: bool = False,
+) -> Decoded:
+    """The table of whole RECORD lines of one stream; rows + rejects = lines.
+
+    `prefix` promises that every line starts with these bytes, up to and including `"record":`; None promises nothing.
+    With `envelope`, each row's `version` and `time_extracted` are told, too. A property that is left out may have any
+    value, and is in no column and not among the extra fields.
+    """
+    skipped = [field for field in schema.fields if is_left_out(field)]
+    fields = [field for field in schema.fields if not is_left_out(field)]
+    fast = _FastPath(fields, prefix, envelope=envelope, skipped=skipped)
+    layout = Layout(fields, prefix, envelope=envelope, skipped=[source(field) for field in skipped])
+    batches = list(_batches(data, fast, layout))
+    if reads_log(fields):
+        for batch in batches:
+            batch.arrays = log_json(batch.arrays, fields)
+    return _joined(batches, fields, schema, envelope=envelope)
+
+
+def _batches(data: bytes, fast: _FastPath, layout: Layout) -> Iterator[Batch]:
+    """Piece by piece, smaller towards what the fast path refuses, larger after it; ugly data costs few attempts."""
+    start, size, patience = 0, _WHOLE_BYTES, 1
+    while start < len(data):
+        if not fast.possible:
+            piece = _piece(data, start, _WHOLE_BYTES)
+            yield exact.read(piece, layout)
+        elif (batch := fast.read(piece := _piece(data, start, size))) is not None:
+            size, patience = min(size * 2, _WHOLE_BYTES), 1
+            yield batch
+        elif size > _SMALL_BYTES and len(piece) > _SMALL_BYTES:
+            size //= 4
+            continue
+        else:
+            piece = _piece(data, start, _SMALL_BYTES * patience)
+            size, patience = _SMALL_BYTES, min(patience * 2, _LONGEST_PATIENCE)
+            yield exact.read(piece, layout)
+        start += len(piece)
+
+
+def _piece(data: bytes, start: int, size: int) -> bytes:
+    """Complete lines from `start`, about `size` bytes, at least one line."""
+    if start + size >= len(data):
+        return data[start:]
+    end = data.rfind(b"\n", start, start + size) + 1 or data.find(b"\n", start + size) + 1
+    return data[start : end or len(data)]
+
+
+def _joined(batches: list[Batch], fields: Sequence[pa.Field], schema: TableSchema, *, envelope: bool) -> Decoded:
+    """One table of all batches, line numbers counted through."""
+    wanted = any(batch.extra is not None for batch in batches) or EXTRA in schema.arrow.names
+    final = with_extra(schema).arrow if wanted else schema.arrow
+    rejects: list[Reject] = []
+    extra: Counter[str] = Counter()
+    line = 0
+    for batch in batches:
+        rejects += [Reject(line + each.line, each.reason, each.pointer, each.raw) for each in batch.rejects]
+        extra.update(batch.outside)
+        line += batch.lines
+    versions = [batch.versions for batch in batches if batch.versions is not None]
+    return Decoded(
+        table=pa.concat_tables([_table(batch, fields, final) for batch in batches] or [final.empty_table()]),
+        rejects=rejects,
+        versions=(min(low for low, _ in versions), max(high for _, high in versions)) if versions else None,
+        unversioned=sum(batch.unversioned for batch in batches),
+        extra=dict(extra),
+        version=_one_array([batch.version for batch in batches], pa.int64()) if envelope else None,
+        extracted=_one_array([batch.extracted for batch in batches], TIMESTAMP) if envelope else None,
+    )
+
+
+def _one_array(arrays: list[pa.Array | None], type_: pa.DataType) -> pa.Array:
+    return pa.chunked_array([array for array in arrays if array is not None], type_).combine_chunks()
+
+
+def _table(batch: Batch, fields: Sequence[pa.Field], final: pa.Schema) -> pa.Table:
+    """The columns of the lake. Those of a batch differ where a column has a variant, and where some are left out."""
+    arrays = {field.name: (field, array) for field, array in zip(fields, batch.arrays, strict=True)}
+    if EXTRA in final.names:
+        extra = pa.nulls(batch.rows, pa.string()) if batch.extra is None else batch.extra
+        arrays[EXTRA] = final.field(EXTRA), extra
+    columns = [
+        fitted(arrays[field.name][1], arrays[field.name][0], field)
+        if field.name in arrays
+        else pa.nulls(batch.rows, field.type)
+        for field in final
+    ]
+    return pa.Table.from_arrays(columns, schema=final)
+
+
+class _FastPath:
+    """Arrow's JSON reader over whole messages, for one schema; remembers what it learned about the tap's dates."""
+
+    def __init__(
+        self,
+        fields: Sequence[pa.Field],
+        prefix: bytes | None,
+        *,
+        envelope: bool = False,
+        skipped: Sequence[pa.Field] = (),
+    ) -> None:
+        read = [*fields, *skipped]
+        hidden = any(name == "record" for field in read for name in _names(field))
+        self.fields, self.skipped = fields, skipped
+        self.prefix = None if hidden else prefix
+        """None where a message could hide inside of another, in a field called `record`."""
+        self.envelope = envelope
+        self.long_fractions = False
+        self.possible = bool(fields)
+        self.read_by_arrow = read
+        self.cutter: Cutter | None = None
+        if cut := [field for field in fields if _has_json(field)]:  # Arrow cannot keep JSON text as it is
+            self.read_by_arrow = [field for field in fields if not _has_json(field)]
+            try:
+                self.cutter = Cutter(read, cut)
+            except ValueError:
+                self.possible = False
+        self.has_decimals = any(map(_has_decimal, self.read_by_arrow))
+
+    def read(self, piece: bytes) -> Batch | None:
+        """The rows of these lines, or None when any of them needs a closer look."""
+        text, lines = self.counted(piece)
+        if lines is None or (self.has_decimals and may_vanish(text)):
+            return None
+        try:
+            table = self.parse(text)
+            cut = self.cutter.cut(text, set(table.column_names) - {"record"}) if self.cutter else {}
+            if table.num_rows != lines or not (piece.isascii() or _is_valid(table)):
+                return None
+            record = table.column("record").combine_chunks()
+            if record.null_count or not (self.prefix or _all_records(table)):
+                return None
+            arrays = [
+                cut[source(field)] if source(field) in cut else _conformed(record.field(source(field)), field)
+                for field in self.fields
+            ]
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OddError):
+            return None
+        batch = Batch(arrays, lines, lines)
+        _note_versions(batch, table.column("version"))
+        if self.envelope:
+            batch.version = table.column("version").combine_chunks()
+            batch.extracted = _moments(table.column("time_extracted").combine_chunks())
+        return batch
+
+    def counted(self, piece: bytes) -> tuple[bytes, int | None]:
+        """The text to parse and its lines; None where rows = lines would not prove that each line is one row.
+
+        A line that starts as an object is at least one row, unless the next line completes it. That cannot be when its
+        last byte is `}` and the next line an object, nor when the next line starts with a field that no struct has.
+        """
+        if not piece.startswith(self.prefix or b"{"):  # a bare null in the first row crashes Arrow 26
+            return piece, None
+        if self.prefix is not None:
+            # one pass, cheaper than parsing type and stream, and the lines are counted by the way
+            rest = piece.replace(b"\n" + self.prefix, b"\n" + _SHORT_PREFIX)
+            saved = len(self.prefix) - len(_SHORT_PREFIX)
+            lines = (len(piece) - len(rest)) // saved + 1 if saved else _line_count(piece)
+            return b"".join((_SHORT_PREFIX, memoryview(rest)[len(self.prefix) :])), lines
+        lines = _line_count(piece)
+        closed = piece.count(b"}\r\n" if piece.endswith(b"\r\n") else b"}\n") + piece.endswith(b"}")
+        return piece, lines if closed == lines == piece.count(b"\n{") + 1 else None
+
+    def message(self, text: bytes) -> pa.Schema:
+        """The schema of a message: the record and whatever the tap puts around it, as the first line shows."""
+        around = {"time_extracted": pa.string(), "version": pa.int64()}
+        once = {} if self.prefix else {"type": "", "stream": ""}
+        try:
+            first = orjson.loads(text[: text.find(b"\n") + 1] or text)
+        except orjson.JSONDecodeError:  # a bare NaN, say, which Arrow reads
+            first = once
+        if self.prefix is not None and ("type" in first or "stream" in first):
+            raise pa.ArrowInvalid("a message that says twice what it is")
+        if self.prefix is None:
+            around["type"] = pa.string()
+        known = {str: pa.string(), int: pa.int64(), bool: pa.bool_()}
+        for name, value in first.items():
+            if type(value) in known:
+                around.setdefault(name, known[type(value)])
+        around["record"] = pa.struct([_written(field, self.long_fractions) for field in self.read_by_arrow])
+        return pa.schema(list(around.items()))
+
+    def parse(self, text: bytes) -> pa.Table:
+        """Arrow's reading; a tap with nanoseconds is asked again, with date-times as text, and from then on."""
+        try:
+            return self.parsed(text)
+        except pa.ArrowInvalid as error:
+            if self.long_fractions or "JSON to timestamp" not in str(error):
+                raise
+        self.long_fractions = True
+        try:
+            return self.parsed(text)
+        except pa.ArrowInvalid:
+            self.long_fractions = False
+            raise
+
+    def parsed(self, text: bytes) -> pa.Table:
+        """What Arrow reads; fields that it does not know are looked for by the cutter, where there is one."""
+        return pj.read_json(
+            pa.BufferReader(text),
+            read_options=pj.ReadOptions(use_threads=False, block_size=len(text) + 1),
+            parse_options=pj.ParseOptions(
+                explicit_schema=self.message(text), unexpected_field_behavior="ignore" if self.cutter else "error"
+            ),
+        )
+
+
+def _line_count(piece: bytes) -> int:
+    return piece.count(b"\n") + (not piece.endswith(b"\n"))
+
+
+def _all_records(table: pa.Table) -> bool:
+    return all(kind is not None and kind.upper() == "RECORD" for kind in pc.unique(table.column("type")).to_pylist())
+
+
+def _is_valid(table: pa.Table) -> bool:
+    """True when all text is UTF-8, which Arrow's reader does not look at."""
+    try:
+        table.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _moments(texts: pa.Array) -> pa.Array:
+    try:
+        return timestamps(texts)
+    except pa.ArrowInvalid:
+        return moments(texts.to_pylist())
+
+
+def _note_versions(batch: Batch, versions: pa.ChunkedArray) -> None:
+    batch.unversioned = versions.null_count
+    if batch.unversioned < batch.rows:
+        edges: dict[str, Any] = pc.min_max(versions).as_py()
+        batch.versions = edges["min"], edges["max"]
+
+
+def _has_json(field: pa.Field) -> bool:
+    inside = any(_has_json(child) for child in _children(field.type))
+    return inside or (is_json(field) and not is_null_only(field))
+
+
+def _has_decimal(field: pa.Field) -> bool:
+    return pa.types.is_decimal(field.type) or any(map(_has_decimal, _children(field.type)))
+
+
+def _names(field: pa.Field) -> Iterator[str]:
+    yield source(field)
+    for child in _children(field.type):
+        yield from _names(child)
+
+
+def _children(type_: pa.DataType) -> list[pa.Field]:
+    if pa.types.is_struct(type_):
+        return list(type_)
+    return [type_.value_field] if pa.types.is_list(type_) else []
+
+
+def _written(field: pa.Field, as_text: bool) -> pa.Field:
+    """The field as it stands in the tap's records: its own name, and dates as text; Arrow takes numbers for them."""
+    type_ = field.type
+    if pa.types.is_struct(type_):
+        type_ = pa.struct([_written(child, as_text) for child in type_])
+    elif pa.types.is_list(type_):
+        type_ = pa.list_(_written(type_.value_field, as_text))
+    elif is_null_only(field):
+        type_ = pa.null()
+    elif type_ == pa.date32() or (as_text and type_ == TIMESTAMP):
+        type_ = pa.string()
+    return pa.field(source(field), type_, nullable=field.nullable)
+
+
+def _conformed(array: pa.Array, field: pa.Field) -> pa.Array:
+    """The array as the lake has it; raises pa.ArrowInvalid for values that only the exact path can judge."""
+    type_ = field.type
+    if pa.types.is_struct(type_):
+        children = [_conformed(array.field(i), child) for i, child in enumerate(type_)]
+        return pa.StructArray.from_arrays(children, fields=list(type_), mask=_nulls(array))
+    if pa.types.is_list(type_):
+        items = _conformed(array.values, type_.value_field)
+        return pa.ListArray.from_arrays(array.offsets, items, type=type_, mask=_nulls(array))
+    if is_null_only(field):
+        return array.cast(type_)
+    if pa.types.is_decimal(type_):
+        array.validate(full=True)  # Arrow 26 reads 1e36 into decimal(38,2), one digit too many
+    if type_ == pa.date32():
+        return dates(array)
+    if type_ == TIMESTAMP:
+        found = timestamps(array) if array.type == pa.string() else array
+        if not in_range(found):
+            raise pa.ArrowInvalid("outside the years 1 to 9999")
+        return found
+    return array
+
+
+def _nulls(array: pa.Array) -> pa.Array | None:
+    return array.is_null() if array.null_count else None

@@ -1,0 +1,290 @@
+"""Record by record, for what the fast path refuses: values that do not fit, JSON text, fields outside the SCHEMA.
+
+Two gaits. Records whose values have their columns' types become columns at once (`columns`); the others are read again
+with every digit and go value by value (`coerce`), into the table or among the rejects. A key twice in one object: the
+last one counts, as in every JSON reader that taps are written against.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from bridge.decode.coerce import Coercer, Path, UnfitError, coercer, json_text, parsed
+from bridge.decode.columns import InexactError, OddError, column, lossy, may_be_lossy, texts
+from bridge.decode.instants import moments
+from bridge.schema.json_schema import source
+from bridge.singer.messages import version_of
+
+__all__ = ["Batch", "Layout", "Reject", "read"]
+
+_GROUP = 8
+"""Records sent value by value around one that is odd: halving further costs more than it saves."""
+
+
+class Layout:
+    """A table's columns without the one for extra fields, and what is worth knowing before the first record."""
+
+    def __init__(
+        self,
+        fields: Sequence[pa.Field],
+        prefix: bytes | None = None,
+        *,
+        envelope: bool = False,
+        skipped: Sequence[str] = (),
+    ) -> None:
+        self.fields = fields
+        self.stream = orjson.loads(prefix + b"null}").get("stream") if prefix else None
+        """What every message names as its stream, None where that was looked at before."""
+        self.envelope = envelope
+        """Whether the `version` and `time_extracted` of each message are wanted, too."""
+        self.names = [source(field) for field in fields]
+        self.known = frozenset(self.names).union(skipped)
+        """Fields that are in a column, or are passed over."""
+        self.required = [not field.nullable for field in fields]
+        self.coercers: list[Coercer] = [coercer(field) for field in fields]
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """A line that cannot be stored as its schema says."""
+
+    line: int
+    """Counted from 0 at the start of the data."""
+    reason: str
+    """Constant words, so that rejects can be counted by it."""
+    pointer: str
+    """JSON pointer of the value inside the record; empty for the line as a whole."""
+    raw: bytes
+    """The line as the tap wrote it, without its line feed."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """What some lines became; rows + rejects = lines, rows in the order of their lines."""
+
+    arrays: list[pa.Array]
+    rows: int
+    lines: int
+    extra: pa.Array | None = None
+    rejects: list[Reject] = field(default_factory=list)
+    versions: tuple[int, int] | None = None
+    unversioned: int = 0
+    outside: Counter[str] = field(default_factory=Counter)
+    """Records by the name of a field outside the SCHEMA, a path with dots where it is nested."""
+    version: pa.Array | None = None
+    extracted: pa.Array | None = None
+    """Of each row's message, where they were asked for: int64, and timestamp[us, UTC]."""
+
+
+@dataclass(slots=True)
+class _Row:
+    """One accepted record that went value by value."""
+
+    values: list[Any]
+    extra: str | None
+    version: Any
+    extracted: Any
+
+
+def read(lines: bytes, layout: Layout) -> Batch:
+    """Rows and rejects of complete lines."""
+    raw = lines.split(b"\n")
+    if not raw[-1]:
+        raw.pop()
+    messages, odd = _messages(raw, layout)
+    plain = _Plain(raw, messages, odd, layout, may_be_lossy(lines))
+    batch = plain.build()
+    if plain.odd:
+        _add_odd(batch, plain, layout)
+    return batch
+
+
+def _messages(raw: list[bytes], layout: Layout) -> tuple[list[Any], set[int]]:
+    """Each line parsed; the numbers of those that are not plain RECORD messages."""
+    with _no_collector():
+        try:
+            messages = [orjson.loads(line) for line in raw]
+        except orjson.JSONDecodeError:
+            messages = [_loads(line) for line in raw]
+    return messages, {number for number, message in enumerate(messages) if not _is_record(message, layout)}
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """Keep Python from looking for cycles, which JSON does not have: that took a sixth of the whole time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _is_record(message: Any, layout: Layout) -> bool:
+    if type(message) is not dict or type(message.get("record")) is not dict:
+        return False
+    kind, stream = message.get("type"), layout.stream
+    return (kind == "RECORD" or _is_kind(kind)) and (stream is None or message.get("stream") == stream)
+
+
+def _is_kind(kind: Any) -> bool:
+    return isinstance(kind, str) and kind.upper() == "RECORD"
+
+
+def _loads(line: bytes) -> Any:
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+
+
+class _Plain:
+    """The records of some lines that become columns at once; grows `odd` by those that turn out not to."""
+
+    def __init__(self, raw: list[bytes], messages: list[Any], odd: set[int], layout: Layout, suspect: bool) -> None:
+        self.raw = raw
+        self.messages = messages
+        self.odd = odd
+        self.layout = layout
+        self.trusted = not suspect
+        self.numbers: list[int] = []
+
+    def build(self) -> Batch:
+        """Columns of all records that are not odd; each failure makes some more odd, so it ends."""
+        while True:
+            self.numbers = [number for number in range(len(self.raw)) if number not in self.odd]
+            records = [self.messages[number]["record"] for number in self.numbers]
+            before = len(self.odd)
+            try:
+                arrays = [
+                    self.column(records, *each) for each in zip(self.layout.names, self.layout.fields, strict=True)
+                ]
+                extra, outside = self.extras(records)
+            except InexactError:
+                self.odd.update(number for number in self.numbers if lossy(self.raw[number]))
+                self.trusted = True
+            except OddError:
+                if len(self.odd) == before:  # no single value was to blame: all of them, so that this ends
+                    self.odd.update(self.numbers)
+            else:
+                batch = Batch(arrays, len(records), len(self.raw), extra=extra, outside=outside)
+                _count_versions(batch, [self.messages[number].get("version") for number in self.numbers])
+                if self.layout.envelope:
+                    messages = [self.messages[number] for number in self.numbers]
+                    batch.version = _versions([message.get("version") for message in messages])
+                    batch.extracted = moments([message.get("time_extracted") for message in messages])
+                return batch
+
+    def column(self, records: list[dict[str, Any]], name: str, field: pa.Field) -> pa.Array:
+        values = [record.get(name) for record in records]
+        try:
+            found = column(values, field, trusted=self.trusted)
+            if field.nullable or not found.null_count:
+                return found
+            self.odd.update(n for n, value in zip(self.numbers, values, strict=True) if value is None)
+        except InexactError:
+            raise
+        except OddError:
+            self.odd.update(self.numbers[index] for index in self.odd_ones(values, field, 0))
+        raise OddError
+
+    def odd_ones(self, values: list[Any], field: pa.Field, start: int) -> list[int]:
+        """Positions of the values to look at one by one, found by halving."""
+        try:
+            column(values, field, trusted=True)
+        except OddError:
+            if len(values) <= _GROUP:
+                return list(range(start, start + len(values)))
+            half = len(values) // 2
+            left = self.odd_ones(values[:half], field, start)
+            return left + self.odd_ones(values[half:], field, start + half)
+        return []
+
+    def extras(self, records: list[dict[str, Any]]) -> tuple[pa.Array | None, Counter[str]]:
+        """The column of fields outside the SCHEMA, if any record has one."""
+        outside: Counter[str] = Counter()
+        if all(map(self.layout.known.issuperset, records)):
+            return None, outside
+        found: list[dict[str, Any] | None] = []
+        for record in records:
+            rest = {name: value for name, value in record.items() if name not in self.layout.known}
+            outside.update(rest.keys())
+            found.append(rest or None)
+        return pa.array(texts(found, trusted=self.trusted), pa.string()), outside
+
+
+def _add_odd(batch: Batch, plain: _Plain, layout: Layout) -> None:
+    """Put the odd lines into the batch: rows where they belong, the others among the rejects."""
+    rows: list[_Row] = []
+    numbers = list(plain.numbers)
+    for number in sorted(plain.odd):
+        line = plain.raw[number]
+        try:
+            rows.append(_row(line, layout, batch.outside))
+            numbers.append(number)
+        except UnfitError as unfit:
+            batch.rejects.append(Reject(number, unfit.reason, unfit.pointer, line))
+    if not rows:
+        return
+    order = pa.array(sorted(range(len(numbers)), key=numbers.__getitem__), pa.int64())
+    added = [pa.array([row.values[i] for row in rows], each.type) for i, each in enumerate(layout.fields)]
+    batch.arrays = [pa.concat_arrays(pair).take(order) for pair in zip(batch.arrays, added, strict=True)]
+    if batch.extra is not None or any(row.extra is not None for row in rows):
+        first = pa.nulls(batch.rows, pa.string()) if batch.extra is None else batch.extra
+        second = pa.array([row.extra for row in rows], pa.string())
+        batch.extra = pa.concat_arrays([first, second]).take(order)
+    if batch.version is not None and batch.extracted is not None:
+        version, extracted = _versions([row.version for row in rows]), moments([row.extracted for row in rows])
+        batch.version = pa.concat_arrays([batch.version, version]).take(order)
+        batch.extracted = pa.concat_arrays([batch.extracted, extracted]).take(order)
+    batch.rows = len(numbers)
+    _count_versions(batch, [row.version for row in rows])
+
+
+def _row(line: bytes, layout: Layout, outside: Counter[str]) -> _Row:
+    """One record, value by value; raises UnfitError with the reason when it cannot be stored."""
+    message = parsed(line)
+    if not isinstance(message, dict) or not _is_kind(message.get("type")):
+        raise UnfitError("not a RECORD message")
+    if layout.stream is not None and message.get("stream") != layout.stream:
+        raise UnfitError("names two streams")
+    record = message.get("record")
+    if not isinstance(record, dict):
+        raise UnfitError("record is not an object")
+    values: list[Any] = []
+    extra: set[Path] = {(name,) for name in record if name not in layout.known}
+    for name, convert, required in zip(layout.names, layout.coercers, layout.required, strict=True):
+        value = convert(record.get(name), (name,), extra)
+        if value is None and required:
+            raise UnfitError("key is null" if name in record else "key is missing", (name,))
+        values.append(value)
+    around = message.get("version"), message.get("time_extracted")
+    if not extra:
+        return _Row(values, None, *around)
+    touched = {path[0] for path in extra}
+    kept = {name: value for name, value in record.items() if name in touched}
+    text = json_text(kept, ())
+    names = (".".join(step for step in path if isinstance(step, str)) for path in extra)
+    outside.update({name.encode(errors="backslashreplace").decode() for name in names})  # one may have a lone surrogate
+    return _Row(values, text, *around)
+
+
+def _versions(values: list[Any]) -> pa.Array:
+    return pa.array([version_of(value) for value in values], pa.int64())
+
+
+def _count_versions(batch: Batch, versions: list[Any]) -> None:
+    numbers = [whole for version in versions if (whole := version_of(version)) is not None]
+    batch.unversioned += len(versions) - len(numbers)
+    if numbers:
+        known = batch.versions or (numbers[0], numbers[0])
+        batch.versions = min(known[0], *numbers), max(known[1], *numbers)

@@ -1,0 +1,120 @@
+"""Dates and times as taps write them, read alike one by one and a column at a time.
+
+A date-time without an offset is UTC, a bare date is its midnight. Digits beyond microseconds are cut off, towards the
+past. A date may be written as a date-time at midnight; it is the day as written, whatever the offset. Years are 1 to
+9999 in UTC, what every engine reads. A leap second and 24:00 are refused: no neighbour of theirs is the same instant.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import date, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bridge.schema.json_schema import TIMESTAMP
+
+__all__ = ["date_of", "dates", "in_range", "moments", "timestamp_of", "timestamps"]
+
+_INSTANT = re.compile(
+    r"(?P<day>\d{4}-\d\d-\d\d)"
+    r"(?:[Tt ](?P<hour>\d\d)(?::(?P<minute>\d\d)(?::(?P<second>\d\d)(?:\.(?P<fraction>\d+))?)?)?"
+    r"(?P<offset>[Zz]|[+-]\d\d(?::?\d\d)?)?)?",
+    re.ASCII,
+)
+_HAS_OFFSET = r"[Tt ].*(?:[Zz]|[+-]\d\d(?::?\d\d)?)$"
+_MIDNIGHT = r"^(\d{4}-\d\d-\d\d)[Tt ]00(?::00(?::00(?:\.0+)?)?)?(?:[Zz]|[+-]\d\d(?::?\d\d)?)?$"
+_EPOCH = datetime(1970, 1, 1)
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
+_FIRST, _LAST = (round((edge - _EPOCH) / timedelta(microseconds=1)) for edge in (datetime.min, datetime.max))
+_FIRST_DAY, _LAST_DAY = (edge.toordinal() - _EPOCH_DAY for edge in (date.min, date.max))
+
+
+def timestamp_of(text: str) -> int:
+    """Microseconds since 1970 in UTC; raises ValueError for a text that is no instant of the years 1 to 9999."""
+    match = _INSTANT.fullmatch(text)
+    if match is None:
+        raise ValueError("not a date-time")
+    hour, minute, second = (int(match[part] or 0) for part in ("hour", "minute", "second"))
+    micros = int((match["fraction"] or "")[:6].ljust(6, "0"))
+    day = date.fromisoformat(match["day"]).toordinal() - _EPOCH_DAY
+    if hour > 23 or minute > 59 or second > 59:
+        raise ValueError("not a time of day")
+    seconds = day * 86_400 + hour * 3600 + minute * 60 + second - _offset_seconds(match["offset"])
+    result = seconds * 1_000_000 + micros
+    if not _FIRST <= result <= _LAST:
+        raise ValueError("outside the years 1 to 9999")
+    return result
+
+
+def _offset_seconds(text: str | None) -> int:
+    if text is None or text in "Zz":
+        return 0
+    hours, minutes = int(text[1:3]), int(text[3:].lstrip(":") or 0)
+    if hours > 23 or minutes > 59:
+        raise ValueError("not an offset from UTC")
+    return (hours * 3600 + minutes * 60) * (-1 if text[0] == "-" else 1)
+
+
+def date_of(text: str) -> int:
+    """Days since 1970; raises ValueError for a text that is neither a date nor the midnight of one."""
+    if len(text) != 10:
+        timestamp_of(text)
+        if re.match(_MIDNIGHT, text, re.ASCII) is None:
+            raise ValueError("a date with a time of day")
+    elif not text.isascii():
+        raise ValueError("not a date")
+    return date.fromisoformat(text[:10]).toordinal() - _EPOCH_DAY
+
+
+def timestamps(texts: pa.StringArray) -> pa.Array:
+    """A column of `timestamp_of`; raises pa.ArrowInvalid when any text is refused, or may be."""
+    try:
+        found = texts.cast(TIMESTAMP)
+    except pa.ArrowInvalid:
+        short = pc.replace_substring_regex(texts, r"(\.\d{6})\d+", r"\1")
+        zoned = pc.match_substring_regex(short, _HAS_OFFSET)
+        day_only = pc.equal(pc.binary_length(short), 10)
+        full = pc.if_else(day_only, pc.binary_join_element_wise(short, "T00", ""), short)
+        found = pc.if_else(zoned, full, pc.binary_join_element_wise(full, "Z", "")).cast(TIMESTAMP)
+    if not in_range(found):
+        raise pa.ArrowInvalid("outside the years 1 to 9999")
+    return found
+
+
+def moments(texts: Iterable[Any]) -> pa.Array:
+    """A timestamp for each text, null where it is none: for what is told about a record, not in it."""
+    known = [text if isinstance(text, str) else None for text in texts]
+    try:
+        return timestamps(pa.array(known, pa.string()))
+    except (pa.ArrowInvalid, UnicodeEncodeError):
+        return pa.array([_moment(text) for text in known], pa.int64()).cast(TIMESTAMP)
+
+
+def _moment(text: str | None) -> int | None:
+    try:
+        return None if text is None else timestamp_of(text)
+    except ValueError:
+        return None
+
+
+def dates(texts: pa.StringArray) -> pa.Array:
+    """A column of `date_of`; raises pa.ArrowInvalid when any text is refused, or may be."""
+    try:
+        found = texts.cast(pa.date32())
+    except pa.ArrowInvalid:
+        timestamps(texts)
+        found = pc.replace_substring_regex(texts, _MIDNIGHT, r"\1").cast(pa.date32())
+    edges = pc.min_max(found.cast(pa.int32())).as_py()
+    if edges["min"] is not None and not _FIRST_DAY <= edges["min"] <= edges["max"] <= _LAST_DAY:
+        raise pa.ArrowInvalid("outside the years 1 to 9999")
+    return found
+
+
+def in_range(found: pa.Array) -> bool:
+    """True when every engine can show every instant; Arrow itself parses the year 0 and makes the year 10000."""
+    edges = pc.min_max(found.cast(pa.int64())).as_py()
+    return edges["min"] is None or bool(_FIRST <= edges["min"] <= edges["max"] <= _LAST)

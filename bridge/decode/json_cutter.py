@@ -1,0 +1,98 @@
+"""Columns that Arrow's JSON reader cannot keep as they are, JSON text above all: their values, cut out of the lines.
+
+What is cut is parsed by itself, once for each distinct value; all else of a line is only passed over. So such columns
+cost about as much again as all others together, where a parse of whole records costs five times that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import msgspec
+import orjson
+import pyarrow as pa
+
+from bridge.decode.coerce import UnfitError, json_text, parsed
+from bridge.decode.columns import OddError, column, lossy, may_be_lossy, texts
+from bridge.schema.json_schema import is_json, source
+
+__all__ = ["Cutter"]
+
+_NULL = msgspec.Raw(b"null")
+
+
+class Cutter:
+    """Cuts `wanted` fields, a subset of the record's `fields`, out of messages that have no others, at any depth.
+
+    Raises ValueError for names that cannot be looked for: those with quotes, backslashes or control characters.
+    """
+
+    def __init__(self, fields: Sequence[pa.Field], wanted: Sequence[pa.Field]) -> None:
+        names = {source(field) for field in wanted}
+        self.wanted = wanted
+        self._places = [index for index, field in enumerate(fields) if source(field) in names]
+        self._record = _members([(source(f), msgspec.Raw if source(f) in names else _shape(f.type)) for f in fields])
+        self._decoders: dict[frozenset[str], msgspec.json.Decoder[Any]] = {}
+
+    def cut(self, text: bytes, around: Collection[str]) -> dict[str, pa.Array]:
+        """The wanted columns, by the fields' names in the record, a value for each line.
+
+        `around` are the other fields of a message. Raises OddError if any line is not one whole message of just these
+        fields, and for values that only a closer look can judge.
+        """
+        lines = text.split(b"\n")
+        if not lines[-1]:
+            lines.pop()
+        try:
+            decoder = self._decoder(frozenset(around))
+            records = [decoder.decode(line).record for line in lines]
+            return {
+                source(field): _column([bytes(getattr(record, f"f{place}")) for record in records], field)
+                for place, field in zip(self._places, self.wanted, strict=True)
+            }
+        except (msgspec.MsgspecError, ValueError, RecursionError, UnfitError) as error:
+            raise OddError from error
+
+    def _decoder(self, around: frozenset[str]) -> msgspec.json.Decoder[Any]:
+        if around not in self._decoders:
+            others = [(f"around{place}", msgspec.Raw, _maybe(name)) for place, name in enumerate(sorted(around))]
+            fields: list[Any] = [("record", self._record), *others]
+            message = msgspec.defstruct("Message", fields, forbid_unknown_fields=True, gc=False)
+            self._decoders[around] = msgspec.json.Decoder(message)
+        return self._decoders[around]
+
+
+def _members(members: Sequence[tuple[str, Any]]) -> Any:
+    """An object of these fields, of which each may be missing, and no others."""
+    fields = [(f"f{place}", type_, _maybe(name)) for place, (name, type_) in enumerate(members)]
+    return msgspec.defstruct("Members", fields, forbid_unknown_fields=True, gc=False)
+
+
+def _maybe(name: str) -> Any:
+    """A field of that name, which is null where it is missing."""
+    return msgspec.field(name=name, default=_NULL)
+
+
+def _shape(type_: pa.DataType) -> Any:
+    """What a value has to be, so that no field inside of it is missed; all else is passed over."""
+    if pa.types.is_struct(type_):
+        return _members([(source(field), _shape(field.type)) for field in type_]) | None
+    if pa.types.is_list(type_) and (inner := _shape(type_.value_field.type)) is not msgspec.Raw:
+        return list[inner] | None  # type: ignore[valid-type]
+    return msgspec.Raw
+
+
+def _column(values: list[bytes], field: pa.Field) -> pa.Array:
+    objects = {raw: orjson.loads(raw) for raw in set(values)}
+    suspect = may_be_lossy(b"\n".join(objects))
+    if is_json(field):
+        kept = dict(zip(objects, texts(objects.values(), trusted=True), strict=True))
+        if suspect:  # `lossy` looks for numbers after something
+            kept |= {raw: json_text(parsed(raw), ()) for raw in objects if lossy(b" " + raw)}
+        found = pa.array([kept[raw] for raw in values], pa.string())
+    else:
+        found = column([objects[raw] for raw in values], field, trusted=not suspect)
+    if found.null_count and not field.nullable:
+        raise OddError
+    return found

@@ -1,0 +1,181 @@
+"""Every record against its SCHEMA, by jsonschema with formats: `rejects.validate: full`.
+
+The draft is the one that `$schema` names; without one Draft 7, or Draft 4 where only that can be meant. Numbers are
+compared digit by digit, as the tap wrote them: 0.3 is a multiple of 0.1. Nothing outside the SCHEMA is ever fetched.
+What no SCHEMA can judge (a line that is no RECORD) is left to the decoder, which rejects it.
+
+Measured on one core, messages of 475 bytes with 11 columns: 10,000 records/s, where decoding alone does 550,000.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from functools import cache
+from typing import Any
+
+import simplejson
+
+from bridge.decode.coerce import UnfitError, parsed
+from bridge.decode.exact import Reject
+from bridge.errors import DataError
+
+__all__ = ["Rules", "draft_of", "rules_text", "validator_of", "without"]
+
+_HINT = "set `rejects.validate: types`, or have the tap's authors mend the SCHEMA"
+
+
+def rules_text(schema: Mapping[str, Any], stream: str) -> bytes:
+    """Return the SCHEMA as `Rules` reads it. Raises `DataError` if nothing can be held against it."""
+    text: str = simplejson.dumps(schema, use_decimal=True)
+    Rules(text.encode(), stream)
+    return text.encode()
+
+
+class Rules:
+    """One SCHEMA, compiled."""
+
+    def __init__(self, text: bytes, stream: str) -> None:
+        from jsonschema.exceptions import SchemaError
+
+        schema = simplejson.loads(text, use_decimal=True)
+        self._stream = stream
+        try:
+            self._validator = validator_of(schema, formats=True)
+            self._validator.check_schema(schema)
+        except SchemaError as error:
+            raise self._unusable(error.message) from error
+
+    def rejects(self, data: bytes) -> list[Reject]:
+        """Return the RECORD lines that break a rule, each with the first that it breaks; a line counts from 0."""
+        found = []
+        for number, line in enumerate(_lines(data)):
+            try:
+                self._check(line)
+            except UnfitError as unfit:
+                found.append(Reject(number, unfit.reason, unfit.pointer, line))
+        return found
+
+    def _check(self, line: bytes) -> None:
+        from jsonschema.exceptions import best_match
+        from referencing.exceptions import Unresolvable
+
+        try:
+            message = parsed(line)
+        except UnfitError:
+            return  # the decoder says the same of it
+        record = message.get("record") if isinstance(message, dict) else None
+        if not isinstance(record, dict):
+            return
+        try:
+            broken = best_match(self._validator.iter_errors(record))
+        except RecursionError:
+            raise UnfitError("nested too deep to be validated") from None
+        except Unresolvable as error:
+            raise self._unusable(f"{error.ref} cannot be found in it") from error
+        except re.error as error:
+            raise self._unusable(f"{error.pattern!r} is no pattern here") from error
+        if broken is not None:
+            raise UnfitError(_reason(broken), tuple(broken.absolute_path))
+
+    def _unusable(self, why: str) -> DataError:
+        return DataError("records cannot be validated by this SCHEMA", hint=_HINT, stream=self._stream, why=why)
+
+
+def without(data: bytes, rejects: list[Reject]) -> tuple[bytes, list[int]]:
+    """Return the lines that are left, and for each of them the number that it had."""
+    gone = {reject.line for reject in rejects}
+    lines = list(enumerate(_lines(data)))
+    kept = [(number, line) for number, line in lines if number not in gone]
+    return b"".join(line + b"\n" for _, line in kept), [number for number, _ in kept]
+
+
+def _lines(data: bytes) -> Iterator[bytes]:
+    lines = data.split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    return iter(lines)
+
+
+def _reason(error: Any) -> str:
+    """Return constant words: those of the SCHEMA, never those of the record."""
+    if error.validator == "format":
+        return f"not valid: format {error.validator_value}"
+    return f"not valid: {error.validator}" if error.validator else "not valid: nothing is allowed here"
+
+
+def draft_of(schema: Any) -> Any:
+    """Return jsonschema's class for the draft of a SCHEMA: the one it names, else 7, or 4 where only that is meant.
+
+    SCHEMA and records may have `Decimal` for fractions, which are taken exactly: 1.25 is a multiple of 1e-05.
+    """
+    from jsonschema import Draft4Validator, Draft7Validator
+    from jsonschema.validators import validator_for
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of a `$schema` that nobody knows
+        kind = _exact(validator_for(schema, default=Draft7Validator))
+    older = _exact(Draft4Validator)  # in which taps write "exclusiveMaximum": true
+    if isinstance(schema, dict) and "$schema" not in schema and not kind(kind.META_SCHEMA).is_valid(schema):
+        return older if older(older.META_SCHEMA).is_valid(schema) else kind
+    return kind
+
+
+def validator_of(schema: Any, *, formats: bool = False) -> Any:
+    """Return what holds records against a SCHEMA, and their formats if wished. A `$ref` to elsewhere is not fetched."""
+    from referencing import Registry
+
+    kind = draft_of(schema)
+    return kind(schema, format_checker=kind.FORMAT_CHECKER if formats else None, registry=Registry())
+
+
+@cache
+def _exact(kind: Any) -> Any:
+    from jsonschema.validators import extend
+
+    types = kind.TYPE_CHECKER.redefine("number", _is_number)
+    if kind.TYPE_CHECKER.is_type(1.0, "integer"):  # from Draft 6 on
+        types = types.redefine("integer", _is_integer)
+    make: Any = extend  # it has no types
+    return make(kind, {"multipleOf": _multiple_of}, type_checker=types, format_checker=kind.FORMAT_CHECKER)
+
+
+def _is_number(_: Any, value: Any) -> bool:
+    return isinstance(value, (int, float, Decimal)) and not isinstance(value, bool)
+
+
+def _is_integer(_: Any, value: Any) -> bool:
+    if isinstance(value, Decimal):
+        return _ratio_is_whole(value, 1)
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _multiple_of(validator: Any, divisor: Any, value: Any, _: Any) -> Iterator[Any]:
+    from jsonschema.exceptions import ValidationError
+
+    if validator.is_type(value, "number") and not _ratio_is_whole(value, divisor):
+        yield ValidationError("not a multiple")
+
+
+def _ratio_is_whole(value: int | float | Decimal, divisor: int | Decimal) -> bool:
+    """Return whether value / divisor is a whole number, of however many digits."""
+    if isinstance(value, float):
+        return False  # what JSON has no words for: NaN, Infinity
+    (top, up), (bottom, down) = _scaled(value), _scaled(divisor)
+    if up >= down:
+        return bool(top * pow(10, up - down, bottom) % bottom == 0)
+    if not top or down - up > math.log10(abs(top)) + 1:
+        return not top
+    return bool(top % (bottom * 10 ** (down - up)) == 0)
+
+
+def _scaled(number: int | Decimal) -> tuple[int, int]:
+    """Return digits and exponent: number = digits * 10 ** exponent."""
+    if isinstance(number, int):
+        return number, 0
+    sign, digits, exponent = number.as_tuple()
+    assert isinstance(exponent, int)
+    return int(Decimal((sign, digits, 0))), exponent

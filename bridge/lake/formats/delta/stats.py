@@ -1,0 +1,170 @@
+"""What a Parquet file holds at least and at most, for Delta's log: JSON text, made from its footer and our note in it.
+
+Readers leave out files by it, so a bound may be too wide, and never too narrow: texts are cut, times are milliseconds.
+
+Guarantee: of the columns that readers look at, each has all its statistics, or the file has no bounds at all. Some
+readers, delta-rs' pyarrow dataset among them, take a bound that is missing beside others for null, compare with it, and
+then leave out the file, whatever it holds. Only a column without any value needs no bounds: its `nullCount` says it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from bridge.lake.formats.delta.unsaid import Path, Unsaid, at_least, at_most
+from bridge.exact_json import dumps
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["statistics"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class _Digits(Decimal):
+    """A decimal that JSON has without an exponent: delta-rs takes `1E-10` for null."""
+
+    def __str__(self) -> str:
+        return format(self, "f")
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """One column of a file: its nulls, None where nobody counted them, and its bounds, None where they are unknown."""
+
+    nulls: int | None
+    low: Any = None
+    high: Any = None
+
+
+def statistics(file: BinaryIO, table: pa.Schema | None = None, columns: int = 32, folders: Iterable[str] = ()) -> str:
+    """Return `numRecords` of a Parquet file, and of its columns `nullCount`, `minValues` and `maxValues`.
+
+    `table` are the columns of the table, by default those of the file; the first `columns` of them, and those that the
+    Hive folders on the file's way are named after, have statistics. What the file lacks is null in all its rows.
+    """
+    import pyarrow.parquet as pq  # here: commits of plain tables do without
+
+    footer = pq.read_metadata(file)
+    schema = footer.schema.to_arrow_schema()
+    named = {folder.partition("=")[0] for folder in folders}
+    wanted = [
+        field
+        for at, field in enumerate(schema if table is None else table)
+        if at < columns or any(name.startswith(field.name) for name in named)
+    ]
+    places = {path: at for at, path in enumerate(_in_file(schema)) if path}
+    unsaid = Unsaid.read(footer.metadata)
+    every = {
+        path: _bounds(footer, places[path], path, unsaid) if path in places else _Bounds(footer.num_rows)
+        for path in _with_bounds(wanted)
+    }
+    return dumps({"numRecords": footer.num_rows} | _said(every, footer.num_rows), ascii_only=False).decode()
+
+
+def _said(columns: dict[Path, _Bounds], rows: int) -> dict[str, Any]:
+    """All statistics of all columns, or none of those that one column lacks."""
+    if any(column.nulls is None for column in columns.values()):
+        return {}
+    counts: dict[str, Any] = {}
+    lows: dict[str, Any] = {}
+    highs: dict[str, Any] = {}
+    for path, column in columns.items():
+        _put(counts, path, column.nulls)
+        if column.low is not None and column.high is not None:
+            _put(lows, path, column.low)
+            _put(highs, path, column.high)
+    whole = all(column.nulls == rows or column.high is not None for column in columns.values())
+    # An empty object would be read as bounds that are all null.
+    return {"nullCount": counts} | ({"minValues": lows, "maxValues": highs} if whole and lows else {})
+
+
+def _in_file(fields: Iterable[pa.Field], above: Path = ()) -> Iterator[Path]:
+    """Yield the columns of a Parquet file in its order; an empty path for what is inside a list."""
+    import pyarrow as pa
+
+    for field in fields:
+        inner, path = field.type, (*above, field.name)
+        if pa.types.is_struct(inner):
+            yield from _in_file(inner, path)
+        elif pa.types.is_list(inner):
+            yield from (() for _ in _in_file([inner.value_field]))
+        else:
+            yield path
+
+
+def _with_bounds(fields: Iterable[pa.Field], above: Path = ()) -> Iterator[Path]:
+    """Yield the columns that readers of Delta expect bounds of: neither lists nor bytes."""
+    import pyarrow as pa
+
+    for field in fields:
+        inner, path = field.type, (*above, field.name)
+        if pa.types.is_struct(inner):
+            yield from _with_bounds(inner, path)
+        elif not (pa.types.is_nested(inner) or pa.types.is_binary(inner) or pa.types.is_large_binary(inner)):
+            yield path
+
+
+def _bounds(footer: Any, at: int, path: Path, unsaid: Unsaid) -> _Bounds:
+    """Return what a file says of a column, over its row groups."""
+    ends, nulls = list(unsaid.texts.get(path, ())), 0
+    for group in range(footer.num_row_groups):
+        column = footer.row_group(group).column(at)
+        found = column.statistics
+        if found is None or not found.has_null_count:
+            return _Bounds(None)
+        nulls += found.null_count
+        if found.has_min_max:
+            try:
+                ends += [found.min, found.max]
+            except (ValueError, OverflowError):  # a date, say, that Python has not
+                return _Bounds(nulls)
+        elif found.null_count < column.num_values and path not in unsaid.texts:
+            return _Bounds(nulls)
+    if not ends or path in unsaid.nans:
+        return _Bounds(nulls)
+    return _Bounds(nulls, _least(min(ends)), _greatest(max(ends)))
+
+
+def _least(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return _time(value, (value.astimezone(timezone.utc) - _EPOCH) // _MILLISECOND)
+    return at_least(value) if isinstance(value, str) else _plain(value)
+
+
+def _greatest(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return _time(value, -((_EPOCH - value.astimezone(timezone.utc)) // _MILLISECOND))
+    return at_most(value) if isinstance(value, str) else _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as Delta's own writers have it in JSON, None for one whose type has no bounds."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return _Digits(value)
+    return value if isinstance(value, (bool, int, float)) else None
+
+
+def _time(exactly: datetime, milliseconds: int) -> str:
+    try:
+        text = (_EPOCH + milliseconds * _MILLISECOND).isoformat(timespec="milliseconds")
+    except OverflowError:  # rounded up out of the year 9999
+        text = exactly.astimezone(timezone.utc).isoformat(timespec="microseconds")
+    return text.replace("+00:00", "Z")
+
+
+def _put(into: dict[str, Any], path: Path, value: Any) -> None:
+    for name in path[:-1]:
+        into = into.setdefault(name, {})
+    into[path[-1]] = value

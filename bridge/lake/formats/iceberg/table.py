@@ -1,0 +1,267 @@
+"""An Iceberg table: its next snapshot, committed by the catalog's own compare-and-swap. Nothing is rebased.
+
+A snapshot makes the table hold exactly the files that our log has after commit `n`, all of it at once, with the columns
+that they have. The table says whose it is and where it stands: `singer-bridge.app` (`pipeline/stream`),
+`singer-bridge.commit` (`n`). Guarantee: whoever is slow changes nothing. Each commit makes a snapshot, also where no
+file comes or goes, and the catalog takes it only as the follower of the one that was read; else we read again, and then
+find that the table is at commit `n` or a later one. So a recovery may repeat it, too. pyiceberg's transactions are not
+used for this: they take a commit that lost its race and try it again on top of the other.
+
+Files that a snapshot removes stay in the bucket for `retention.trash`, and the snapshots that have them as long as the
+table's `history.expire.max-snapshot-age-ms` says, 7 days by itself. Hive folders are no partitions of Iceberg's.
+"""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bridge.errors import BridgeError, LakeError
+from bridge.lake.log import LiveTable
+from bridge.schema.table_schema import TableSchema
+from bridge.storage import Storage
+from bridge.lake.formats.iceberg.io import STORAGE, BucketIO, root_of
+from bridge.lake.formats.iceberg.catalog import CatalogFacts, unreachable
+from bridge.lake.formats.iceberg.columns import columns, ids_of, mapping
+from bridge.lake.formats.iceberg.manifests import Files, files_of, garbage, sequence_of, snapshot
+from bridge.lake.formats.protocol import Commit
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.schema import Schema
+    from pyiceberg.table import Table
+    from pyiceberg.table.metadata import TableMetadata
+
+__all__ = ["IcebergLog", "Snapshot"]
+
+_TRIES = 20
+_TIDY_EVERY = 10
+"""Snapshots after which those are given up that are too old."""
+_APP, _COMMIT = "singer-bridge.app", "singer-bridge.commit"
+_MAPPING = "schema.name-mapping.default"
+_AGE = "history.expire.max-snapshot-age-ms"
+_DEFAULT_AGE_MS = 7 * 24 * 60 * 60 * 1000
+_NEW = {"write.metadata.previous-versions-max": "100"}
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """An Iceberg table as it is. `version` counts what was committed to it, -1 where there is none.
+
+    `done` is the last commit of ours that it holds, `app` whose table it is. `files` are their names.
+    """
+
+    version: int = -1
+    done: int = 0
+    app: str = ""
+    files: frozenset[str] = frozenset()
+    table: Table | None = None
+
+
+class IcebergLog:
+    """The Iceberg table whose folder in the bucket is `folder`, for one `stream` of a pipeline."""
+
+    kind = "Iceberg"
+
+    def __init__(
+        self, storage: Storage, folder: str, pipeline: str, stream: str, catalog: Catalog, facts: CatalogFacts
+    ) -> None:
+        self.storage, self.folder, self.catalog = storage, folder, catalog
+        self.app = f"{pipeline}/{stream}"
+        self.key = f"{folder}/metadata"
+        self.root = f"{root_of(storage)}/{folder}"
+        self.identifier = (*facts.namespace.split("."), folder.rpartition("/")[2])
+        self._io = BucketIO({STORAGE: storage})
+        self._facts = facts
+        self._known = Snapshot()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except BridgeError:
+            raise
+        except Exception as error:  # each kind of catalog raises what its own libraries do
+            raise unreachable(self._facts, error) from error
+
+    def look(self) -> Snapshot:
+        """Return the table as it is now. Raises `LakeError` if it cannot be read."""
+        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+        with self._explained():
+            try:
+                table = self.catalog.load_table(self.identifier)
+            except (NoSuchTableError, NoSuchNamespaceError):
+                self._known = Snapshot()
+                return self._known
+            known = self._known.table
+            if known is None or known.metadata_location != table.metadata_location:
+                self._known = self._seen(table, files_of(self._io, self.root, table.metadata))
+        return self._known
+
+    def _seen(self, table: Table, files: frozenset[str]) -> Snapshot:
+        said = table.metadata.properties
+        app = said.get(_APP, "")
+        done = int(said.get(_COMMIT, 0)) if app == self.app else 0
+        return Snapshot(sequence_of(table.metadata), done, app, files, table)
+
+    def check(self, table: LiveTable | None) -> None:
+        """Raise `LakeError` unless the table holds what our log says, None: unless there is none."""
+        there, name = self.look(), ".".join(self.identifier)
+        if there.table is None:
+            if table is not None and table.schema is not None:
+                hint = "put destination.catalog back to what it was; or singer-bridge verify NAME --repair registers it"
+                raise LakeError("the Iceberg table is not in the catalog", hint=hint, table=name)
+            return
+        if table is None or there.app != self.app or there.table.metadata.location != self.root:
+            hint = "choose another destination.catalog.namespace, or drop that table: it is not this pipeline's"
+            raise LakeError("an Iceberg table of that name is in the catalog already", hint=hint, table=name)
+        if there.table.metadata.format_version != 2 or there.table.metadata.spec().fields:
+            hint = "set no partitions, and no later format version, on tables that singer-bridge writes; load it anew"
+            raise LakeError("the Iceberg table has features that are not ours to write", hint=hint, table=name)
+        if there.files != table.files.keys():
+            hint = "singer-bridge verify NAME --repair makes it again what the commit log says; only runs may write it"
+            raise LakeError("the Iceberg table was changed by somebody else", hint=hint, table=name)
+
+    def misleading(self) -> frozenset[str]:
+        """None: what a manifest does not say of a column its readers do not conclude from."""
+        return frozenset()
+
+    def check_schema(self, schema: TableSchema) -> None:
+        """Raise `DataError` if a table cannot have these columns."""
+        columns(schema, None, itertools.count(1), 0)
+
+    def publish(self, commit: Commit, table: LiveTable, schema: TableSchema | None) -> None:
+        """Make the table what our log says after a commit; nothing is done if it is that, or later, already.
+
+        Without a schema it keeps the one it has; where there is no table either, there is nothing to do.
+        """
+        from pyiceberg import exceptions as told
+
+        lost = (told.CommitFailedException, told.CommitStateUnknownException, told.TableAlreadyExistsError)
+        for _ in range(_TRIES):
+            there = self.look()
+            if there.done >= commit.n and not (commit.again and there.done == commit.n):
+                return
+            if schema is None and there.table is None:
+                return
+            with self._explained(), suppress(*lost):
+                self._commit(there, commit, table, schema)
+                return
+            self._known = Snapshot()
+        hint = "find out by whom"
+        raise LakeError("the Iceberg table is changed by somebody all the time", hint=hint, at=self.folder)
+
+    def _commit(self, there: Snapshot, commit: Commit, live: LiveTable, schema: TableSchema | None) -> None:
+        from pyiceberg.table import Table
+        from pyiceberg.table import update as say
+
+        old = there.table.metadata if there.table else None
+        wanted = self._columns(old, schema)
+        updates = [*self._begun(there.table), *self._says(old, wanted, commit)]
+        facts = {_APP: self.app, _COMMIT: str(commit.n), "singer-bridge.run": commit.run, "operation": commit.kind}
+        new = snapshot(Files(self._io, self.root, live, there.files), old, wanted, facts)
+        main: dict[str, Any] = {"ref-name": "main", "type": "branch", "snapshot-id": new.snapshot_id}
+        updates += [say.AddSnapshotUpdate(snapshot=new), say.SetSnapshotRefUpdate(**main)]
+        if old and (gone := self._given_up(old, ids_of(mapping(old, wanted)), new.timestamp_ms)):
+            forget: dict[str, Any] = {"snapshot-ids": gone}
+            updates.append(say.RemoveSnapshotsUpdate(**forget))
+        before = there.table or self._staged(wanted)
+        done = self.catalog.commit_table(before, self._requirements(old), tuple(updates))
+        table = Table(self.identifier, done.metadata, done.metadata_location, self._io, self.catalog)
+        self._known = self._seen(table, frozenset(live.files))
+        if old:
+            self._tidy(old, done.metadata)
+
+    def _requirements(self, old: TableMetadata | None) -> tuple[Any, ...]:
+        from pyiceberg.table import update as say
+
+        if old is None:
+            return (say.AssertCreate(),)
+        last: dict[str, Any] = {"ref": "main", "snapshot-id": old.current_snapshot_id}
+        return (say.AssertTableUUID(uuid=old.table_uuid), say.AssertRefSnapshotId(**last))
+
+    def _columns(self, old: TableMetadata | None, schema: TableSchema | None) -> Schema:
+        """Return the columns after the commit: one of the table's schemas if it is like that, else a new one."""
+        if old is None:
+            assert schema is not None
+            return columns(schema, None, itertools.count(1), 0)
+        if schema is None:
+            return old.schema()
+        number = max(one.schema_id for one in old.schemas) + 1
+        new = columns(schema, old.schema(), itertools.count(old.last_column_id + 1), number)
+        return next((one for one in reversed(old.schemas) if one.as_struct() == new.as_struct()), new)
+
+    def _begun(self, table: Table | None) -> list[Any]:
+        """Return what makes a new table."""
+        from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+        from pyiceberg.table import update as say
+        from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+
+        if table is not None:
+            return []
+        with suppress(Exception):  # it may be there, and if it cannot be made the commit says why
+            self.catalog.create_namespace_if_not_exists(self.identifier[:-1])
+        format_: dict[str, Any] = {"format-version": 2}
+        order: dict[str, Any] = {"sort-order": UNSORTED_SORT_ORDER}
+        return [
+            say.AssignUUIDUpdate(uuid=uuid.uuid4()),
+            say.UpgradeFormatVersionUpdate(**format_),
+            say.AddPartitionSpecUpdate(spec=UNPARTITIONED_PARTITION_SPEC),
+            say.SetDefaultSpecUpdate(),
+            say.AddSortOrderUpdate(**order),
+            say.SetDefaultSortOrderUpdate(),
+            say.SetLocationUpdate(location=self.root),
+            say.SetPropertiesUpdate(updates=_NEW),
+        ]
+
+    def _says(self, old: TableMetadata | None, wanted: Schema, commit: Commit) -> list[Any]:
+        """Return what the commit changes of columns and properties."""
+        from pyiceberg.table import update as say
+
+        updates: list[Any] = []
+        if old is None or all(one.schema_id != wanted.schema_id for one in old.schemas):
+            added: dict[str, Any] = {"schema": wanted}
+            updates.append(say.AddSchemaUpdate(**added))
+        if old is None or old.current_schema_id != wanted.schema_id:
+            current: dict[str, Any] = {"schema-id": wanted.schema_id}
+            updates.append(say.SetCurrentSchemaUpdate(**current))
+        names = mapping(old, wanted).model_dump_json()
+        said = {_APP: self.app, _COMMIT: str(commit.n), _MAPPING: names}
+        return [*updates, say.SetPropertiesUpdate(updates=said)]
+
+    def _staged(self, wanted: Schema) -> Table:
+        """Return a table that is not there, by which a catalog is told which to make."""
+        from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+        from pyiceberg.table import StagedTable
+        from pyiceberg.table.metadata import new_table_metadata
+        from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+
+        metadata = new_table_metadata(wanted, UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, self.root)
+        return StagedTable(self.identifier, metadata, f"{self.root}/metadata/none.json", self._io, self.catalog)
+
+    def _given_up(self, old: TableMetadata, named: set[int], now: int) -> list[int]:
+        """Return the snapshots that cannot be read any more, and now and then those that are too old."""
+        kept_by_name = {ref.snapshot_id for name, ref in old.refs.items() if name != "main"}
+        schemas = {one.schema_id: one.field_ids for one in old.schemas}
+        tidy = sequence_of(old) % _TIDY_EVERY == 0
+        oldest = now - int(old.properties.get(_AGE, _DEFAULT_AGE_MS))
+        return [
+            one.snapshot_id
+            for one in old.snapshots
+            if one.snapshot_id not in kept_by_name
+            and (
+                (one.schema_id in schemas and not schemas[one.schema_id] <= named)
+                or (tidy and one.timestamp_ms < oldest)
+            )
+        ]
+
+    def _tidy(self, old: TableMetadata, new: TableMetadata) -> None:
+        """Delete metadata that nothing names any more. Best effort: what is left takes up space, and no more."""
+        with suppress(Exception):
+            for location in garbage(self._io, old, new):
+                self._io.delete(location)

@@ -1,0 +1,63 @@
+"""What a table's own log can do, of whatever format: be looked at, be compared with ours, and follow a commit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from bridge.lake.log import LiveTable
+
+if TYPE_CHECKING:
+    from bridge.schema.table_schema import TableSchema
+
+__all__ = ["Commit", "OwnLog", "Seen"]
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The commit of ours that an entry stands for. `at` is in ISO 8601; `again` writes it even if it was written."""
+
+    n: int
+    at: str
+    kind: str
+    run: str
+    again: bool = False
+
+
+class Seen(Protocol):
+    """A table as its own log has it."""
+
+    @property
+    def version(self) -> int:
+        """Its version, -1 where there is no such table."""
+
+    @property
+    def files(self) -> frozenset[str]:
+        """The names of its files."""
+
+
+class OwnLog(Protocol):
+    """The own log of one table. Each method raises `LakeError` if the log cannot be read or written."""
+
+    kind: str
+    """Whose table it is, in words: Delta, Iceberg."""
+    key: str
+    """Where it is in the bucket."""
+
+    def look(self) -> Seen:
+        """Return the table as it is now."""
+
+    def check(self, table: LiveTable | None) -> None:
+        """Raise unless the table holds what our log says, None: unless there is none."""
+
+    def misleading(self) -> frozenset[str]:
+        """Return the files that readers may leave out although they hold the rows that a filter asks for."""
+
+    def check_schema(self, schema: TableSchema) -> None:
+        """Raise `DataError` if a table cannot have these columns."""
+
+    def publish(self, commit: Commit, table: LiveTable, schema: TableSchema | None) -> None:
+        """Make the table what our log says after a commit; nothing is done if it is that, or later, already.
+
+        Without a schema it keeps the one it has; where there is no table either, there is nothing to do.
+        """

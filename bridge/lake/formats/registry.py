@@ -1,0 +1,113 @@
+"""Which formats have a log of their own, what they need, and where the commit protocol meets them."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from importlib.metadata import version
+from importlib.util import find_spec
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from bridge.errors import SettingsError
+from bridge.lake.log import LiveTable, Log, View, left_behind
+from bridge.lake.formats.protocol import Commit
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+    from bridge.schema.table_schema import TableSchema
+    from bridge.lake.formats.iceberg.catalog import CatalogFacts
+    from bridge.lake.formats.protocol import OwnLog
+
+__all__ = ["OWN_LOGS", "TableLogs", "installed", "require"]
+
+OWN_LOGS = ("_delta_log/", "metadata/")
+"""The folders in a table's that its own log is in."""
+
+_PACKAGES = {"delta": "deltalake", "iceberg": "pyiceberg"}
+
+
+def require(kind: str) -> None:
+    """Raise `SettingsError` if what a format needs is not installed."""
+    package = _PACKAGES.get(kind)
+    if package and find_spec(package) is None:
+        hint = f'pip install "singer-bridge[{kind}]"'
+        raise SettingsError(f"format: {kind} needs the package {package}", hint=hint)
+
+
+def installed(kind: str) -> str:
+    """Return the package that a format needs, with its version. Raises `SettingsError` if it is not installed."""
+    require(kind)
+    return f"{_PACKAGES[kind]} {version(_PACKAGES[kind])}"
+
+
+class TableLogs:
+    """The own logs of a pipeline's tables, as far as they have one, while a run goes on."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._open: dict[str, OwnLog] = {}
+        self._catalog: tuple[Catalog, CatalogFacts] | None = None
+        self._alone = Lock()
+
+    def of(self, folder: str, stream: str, kind: str) -> OwnLog:
+        """Return the log of a table's folder. Raises `LakeError` if what it is registered in cannot be reached."""
+        with self._alone:  # tables are committed in parallel
+            if folder not in self._open:
+                self._open[folder] = self._opened(folder, stream, kind)
+            return self._open[folder]
+
+    def _opened(self, folder: str, stream: str, kind: str) -> OwnLog:
+        require(kind)
+        storage, pipeline = self._log.storage, self._log.pipeline
+        if kind == "delta":
+            from bridge.lake.formats.delta.log import DeltaLog  # Arrow is slow to import, plain tables need none of it here
+
+            return DeltaLog(storage, folder, pipeline, stream)
+        from bridge.lake.formats.iceberg.catalog import open_catalog, read_catalog
+        from bridge.lake.formats.iceberg.table import IcebergLog
+
+        if self._catalog is None:
+            facts = read_catalog(storage, pipeline)
+            self._catalog = open_catalog(storage, facts), facts
+        return IcebergLog(storage, folder, pipeline, stream, *self._catalog)
+
+    def check(self, view: View, entry: dict[str, Any]) -> None:
+        """Raise, before there is a commit, if the table could not follow it: of a format only, nothing for others."""
+        if "format" in entry:
+            own = self.of(entry["folder"], entry["stream"], entry["format"])
+            deleted = entry.get("mode") == "replace" and own.look().version < 0  # it is made anew, log and all
+            own.check(None if deleted else view.tables.get(entry["stream"]))
+            if entry["schema"]:
+                own.check_schema(self._columns(entry["schema"]))
+
+    def publish(self, record: dict[str, Any], entry: dict[str, Any], table: LiveTable) -> None:
+        """Make a table's own log say what `table` is after this commit; repeatable, and nothing for plain tables."""
+        if "format" not in entry:
+            return
+        n = record["n"]
+        if entry["removes"]:  # by this the retention finds the commit whose files it is to delete
+            self._log.storage.write(left_behind(self._log.pipeline, n, entry["folder"]), b"")
+        commit = Commit(n, record["at"], record["kind"], record["run"])
+        self._publish(commit, entry["stream"], table, entry["schema"] or self._voided(record, entry["stream"]))
+
+    def repair(self, stream: str, view: View, run: str) -> None:
+        """Make a table's own log say what ours does, whatever somebody else did to it."""
+        at = datetime.now(timezone.utc).isoformat()
+        commit, table = Commit(view.n, at, "repair", run, again=True), view.tables[stream]
+        self._publish(commit, stream, table, table.schema)
+
+    def _publish(self, commit: Commit, stream: str, table: LiveTable, schema: str | None) -> None:
+        columns = self._columns(schema) if schema else None
+        self.of(table.folder, stream, table.format).publish(commit, table, columns)
+
+    def _columns(self, schema: str) -> TableSchema:
+        from bridge.lake.schemas import read_schema
+
+        return read_schema(self._log.storage, self._log.pipeline, schema)
+
+    def _voided(self, record: dict[str, Any], stream: str) -> str | None:
+        """Return the columns that a table had that was taken back: such a table has at least one."""
+        taken_back = self._log.record(record["voids"]) if "voids" in record else None
+        entries = taken_back["tables"] if taken_back else []
+        return next((entry["schema"] for entry in entries if entry["stream"] == stream), None)

@@ -1,0 +1,123 @@
+"""The lease of a pipeline in a folder: `flock` on its file. It dies with its owner and never expires."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from bridge.errors import LakeError
+from bridge.lake.lease.process import held, oneself
+
+__all__ = ["QUEUE", "FlockLease", "holder", "read"]
+
+_PATIENCE = timedelta(milliseconds=200)
+"""How long a lock may be refused before somebody holds it: `holder` takes it for an instant, to look."""
+QUEUE = timedelta(seconds=30)
+"""How long one waits for holders that said they would be brief, one after the other."""
+
+
+class FlockLease:
+    """A hold by a lock on the file at `path`; see `Lease`. Raises `PipelineHeld` when another process has it."""
+
+    def __init__(self, path: Path, run: str, *, brief: bool = False) -> None:
+        self._owner = oneself(run) | ({"brief": True} if brief else {})
+        self._path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise LakeError(
+                f"cannot open the lease: {error.strerror}", hint="check the rights on the bucket folder", path=path
+            ) from error
+        try:
+            _lock(self._fd, path)
+        except BlockingIOError as error:
+            os.close(self._fd)
+            raise held(read(path)) from error
+        except OSError as error:
+            os.close(self._fd)
+            hint = "the bucket's filesystem has no file locks; use a local disk, or NFS 4"
+            raise LakeError(f"cannot lock the lease: {error.strerror}", hint=hint, path=path) from error
+        self.last = read(path)
+        try:
+            self._write({"head": self.last.get("head"), "closed": None})
+        except LakeError:
+            os.close(self._fd)  # else this process would hold the pipeline against its own next attempt
+            raise
+
+    def _write(self, facts: dict[str, Any]) -> None:
+        # In place, as the lock belongs to the inode. A torn write reads as "not closed", which costs one fence. It is
+        # whole at every moment for those who look: on a busy disk there can be seconds between the two calls.
+        data = orjson.dumps(self._owner | facts)
+        try:
+            os.pwrite(self._fd, data.ljust(os.fstat(self._fd).st_size), 0)
+            os.ftruncate(self._fd, len(data))
+            os.fsync(self._fd)
+        except OSError as error:
+            hint = "the disk may be full; nothing that was committed is lost"
+            raise LakeError(f"cannot write the lease: {error.strerror}", hint=hint, path=self._path) from error
+
+    def check(self) -> None:
+        """Do nothing: nobody can take this lock from its owner."""
+
+    def close(self, *, head: int, clean: bool) -> None:
+        """Let go."""
+        try:
+            self._write({"head": head, "closed": head if clean else None})
+        finally:
+            os.close(self._fd)
+
+
+def _lock(fd: int, path: Path) -> None:
+    """Lock for good. Raises `BlockingIOError` when somebody else holds the lock."""
+    now = time.monotonic()
+    end, last = now + _PATIENCE.total_seconds(), now + QUEUE.total_seconds()
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            now, owner = time.monotonic(), read(path)
+            # It is brief, or has not said yet what it is, or somebody only looks, and may not get the CPU for a while.
+            if owner.get("brief") or owner.get("closed") is not None or not owner:
+                end = min(now + _PATIENCE.total_seconds(), last)
+            if now >= end:
+                raise
+        time.sleep(random.uniform(0.002, 0.018))  # noqa: S311 (apart from each other, not secret)
+
+
+def holder(path: Path) -> dict[str, Any] | None:
+    """Return who holds the pipeline now, or None. Raises `LakeError` where that cannot be seen."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        hint = "check the rights on the bucket folder"
+        raise LakeError(f"cannot look at the lease: {error.strerror}", hint=hint, path=path) from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return read(path)
+    except OSError as error:
+        hint = "the bucket's filesystem has no file locks; use a local disk, or NFS 4"
+        raise LakeError(f"cannot look at the lease: {error.strerror}", hint=hint, path=path) from error
+    finally:
+        os.close(fd)
+    return None
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Return what the last holder, or the one now, wrote; nothing if it cannot be read."""
+    try:
+        value = orjson.loads(path.read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,94 @@
+"""The lease of a pipeline, whatever keeps it: a lock where the bucket is a folder, else an object of the bucket."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Protocol
+
+from bridge.errors import PipelineHeld
+from bridge.lake.lease import flock, remote
+from bridge.lake.log import meta
+from bridge.storage import Storage
+
+__all__ = ["Lease", "holder", "holds", "last_lease", "take"]
+
+_LOOK_AGAIN = timedelta(milliseconds=500)
+"""How often a lock that is held is tried again."""
+
+
+class Lease(Protocol):
+    """An exclusive hold on one pipeline of one bucket.
+
+    `last` is what the previous holder left: `closed` is the number of its last commit, if it ended cleanly.
+    """
+
+    last: dict[str, Any]
+
+    def check(self) -> None:
+        """Raise `CommitLost` when somebody else took it, and `LakeError` when that cannot be ruled out any more."""
+
+    def close(self, *, head: int, clean: bool) -> None:
+        """Let go. `clean` promises that nothing of this run is pending or half published."""
+
+
+def _sleep(duration: timedelta) -> None:
+    time.sleep(duration.total_seconds())
+
+
+def take(
+    storage: Storage,
+    pipeline: str,
+    run: str,
+    *,
+    brief: bool = False,
+    wait: timedelta = timedelta(),
+    pause: Callable[[timedelta], None] = _sleep,
+    ttl: timedelta = remote.TTL,
+) -> Lease:
+    """Take the lease; the bucket is made a lake first, if it is none.
+
+    Raises `PipelineHeld` (exit 4) when another run has it for longer than `wait`. `brief` says that it is held for one
+    commit only: others wait for it and are not refused. `pause` is how we wait, and may raise to end that. `ttl` is
+    after how long others may take an object that is not renewed; a lock needs none.
+    """
+    storage.prepare()
+    if storage.folder is None:
+        return remote.take(storage, pipeline, run, brief=brief, wait=wait, pause=pause, ttl=ttl)
+    end = time.monotonic() + wait.total_seconds()
+    while True:
+        try:
+            return flock.FlockLease(_path(storage.folder, pipeline), run, brief=brief)
+        except PipelineHeld:
+            if time.monotonic() >= end:
+                raise
+        pause(_LOOK_AGAIN)
+
+
+def holder(storage: Storage, pipeline: str) -> dict[str, Any] | None:
+    """Return who holds the pipeline now, or None. Raises `LakeError` where that cannot be seen.
+
+    A holder elsewhere that died is one until it is taken over; `silence` says for how long it gave no sign of life.
+    """
+    if storage.folder is None:
+        return remote.holder(storage, pipeline)
+    return flock.holder(_path(storage.folder, pipeline))
+
+
+def holds(storage: Storage, pipeline: str, run: str) -> bool:
+    """Return whether this run holds the pipeline and gives signs of life."""
+    held = holder(storage, pipeline)
+    return bool(held and held.get("run") == run and not remote.silence(held))
+
+
+def last_lease(storage: Storage, pipeline: str) -> dict[str, Any]:
+    """Return what the last holder, or the one now, wrote about itself; nothing if there is none."""
+    if storage.folder is None:
+        return remote.look(storage, pipeline)
+    return flock.read(_path(storage.folder, pipeline))
+
+
+def _path(folder: Path, pipeline: str) -> Path:
+    return folder / meta(pipeline, "lease.json")

@@ -1,0 +1,266 @@
+"""The lease of a pipeline in a bucket: an object that its holder renews, each time by a swap of the version it wrote.
+
+Nobody's clock has to be right. Whoever waits takes it when the object's version stayed the same for its whole time to
+live on the *waiter's own* monotonic clock: the holder is dead, stopped, or cut off, and learns of its loss when it
+renews next. An owner that this machine knows to be dead is not waited for. `renewed` is wall-clock and only says
+whether waiting is worth while; `nonce` is there as long as somebody holds it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import orjson
+
+from bridge.errors import CommitLost, LakeError
+from bridge.lake.lease.flock import QUEUE
+from bridge.lake.lease.process import fate, held, now, oneself
+from bridge.lake.log import meta
+from bridge.storage import Storage
+from bridge.storage.protocol import Stored
+
+__all__ = ["TTL", "RemoteLease", "holder", "look", "release", "silence", "take"]
+
+TTL = timedelta(seconds=60)
+"""A lease's time to live, unless it says another one."""
+_BEATS = 4
+"""How often it is renewed in that time: a few that fail in a row lose nothing."""
+_AGAIN = 3
+_LOOK_AGAIN = timedelta(milliseconds=500)
+_OURS: set[str] = set()
+"""The nonces that this process holds. A lease that names it and none of them is what a put that failed left."""
+
+
+class RemoteLease:
+    """A hold by an object of the bucket; see `Lease`. A thread of its own renews it from `begin` to `close`."""
+
+    def __init__(
+        self, storage: Storage, pipeline: str, run: str, seen: Stored | None, *, brief: bool, ttl: timedelta
+    ) -> None:
+        self.last = _said(seen)
+        self._storage, self._key, self._ttl = storage, _key(pipeline), ttl.total_seconds()
+        self._version = seen.version if seen else None
+        self._nonce = uuid.uuid4().hex
+        self._owner = oneself(run) | ({"brief": True} if brief else {}) | {"ttl": self._ttl}
+        self._beat = 0
+        self._taken_by: dict[str, Any] | None = None
+        self._renewed = time.monotonic()
+        self._turn = threading.Lock()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name=f"lease of {pipeline}", daemon=True)
+
+    def begin(self) -> bool:
+        """Take it, and return True, unless it changed since it was seen."""
+        taken = False
+        _OURS.add(self._nonce)
+        try:
+            taken = self._put()
+        finally:
+            if not taken:
+                _OURS.discard(self._nonce)
+        if taken:
+            self._thread.start()
+        return taken
+
+    def _put(self) -> bool:
+        """Renew it once; False when it is not ours any more. Raises `LakeError` when that is not known."""
+        for _ in range(_AGAIN):
+            began = time.monotonic()
+            self._beat += 1
+            facts = {"renewed": now(), "beat": self._beat, "head": self.last.get("head"), "closed": None}
+            if version := self._swap(facts | {"nonce": self._nonce}):
+                self._version, self._renewed = version, began
+                return True
+            if not self._is_ours():
+                return False
+        raise LakeError("the lease cannot be renewed", hint="the bucket refuses each change of it", key=self._key)
+
+    def _swap(self, facts: dict[str, Any]) -> str | None:
+        return self._storage.swap(self._key, orjson.dumps(self._owner | facts), self._version)
+
+    def _is_ours(self) -> bool:
+        """Look why a swap was refused: an earlier one of ours, thought to have failed, may have come late."""
+        seen = self._storage.fetch(self._key)
+        there = _said(seen)
+        if seen and there.get("nonce") == self._nonce:
+            self._version = seen.version
+            return True
+        self._taken_by = there
+        return False
+
+    def _keep(self) -> None:
+        while not self._closed.wait(self._ttl / _BEATS):
+            with suppress(LakeError):  # it may pass; `check` knows when it took too long
+                self._renew(self._ttl / _BEATS / 2)
+
+    def _renew(self, older: float) -> None:
+        """Renew what was not renewed for so many seconds."""
+        with self._turn:
+            done = self._closed.is_set() or self._taken_by is not None
+            if not done and time.monotonic() - self._renewed >= older:
+                self._put()
+
+    def check(self) -> None:
+        """Raise `CommitLost` once it is somebody else's, and `LakeError` when that may be, as it was not renewed."""
+        failed: LakeError | None = None
+        if time.monotonic() - self._renewed >= self._ttl:
+            try:
+                self._renew(self._ttl)  # we were stopped, or the machine slept: perhaps nobody came meanwhile
+            except LakeError as error:
+                failed = error
+        if self._taken_by is not None:
+            raise _lost(self._taken_by)
+        if failed:
+            hint = f"look at the network; another run may have taken over by now. The bucket said: {failed.message}"
+            raise LakeError("the lease could not be renewed in time", hint=hint, key=self._key) from failed
+
+    def close(self, *, head: int, clean: bool) -> None:
+        """Let go; of what is somebody else's already it is nothing to say."""
+        with self._turn:
+            self._closed.set()
+        self._thread.join()
+        facts = {"released": now(), "head": head, "closed": head if clean else None}
+        try:
+            for _ in range(_AGAIN):
+                if self._taken_by is not None or self._swap(facts) or not self._is_ours():
+                    return
+        finally:
+            _OURS.discard(self._nonce)
+
+
+def take(
+    storage: Storage,
+    pipeline: str,
+    run: str,
+    *,
+    brief: bool,
+    wait: timedelta,
+    pause: Callable[[timedelta], None],
+    ttl: timedelta,
+) -> RemoteLease:
+    """Take the lease, after a death or a silence from its owner; see `bridge.lake.lease.take`."""
+    watch = _Watch(storage, pipeline, wait)
+    while True:
+        seen = watch.look()
+        last = _said(seen)
+        if not _is_held(last) or _is_dead(last) or watch.unchanged >= _ttl(last):
+            lease = RemoteLease(storage, pipeline, run, seen, brief=brief, ttl=ttl)
+            if lease.begin():
+                return lease
+        elif not watch.goes_on(last):
+            raise held(last)
+        soon = timedelta(seconds=random.uniform(0.02, 0.2))  # noqa: S311 (apart from each other, not secret)
+        pause(soon if last.get("brief") else _LOOK_AGAIN)
+
+
+class _Watch:
+    """What one that waits has seen. `unchanged`: how many seconds, at least, the lease had the version it has."""
+
+    def __init__(self, storage: Storage, pipeline: str, wait: timedelta) -> None:
+        self._storage, self._key = storage, _key(pipeline)
+        began = time.monotonic()
+        self._end, self._queue = began + wait.total_seconds(), began + QUEUE.total_seconds()
+        self._version: str | None = None
+        self._since = 0.0
+        self._changes = 0
+        self.unchanged = 0.0
+
+    def look(self) -> Stored | None:
+        asked = time.monotonic()
+        seen = self._storage.fetch(self._key)
+        version = seen.version if seen else None
+        if version != self._version:
+            self._version, self._since = version, time.monotonic()
+            self._changes += 1
+        self.unchanged = asked - self._since
+        return seen
+
+    def goes_on(self, lease: dict[str, Any]) -> bool:
+        """Whether to wait for this holder: as long as we were told to; for a brief one; for one that seems dead."""
+        if silence(lease) and self._changes == 1:
+            return True  # until the version changes, or has not for long enough
+        return time.monotonic() < max(self._end, self._queue if lease.get("brief") else 0.0)
+
+
+def holder(storage: Storage, pipeline: str) -> dict[str, Any] | None:
+    """Return who holds the pipeline, None for nobody, or one that is known to be dead."""
+    lease = look(storage, pipeline)
+    return lease if _is_held(lease) and not _is_dead(lease) else None
+
+
+def look(storage: Storage, pipeline: str) -> dict[str, Any]:
+    """Return what the last holder, or the one now, wrote; nothing if there was none."""
+    return _said(storage.fetch(_key(pipeline)))
+
+
+def release(storage: Storage, pipeline: str, owner: dict[str, Any]) -> dict[str, Any] | None:
+    """Take the lease away from this owner and leave it free; the next run fences and recovers.
+
+    Return None, or who holds it when it is not that owner any more.
+    """
+    while True:
+        seen = storage.fetch(_key(pipeline))
+        lease = _said(seen)
+        if seen is None or lease.get("nonce") != owner["nonce"]:
+            return lease if _is_held(lease) else None
+        del lease["nonce"]
+        freed = lease | {"released": now(), "closed": None}
+        if storage.swap(_key(pipeline), orjson.dumps(freed), seen.version):  # else it was renewed just now
+            return None
+
+
+def silence(lease: dict[str, Any]) -> timedelta | None:
+    """Return how long a holder has not renewed, by the wall clock; None while it does as it should, or need not."""
+    if "nonce" not in lease:
+        return None
+    try:
+        passed = abs(datetime.now(timezone.utc) - datetime.fromisoformat(lease["renewed"]))
+    except (KeyError, TypeError, ValueError):
+        passed = timedelta(days=1)  # it was written by hand
+    return passed if passed.total_seconds() >= _ttl(lease) else None
+
+
+def _lost(by: dict[str, Any]) -> CommitLost:
+    if not _is_held(by):
+        return CommitLost("this run's lease was taken away", hint=_UNLOCKED)
+    return CommitLost("another run took over", hint=_TAKEN, **{key: by.get(key) for key in ("run", "pid", "host")})
+
+
+_TAKEN = "this one had stood still, or had no network, for too long; what it committed stays, the other goes on from it"
+_UNLOCKED = "`unlock`, or a run since, did that; what was committed stays, run again to go on from there"
+
+
+def _key(pipeline: str) -> str:
+    return meta(pipeline, "lease.json")
+
+
+def _said(seen: Stored | None) -> dict[str, Any]:
+    """Return what a lease says; nothing if it is none, as one that was written by hand may be."""
+    try:
+        value = orjson.loads(seen.data) if seen else None
+    except orjson.JSONDecodeError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _is_held(lease: dict[str, Any]) -> bool:
+    return "nonce" in lease
+
+
+def _is_dead(lease: dict[str, Any]) -> bool:
+    known = fate(lease)
+    return known == "gone" or (known == "alive" and lease["pid"] == os.getpid() and lease["nonce"] not in _OURS)
+
+
+def _ttl(lease: dict[str, Any]) -> float:
+    """Return a lease's time to live in seconds."""
+    ttl = lease.get("ttl")
+    return float(ttl) if isinstance(ttl, (int, float)) and ttl > 0 else TTL.total_seconds()

@@ -1,0 +1,89 @@
+"""Whose a table folder is: one stream of one pipeline, or several that share it and only ever add files to it.
+
+`.bridge/tables/<folder>.json` says it, and is written before the first file. Nobody removes a file of another log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from bridge.errors import CorruptLake, LakeError
+from bridge.lake.log import LiveTable, Log
+from bridge.storage import Storage
+
+__all__ = ["Owner", "claim", "owned_by", "owners_of", "tables_of"]
+
+_TRIES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """One stream of one pipeline."""
+
+    pipeline: str
+    stream: str
+
+
+def _key(folder: str) -> str:
+    return f".bridge/tables/{folder}.json"
+
+
+def _document(owners: list[Owner], *, shared: bool) -> bytes:
+    first, *others = ({"pipeline": owner.pipeline, "stream": owner.stream} for owner in owners)
+    return orjson.dumps({"format": 1, **first, **({"shared": True, "with": others} if shared else {})})
+
+
+def _read(key: str, data: bytes) -> tuple[list[Owner], bool]:
+    try:
+        said: dict[str, Any] = orjson.loads(data)
+        owners = [Owner(str(one["pipeline"]), str(one["stream"])) for one in (said, *said.get("with", []))]
+        return owners, said.get("shared") is True
+    except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError) as error:
+        hint = "it says whose the table is: restore it from a backup, or delete it if the table is this pipeline's"
+        raise CorruptLake("a table's owner is unreadable", hint=hint, file=key) from error
+
+
+def owners_of(storage: Storage, folder: str) -> tuple[list[Owner], bool]:
+    """Return who owns a table folder, and whether they share it. Raises `CorruptLake` if that is unreadable."""
+    data = storage.read(_key(folder))
+    return _read(_key(folder), data) if data is not None else ([], False)
+
+
+def owned_by(storage: Storage, folder: str, pipeline: str) -> bool:
+    """Return whether all that is in a table folder is this pipeline's."""
+    return {owner.pipeline for owner in owners_of(storage, folder)[0]} == {pipeline}
+
+
+def claim(storage: Storage, folder: str, me: Owner, *, shared: bool) -> list[Owner]:
+    """Own a table folder, and return those who share it with us. Raises `LakeError` if it is somebody else's.
+
+    `shared` says that we only append, and agree to others who do.
+    """
+    key = _key(folder)
+    if storage.put_if_absent(key, _document([me], shared=shared)):
+        return []
+    for _ in range(_TRIES):
+        stored = storage.fetch(key)
+        owners, open_to_others = _read(key, stored.data if stored else b"")
+        others = [owner for owner in owners if owner != me]
+        if others and not (shared and open_to_others):
+            hint = "give this pipeline another destination.path, or have both say `shared: true` and append only"
+            facts = {"folder": folder, "pipeline": others[0].pipeline, "stream": others[0].stream}
+            raise LakeError("the table belongs to another pipeline", hint=hint, **facts)
+        wanted = _document([*others, me], shared=True) if others else _document([me], shared=shared)
+        if (me in owners and open_to_others == shared) or storage.swap(key, wanted, stored.version if stored else None):
+            return others
+    raise LakeError("the table's owner is changed by somebody all the time", hint="find out by whom", file=key)
+
+
+def tables_of(storage: Storage, owners: list[Owner]) -> dict[Owner, LiveTable]:
+    """Return what others have in a table that they share, as their logs say now."""
+    tables = {}
+    for owner in owners:
+        log = Log(storage, owner.pipeline)
+        if table := log.view(log.latest()).tables.get(owner.stream):
+            tables[owner] = table
+    return tables

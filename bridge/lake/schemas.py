@@ -1,0 +1,30 @@
+"""The columns of a pipeline's tables as the bucket keeps them, by their hash."""
+
+from __future__ import annotations
+
+import orjson
+
+from bridge.errors import CorruptLake
+from bridge.lake.log import meta
+from bridge.schema.table_schema import TableSchema
+from bridge.storage import Storage
+
+__all__ = ["keep_schema", "read_schema"]
+
+
+def read_schema(storage: Storage, pipeline: str, name: str) -> TableSchema:
+    """Return a table's columns by their hash. Raises `CorruptLake` if they are not there."""
+    key = meta(pipeline, "schemas", f"{name}.json")
+    data = storage.read(key)
+    try:
+        return TableSchema.from_json(orjson.dumps(orjson.loads(data or b"")["columns"]))
+    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+        raise CorruptLake("a table's schema is unreadable", hint="restore it from a backup", file=key) from error
+
+
+def keep_schema(storage: Storage, pipeline: str, schema: TableSchema) -> str:
+    """Keep a table's columns in the bucket under their hash, and return it."""
+    key = meta(pipeline, "schemas", f"{schema.hash}.json")
+    if storage.size(key) is None:
+        storage.put_if_absent(key, b'{"format":1,"columns":' + schema.to_json() + b"}")
+    return schema.hash

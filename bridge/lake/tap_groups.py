@@ -1,0 +1,102 @@
+"""Parallel taps: the streams in disjoint groups, a process of the tap and a whole STATE of its own for each.
+
+A STATE is one process's word on all that it reads: a child stream has its parent's bookmark and none of its own. So no
+tap is ever given a STATE that was put together from those of several, as long as there is one of its own: the parent's
+bookmark of one process beside a child of another, that died before it, would lose the child's rows. What is shown to
+people, bookmark by bookmark, is for them, and for those groups whose streams were in several before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bridge.lake.log import View
+from bridge.singer.state import bookmark, forget, is_empty, is_flat
+
+__all__ = ["Group", "begun", "groups_again", "groups_of", "shown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Streams that one process of the tap reads, by their ids, and the whole STATE that is theirs."""
+
+    streams: tuple[str, ...]
+    state: Any = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what commits say of it."""
+        return {"streams": list(self.streams), "state": self.state}
+
+    def covers(self, other: Group) -> bool:
+        """Return whether streams that were not in this group stand in its STATE where the other one has them."""
+        new = set(other.streams) - set(self.streams)
+        return all(bookmark(self.state, stream) == bookmark(other.state, stream) for stream in new)
+
+    @property
+    def label(self) -> str:
+        """Its streams, for people: the first of many."""
+        more = len(self.streams) - 3
+        return ", ".join(self.streams[:3]) + (f" and {more} more" if more > 0 else "")
+
+
+def groups_of(view: View) -> list[Group]:
+    """Return the groups that the last commit knows; none where one process of the tap reads all streams."""
+    return [Group(tuple(group["streams"]), group["state"]) for group in view.groups or ()]
+
+
+def groups_again(view: View, restarted: Collection[str]) -> list[dict[str, Any]] | None:
+    """Return what a record says so that the groups are those of a view again, `restarted` streams without bookmarks."""
+    if view.groups is None:
+        return None
+    return [group | {"state": _forgotten(group["state"], restarted)} for group in view.groups]
+
+
+def _forgotten(state: Any, streams: Collection[str]) -> Any:
+    return state if is_empty(state) else forget(state, streams)
+
+
+def begun(divided: Iterable[Sequence[str]], view: View) -> tuple[list[Group], list[Group], list[Group]]:
+    """Return the groups of a run, each with the STATE that it starts from; those that stay beside them as they are; and
+    those of the first that start from no single process's STATE.
+
+    A group gets the STATE of the one that its streams come from; what is left of that one keeps it, too. Streams that
+    come together from several groups, and those of a STATE that was changed by hand, start from the one that is shown.
+    """
+    before, groups, spread = groups_of(view), list[Group](), list[Group]()
+    for streams in divided:
+        known = [old for old in before if not set(streams).isdisjoint(old.streams)]
+        group = Group(tuple(streams), view.state)
+        if len(known) == 1 and known[0].covers(group):
+            group = Group(group.streams, known[0].state)
+        elif known or view.groups == []:
+            spread.append(group)
+        groups.append(group)
+    running = {stream for group in groups for stream in group.streams}
+    rest = [Group(tuple(s for s in group.streams if s not in running), group.state) for group in before]
+    return groups, [group for group in rest if group.streams], spread
+
+
+def shown(now: Any, before: Any, after: Any, own: Collection[str], others: Collection[str]) -> Any:
+    """Return the STATE that stands for all groups, `now` it is this, when one of them came from `before` to `after`.
+
+    `own` are the names of its streams, `others` those of other groups, of which it may say what it likes. Which stream
+    is being read is not said: there are several. Both STATEs of the group have bookmarks, or are empty.
+    """
+    if after == before:
+        return now
+    said, known = _bookmarks(after), _bookmarks(before)
+    marks = {s: mark for s, mark in _bookmarks(now).items() if s not in own or s in said}
+    marks |= {s: mark for s, mark in said.items() if s in own or (s not in others and mark != known.get(s))}
+    old, new = _rest(before), _rest(after)
+    return {**_rest(now), **{k: v for k, v in new.items() if k not in old or old[k] != v}, "bookmarks": marks}
+
+
+def _bookmarks(state: Any) -> dict[str, Any]:
+    return {} if is_flat(state) else dict(state["bookmarks"])
+
+
+def _rest(state: Any) -> dict[str, Any]:
+    said = state if isinstance(state, dict) and not is_flat(state) else {}
+    return {key: value for key, value in said.items() if key not in ("bookmarks", "currently_syncing")}

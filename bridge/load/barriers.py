@@ -1,0 +1,320 @@
+"""Which rows a STATE covers: what a barrier publishes, holds, stages, or why it is no barrier at all.
+
+Decided in the thread that reads the tap, from the order of its messages alone, before Spark has seen the rows.
+
+- A stream's rows are **published** at a barrier when a tap restarted from that STATE would not send them again: when
+  its own bookmark has moved since before the first of them.
+- They are **held** when it would (`progress_markers`, an empty bookmark, one that stands still): they wait until it
+  has moved, or for the end. Holding is only right while nothing that moved in the STATE can stand for those rows: a
+  child stream has no bookmark of its own, its parent's covers it. If something that was open while the rows flowed has
+  moved, the STATE is **not a barrier**, and everything waits for a later one.
+- An overwrite is **staged** until ACTIVATE_VERSION or the clean end. If its own bookmark moves meanwhile, its staged
+  files are named in the commit, so that a tap which resumes the same `version` finds them; without a version, or if
+  `currently_syncing` has moved on, it is not a barrier.
+- A version is **complete** when ACTIVATE_VERSION came after rows of it and a STATE after that, and these rows are
+  published: then rows of older versions go, unless the table is replaced. One before the rows is good at the end.
+- A STATE is decided upon once. Later rows are in the spool by then, and they are not its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from bridge.errors import BridgeError, SettingsError
+from bridge.schema.table_schema import Evolution, TableSchema
+from bridge.singer.state import (
+    bookmark,
+    covers,
+    is_empty,
+    is_flat,
+    moved_on,
+    overlay,
+    parse_state,
+    resume_point,
+    resume_points,
+)
+
+__all__ = ["METHODS", "Barrier", "Epochs", "Mode", "Publication", "Stream"]
+
+Mode = Literal["append", "replace", "upsert"]
+METHODS: dict[Mode, str] = {"append": "append-only", "replace": "overwrite", "upsert": "upsert"}
+"""What the settings call the modes."""
+Publication = Literal["append", "replace", "extend", "upsert"]
+"""What a barrier does with a stream's rows; `extend` adds to a table that an overwrite has already swapped in."""
+
+
+@dataclass(slots=True)
+class Stream:
+    """A stream of this run. Positions count messages, so that order can be compared."""
+
+    name: str
+    mode: Mode
+    reason: str
+    schema: TableSchema
+    opened: int
+    key_properties: list[str]
+    records: int = 0
+    last_row: int = -1
+    waiting: bool = False  # rows since its last publication
+    first_state: bytes | None = None  # the latest STATE before the first of them
+    versions: set[int | None] = field(default_factory=set)
+    activated: int | None = None
+    keyed: bool = False  # of rows with one key the last one counts: the order of messages matters
+    sweeps: bool = False  # rows of older versions go, or are marked, without the table being replaced
+    announced: int | None = None  # the version of the latest ACTIVATE_VERSION
+    complete: int | None = None  # that of the one at `activated`
+    latest: int | None = None  # the version of the latest rows
+    swapped: bool = False  # the table is this overwrite's already: rows of its `version` are added to it
+    version: int | None = None
+    resumes: bool = False  # the tap names a column for its bookmark
+    evolution: Evolution = field(default_factory=Evolution)
+    refused: BridgeError | None = None  # raised at its first row: all of them are in the table already
+    other_names: tuple[str, ...] = ()  # its id in the catalog, by which most STATEs know it
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names that a STATE may have for the stream."""
+        return self.name, *self.other_names
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """A STATE at which to commit. `staged` maps a stream to the version that its staged rows carry."""
+
+    state: Any
+    merged: bool
+    publish: dict[str, Publication]
+    staged: dict[str, int]
+    schemas: dict[str, TableSchema]
+    end: bool
+    activate: dict[str, int] = field(default_factory=dict)
+    """Streams of which a version is complete: rows of older ones go, or are marked."""
+    said: bool = True
+    """Whether the tap said the STATE in this run; else it is the one that it was started with, or an earlier one."""
+    uncovered: tuple[str, ...] = ()
+    """Streams with rows that come after the STATE, and that a tap started with it sends once more."""
+    groups: list[dict[str, Any]] | None = None
+    """What the commit says of the tap's processes, where there are several; see `bridge.load.tap_session`."""
+
+
+class Epochs:
+    """Follows the run's messages. `start` is the STATE of the lake's head, `kept` are the streams that were not asked.
+
+    A stream in `kept` keeps its bookmark where the tap forgets it; one in `muted`, whose RECORDs were ignored, always.
+    `staged` maps a stream to the version of its staged files that the last commit names. With `whole` nothing is
+    published before the clean end: `--full` swaps everything at one commit. `restored` is what to keep of a STATE whose
+    tap was given another one than `start`.
+    """
+
+    def __init__(
+        self,
+        start: Any,
+        *,
+        staged: dict[str, int],
+        kept: Collection[str] = (),
+        whole: bool = False,
+        restored: Callable[[Any], Any] = lambda said: said,
+    ) -> None:
+        self.streams: dict[str, Stream] = {}
+        self.staged = staged
+        self.committed = self._start = start
+        self._kept = set(kept)
+        self._restored = restored
+        self.muted: set[str] = set()
+        self._whole = whole
+        self._clock = 0
+        self._latest: bytes | None = None
+        self._marked = self._decided = -1
+
+    def open(self, stream: Stream) -> None:
+        """Note a stream's first SCHEMA. Raises `SettingsError` if a half loaded table changed its load method."""
+        stream.opened = self._tick()
+        if stream.name in self.staged:
+            if stream.mode != "replace":
+                hint = f"set it back, or start the table again: --full --stream {stream.name}"
+                raise SettingsError("a half loaded table changed its load method", hint=hint, stream=stream.name)
+            stream.waiting, stream.versions = True, {self.staged[stream.name]}
+        self.streams[stream.name] = stream
+
+    def _tick(self) -> int:
+        self._clock += 1
+        return self._clock
+
+    def rows(self, stream: Stream, lines: int) -> None:
+        """Note RECORDs of a stream."""
+        stream.records += lines
+        stream.last_row = self._tick()
+        if not stream.waiting:
+            stream.waiting, stream.first_state = True, self._latest
+
+    def state(self, raw: bytes) -> None:
+        """Note a STATE: a possible barrier."""
+        self._latest, self._marked = raw, self._tick()
+
+    def activate(self, stream: Stream, version: int) -> None:
+        """Note an ACTIVATE_VERSION: the end of a full table, if it comes after rows and they are of that version.
+
+        Rows of this run: taps that continue a table repeat at its start the message of the first attempt. Of a stream
+        that `sweeps`, one that comes before the rows is good at the clean end.
+        """
+        if stream.sweeps:
+            stream.announced = version
+            if stream.records and stream.latest == version:
+                stream.activated, stream.complete = self._tick(), version
+            return
+        if stream.waiting and stream.records and stream.versions <= {version, None}:
+            stream.activated = self._tick()
+
+    def barrier(self, *, end: bool) -> Barrier | None:
+        """Decide on the latest STATE, or with `end` on the tap's clean end; None if nothing may be committed there."""
+        if not end and (self._latest is None or self._whole or self._decided == self._marked):
+            return None
+        self._decided = self._marked
+        said = parse_state(self._latest) if self._latest is not None else None
+        if is_empty(said) and not (self._whole and self._latest is not None):
+            if not end and not is_empty(self.committed):
+                return None  # an empty STATE is never stored over a full one
+            said = None
+        state = self._stored(said)
+        publish, staged = self._choose(state, end)
+        if publish is None:
+            return None
+        activate = self._activations(publish, end=end)
+        if not end and not publish and not activate and resume_points(state) == resume_points(self.committed):
+            return None
+        barrier = Barrier(
+            state,
+            said is not None and state != said,
+            publish,
+            staged,
+            {s: self.streams[s].schema for s in self.streams},
+            end,
+            activate,
+            said is not None,
+            self._uncovered(publish, state) if end else (),
+        )
+        self._passed(barrier)
+        return barrier
+
+    def _stored(self, said: Any) -> Any:
+        """Return the STATE to keep: the tap's words verbatim, except for streams that were not asked."""
+        if said is None:
+            return self.committed
+        said = self._restored(said)
+        kept = self._kept
+        if self._whole and not is_flat(said) and not is_flat(self.committed):
+            spoke = set(said["bookmarks"]) | {name for stream in self.streams.values() for name in stream.names}
+            kept = kept | (set(self.committed["bookmarks"]) - spoke)
+        return overlay(self.committed, said, kept, self.muted)
+
+    def _choose(self, state: Any, end: bool) -> tuple[dict[str, Publication] | None, dict[str, int]]:
+        publish: dict[str, Publication] = {}
+        staged = {name: version for name, version in self.staged.items() if name not in self.streams}
+        for stream in self.streams.values():
+            if end and self._passed_over(stream):
+                continue
+            if end or self._complete(stream):
+                publish[stream.name] = "extend" if stream.swapped else stream.mode
+            elif stream.waiting and stream.mode == "replace" and not stream.swapped:
+                if not self._stage(stream, state, staged):
+                    return None, {}
+            elif stream.waiting and self._covers(stream, state):
+                publish[stream.name] = "extend" if stream.swapped else stream.mode
+            elif stream.waiting and self._covered_elsewhere(stream, state):
+                return None, {}
+        return publish, staged
+
+    def _uncovered(self, publish: dict[str, Publication], state: Any) -> tuple[str, ...]:
+        """Return which rows a STATE that was committed before does not cover, though their streams resume from it.
+
+        Full tables do not: these are sent again by intent.
+        """
+        if state != self.committed:
+            return ()
+        streams = (self.streams[name] for name, how in publish.items() if how == "append")
+        waiting = (stream for stream in streams if stream.waiting and not stream.keyed)
+        return tuple(s.name for s in waiting if s.resumes or resume_point(state, s.names) is not None)
+
+    def _activations(self, publish: Collection[str], *, end: bool) -> dict[str, int]:
+        """Return the versions that are complete, and whose rows this commit or one before makes visible.
+
+        At the end that is what was announced last, if all rows of this run are its own; without any in this run, if the
+        tap did not resume elsewhere.
+        """
+        found = {}
+        for stream in self.streams.values():
+            done = stream.activated is not None and stream.activated < self._marked
+            if end and stream.announced is not None and self._is_whole(stream):
+                found[stream.name] = stream.announced
+            elif done and stream.complete is not None and (stream.name in publish or not stream.waiting):
+                found[stream.name] = stream.complete
+        return found
+
+    def _is_whole(self, stream: Stream) -> bool:
+        if stream.records:
+            return stream.latest == stream.announced
+        return not moved_on(None, self._start, stream.names)
+
+    def _complete(self, stream: Stream) -> bool:
+        return stream.mode == "replace" and stream.activated is not None and stream.activated < self._marked
+
+    def _passed_over(self, stream: Stream) -> bool:
+        """Return whether no rows mean no news: a tap that resumed elsewhere, or at the end of this very table."""
+        if stream.mode != "replace" or stream.records or stream.waiting or self._whole:
+            return False
+        said = bookmark(self._start, stream.names)
+        inside = isinstance(said, dict) and "version" in said and resume_point(self._start, stream.names) is not None
+        return inside or moved_on(None, self._start, stream.names)
+
+    def _stage(self, stream: Stream, state: Any, staged: dict[str, int]) -> bool:
+        """Return whether the commit may leave this overwrite staged; name its files if the STATE counts on them."""
+        before = self._before(stream)
+        if moved_on(before, state, stream.names):
+            return False
+        moved = resume_point(before, stream.names) != resume_point(state, stream.names)
+        if not moved and stream.name not in self.staged:
+            return True
+        said = bookmark(state, stream.names)
+        version = said.get("version") if isinstance(said, dict) else None
+        if not isinstance(version, int) or stream.versions != {version}:
+            return False
+        staged[stream.name] = version
+        return True
+
+    def _before(self, stream: Stream) -> Any:
+        """Return the STATE that the tap had said, or was given, before the stream's waiting rows."""
+        return self._stored(parse_state(stream.first_state)) if stream.first_state else self._start
+
+    def _covers(self, stream: Stream, state: Any) -> bool:
+        before = self._before(stream)
+        if (
+            is_flat(state)
+            and not is_empty(state)
+            and not any(bookmark(state, other.names) is not None for other in self.streams.values())
+        ):
+            return bool(resume_points(before) != resume_points(state))  # one position of the whole tap
+        return covers(before, state, stream.names)
+
+    def _covered_elsewhere(self, stream: Stream, state: Any) -> bool:
+        before = self._before(stream)
+        if moved_on(before, state, stream.names):
+            return True
+        later = {name for other in self.streams.values() if other.opened > stream.last_row for name in other.names}
+        return bool(resume_points(before, ignoring=later) != resume_points(state, ignoring=later))
+
+    def _passed(self, barrier: Barrier) -> None:
+        self.committed, self.staged = barrier.state, barrier.staged
+        for name in barrier.activate:
+            self.streams[name].activated = None
+        for name, mode in barrier.publish.items():
+            stream = self.streams[name]
+            if mode == "replace":
+                stream.swapped = True
+                versions = stream.versions - {None}
+                stream.version = versions.pop() if len(versions) == 1 else None
+            stream.activated = None
+            stream.waiting = stream.last_row > self._marked
+            stream.first_state = self._latest
+            stream.versions.clear()

@@ -1,0 +1,180 @@
+"""What a run depends on beside its STATE, so that the next run notices what changed under its bookmarks.
+
+A bookmark is a value of one column, read by one version of a tap under some settings. The fingerprint is part of the
+run record; it holds no secret, and of other settings hashes only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from bridge.errors import CorruptLake
+from bridge.exact_json import NotJson, dumps, loads
+from bridge.lake.log import View
+from bridge.lake.runs import read_runs
+from bridge.settings.load import Pipeline, redactor
+from bridge.settings.redact import SECRET_KEY
+from bridge.singer.catalog import Catalog, replication_key, replication_method, selected_streams
+from bridge.singer.state import bookmark
+from bridge.storage import Storage
+from bridge.tap.installed import tap_version
+
+__all__ = ["changed_since", "fingerprint", "last_fingerprint", "noticed"]
+
+_PARTS = {"tap", "config", "streams"}
+_RUNS_BACK = 100
+"""So many runs back a successful one is looked for."""
+
+
+def fingerprint(pipeline: Pipeline, argv: list[str], catalog: Catalog | None) -> dict[str, Any]:
+    """Return what the bookmarks of a run rest on: the tap, its settings, and how each stream is replicated."""
+    streams = {
+        name: {"method": replication_method(catalog, name), "key": replication_key(catalog, name)}
+        for name in sorted(selected_streams(catalog) if catalog else ())
+    }
+    return {
+        "tap": {"command": _command(pipeline), "version": tap_version(argv[0])},
+        "config": _settings(pipeline),
+        "streams": streams,
+    }
+
+
+def _command(pipeline: Pipeline) -> str:
+    """Return the tap's command without its folder, which differs between machines, and without secrets."""
+    program, *arguments = pipeline.source.argv
+    command = shlex.join([Path(program).name, *arguments])
+    return redactor(pipeline.secrets)(command.encode()).decode(errors="replace")
+
+
+def _settings(pipeline: Pipeline) -> dict[str, str]:
+    """Return a hash of each of the tap's settings, secrets left out: a new password is no new source."""
+    config: Any = pipeline.source.config
+    if isinstance(config, Path):
+        try:
+            config = loads(config.read_bytes())
+        except (OSError, NotJson):  # the tap will say what is wrong with it
+            config = {}
+    redact = redactor(pipeline.secrets)
+    named = {**config, **{f"env.{name}": value for name, value in pipeline.source.env.items()}}
+    known = {name: value for name, value in named.items() if not SECRET_KEY.search(name)}
+    return {name: hashlib.sha256(redact(dumps(_public(value)))).hexdigest()[:16] for name, value in known.items()}
+
+
+def _public(value: Any) -> Any:
+    """Return a setting in one order and without what stands under a secret's name."""
+    if isinstance(value, dict):
+        return {str(key): _public(value[key]) for key in sorted(value, key=str) if not SECRET_KEY.search(str(key))}
+    if isinstance(value, list):
+        return [_public(one) for one in value]
+    return value
+
+
+def last_fingerprint(storage: Storage, pipeline: str) -> dict[str, Any] | None:
+    """Return the fingerprint of the latest successful run, None where there is none to compare with."""
+    with suppress(CorruptLake):  # no run depends on the record of another
+        for record in read_runs(storage, pipeline, _RUNS_BACK):
+            found = record.get("fingerprint")
+            if record.get("status") == "success" and isinstance(found, dict) and found.keys() >= _PARTS:
+                return dict(found)
+    return None
+
+
+def noticed(
+    storage: Storage,
+    pipeline: str,
+    now: dict[str, Any],
+    view: View,
+    *,
+    full: bool,
+    streams: Collection[str],
+    state: Any,
+    names: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+) -> list[str]:
+    """Return what changed since the last successful run, for a run that is about to start.
+
+    `streams` are all that it runs, if it was told; `state`, if any, takes the place of the one in the log. `names`
+    are all that each stream has.
+    """
+    restarted = (streams or None) if full else ()
+    given = view if state is None else replace(view, state=state)
+    return changed_since(last_fingerprint(storage, pipeline), now, given, restarted, names)
+
+
+def changed_since(
+    before: dict[str, Any] | None,
+    now: dict[str, Any],
+    view: View,
+    restarted: Collection[str] | None = (),
+    names: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+) -> list[str]:
+    """Return a warning for each thing that changed under a bookmark or a table, with what to do.
+
+    `restarted` are the streams that start from the beginning anyway: of these nothing is said. None: all of them.
+    """
+    if restarted is None:
+        return []
+    streams = {name: facts for name, facts in now["streams"].items() if name not in restarted}
+    before = before or {"tap": {}, "config": {}, "streams": {}}
+    warnings = list[str]()
+    for name, facts in streams.items():
+        warnings += _stream(names.get(name, (name,)), before["streams"], facts, view)
+    if view.state and before["tap"]:
+        warnings += [*_tap(before["tap"], now["tap"]), *_config(before["config"], now["config"])]
+    return warnings
+
+
+def _stream(names: tuple[str, ...], before: dict[str, Any], now: dict[str, Any], view: View) -> Iterator[str]:
+    name, said = names[0], bookmark(view.state, names)
+    own = said.get("replication_key") if isinstance(said, dict) else None
+    then = before.get(name, {})
+    key, new_key = own or then.get("key"), now["key"]
+    method, new_method = then.get("method"), now["method"]
+    if new_method != "FULL_TABLE" and said and key and new_key and key != new_key:
+        yield (
+            f"the replication key of {name} changed from {key} to {new_key}, but its bookmark is a value of {key}: the "
+            f"tap will skip rows, or send all of them again, and nobody can tell which. {_remedy(name)}"
+        )
+    table = view.table(names)
+    if method and new_method and method != new_method and table and table.rows:
+        yield f"the replication method of {name} changed from {method} to {new_method}: {_outcome(new_method)}. " + (
+            _remedy(name) if new_method != "FULL_TABLE" else "Nothing needs to be done"
+        )
+
+
+def _outcome(method: str) -> str:
+    if method == "FULL_TABLE":
+        return "its table will be replaced by what the tap sends, unless load_method is append-only"
+    return "all of its rows may come once more, beside those that its table has"
+
+
+def _remedy(name: str) -> str:
+    return f"To load it anew: run with `--full -s {name}`"
+
+
+def _tap(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
+    if before.get("command") != now["command"]:
+        yield (
+            f"the tap's command changed from `{before.get('command')}` to `{now['command']}` since the last successful "
+            "run; the bookmarks are the old one's. If they mean something else to it, run with `--full`"
+        )
+    elif before.get("version") != now["version"]:
+        yield (
+            f"the tap changed from version {before.get('version')} to {now['version']} since the last successful run. "
+            "If rows look wrong, load the stream anew: run with `--full -s STREAM`"
+        )
+
+
+def _config(before: dict[str, str], now: dict[str, str]) -> Iterator[str]:
+    names = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
+    if names:
+        yield (
+            f"the tap's settings changed since the last successful run: {', '.join(names)}. The bookmarks stay: what "
+            "lies before them is not extracted again, unless with `--full -s STREAM`"
+        )

@@ -1,0 +1,60 @@
+"""`--resume`: what the last run completed before it failed is left out of this one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from bridge.errors import SettingsError
+from bridge.lake.runs import read_runs
+from bridge.singer.catalog import deselected, stream_names
+from bridge.singer.selection import select
+from bridge.singer.state import resume_point, without
+from bridge.storage import Storage
+
+__all__ = ["completed", "leave_out"]
+
+
+def completed(storage: Storage, pipeline: str, names: Mapping[str, tuple[str, ...]] = MappingProxyType({})) -> set[str]:
+    """Return the streams that need not run again: none after a success, or after a run that died without a word.
+
+    A stream counts when all of its rows are committed and the tap went on to another one. What that run itself left
+    out is left out again, so that a pipeline may be resumed several times in a row.
+
+    None at all where a stream that was under way is appended and has no bookmark of its own: it may be the child of one
+    that looks complete, whose bookmark stands for its rows, too. `names` are all that each stream has.
+    """
+    last = next(read_runs(storage, pipeline, 1), {})
+    if last.get("status") not in ("failed", "interrupted"):
+        return set()
+    streams = last.get("streams", {})
+    done = {name for name, facts in streams.items() if facts.get("complete")}
+    appended = {name for name, facts in streams.items() if facts.get("load_method") == "append-only"}
+    if any(resume_point(last.get("state"), names.get(name, (name,))) is None for name in appended - done):
+        return set()
+    return done | set(last.get("skipped", []))
+
+
+def leave_out(catalog: dict[str, Any] | None, done: set[str], state: Any) -> tuple[dict[str, Any], set[str]]:
+    """Return the catalog with the streams of `done` deselected, and every stream that it deselects then.
+
+    Raises `SettingsError` without a catalog, when nothing would be left, and where the STATE is flat: the position of
+    those that run may be that of those left out, too, which would miss their rows up to it.
+    """
+    if catalog is None:
+        hint = "make one with `singer-bridge discover`; or run without --resume, each stream goes on at its bookmark"
+        raise SettingsError("--resume needs a catalog", hint=hint)
+    if done:
+        without(state, done)
+    names = stream_names(catalog)
+    out = {other for name in done for other in names.get(name, (name,))} | deselected(catalog)
+    left = [stream for stream in catalog["streams"] if not _names(stream) & out]
+    if not left:
+        raise SettingsError("nothing is left to resume", hint="run without --resume", completed=", ".join(sorted(done)))
+    narrowed = select(catalog, (), [str(stream.get("tap_stream_id") or stream.get("stream")) for stream in left])
+    return narrowed, deselected(narrowed)
+
+
+def _names(stream: dict[str, Any]) -> set[str]:
+    return {str(name) for name in (stream.get("tap_stream_id"), stream.get("stream")) if name}

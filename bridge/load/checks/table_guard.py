@@ -1,0 +1,177 @@
+"""Refuses the commit that would empty a table, or fill none: an overwrite that lost most of its rows, a first load of
+rejects only. Fails the run that could add nothing but rejects to a table.
+
+A refused commit changes no table and no STATE. Its rejects are kept, marked as refused: they can be looked at, and the
+next run brings the same records again, so nothing replays them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from bridge.errors import DataError
+from bridge.lake.log import View
+from bridge.settings.load import Pipeline
+
+__all__ = ["Guard", "Outcome", "refused_before", "without_limits"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a commit is about to make of one stream's table. `before` and `after` count its rows."""
+
+    stream: str
+    before: int = 0
+    after: int = 0
+    replaces: bool = False
+    """Rows that were there go: an overwrite, `--full`, or a version that is complete."""
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What became of one stream's records since the tap began with it. `first` is the first reject."""
+
+    stored: int = 0
+    rejected: int = 0
+    first: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def records(self) -> int:
+        return self.stored + self.rejected
+
+
+class Guard:
+    """Counts what becomes of records, and says which commits are refused."""
+
+    def __init__(self, pipeline: Pipeline, *, piped: bool = False) -> None:
+        """`piped`: another program starts the tap, so there is no `singer-bridge run` to type."""
+        self._pipeline, self._piped = pipeline, piped
+        self._tallies: dict[str, _Tally] = {}
+
+    def _tally(self, stream: str) -> _Tally:
+        return self._tallies.setdefault(stream, _Tally())
+
+    def adopt(self, stream: str, stage: dict[str, Any]) -> None:
+        """Count what an earlier run staged of a table that this one goes on with."""
+        self._tally(stream).stored += sum(file["rows"] for file in stage["files"])
+        for rejects in stage.get("rejects", ()):
+            self._reject(stream, rejects)
+
+    def add(self, report: dict[str, Any]) -> None:
+        """Count the records of an executor's report."""
+        for file in report["files"]:
+            self._tally(file["stream"]).stored += file["rows"]
+        for stream, lines in report.get("filtered", {}).items():
+            self._tally(stream).stored += lines  # a statement left them out on purpose
+        for rejects in report["rejects"]:
+            self._reject(rejects["stream"], rejects)
+
+    def _reject(self, stream: str, rejects: dict[str, Any]) -> None:
+        tally = self._tally(stream)
+        tally.rejected += rejects["lines"]
+        reason = next(iter(rejects.get("reasons", ())), "")
+        tally.first = tally.first or rejects.get("first") or {"reason": reason}
+
+    def restart(self, streams: Iterable[str]) -> None:
+        """Forget these: the tap sends their tables from the start again."""
+        for stream in streams:
+            self._tallies.pop(stream, None)
+
+    def refusal(self, outcomes: Iterable[Outcome]) -> DataError | None:
+        """Return why a commit with these outcomes is refused, None if it is not."""
+        return next((error for outcome in outcomes if (error := self._judge(outcome))), None)
+
+    def complaint(self) -> DataError | None:
+        """Return why a run fails that has committed all it could: a stream of which all records were rejected.
+
+        They were to be added to rows that stay, so the commit was not refused: one bad record must not hold back its
+        stream for ever.
+        """
+        for stream, tally in self._tallies.items():
+            if tally.rejected and not tally.stored and self._pipeline.guard_of(stream).rejected is not None:
+                count = "its only new record was" if tally.rejected == 1 else f"all {tally.rejected:,} new records were"
+                text = f"{stream}: {count} rejected, and kept as rejects"
+                return DataError(text, hint=self._later(stream), **_facts(tally))
+        return None
+
+    def _judge(self, outcome: Outcome) -> DataError | None:
+        limits, tally = self._pipeline.guard_of(outcome.stream), self._tally(outcome.stream)
+        if limits.rejected is not None and tally.rejected:
+            if not tally.stored and (outcome.replaces or not outcome.before):
+                return self._all_rejected(outcome, tally)
+            if outcome.replaces and outcome.before and tally.rejected > limits.rejected * tally.records:
+                return self._mostly_rejected(outcome, tally)
+        lacking = outcome.before - outcome.after
+        if limits.shrink is not None and outcome.replaces and lacking > limits.shrink * outcome.before:
+            return self._shrunk(outcome)
+        return None
+
+    def _all_rejected(self, outcome: Outcome, tally: _Tally) -> DataError:
+        return DataError(
+            f"{outcome.stream}: all of its records were rejected, {_stays(outcome)}",
+            hint=self._how(outcome.stream, "rejected"),
+            **_facts(tally),
+        )
+
+    def _mostly_rejected(self, outcome: Outcome, tally: _Tally) -> DataError:
+        part = f"{tally.rejected:,} of {tally.records:,} records of the overwrite were rejected"
+        hint = self._how(outcome.stream, "rejected")
+        return DataError(f"{outcome.stream}: {part}, {_stays(outcome)}", hint=hint, **_facts(tally))
+
+    def _shrunk(self, outcome: Outcome) -> DataError:
+        text = f"the overwrite has {outcome.after:,} rows, the table has {outcome.before:,}"
+        hint = (
+            "look at the source: did the tap see all of it? If so many rows are gone for good:\n"
+            f"{self._accept(outcome.stream, 'shrink')}"
+        )
+        return DataError(f"{outcome.stream}: {text}, {_stays(outcome)}", hint=hint)
+
+    def _how(self, stream: str, limit: str) -> str:
+        name = self._pipeline.name
+        show = f"look at them: singer-bridge rejects show {name} -s {stream}"
+        refresh = f"if the column has another type by now: singer-bridge run {name} --refresh-catalog"
+        if self._piped:
+            lake = f"--to {self._pipeline.destination.bucket} --name {name}"
+            show = f"look at them: singer-bridge rejects show {lake} -s {stream}"
+            refresh = "if the column has another type by now: have the tap discover again"
+        return f"{show}\n{refresh}\nto load what fits all the same: {self._accept(stream, limit)}"
+
+    def _later(self, stream: str) -> str:
+        show, refresh = self._how(stream, "rejected").splitlines()[:2]
+        where = show.partition("rejects show ")[2]
+        ignore = f"to have such a run succeed: streams: {{{stream}: {{guard: {{rejected: null}}}}}}"
+        return f"{show}\n{refresh}\nwhen they fit: singer-bridge rejects replay {where}\n{ignore}"
+
+    def _accept(self, stream: str, limit: str) -> str:
+        """Say what lets the commit through."""
+        always = f"streams: {{{stream}: {{guard: {{{limit}: null}}}}}}"
+        once = f"singer-bridge run {self._pipeline.name} --no-guard, once; always: "
+        return f"set {always}" if self._piped else once + always
+
+
+def _stays(outcome: Outcome) -> str:
+    if not outcome.before:
+        return "nothing was committed"
+    rows = "row" if outcome.before == 1 else "rows"
+    return f"the table keeps its {outcome.before:,} {rows}"
+
+
+def _facts(tally: _Tally) -> dict[str, Any]:
+    """Return the first reject: its column, its value, its reason."""
+    first = {name: tally.first.get(name) for name in ("pointer", "value", "reason")}
+    column = str(first.pop("pointer") or "").removeprefix("/").replace("/", ".")
+    return {name: value for name, value in ({"column": column} | first).items() if value}
+
+
+def without_limits(pipeline: Pipeline) -> Pipeline:
+    """Return the pipeline as `--no-guard` has it for one run."""
+    streams = {glob: keys.model_copy(update={"guard": None}) for glob, keys in pipeline.streams.items()}
+    return pipeline.model_copy(update={"guard": None, "streams": streams})
+
+
+def refused_before(view: View, streams: Iterable[str | None]) -> list[str]:
+    """Return the reject files of refused commits that these streams left behind: their records came again."""
+    wanted = set(streams)
+    return [file for file, facts in view.rejects.items() if facts.get("refused") and facts["stream"] in wanted]

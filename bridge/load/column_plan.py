@@ -1,0 +1,193 @@
+"""What a SCHEMA becomes as a table: which of its columns, under which names, and those that the bridge adds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+import pyarrow as pa
+
+from bridge.errors import SettingsError
+from bridge.schema.json_schema import source, unique
+from bridge.schema.table_schema import EXTRA, Evolution, TableSchema, from_singer, merge
+from bridge.settings.load import Pipeline
+from bridge.settings.transform_sql import Statement, read_transform
+from bridge.singer.messages import Schema
+from bridge.write.metadata_columns import DELETED_AT, METADATA, with_metadata, without
+
+__all__ = ["Incoming", "Shaping", "as_it_is", "snake_case"]
+
+_WORDS = (re.compile(r"([A-Z]+)([A-Z][a-z])"), re.compile(r"([a-z0-9])([A-Z])"))
+_BETWEEN = re.compile(r"[\s.\-]+")
+
+
+def snake_case(name: str) -> str:
+    """Return a name in lower case with `_` between its words: `userID`, `User ID` and `user-id` are `user_id`."""
+    for words in _WORDS:
+        name = words.sub(r"\1_\2", name)
+    return _BETWEEN.sub("_", name).lower()
+
+
+_STYLES = {"snake_case": snake_case, "lower": str.lower}
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """What one SCHEMA message brings to its table. `notes` are for people."""
+
+    columns: TableSchema
+    """The columns, as a table that is new would have them."""
+    left_out: tuple[pa.Field, ...] = ()
+    """Properties that are not kept."""
+    metadata: bool = False
+    statement: Statement | None = None
+    """What rows go through before they are stored."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def skipped(self) -> set[str]:
+        """The properties that nobody wants, or that the bridge writes itself."""
+        return {source(field) for field in self.left_out} | (set(METADATA) if self.metadata else set())
+
+    def into(self, table: TableSchema | None, evolution: Evolution, made: pa.Schema | None = None) -> TableSchema:
+        """Return the table with these columns, or those that the statement `made` of them, and what RECORDs are read
+        into. Raises DataError for what `evolution` does not allow; the metadata columns are never refused.
+        """
+        if made is not None:
+            table_columns = with_metadata(made) if self.metadata else list(made)
+            return merge(_grown(table, metadata=self.metadata), _named_as(table, table_columns), evolution)
+        merged = merge(_grown(table, metadata=self.metadata), self.columns, evolution)
+        return without(merged, self.left_out, metadata=self.metadata)
+
+    def read(self) -> TableSchema:
+        """Return what RECORDs are read into that go through the statement."""
+        return without(self.columns, self.left_out, metadata=self.metadata)
+
+
+def as_it_is(message: Schema) -> Incoming:
+    """Return what a SCHEMA brings where no settings change it."""
+    return Incoming(from_singer(message.schema, message.key_properties or []))
+
+
+def _grown(table: TableSchema | None, *, metadata: bool) -> TableSchema | None:
+    if table is None or not metadata:
+        return table
+    known = {source(field) for field in table.arrow}
+    more = [pa.field(name, type_) for name, type_ in METADATA.items() if name not in known]
+    at = table.arrow.names.index(EXTRA) if EXTRA in table.arrow.names else len(table.arrow)
+    return TableSchema(pa.schema([*list(table.arrow)[:at], *more, *list(table.arrow)[at:]]))
+
+
+def _named_as(table: TableSchema | None, fields: Iterable[pa.Field]) -> TableSchema:
+    """Return columns of a statement; one with the name of a column of the table is that column."""
+    known = {field.name: field for field in table.arrow} if table else {}
+    properties = {source(field) for field in known.values()}
+    result = []
+    for each in fields:
+        ours = known.get(each.name) if source(each) not in properties else None
+        singer = {b"singer": source(ours).encode()} if ours is not None else {}
+        result.append(each.with_metadata({**(each.metadata or {}), **singer}) if singer else each)
+    return TableSchema(pa.schema(result))
+
+
+@dataclass(frozen=True, slots=True)
+class Shaping:
+    """What the settings say of one stream's columns."""
+
+    stream: str
+    columns: Sequence[str] = ()
+    rename: dict[str, str] = field(default_factory=dict)
+    style: str = "keep"
+    metadata: bool = False
+    statement: Statement | None = None
+    replication_key: str | None = None
+    log_based: bool = False
+    """Whether the tap reads a log, so that deletions may come, also where its SCHEMA does not say so."""
+
+    @classmethod
+    def of(cls, pipeline: Pipeline, stream: str, replication_key: str | None, *, log_based: bool = False) -> Shaping:
+        """Return the shaping of a stream. Raises `SettingsError` for a statement over columns of two types."""
+        said, style = pipeline.stream(stream), pipeline.destination.column_names
+        if said.transform is not None and said.on_type_change == "variant":
+            hint = "a statement sees one column of one type: choose rewrite or fail, or cast in the statement"
+            raise SettingsError("transform and on_type_change: variant do not go together", hint=hint, stream=stream)
+        statement = read_transform(said.transform) if said.transform is not None else None
+        key = said.replication_key or replication_key
+        columns, rename, metadata = said.columns or (), said.rename or {}, pipeline.metadata(stream)
+        return cls(stream, columns, rename, style, metadata, statement, key, log_based)
+
+    def incoming(self, message: Schema, never_null: Sequence[str], keys: Sequence[str]) -> Incoming:
+        """Return what a SCHEMA brings. Raises `SettingsError` for a key that would be left out, `DataError` for a
+        SCHEMA that cannot be read.
+        """
+        columns = from_singer(self._with_deletions(message.schema), never_null)
+        fields = [each for each in columns.arrow if each.name != EXTRA]
+        needed = {
+            *keys,
+            *(message.bookmark_properties or ()),
+            *([self.replication_key] if self.replication_key else ()),
+        }
+        kept = [each for each in fields if self._keeps(source(each), needed)]
+        left_out = [each for each in fields if each not in kept]
+        if self.metadata:
+            left_out += [each for each in kept if source(each) in METADATA and source(each) != DELETED_AT]
+            kept = with_metadata(kept)
+        schema = TableSchema(pa.schema(self._named(kept) or columns.arrow))
+        return Incoming(schema, tuple(left_out), self.metadata, self.statement, tuple(self._notes(fields)))
+
+    def _with_deletions(self, schema: dict[str, Any]) -> dict[str, Any]:
+        """Return the SCHEMA with the column of deletions, which tap-mysql sends without having said that it does."""
+        properties = schema.get("properties")
+        if not self.log_based or not isinstance(properties, dict) or DELETED_AT in properties:
+            return schema
+        return {**schema, "properties": {**properties, DELETED_AT: {"type": ["null", "string"], "format": "date-time"}}}
+
+    def wants(self, name: str) -> bool:
+        """Return whether a column is stored that is neither a key nor a bookmark."""
+        return self._keeps(name, ())
+
+    def _keeps(self, name: str, needed: Collection[str]) -> bool:
+        """Return whether a column is stored: the last glob that matches wins, and naming some leaves out the others."""
+        if self.metadata and name in METADATA:
+            return True
+        said = next((glob for glob in reversed(self.columns) if fnmatchcase(name, glob.removeprefix("!"))), None)
+        if said is not None and said.startswith("!") and name in needed:
+            hint = "remove the pattern, or write the column behind it: tables and bookmarks need it"
+            raise SettingsError("columns leaves out a key", hint=hint, stream=self.stream, column=name, pattern=said)
+        if said is None:
+            return name in needed or all(glob.startswith("!") for glob in self.columns)
+        return not said.startswith("!")
+
+    def _named(self, fields: list[pa.Field]) -> list[pa.Field]:
+        """Return the columns under their names. Who was given a name by hand is first, then the order of the SCHEMA."""
+        style = _STYLES.get(self.style)
+        if not self.rename and not style:
+            return fields
+        ours = METADATA if self.metadata else ()
+        names = {name: name for name in ours}
+        taken = [EXTRA, *ours]
+        for each in sorted(fields, key=lambda one: source(one) not in self.rename):
+            name = source(each)
+            if name not in names:
+                names[name] = unique(self.rename.get(name) or (style(name) if style else name), taken)
+                taken.append(names[name])
+        return [_renamed(each, names[source(each)]) for each in fields]
+
+    def _notes(self, fields: Sequence[pa.Field]) -> Iterable[str]:
+        names = [source(each) for each in fields]
+        for glob in self.columns:
+            if not any(fnmatchcase(name, glob.removeprefix("!")) for name in names):
+                yield f"{self.stream}: no column is like {glob} in its setting columns"
+        for name in self.rename:
+            if name not in names:
+                yield f"{self.stream}: there is no column {name} to rename"
+
+
+def _renamed(field: pa.Field, name: str) -> pa.Field:
+    metadata = {key: value for key, value in (field.metadata or {}).items() if key != b"singer"}
+    if source(field) != name:
+        metadata[b"singer"] = source(field).encode()
+    return field.with_name(name).with_metadata(metadata or None)

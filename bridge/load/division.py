@@ -1,0 +1,165 @@
+"""Which streams go together into one process of the tap: `source.parallelism`.
+
+A child stays with its parent: taps read a child's rows while they read its parent's. What took longest in the last run
+is placed first, always where there is least. Streams stay where they are as long as that makes so many groups, so that
+each has a STATE of its own to go on from.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from bridge.errors import SettingsError
+from bridge.lake.log import View
+from bridge.lake.runs import read_runs
+from bridge.lake.tap_groups import Group, begun, groups_of
+from bridge.settings.explain import did_you_mean
+from bridge.settings.load import Pipeline
+from bridge.singer.catalog import (
+    Catalog,
+    StreamEntry,
+    root_facts,
+    selected_streams,
+    stream_entry,
+    stream_id,
+    stream_ids,
+)
+from bridge.singer.selection import select
+from bridge.singer.state import is_empty, is_flat
+from bridge.storage import Storage
+
+__all__ = ["Division", "Family", "balanced", "divided", "families"]
+
+Family = tuple[str, ...]
+"""Streams that hang on one another, by their ids."""
+
+_RUNS_BACK = 10
+"""So many runs back one that loaded anything is looked for."""
+_NO_CATALOG = "it tells each process its streams: make one with `singer-bridge discover`, or set source.catalog"
+_FLAT = "its STATE has no `bookmarks` to keep apart: set source.parallelism to 1"
+_SPREAD = (
+    "goes on from a STATE put together from those of several: rows of a stream that another one brings along, as a "
+    "parent does its children, may be missed or come twice where different processes read the two"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """The groups of a run, each with the STATE that it goes on from, and `idle` ones, which stay as they are.
+
+    `catalogs` select the streams of one group each; `names` are those that its messages may have.
+    """
+
+    groups: tuple[Group, ...]
+    idle: tuple[Group, ...]
+    catalogs: tuple[Catalog, ...]
+    names: tuple[frozenset[str], ...]
+
+
+def divided(
+    pipeline: Pipeline, storage: Storage, view: View, catalog: Catalog | None
+) -> tuple[Division | None, list[str]]:
+    """Return how a run's streams are divided, None if one process reads all; and what the operator should know.
+
+    Raises `SettingsError` where they cannot be: without a catalog, and with a flat STATE.
+    """
+    asked = pipeline.source.parallelism
+    if asked == 1 and view.groups is None:
+        return None, []
+    if catalog is None and asked != 1:
+        raise SettingsError("source.parallelism needs a catalog", hint=_NO_CATALOG)
+    streams = _groups(pipeline, storage, view, catalog) if catalog else []
+    groups, idle, spread = begun(streams, view)
+    if not catalog or (len(groups) <= 1 and not idle):
+        return None, [f"one process of the tap {_SPREAD}"] if view.groups is not None else []
+    if is_flat(view.state) and not is_empty(view.state):
+        raise SettingsError("this tap's STATE cannot be kept per stream", hint=_FLAT)
+    names = tuple(_names(catalog, group) for group in groups)
+    catalogs = tuple(select(catalog, (), group.streams) for group in groups)
+    notes = [f"{group.label}: their process of the tap {_SPREAD}" for group in spread]
+    return Division(tuple(groups), tuple(idle), catalogs, names), notes
+
+
+def _groups(pipeline: Pipeline, storage: Storage, view: View, catalog: Catalog) -> list[Family]:
+    found, asked = families(catalog, pipeline), pipeline.source.parallelism
+    count = min((os.cpu_count() or 1) if asked == "auto" else asked, len(found))
+    return balanced(found, count, _seconds(storage, pipeline.name, catalog), [g.streams for g in groups_of(view)])
+
+
+def families(catalog: Catalog, pipeline: Pipeline) -> list[Family]:
+    """Return the selected streams in the catalog's order, those with a common ancestor together.
+
+    Streams that share a `stream` name are together, too, as nobody knows yet whether the tap calls their RECORDs so: if
+    it does, the first SCHEMA is refused. Raises `SettingsError` for a parent in the settings that there is none of.
+    """
+    joined: dict[str, str] = {}
+
+    def top(name: str) -> str:
+        while name in joined:
+            name = joined[name]
+        return name
+
+    for entry in catalog["streams"]:
+        for other in (str(entry.get("stream") or ""), _parent(entry, catalog, pipeline)):
+            if other and top(other) != top(stream_id(entry)):
+                joined[top(other)] = top(stream_id(entry))
+    selected, found = selected_streams(catalog), dict[str, list[str]]()
+    for name in dict.fromkeys(stream_ids(catalog)):
+        if name in selected:
+            found.setdefault(top(name), []).append(name)
+    return [tuple(names) for names in found.values()]
+
+
+def _parent(entry: StreamEntry, catalog: Catalog, pipeline: Pipeline) -> str:
+    """Return the name of a stream's parent, empty for none."""
+    name = stream_id(entry)
+    said = pipeline.stream(name).parent
+    if said and stream_entry(catalog, said) is None:
+        names = stream_ids(catalog)
+        hint = did_you_mean(said, names) or f"the catalog has: {', '.join(names[:20])}"
+        raise SettingsError("streams.<stream>.parent names no stream", hint=hint, stream=name, parent=said)
+    return said or str(root_facts(entry).get("parent-tap-stream-id") or "")
+
+
+def balanced(
+    found: Sequence[Family], count: int, seconds: Mapping[str, float], last: Sequence[Sequence[str]] = ()
+) -> list[Family]:
+    """Return the families in `count` groups: the longest first, each to where the least is.
+
+    Those that were in one of the `last` groups stay there, unless that leaves a group empty or makes too many.
+    """
+    homes = [{number for number, group in enumerate(last) if not set(group).isdisjoint(family)} for family in found]
+    used = sorted(set().union(*homes))
+    if len(used) > count or any(len(home) > 1 for home in homes):
+        homes, used = [set()] * len(found), []
+    usual = median([seconds[s] for family in found for s in family if s in seconds] or [1.0])
+    weights = [sum(seconds.get(stream, usual) for stream in family) for family in found]
+    groups: list[set[str]] = [set() for _ in range(count)]
+    loads = [0.0] * count
+    for n in sorted(range(len(found)), key=lambda n: (not homes[n], -weights[n])):
+        # With the number of streams: those that take no time are spread as well.
+        least = min(range(count), key=lambda number: (loads[number], len(groups[number])))
+        place = used.index(*homes[n]) if homes[n] else least
+        groups[place] |= set(found[n])
+        loads[place] += weights[n]
+    if used and not all(groups):
+        return balanced(found, count, seconds)
+    order = [stream for family in found for stream in family]
+    return [tuple(stream for stream in order if stream in group) for group in groups]
+
+
+def _seconds(storage: Storage, pipeline: str, catalog: Catalog) -> dict[str, float]:
+    """Return how long each stream took in the last run that loaded any, by its id."""
+    runs = read_runs(storage, pipeline, _RUNS_BACK)
+    last: dict[str, Any] = next((run["streams"] for run in runs if run.get("streams")), {})
+    ids = {name: stream_id(entry) for name in last if (entry := stream_entry(catalog, name))}
+    return {ids[name]: float(facts.get("seconds", 0.0)) for name, facts in last.items() if name in ids}
+
+
+def _names(catalog: Catalog, group: Group) -> frozenset[str]:
+    own = (entry for entry in catalog["streams"] if stream_id(entry) in group.streams)
+    return frozenset(name for entry in own for name in (stream_id(entry), entry.get("stream")) if name)

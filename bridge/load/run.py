@@ -1,0 +1,390 @@
+"""One run, from the lease to the run record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bridge.commit.committer import Committer
+from bridge.commit.open import opened
+from bridge.commit.retention import sweep
+from bridge.errors import BridgeError, CommitLost, Interrupted, LakeError, SettingsError
+from bridge.lake.formats.iceberg.catalog import keep_catalog
+from bridge.lake.formats.registry import require
+from bridge.lake.lease import Lease, take
+from bridge.lake.log import View
+from bridge.lake.presence import require_files
+from bridge.lake.runs import RunRecord, new_run_id, write_streams
+from bridge.lake.tap_groups import Group
+from bridge.load.adopt import adopt
+from bridge.load.checks.fingerprint import fingerprint, noticed
+from bridge.load.checks.repeats import Seen
+from bridge.load.checks.replay_guard import Superseding
+from bridge.load.checks.resume import completed, leave_out
+from bridge.load.checks.table_guard import without_limits
+from bridge.load.division import divided
+from bridge.load.loader import Follow, Load
+from bridge.load.methods import refusal
+from bridge.load.result import Result
+from bridge.load.scratch import Marked, Scratch, Tee
+from bridge.load.start_state import Starting
+from bridge.load.stop import Stop
+from bridge.load.table_plan import Placement, refuse_namesakes
+from bridge.project.last_commit import LastCommits
+from bridge.settings.load import Pipeline, redactor
+from bridge.singer.catalog import Catalog, selected_streams
+from bridge.singer.state import is_flat
+from bridge.slots.guard import Asked, SlotGuard, begin
+from bridge.spark.java import find_java
+from bridge.state.lookback import Lookback
+from bridge.storage import Storage, lake_of
+from bridge.tap.catalog_overrides import named, wanted_methods
+from bridge.tap.pipe import Feed
+from bridge.tap.process import Log
+from bridge.tap.source import SILENT, Source
+from bridge.tap.stderr import SAID
+from bridge.tap.stdin import Piped
+
+__all__ = ["Request", "Result", "Run"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked of this run beyond its settings.
+
+    `timeout` counts from the run's start; `wait` is how long it may wait for another run that holds the pipeline.
+    """
+
+    full: bool = False
+    append: bool = False
+    streams: tuple[str, ...] = ()
+    state: Any = None
+    refresh_catalog: bool = False
+    resume: bool = False
+    max_records: int | None = None
+    adopt: bool = False
+    guard: bool = True
+    timeout: timedelta | None = None
+    wait: timedelta | None = None
+
+
+class Run:
+    """One invocation. `stage` and `result` may be read by another thread while `execute` works.
+
+    `echo` is where the tap's stderr goes beside its log, if anywhere. `took_state`: `request.state` was stored.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        request: Request,
+        home: Path,
+        *,
+        stop: Stop | None = None,
+        attempt: int = 1,
+        piped: Piped | None = None,
+    ) -> None:
+        """`piped`: the tap is not ours to start, its messages are on a pipe."""
+        self.pipeline = pipeline if request.guard else without_limits(pipeline)
+        self.request, self.home = request, home
+        self._commits = LastCommits(home, pipeline, piped=piped is not None)
+        self._piped = piped
+        self.result = Result(new_run_id(), pipeline.name, attempt)
+        self.stage = "starting"
+        self.echo: Log | None = None
+        self.took_state = False
+        self._stop = stop or Stop()
+        self._clean = True
+        self._lease: Lease | None = None
+        self._slots = SlotGuard()
+        self._full = request.full or not pipeline.incremental.enabled
+
+    def execute(self) -> Result:
+        """Run to the end; a `BridgeError` is in the result. A second signal ends the process at once."""
+        began = time.monotonic()
+        try:
+            with self._stop, self._stop.within(self.request.timeout):
+                self._check_request()
+                source = self._piped or Source(self.pipeline, self.home, self._stop.tick)
+                self.stage = "looking at the bucket"
+                storage = self._reached()
+                self.result.warnings += self._commits.check(
+                    storage, full=self.request.full and not self.request.streams
+                )
+                self.stage = "reading the catalog"
+                catalog, deselected = source.catalog(self.request.streams, refresh=self.request.refresh_catalog)
+                self.result.warnings += source.notes
+                self.pipeline = named(self.pipeline, catalog)
+                self._stop.tick()
+                self._with_lease(storage, source, catalog, deselected)
+                self.result.status = "success"
+        except BridgeError as error:
+            self._failed(error)
+        self.result.seconds["total"] = time.monotonic() - began
+        return self.result
+
+    def _failed(self, error: BridgeError) -> None:
+        error.message, error.hint = self._masked(error.message), self._masked(error.hint)
+        self.result.error = error
+        self.result.status = "interrupted" if isinstance(error, Interrupted) else "failed"
+
+    def _masked(self, text: str) -> str:
+        return redactor(self.pipeline.secrets)(text.encode()).decode(errors="replace")
+
+    def _check_request(self) -> None:
+        find_java()
+        require(self.pipeline.destination.format)
+        self._check_parallelism()
+        if self._full and not self.request.append and self.pipeline.appends_only(self.request.streams):
+            hint = "add --append to load every row once more, or set load_method to auto or overwrite"
+            raise SettingsError("--full would double the rows of append-only tables", hint=hint)
+        if self._full and self.request.resume:
+            hint = "a full run begins every table anew; leave one of them out"
+            raise SettingsError("--resume and --full contradict each other", hint=hint)
+        if self._full and self.request.max_records is not None:
+            hint = "run without --max-records, or not in full"
+            raise SettingsError("--max-records would replace tables by a part of them", hint=hint)
+
+    def _check_parallelism(self) -> None:
+        if self.pipeline.source.parallelism == 1:
+            return
+        if self._piped:
+            hint = "remove source.parallelism: the tap at the other end of the pipe is one process"
+            raise SettingsError("source.parallelism is for taps that singer-bridge starts", hint=hint)
+        if self.request.max_records is not None:
+            hint = "leave --max-records out, or set source.parallelism to 1 for this run"
+            raise SettingsError("--max-records counts the records of one process of the tap", hint=hint)
+
+    def _follow(self) -> Follow:
+        return Follow(self._tick, self._set_stage, *([self._piped.said] if self._piped else []))
+
+    def _set_stage(self, stage: str) -> None:
+        self.stage = stage
+
+    def _reached(self) -> Storage:
+        """Open the bucket. Raises `LakeError` where it cannot be used, before anything of the tap is started."""
+        storage = lake_of(self.pipeline.destination)
+        if storage.folder is None:  # a folder is made, and looked at, when there is something to write
+            storage.prepare()
+        return storage
+
+    def _with_lease(
+        self, storage: Storage, source: Source | Piped, catalog: dict[str, Any] | None, deselected: set[str]
+    ) -> None:
+        wait = self.request.wait or timedelta()
+        lease = self._lease = take(storage, self.pipeline.name, self.result.run_id, wait=wait, pause=self._pause)
+        self.stage = "reading the commit log"
+        name, run, clean = self.pipeline.name, self.result.run_id, lambda: self._clean
+        first = partial(keep_catalog, storage, self.pipeline)
+        with opened(storage, name, run, lease, clean=clean, first=first) as committer:
+            self._recorded(storage, committer, source, catalog, deselected)
+            if self._clean:
+                with suppress(LakeError):  # all is committed; to delete what is old is the business of who holds it now
+                    lease.check()
+                    done = self.result
+                    done.warnings += sweep(
+                        storage, self.pipeline, run=done.run_id, made=done.commits, view=committer.view
+                    )
+
+    def _pause(self, duration: timedelta) -> None:
+        self.stage = "waiting for the run that holds the pipeline"
+        self._stop.sleep(duration)
+
+    def _tick(self) -> None:
+        """Raise when somebody stops us, or when the pipeline is not ours any more."""
+        self._stop.tick()
+        if self._piped:
+            self._piped.check()
+        if self._lease:
+            self._lease.check()
+
+    def _recorded(
+        self,
+        storage: Storage,
+        committer: Committer,
+        source: Source | Piped,
+        catalog: dict[str, Any] | None,
+        deselected: set[str],
+    ) -> None:
+        result, began = self.result, time.monotonic()
+        result.warnings += committer.notes
+        told = len(committer.notes)
+        result.state = result.state_before = committer.view.state
+        if self.request.resume:
+            catalog, deselected = self._resumed(storage, catalog, committer.view.state)
+        facts = fingerprint(self.pipeline, source.argv, catalog)
+        asked = {"full": self._full, "streams": self._asked, "state": self.request.state}
+        names = self.pipeline.names
+        result.warnings += noticed(storage, self.pipeline.name, facts, committer.view, **asked, names=names)
+        tap = {"tap": Path(source.argv[0]).name, "tap_version": facts["tap"]["version"], "fingerprint": facts}
+        record = RunRecord(storage, self.pipeline.name, result.run_id, **tap)
+        scratch = Scratch(self.home, self.pipeline, result.run_id)
+        scratch.prepare(storage)
+        try:
+            self._load(committer, source, catalog, deselected, scratch)
+            result.status = "success"
+        except BridgeError as error:
+            if SAID in error.hint:
+                wanted = wanted_methods(error.hint, self.pipeline, catalog)
+                error.hint = f"{wanted}{error.hint}\nall lines: singer-bridge runs show {self.pipeline.name} --logs"
+            self._failed(error)
+            raise
+        finally:
+            self.stage = "closing"
+            result.warnings += map(self._masked, self._slots.close(ended=result.status == "success" and self._clean))
+            self._commits.note(storage, committer.view.n)
+            result.warnings += committer.notes[told:]
+            result.state = committer.view.state
+            result.seconds["load"] = time.monotonic() - began
+            with suppress(BridgeError):  # a full disk must not hide what went wrong first
+                if not isinstance(result.error, CommitLost):  # else it is another run that knows better
+                    write_streams(storage, self.pipeline.name, committer.view, list(result.streams))
+                scratch.keep_logs(storage)
+                record.finish(**result.to_json())
+            scratch.delete()
+
+    def _resumed(self, storage: Storage, catalog: dict[str, Any] | None, state: Any) -> tuple[dict[str, Any], set[str]]:
+        done = completed(storage, self.pipeline.name, self.pipeline.names)
+        self.result.skipped = sorted(done)
+        said = f"skipped, the last run completed them: {', '.join(sorted(done))}" if done else "--resume skips nothing"
+        self.result.warnings.append(said)
+        return leave_out(catalog, done, state if self.request.state is None else self.request.state)
+
+    def _load(
+        self,
+        committer: Committer,
+        source: Source | Piped,
+        catalog: dict[str, Any] | None,
+        deselected: set[str],
+        scratch: Scratch,
+    ) -> None:
+        superseding = self._superseding(committer)
+        self._set_state(committer)
+        division, notes = divided(self.pipeline, committer.storage, committer.view, catalog)
+        self.result.warnings += () if self._full else notes
+        groups = division.groups if division else (Group((), committer.view.state),)
+        names = division.names if division else (None,)
+        self._slots = self._guarded(committer, source, catalog, groups)
+        starting = Starting(self.pipeline, committer.view, self._asked, full=self._full, slots=self._slots)
+        starts = [starting.of(group.state, own) for group, own in zip(groups, names, strict=True)]
+        lookbacks = [lookback for _, lookback in starts]
+        self.result.warnings += starting.warnings(lookbacks)
+        if self.request.adopt:
+            adopt(committer, self.pipeline)
+        view = superseding.view if superseding else committer.view
+        placement = self._placement(committer.storage, view, catalog, deselected)
+        load = Load(
+            self.pipeline,
+            committer,
+            placement,
+            scratch,
+            self._follow(),
+            full=self._full,
+            deselected=deselected,
+            kept=deselected | self._others(committer),
+            restarted=set(self._asked or committer.view.staged),
+            max_records=self.request.max_records,
+            lookbacks=lookbacks,
+            superseding=superseding,
+            division=division,
+            slots=self._slots,
+        )
+        self.result.streams = load.counts
+        catalogs = division.catalogs if division else (catalog,)
+        self._read(load, source, scratch, zip(catalogs, starts, groups, strict=True))
+        if not self._full:
+            seen = Seen(self.pipeline, placement.methods, view, committer.view, piped=self._piped is not None)
+            self.result.warnings += seen.warnings(load.counts, committer.storage)
+        self._note_little(load, nothing_known=not (catalog or load.counts or committer.view.tables or self._piped))
+
+    def _note_little(self, load: Load, *, nothing_known: bool) -> None:
+        """Say that no stream came from the tap, or that it was stopped before its end."""
+        if nothing_known:
+            self.result.warnings.append(SILENT.format(name=self.pipeline.name))
+        if load.partial:
+            read = sum(counts.committed for counts in load.counts.values())
+            self.result.warnings.append(
+                f"stopped after {read:,} records, as --max-records says: run again for the rest"
+            )
+
+    def _placement(self, storage: Storage, view: View, catalog: Catalog | None, deselected: set[str]) -> Placement:
+        """Return what decides on each stream. Raises `SettingsError` or `LakeError` where it cannot go well."""
+        refuse_namesakes(self.pipeline.name, catalog, view.tables)
+        flags = {"full": self._full, "append": self.request.append, "piped": self._piped is not None}
+        placement = Placement(storage, self.pipeline, view, catalog, **flags)
+        if again := placement.repeating(sorted(selected_streams(catalog)) if catalog else ()):
+            raise refusal(self.pipeline, again)
+        tables = placement.loaded(deselected)
+        self.result.warnings += require_files(
+            storage, self.pipeline.name, tables, placement.replaced(tables), piped=self._piped is not None
+        )
+        return placement
+
+    def _read(
+        self,
+        load: Load,
+        source: Source | Piped,
+        scratch: Scratch,
+        given: Iterable[tuple[Catalog | None, tuple[Any, Lookback], Group]],
+    ) -> None:
+        """Start a process of the tap for each catalog, STATE and group, and read them all."""
+        try:
+            with ExitStack() as stack:
+                log = Tee(stack.enter_context(scratch.tap_log.open("ab")), self.echo)
+                taps: list[AbstractContextManager[Feed]] = [
+                    source.start(catalog, state, Marked(log, group.label) if group.label else log, self._slots.of(n))
+                    for n, (catalog, (state, _), group) in enumerate(given)
+                ]
+                load.read(*[stack.enter_context(tap) for tap in taps])
+        finally:
+            self._clean = not load.partial
+            self.result.warnings += map(self._masked, load.close())
+            self.result.commits = load.commits
+            self.result.seconds["waiting"] = load.waiting_seconds
+            if load.leave_seconds:
+                self.result.seconds["class_data"] = load.leave_seconds
+
+    def _guarded(
+        self, committer: Committer, source: Source | Piped, catalog: Catalog | None, groups: Sequence[Group]
+    ) -> SlotGuard:
+        """Return what guards the replication slot that a tap of ours reads. Raises `SlotError`."""
+        if self._piped or catalog is None:
+            return SlotGuard()
+        self.stage = "looking at the replication slot"
+        processes = [group.streams or tuple(selected_streams(catalog)) for group in groups]
+        asked = Asked(committer.run, processes, self._full, bool(self.request.streams or self.request.resume))
+        guard = begin(self.pipeline, source.argv, committer.storage, committer.view, catalog, asked)
+        self.result.warnings += map(self._masked, guard.warnings)
+        return guard
+
+    def _superseding(self, committer: Committer) -> Superseding | None:
+        """Return what a tap that we did not start sends once more; waits for its first message if need be."""
+        if not self._piped:
+            return None
+        self.stage = "waiting for the tap"
+        found = Superseding(committer, self._piped.started(self._tick))
+        self.result.warnings += found.notes
+        return found
+
+    @property
+    def _asked(self) -> frozenset[str]:
+        """All names of the streams that `--stream` names; none for all streams."""
+        return self.pipeline.all_names(self.request.streams)
+
+    def _others(self, committer: Committer) -> set[str]:
+        """Return the streams with a bookmark that `--stream` leaves out."""
+        state = committer.view.state
+        return set(state["bookmarks"]) - self._asked if self.request.streams and not is_flat(state) else set()
+
+    def _set_state(self, committer: Committer) -> None:
+        """Have a STATE that was given be the lake's; one for all processes of the tap, if there were several."""
+        view, given = committer.view, self.request.state
+        if given is not None and (given != view.state or view.groups):
+            committer.set_state(given, "--state")
+            self.took_state = True

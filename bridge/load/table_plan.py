@@ -1,0 +1,307 @@
+"""Where a stream's table is and how it is loaded: method with its reason, folder, owner, columns so far."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from bridge.errors import LakeError, SettingsError
+from bridge.exact_json import dumps
+from bridge.lake.folder_names import folder_name
+from bridge.lake.formats.registry import TableLogs
+from bridge.lake.log import LiveTable, Log, View
+from bridge.lake.ownership import Owner, claim, tables_of
+from bridge.lake.schemas import read_schema
+from bridge.load.barriers import Mode, Stream
+from bridge.load.column_plan import Incoming, Shaping
+from bridge.load.methods import Method, decide, of_catalog, refusal
+from bridge.schema.table_schema import Evolution, TableSchema, merge
+from bridge.settings.explain import did_you_mean
+from bridge.settings.load import Pipeline
+from bridge.singer.catalog import Catalog, namesakes, replication_key, replication_method, says_keys, stream_entry
+from bridge.singer.messages import Schema
+from bridge.singer.state import continues, is_empty, is_flat, resume_point
+from bridge.storage import Storage
+from bridge.write.keys import check_keys
+from bridge.write.layout import Target
+from bridge.write.partition import Partition, check_layout
+
+__all__ = ["Placement", "refuse_namesakes", "strangers"]
+
+
+def strangers(storage: Storage, table: LiveTable, others: list[Owner]) -> list[str]:
+    """Return the names of a folder's Parquet files that neither our log nor the logs of those who share it know."""
+    names = [name for name in storage.walk(table.folder) if name.endswith(".parquet")]  # before the logs are read
+    known = set(table.files).union(*(other.files for other in tables_of(storage, others).values()))
+    return sorted(name for name in names if name not in known)
+
+
+def refuse_namesakes(pipeline: str, catalog: Catalog | None, names: Iterable[str]) -> None:
+    """Raise `SettingsError` where RECORDs of several selected streams have one name: they would share a table."""
+    for name in names:
+        if ids := namesakes(catalog, name):
+            apart = " and ".join(f'select: ["{one}"]' for one in ids[:3]) + (" ..." if len(ids) > 3 else "")
+            hint = (
+                f"load them by pipelines of their own, each with one of them under source: {apart}; "
+                f"or leave all but one out: singer-bridge select {pipeline} --exclude {ids[-1]}"
+            )
+            listed = ", ".join(ids)
+            what = "the tap calls the records of several streams by one name, so they would share a table"
+            raise SettingsError(what, hint=hint, name=name, streams=listed)
+
+
+def _allows_null(said: Any) -> bool:
+    """Return whether a property's schema has null among its values."""
+    if not isinstance(said, dict):
+        return said is True
+    for word in ("anyOf", "oneOf"):
+        if isinstance(said.get(word), list):
+            return any(_allows_null(one) for one in said[word])
+    type_ = said.get("type", "null" if "$ref" not in said else "")
+    return type_ == "null" or (isinstance(type_, list) and "null" in type_)
+
+
+class Placement:
+    """Decides on each stream's first SCHEMA. `targets` maps the streams decided on to where their rows go.
+
+    `shared` are those whose tables other pipelines add files to as well.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        pipeline: Pipeline,
+        view: View,
+        catalog: dict[str, Any] | None,
+        *,
+        full: bool,
+        append: bool,
+        piped: bool = False,
+    ) -> None:
+        """`piped`: the tap is not ours to start, so its replication is not ours to choose."""
+        self._storage, self._pipeline, self._view, self._catalog = storage, pipeline, view, catalog
+        self._full, self._append, self._piped = full, append, piped
+        self.methods: dict[str, Method] = {}
+        self.targets: dict[str, Target] = {}
+        self.shared: set[str] = set()
+
+    def loaded(self, deselected: Collection[str]) -> dict[str, LiveTable]:
+        """Return the tables that the lake has of the streams that this run loads."""
+        catalog, tables = self._catalog, self._view.tables.items()
+        named = (s for s, _ in tables if catalog is None or stream_entry(catalog, s))
+        streams = {stream for stream in named if stream not in deselected}
+        return {stream: table for stream, table in tables if stream in streams}
+
+    def replaced(self, streams: Iterable[str]) -> set[str]:
+        """Return those of the streams whose tables this run makes anew."""
+        return {stream for stream in streams if self.method(stream, None)[0] == "replace"}
+
+    def open(self, message: Schema) -> tuple[Stream, TableSchema | None]:
+        """Return the stream and the columns its table has. Raises `LakeError` if the table is not ours to write."""
+        refuse_namesakes(self._pipeline.name, self._catalog, [message.stream])
+        method = self._method(message)
+        mode, reason = self._told(method)
+        table = self._view.tables.get(message.stream)
+        self.targets[message.stream] = target = self._keyed(message, self._target(message.stream))
+        others = self._claim(message.stream, mode)
+        staged = {} if self._full else self._view.staged.get(message.stream, {})
+        extends = mode == "replace" and not self._full and not staged and self._continues(message.stream, table)
+        # Else the old table goes; only what an earlier run staged of the new one has columns to keep.
+        evolution = self._evolution(message)
+        # A table that is to keep its columns keeps them when its rows are replaced, too.
+        stays = mode != "replace" or extends or (evolution.schema_policy != "evolve" and not (self._full or staged))
+        known = (table.schema if table else None) if stays else staged.get("schema")
+        columns = read_schema(self._storage, self._pipeline.name, known) if known else None
+        if staged:
+            self._check_folders(message.stream, staged.get("partition_by", ()))
+        elif table and table.files and (mode != "replace" or extends):
+            self._check_folders(message.stream, table.partition_by)
+        for owner, other in tables_of(self._storage, others).items():
+            if other.files:
+                self._check_folders(message.stream, other.partition_by)
+            if other.schema:  # their rows are in the table, too: no column may mean two things
+                columns = merge(columns, read_schema(self._storage, owner.pipeline, other.schema), Evolution("fail"))
+        stream = Stream(message.stream, mode, reason, TableSchema(pa.schema([])), 0, self._keys(message))
+        stream.evolution, stream.keyed, stream.resumes = evolution, bool(target.keys), bool(message.bookmark_properties)
+        stream.other_names = tuple(n for n in self._pipeline.names_of(message.stream) if n != message.stream)
+        stream.sweeps = mode == "upsert" or (mode == "append" and target.hard_delete is not None)
+        self.methods[message.stream] = method
+        if mode == "append" and self._repeats(message.stream, method):
+            stream.refused = refusal(self._pipeline, [message.stream], piped=self._piped)
+        if extends and table:
+            stream.swapped, stream.version = True, table.version
+        return stream, columns
+
+    def _evolution(self, message: Schema) -> Evolution:
+        """Return how the table may change. Files of another pipeline are not ours to write anew."""
+        said = self._pipeline.stream(message.stream)
+        change = said.on_type_change or "rewrite"
+        if change == "rewrite" and self._pipeline.destination.shared:
+            change = "fail"
+        return Evolution(change, said.schema_policy or "evolve", tuple(self._keys(message)))
+
+    def _target(self, stream: str) -> Target:
+        """Return where the stream's rows go, and how they lie there."""
+        said, destination = self._pipeline.stream(stream), self._pipeline.destination
+        partition_by = destination.partition_by if said.partition_by is None else said.partition_by
+        return Target(
+            self._folder(stream),
+            destination.format,
+            partition_by=tuple(Partition.read(one) for one in partition_by),
+            sort_by=tuple(said.sort_by or ()),
+            file_size=said.file_size or destination.file_size,
+            metadata=self._pipeline.metadata(stream),
+            transform=said.transform,
+        )
+
+    def incoming(self, message: Schema) -> Incoming:
+        """Return what a SCHEMA brings to its table, as the settings shape it. Raises `SettingsError`, `DataError`."""
+        stream = message.stream
+        log_based = replication_method(self._catalog, stream) == "LOG_BASED"
+        key = replication_key(self._catalog, stream)
+        shaping = Shaping.of(self._pipeline, stream, key, log_based=log_based)
+        return shaping.incoming(message, self.keys(message), self._keys(message))
+
+    def _keyed(self, message: Schema, target: Target) -> Target:
+        """Return the target with what it has to know of keys and deletions. Raises `SettingsError` without a key."""
+        stream = message.stream
+        said = self._pipeline.stream(stream).hard_delete
+        hard = self._pipeline.destination.hard_delete if said is None else said
+        if self._method(message).mode != "upsert":
+            return replace(target, hard_delete=hard)
+        keys = self._keys(message)
+        if not keys:
+            hint = "set key_properties for it under streams, or another load_method"
+            raise SettingsError("an upsert needs a key, and the tap declares none", hint=hint, stream=stream)
+        changes = replication_method(self._catalog, stream) == "LOG_BASED"
+        return replace(target, keys=tuple(keys), changes=changes, hard_delete=bool(hard))
+
+    def check(self, stream: str, schema: TableSchema) -> None:
+        """Raise `SettingsError` unless a stream's table, with these columns, can lie in files as the settings say."""
+        target = self.targets[stream]
+        check_layout(schema.arrow, stream, target.partition_by, target.sort_by)
+        if target.keys:
+            check_keys(schema.arrow, stream, target.keys)
+
+    def _check_folders(self, stream: str, before: Sequence[Any]) -> None:
+        """Raise `SettingsError` if files that stay are in other folders than new ones would be."""
+        now = [partition.said for partition in self.targets[stream].partition_by]
+        if now == list(before):
+            return
+        was = f"keep partition_by: {dumps(before).decode()}" if before else "remove partition_by"
+        hint = f"{was}; or load the table anew: singer-bridge run {self._pipeline.name} --full -s {stream}"
+        raise SettingsError("a table with rows keeps its partitions", hint=hint, stream=stream)
+
+    def _continues(self, stream: str, table: LiveTable | None) -> bool:
+        """Return whether the tap may still be inside a table that was swapped in at a STATE before its end."""
+        return (
+            table is not None
+            and table.version is not None
+            and continues(self._view.state, self._pipeline.names_of(stream), table.version)
+        )
+
+    def keys(self, message: Schema) -> list[str]:
+        """Return the columns that are never null: the table's keys; an upsert's where null is not allowed."""
+        keys = self._keys(message)
+        if self._method(message).mode != "upsert":
+            return keys
+        properties = message.schema.get("properties") or {}
+        return [key for key in keys if not _allows_null(properties.get(key))]
+
+    def _keys(self, message: Schema) -> list[str]:
+        """Return the table's keys: those of the settings, else those that the tap declares. Raises `SettingsError`."""
+        keys = self._pipeline.stream(message.stream).key_properties
+        if keys is None:
+            return message.key_properties or []
+        columns = message.schema.get("properties") or {}
+        if missing := [key for key in keys if key not in columns]:
+            hint = did_you_mean(missing[0], columns) or f"the tap's columns are: {', '.join(list(columns)[:20])}"
+            raise SettingsError("key_properties names no column", hint=hint, stream=message.stream, key=missing[0])
+        return list(dict.fromkeys(keys))
+
+    def method(self, stream: str, bookmarks: list[str] | None, keys: Sequence[str] = ()) -> tuple[Mode, str]:
+        """Return a stream's mode and the reason for it."""
+        return self._told(decide(self._pipeline, self._catalog, stream, bookmarks, keys))
+
+    def expected(self, stream: str) -> tuple[Method, Mode, str]:
+        """Return a stream's method as its catalog entry says it; and the mode of this run, and its reason."""
+        method = of_catalog(self._pipeline, self._catalog, stream)
+        return method, *self._told(method)
+
+    def _told(self, method: Method) -> tuple[Mode, str]:
+        if self._full and not (method.mode != "replace" and self._append):
+            return "replace", "--full"
+        return method.mode, method.reason
+
+    def _method(self, message: Schema) -> Method:
+        bookmarks, keys = message.bookmark_properties, self._keys(message)
+        return decide(self._pipeline, self._catalog, message.stream, bookmarks, keys)
+
+    def repeating(self, streams: Iterable[str]) -> list[str]:
+        """Return which of these streams a run would add once more, as far as the catalog says; none if it is told to.
+
+        Only those of which the catalog says that they have no key: else their SCHEMA may still name one.
+        """
+        found = []
+        for stream in streams:
+            method, mode, _ = self.expected(stream)
+            entry = stream_entry(self._catalog, stream)
+            if mode == "append" and entry and says_keys(entry) and self._repeats(stream, method):
+                found.append(stream)
+        return found
+
+    def _repeats(self, stream: str, method: Method) -> bool:
+        """Return whether rows are in the table that the tap will send again: nothing says where it would resume."""
+        names, state = self._pipeline.names_of(stream), self._view.state
+        table = self._view.table(names)
+        if self._full or method.is_known or method.mode != "append" or not table or not table.rows:
+            return False
+        if is_flat(state) and not is_empty(state):
+            return False  # one position, for all that the tap reads
+        points = [resume_point(state, self._pipeline.names_of(one)) for one in (stream, method.parent) if one]
+        return all(point is None for point in points)
+
+    def _folder(self, stream: str) -> str:
+        root = self._pipeline.table_root
+        table = self._view.tables.get(stream)
+        if table is None:
+            taken = [*(t.folder for t in self._view.tables.values()), *(t.folder for t in self.targets.values())]
+            return f"{root}/{folder_name(stream, [folder.rsplit('/', 1)[-1] for folder in taken])}"
+        if table.folder.rsplit("/", 1)[0] != root:
+            hint = "keep destination.path, or give the pipeline a new name to start over there"
+            raise SettingsError("the table is in another folder", hint=hint, stream=stream, folder=table.folder)
+        return table.folder
+
+    def _check_format(self, stream: str, table: LiveTable | None) -> None:
+        """Raise if the table is of another format, or a new one would be where somebody else's is."""
+        wanted = self.targets[stream].format
+        if table and table.format != wanted:
+            hint = f"keep format: {table.format}; or load it into another destination.path, under another pipeline name"
+            facts = {"stream": stream, "format": table.format, "wanted": wanted}
+            raise SettingsError("a table keeps its format", hint=hint, **facts)
+        if wanted != "parquet" and table is None:
+            logs = TableLogs(Log(self._storage, self._pipeline.name))
+            logs.of(self.targets[stream].folder, stream, wanted).check(None)
+
+    def _claim(self, stream: str, mode: Mode) -> list[Owner]:
+        """Own the table's folder, or refuse: rows of another pipeline must not be deleted or mixed with ours."""
+        folder, me = self.targets[stream].folder, Owner(self._pipeline.name, stream)
+        shared = self._pipeline.destination.shared
+        if shared and mode != "append":
+            hint = "set load_method to append-only, or give the pipeline a table of its own"
+            raise SettingsError("a shared table can only be appended to", hint=hint, stream=stream)
+        others = claim(self._storage, folder, me, shared=shared)
+        if shared:
+            self.shared.add(stream)
+        table = self._view.tables.get(stream)
+        self._check_format(stream, table)
+        if table and table.in_format:
+            return others  # what its own log does not name nobody reads
+        table = table or LiveTable(folder, None)
+        if strange := strangers(self._storage, table, others):
+            hint = "`run --adopt` makes them part of the table; or move them away, or choose another destination.path"
+            raise LakeError("the table's folder holds files of others", hint=hint, folder=folder, file=strange[0])
+        return others

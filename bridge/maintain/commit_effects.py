@@ -1,0 +1,112 @@
+"""What each commit did to the tables, row by row counted from the commit log: no data file is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from bridge.lake.log import Log, View, rows_of
+from bridge.singer.state_edits import Difference, differences
+
+__all__ = ["CommitStep", "TableStep", "commit_step", "commit_steps"]
+
+
+@dataclass(frozen=True, slots=True)
+class TableStep:
+    """What one commit did to one table. `removed` is None where the log does not reach back far enough to tell."""
+
+    stream: str
+    folder: str
+    mode: str
+    """`append` or `replace`."""
+    added: int
+    """Rows that came; for an upsert, new ones and updates."""
+    removed: int | None
+    """Rows that went, or that an update replaced."""
+    rows: int
+    """Rows of the table after this commit."""
+    files_added: int
+    files_removed: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommitStep:
+    """One commit: what it is, who made it, what it changed."""
+
+    commit: int
+    kind: str
+    at: str
+    run: str
+    reason: str
+    tables: tuple[TableStep, ...]
+    changes: tuple[Difference, ...]
+    """What became of the bookmarks; empty where the commit before is not in the log any more."""
+    taken_back_by: int | None = None
+    """The commit that took this one back, since its files were lost before they were visible."""
+
+    @property
+    def added(self) -> int:
+        return sum(table.added for table in self.tables)
+
+    @property
+    def removed(self) -> int | None:
+        known = [table.removed for table in self.tables]
+        return None if None in known else sum(number or 0 for number in known)
+
+
+def commit_steps(log: Log, head: int) -> Iterator[CommitStep]:
+    """Yield the commits up to `head`, newest first, as far back as the log is kept. Fences change nothing: left out.
+
+    Reads the log a page at a time, so that the newest few of a long history cost a few reads.
+    """
+    records, voids = log.history(head, fences=False), dict[int, int]()
+    while page := list(islice(records, 20)):
+        voids |= {record["voids"]: record["n"] for record in page if "voids" in record}
+        steps = list(_page(log, page[::-1], voids))
+        yield from reversed(steps)
+
+
+def commit_step(log: Log, head: int, n: int) -> CommitStep | None:
+    """Return commit `n`, None where there is none or it is a fence. Raises `LakeError` for one that is not kept."""
+    record = log.record(n) if 0 < n <= head else None
+    if record is None or record["kind"] == "fence":
+        if 0 < n < log.beginning().first:
+            log.view(n)  # raises: it says from where on records are kept
+        return None
+    voids = {one["voids"]: one["n"] for one in _after(log, head, n) if "voids" in one}
+    return next(_page(log, [record], voids))
+
+
+def _after(log: Log, head: int, n: int) -> Iterator[dict[str, Any]]:
+    for record in log.history(head, fences=False):
+        if record["n"] <= n:
+            return
+        yield record
+
+
+def _page(log: Log, records: list[dict[str, Any]], voids: dict[int, int]) -> Iterator[CommitStep]:
+    """Yield what records, oldest first, did; the view before the first of them is read once."""
+    first = int(records[0]["n"])
+    before = None if 1 < first <= log.beginning().first else log.view(first - 1)
+    for record in records:
+        after = before.after(record) if before else log.view(int(record["n"]))
+        yield _step(record, before, after, voids.get(record["n"]))
+        before = after
+
+
+def _step(record: dict[str, Any], before: View | None, after: View, taken_back_by: int | None) -> CommitStep:
+    tables = tuple(_table(entry, before, after) for entry in record.get("tables", ()))
+    changes = tuple(differences(before.state, record["state"])) if before else ()
+    facts = (record["kind"], record.get("at", ""), record.get("run", ""), record.get("reason") or "")
+    return CommitStep(int(record["n"]), *facts, tables, changes, taken_back_by)
+
+
+def _table(entry: dict[str, Any], before: View | None, after: View) -> TableStep:
+    stream, added = entry["stream"], rows_of(entry)
+    rows = after.tables[stream].rows
+    old = before.tables.get(stream) if before else None
+    removed = (old.rows if old else 0) + added - rows if before else None
+    files = len(entry["adds"]), len(entry["removes"])
+    return TableStep(stream, entry["folder"], entry["mode"], added, removed, rows, *files)

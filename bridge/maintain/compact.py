@@ -1,0 +1,273 @@
+"""Small files of a table become few of the right size, by one commit of kind `compact`; rows and STATE stay.
+
+Guarantee: the rows before and after are the same, counted file by file; the new files have all columns that the table
+has now, and are sorted as the settings say. Files of another pipeline that shares the table are left alone. What is
+given up goes to the trash, like that of any commit, and a rollback brings it back.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bridge.commit.committer import Committer
+from bridge.commit.open import opened
+from bridge.decode.casting import refit
+from bridge.errors import EngineError, LakeError
+from bridge.lake.lease import take
+from bridge.lake.log import LiveTable, Log, View
+from bridge.lake.ownership import owners_of
+from bridge.lake.runs import new_run_id, write_streams
+from bridge.lake.schemas import read_schema
+from bridge.schema.table_schema import TableSchema
+from bridge.settings.load import Pipeline
+from bridge.storage import Storage
+from bridge.storage.parallel import each
+from bridge.write.context import Job
+from bridge.write.file import File
+from bridge.write.layout import Target
+from bridge.write.partition import Partition
+from bridge.write.writer import Writer
+
+__all__ = ["Compacted", "Piece", "Wish", "compact", "pieces"]
+
+_SMALL = 0.75
+"""A file below this part of the wanted size is small."""
+_AT_ONCE = 8
+"""So many files' worth of bytes are one thread's work, at most: its last file may come out small."""
+_TINY = 4
+"""So many files and more become one where they are tiny."""
+_ROWS = 64 << 10
+"""Rows read at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is to be compacted: these tables, or all; files that commits added so long ago, or all.
+
+    `file_size` goes before the settings.
+    """
+
+    streams: frozenset[str] = frozenset()
+    file_size: int | None = None
+    older_than: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Files of one folder of a table that become few: `folder` is Hive's part of their names, `size` their bytes.
+
+    `facts` is what the log says of the rows of all of them.
+    """
+
+    stream: str
+    folder: str
+    names: tuple[str, ...]
+    size: int
+    rows: int
+    facts: dict[str, int]
+
+
+@dataclass(slots=True)
+class Compacted:
+    """What was done: the files that go and come, by stream, and their bytes. `head` is the last commit."""
+
+    head: int
+    pieces: list[Piece]
+    written: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def pieces(log: Log, view: View, pipeline: Pipeline, wish: Wish) -> list[Piece]:
+    """Return what is worth compacting; each piece has fewer files afterwards."""
+    fresh = _fresh(log, view.n, datetime.now(timezone.utc) - wish.older_than) if wish.older_than else set()
+    found: list[Piece] = []
+    for stream, table in sorted(view.tables.items()):
+        if not wish.streams or stream in wish.streams:
+            wanted = _target(pipeline, stream, table, wish).file_size
+            names = [name for name in table.files if f"{table.folder}/{name}" not in fresh]
+            found += _pieces(stream, table, names, wanted)
+    return found
+
+
+def _fresh(log: Log, head: int, since: datetime) -> set[str]:
+    """Return the keys of the files that commits after this moment added."""
+    keys: set[str] = set()
+    for record in log.history(head, fences=False):
+        if datetime.fromisoformat(record["at"].replace("Z", "+00:00")) <= since:
+            break
+        keys |= {f"{entry['folder']}/{add['name']}" for entry in record.get("tables", []) for add in entry["adds"]}
+    return keys
+
+
+def _pieces(stream: str, table: LiveTable, names: Sequence[str], file_size: int) -> Iterator[Piece]:
+    alike: dict[tuple[str, tuple[tuple[str, int], ...]], list[str]] = {}
+    for name in sorted(names, key=lambda name: name.rpartition("/")[2]):  # as they were written
+        if table.files[name]["size"] < _SMALL * file_size:
+            facts = ((key, value) for key, value in table.files[name].items() if key not in ("size", "rows"))
+            alike.setdefault((name.rpartition("/")[0], tuple(sorted(facts))), []).append(name)
+    for (folder, known), small in sorted(alike.items()):
+        for some in _shares(small, table, file_size):
+            size = sum(table.files[name]["size"] for name in some)
+            rows = sum(table.files[name]["rows"] for name in some)
+            if -(-size // file_size) < len(some):
+                yield Piece(stream, folder, tuple(some), size, rows, dict(known))
+
+
+def _shares(names: Sequence[str], table: LiveTable, file_size: int) -> list[list[str]]:
+    """Return the files in shares of some files' worth each; where they are tiny, so that each core has one."""
+    wanted = -(-sum(table.files[name]["size"] for name in names) // file_size)
+    limit = min(-(-wanted // _cores()) if len(names) >= _TINY * wanted else _AT_ONCE, _AT_ONCE) * file_size
+    shares: list[list[str]] = [[]]
+    size = 0
+    for name in names:
+        if size and size + table.files[name]["size"] > limit:
+            shares.append([])
+            size = 0
+        shares[-1].append(name)
+        size += table.files[name]["size"]
+    if len(shares) > 1 and len(shares[-1]) == 1:
+        shares[-2] += shares.pop()
+    return shares
+
+
+def _cores() -> int:
+    return os.cpu_count() or 1
+
+
+def _target(pipeline: Pipeline, stream: str, table: LiveTable, wish: Wish) -> Target:
+    said = pipeline.stream(stream)
+    return Target(
+        table.folder,
+        format=table.format,
+        partition_by=tuple(Partition.read(one) for one in table.partition_by),
+        sort_by=tuple(said.sort_by or ()),
+        file_size=wish.file_size or said.file_size or pipeline.destination.file_size,
+    )
+
+
+def compact(
+    storage: Storage,
+    pipeline: Pipeline,
+    wish: Wish,
+    done: Callable[[int, int], None] = lambda _done, _all: None,
+) -> Compacted:
+    """Compact what is worth it once the pipeline is ours; `done` hears of the pieces done, of all.
+
+    Raises `PipelineHeld` while a run is alive. Whatever dies, readers see the old files or the new ones of a commit.
+    """
+    run = new_run_id()
+    with opened(storage, pipeline.name, run, take(storage, pipeline.name, run)) as committer:
+        todo = pieces(committer.log, committer.view, pipeline, wish)
+        result = Compacted(committer.view.n, todo, notes=committer.notes)
+        if todo:
+            result.written = _rewritten(committer, pipeline, wish, todo, done)
+            _commit(committer, result)
+    return result
+
+
+def _rewritten(
+    committer: Committer, pipeline: Pipeline, wish: Wish, todo: list[Piece], done: Callable[[int, int], None]
+) -> dict[str, list[dict[str, Any]]]:
+    view, destination = committer.view, pipeline.destination
+    targets = {one.stream: _target(pipeline, one.stream, view.tables[one.stream], wish) for one in todo}
+    columns = {stream: _columns(committer, view.tables[stream]) for stream in targets}
+    job = Job(
+        bucket=committer.storage.uri,
+        pipeline=pipeline.name,
+        run=committer.run,
+        generation=committer.generation,
+        spool="",
+        compression=destination.compression,
+        targets=targets,
+        s3=destination.s3_options,
+        level=destination.compression_level,
+    )
+    written: dict[str, list[dict[str, Any]]] = {}
+    with ThreadPoolExecutor(_cores(), thread_name_prefix="compact") as threads:
+        futures = [threads.submit(_merge, job, seq, one, columns[one.stream]) for seq, one in enumerate(todo, 1)]
+        try:
+            for number, (one, future) in enumerate(zip(todo, futures, strict=True), 1):
+                written.setdefault(one.stream, []).extend(future.result())
+                done(number, len(todo))
+        finally:
+            threads.shutdown(cancel_futures=True)
+    return written
+
+
+def _columns(committer: Committer, table: LiveTable) -> TableSchema:
+    if table.schema is None:
+        raise LakeError("a table with files has no columns on record", hint="`verify` says more", folder=table.folder)
+    return read_schema(committer.storage, committer.log.pipeline, table.schema)
+
+
+def _merge(job: Job, seq: int, piece: Piece, columns: TableSchema) -> list[dict[str, Any]]:
+    """Write a piece's rows anew and return the facts of the files. Memory holds about two row groups."""
+    storage = job.storage()
+    written: list[dict[str, Any]] = []
+
+    def close(file: File) -> None:
+        file.finish()
+        file.close()
+        written.append(file.facts | piece.facts)
+
+    writer = Writer(storage, job, seq, piece.stream, columns.arrow, close)
+    with ThreadPoolExecutor(1, thread_name_prefix="ahead") as reader:
+        for rows in _ahead(_rows(storage, job.targets[piece.stream].folder, piece, columns), reader):
+            writer.add(rows)
+    writer.finish()
+    if (rows := sum(facts["rows"] for facts in written)) != piece.rows:
+        hint = "nothing was changed; `singer-bridge verify` says which file is not the one that was committed"
+        raise EngineError("files do not have the rows on record", hint=hint, stream=piece.stream, rows=rows)
+    return written
+
+
+def _rows(storage: Storage, folder: str, piece: Piece, columns: TableSchema) -> Iterator[pa.Table]:
+    """Yield a piece's rows, with the columns that the table has now."""
+    for name in piece.names:
+        key = f"{folder}/{name}"
+        try:
+            with storage.open(key) as source, pq.ParquetFile(source) as file:
+                for batch in file.iter_batches(_ROWS):
+                    yield refit(pa.Table.from_batches([batch]), list(columns.arrow))
+        except (pa.ArrowInvalid, OSError) as error:
+            hint = "nothing was changed; `singer-bridge verify` says what else is wrong"
+            raise LakeError("a file of the table cannot be read", hint=hint, file=key, cause=error) from error
+
+
+def _ahead(rows: Iterator[pa.Table], reader: ThreadPoolExecutor) -> Iterator[pa.Table]:
+    """Yield what is read while the reader is at the next: reading takes one core, and writing another."""
+    coming = reader.submit(next, rows, None)
+    while (now := coming.result()) is not None:
+        coming = reader.submit(next, rows, None)
+        yield now
+
+
+def _commit(committer: Committer, result: Compacted) -> None:
+    storage, view = committer.storage, committer.view
+    entries = each(storage, lambda stream: _entry(storage, view, result, stream), list(result.written))
+    committer.commit(view.state, list(entries), kind="compact", staged=view.staged, reason="small files were joined")
+    write_streams(storage, committer.log.pipeline, committer.view, list(result.written))
+    result.head = committer.view.n
+
+
+def _entry(storage: Storage, view: View, result: Compacted, stream: str) -> dict[str, Any]:
+    table = view.tables[stream]
+    kept = ("name", "source", "size", "rows", "upload", *{key for one in result.pieces for key in one.facts})
+    return {
+        "stream": stream,
+        "folder": table.folder,
+        **table.in_format,
+        "schema": table.schema,
+        "version": table.version,
+        "mode": "append",
+        "adds": [{key: facts[key] for key in kept if key in facts} for facts in result.written[stream]],
+        "removes": [name for one in result.pieces if one.stream == stream for name in one.names],
+    } | ({"shared": True} if owners_of(storage, table.folder)[1] else {})

@@ -1,0 +1,243 @@
+"""What replication from PostgreSQL needs of server, slot and selected tables, and what a tap cannot carry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bridge.errors import SlotError
+from bridge.maintain.doctor.finding import Check, Finding, fine, looked_at, warning
+from bridge.singer.catalog import (
+    Catalog,
+    columns,
+    key_properties,
+    replication_method,
+    root_facts,
+    selected_streams,
+    stream_id,
+)
+from bridge.slots import Database, SlotFacts, SlotSource, connect
+
+__all__ = ["postgres_checks"]
+
+_MUCH_LOG = 1 << 30
+"""Bytes of log that a slot may keep before somebody should look: a server whose disk is full stops."""
+_LISTED = 8
+_PLUGIN = "wal2json"
+"""What both taps that we know read the log with."""
+_NO_LOG = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}
+
+_TABLES = """
+select n.nspname, c.relname, c.relkind::text, c.relpersistence::text, c.relreplident::text,
+  exists (select from pg_index i where i.indrelid = c.oid and i.indisprimary),
+  array(select a.attname::text from pg_attribute a where a.attrelid = c.oid and a.attnum > 0
+        and not a.attisdropped and a.atttypid = 'numeric'::regtype order by a.attnum)
+from pg_class c join pg_namespace n on n.oid = c.relnamespace
+where (n.nspname::text, c.relname::text) in (select * from unnest(%s::text[], %s::text[]))
+order by 1, 2
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    """A selected stream, and the table that it reads."""
+
+    id: str
+    schema: str
+    table: str
+    log_based: bool
+    has_key: bool
+    doubles: frozenset[str]
+    """Columns whose catalog says that they are numbers, and not how many digits these have."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """What the server knows of a table. `identity` is PostgreSQL's letter: `d`efault, `n`othing, `f`ull, `i`ndex."""
+
+    kind: str
+    persistence: str
+    identity: str
+    has_primary_key: bool
+    numerics: Sequence[str]
+
+
+def postgres_checks(source: SlotSource, catalog: Catalog) -> list[Check]:
+    """Return the checks of the database that a tap reads these streams from. Nothing on the server is changed."""
+    return [("postgres", lambda: _checked(source, _streams(catalog)))]
+
+
+def _streams(catalog: Catalog) -> list[_Stream]:
+    selected = selected_streams(catalog)
+    return [
+        _Stream(
+            id=stream_id(entry),
+            schema=str(root_facts(entry).get("schema-name") or "public"),
+            table=str(entry.get("table_name") or stream_id(entry).partition("-")[2]),
+            log_based=replication_method(catalog, stream_id(entry)) == "LOG_BASED",
+            has_key=bool(key_properties(entry)),
+            doubles=frozenset(path[0] for path, schema in columns(entry).items() if _is_double(schema)),
+        )
+        for entry in catalog["streams"]
+        if stream_id(entry) in selected
+    ]
+
+
+def _checked(source: SlotSource, streams: Sequence[_Stream]) -> Iterator[Finding]:
+    log_based = [stream for stream in streams if stream.log_based]
+    try:
+        with connect(source) as database:
+            version, user, name = database.query("select current_setting('server_version'), user, current_database()")[
+                0
+            ]
+            yield fine("postgres", f"PostgreSQL {version}, database {name}, as {user}")
+            if log_based:
+                yield from looked_at(_log_checks(database, source))
+            tables = _tables(database, streams)
+            yield from looked_at([("source tables", lambda: _log_tables(log_based, tables))] if log_based else [])
+            if source.kind == "meltanolabs":
+                yield from looked_at([("numeric", lambda: _numerics(streams, tables))])
+    except SlotError as failure:
+        # Without LOG_BASED streams a run does not connect, so it does not fail either.
+        if log_based:
+            raise
+        yield warning("postgres", failure.message, failure.hint or "the tap itself may reach it")
+
+
+def _tables(database: Database, streams: Sequence[_Stream]) -> dict[tuple[str, str], _Table]:
+    names = [stream.schema for stream in streams], [stream.table for stream in streams]
+    return {(schema, table): _Table(*facts) for schema, table, *facts in database.query(_TABLES, *names)}
+
+
+def _log_checks(database: Database, source: SlotSource) -> list[Check]:
+    return [
+        ("wal_level", lambda: _wal_level(database)),
+        ("replication", lambda: _rights(database)),
+        ("slot", lambda: _slot(database, source)),
+        ("free slots", lambda: _free_slots(database)),
+    ]
+
+
+def _wal_level(database: Database) -> Iterator[Finding]:
+    level = database.setting("wal_level")
+    if level != "logical":
+        hint = "ALTER SYSTEM SET wal_level = logical, then restart PostgreSQL (managed ones have a parameter for it)"
+        raise SlotError(f"the server's wal_level is {level}: its log lacks what LOG_BASED needs", hint=hint)
+    yield fine("wal_level", level)
+
+
+def _rights(database: Database) -> Iterator[Finding]:
+    """Whether the role may replicate; managed servers have a role for it that one is a member of."""
+    sql = "select rolsuper or rolreplication from pg_roles where rolname = user"
+    by_membership = (
+        "select coalesce(bool_or(pg_has_role(oid, 'member')), false) from pg_roles"
+        " where rolname in ('rds_replication', 'azure_replication', 'cloudsqlreplica')"
+    )
+    if not (database.one(sql) or database.one(by_membership)):
+        role = database.one("select quote_ident(user)")
+        raise SlotError("the tap's role may not replicate", hint=f"ALTER ROLE {role} REPLICATION")
+    yield fine("replication", "the role may replicate")
+
+
+def _slot(database: Database, source: SlotSource) -> Iterator[Finding]:
+    names = [name for name in (source.shared_slot, source.slot) if name]
+    known = {facts.name: facts for facts in database.slots(names)}
+    facts = next((known[name] for name in names if name in known), None)
+    if facts is None:
+        hint = f"SELECT pg_create_logical_replication_slot('{source.slot}', '{_PLUGIN}')"
+        raise SlotError(f"there is no replication slot {source.slot}", hint=hint)
+    if facts.plugin != _PLUGIN:
+        hint = f"drop it and make one with {_PLUGIN}, or name another one in {source.setting}"
+        raise SlotError(f"the slot {facts.name} is one of {facts.plugin}, which the tap does not read", hint=hint)
+    here = database.one("select current_database()")
+    if facts.database != here:
+        hint = f"make one in {here}, under another name, and set {source.setting}"
+        raise SlotError(f"the slot {facts.name} is one of the database {facts.database}", hint=hint)
+    yield from _slot_log(facts)
+
+
+def _slot_log(facts: SlotFacts) -> Iterator[Finding]:
+    if facts.lost:
+        hint = (
+            f"SELECT pg_drop_replication_slot('{facts.name}'), make it anew, then `singer-bridge run --full`; "
+            "raise max_slot_wal_keep_size"
+        )
+        raise SlotError(f"the slot {facts.name} has lost log that it needs: changes are missing", hint=hint)
+    text = f"{facts.name}, {facts.plugin}, keeps {facts.behind_bytes / (1 << 20):,.1f} MiB of log"
+    if facts.active_pid is not None:
+        yield warning(
+            "slot", f"{text}, read by process {facts.active_pid} now", "a run of LOG_BASED streams needs it for itself"
+        )
+    elif facts.wal_status == "unreserved":
+        yield warning(
+            "slot", f"{text}: the server is about to remove some of it", "run now; raise max_slot_wal_keep_size"
+        )
+    elif facts.behind_bytes > _MUCH_LOG:
+        yield warning("slot", text, "run the pipeline more often, or drop the slot if nobody reads it: the disk fills")
+    else:
+        yield fine("slot", text)
+
+
+def _free_slots(database: Database) -> Iterator[Finding]:
+    """Each process of the tap reads a copy of the slot, which is a slot while it runs."""
+    for setting, used in (
+        ("max_replication_slots", "select count(*) from pg_replication_slots"),
+        ("max_wal_senders", "select count(*) from pg_stat_replication"),
+    ):
+        most, taken = int(database.setting(setting)), int(database.one(used))
+        text = f"{most - taken} of {setting} = {most}"
+        if most - taken < 1:
+            yield warning("free slots", f"none is free: {text}", f"raise {setting}, or drop slots that nobody reads")
+        else:
+            yield fine("free slots", text)
+
+
+def _log_tables(streams: Sequence[_Stream], tables: dict[tuple[str, str], _Table]) -> Iterator[Finding]:
+    known = [
+        (stream, tables[stream.schema, stream.table]) for stream in streams if (stream.schema, stream.table) in tables
+    ]
+    partitioned = [stream.id for stream, table in known if table.kind == "p"]
+    unlogged = [stream.id for stream, table in known if table.kind in _NO_LOG or table.persistence != "p"]
+    silent = [stream.id for stream, table in known if table.kind == "r" and not _has_identity(table)]
+    keyless = [stream.id for stream, _ in known if not stream.has_key]
+    if partitioned:
+        fix = "select its partitions, whose names the log has, or set replication_method: FULL_TABLE"
+        yield warning(
+            "source tables", f"no change of a partitioned table comes under its name: {_some(partitioned)}", fix
+        )
+    if unlogged:
+        fix = "set streams.<stream>.replication_method: FULL_TABLE"
+        yield warning("source tables", f"the log has nothing of views and unlogged tables: {_some(unlogged)}", fix)
+    if silent:
+        fix = "ALTER TABLE <table> REPLICA IDENTITY FULL, or give it a primary key"
+        yield warning("source tables", f"UPDATE and DELETE do not come, without REPLICA IDENTITY: {_some(silent)}", fix)
+    if keyless:
+        fix = "set streams.<stream>.key_properties, so that a change replaces its row"
+        yield warning("source tables", f"without a key each change is one more row: {_some(keyless)}", fix)
+    if not (partitioned or unlogged or silent or keyless):
+        yield fine("source tables", f"{len(known)} LOG_BASED, each with its key and REPLICA IDENTITY")
+
+
+def _has_identity(table: _Table) -> bool:
+    return table.identity in ("f", "i") or (table.identity == "d" and table.has_primary_key)
+
+
+def _is_double(schema: dict[str, Any]) -> bool:
+    return "number" in schema.get("type", ()) and not {"multipleOf", "precision"} & set(schema)
+
+
+def _numerics(streams: Sequence[_Stream], tables: dict[tuple[str, str], _Table]) -> Iterator[Finding]:
+    found = [
+        f"{stream.id}.{column}"
+        for stream in streams
+        for column in getattr(tables.get((stream.schema, stream.table)), "numerics", ())
+        if column in stream.doubles
+    ]
+    if found:
+        fix = "give them multipleOf in the catalog, or take pipelinewise-tap-postgres: see docs/postgres.md"
+        yield warning("numeric", f"the tap declares NUMERIC as a double, 15 digits: {_some(found)}", fix)
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")

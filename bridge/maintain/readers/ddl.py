@@ -1,0 +1,279 @@
+"""The statement that reads a table in an engine; for Polars and pyarrow, and for Spark by the manifest, the code.
+
+Guarantee: every name and path is quoted as the engine reads it, and the columns are those that the commit log knows, in
+their order, so that a file written before a column was added is read with nulls in it. A column whose name an engine
+cannot have is left out, and a comment says so. For DuckDB 1.1, Polars 1.30, Spark 3.5, Athena 3, and newer ones.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from bridge.errors import SettingsError
+from bridge.lake.table_columns import Entry, holds_json
+from bridge.maintain.readers import code
+from bridge.maintain.readers.engines import ATHENA, BIGQUERY, DUCKDB, SNOWFLAKE, SPARK, TRINO, Engine
+from bridge.settings.values.s3options import S3Options
+
+__all__ = ["DIALECTS", "Table", "statement"]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What is read: its columns, and where the engine finds it.
+
+    `bucket` is the bucket as the engine sees it; `own` is how it is called here, which is what manifests hold. Of `s3`
+    the server and its region count. Of a `partitioned` table files lie in folders, and have all columns all the same:
+    an engine is told not to look for columns in the folders' names, whose types it would have to guess.
+    """
+
+    folder: str
+    columns: list[Entry]
+    bucket: str
+    own: str
+    s3: S3Options = field(default_factory=S3Options)
+    partitioned: bool = False
+
+    @property
+    def name(self) -> str:
+        """A name that every engine takes; those of two tables differ where more than punctuation does."""
+        plain = re.sub(r"\W+", "_", self.folder.rsplit("/", 1)[-1], flags=re.ASCII).strip("_").lower()
+        return plain if re.match(r"[a-z]", plain) else f"t_{plain}"
+
+    @property
+    def path(self) -> str:
+        return f"{self.bucket}/{self.folder}"
+
+    @property
+    def manifest(self) -> str:
+        return f"{self.bucket}/.bridge/tables/{self.folder}.manifest"
+
+    @property
+    def symlinks(self) -> str:
+        """The folder of the manifest's twin, with nothing else in it: Hive takes folders, not files."""
+        return f"{self.bucket}/.bridge/tables/{self.folder}.symlinks"
+
+
+def statement(table: Table, dialect: str, *, view: bool = False, manifest: bool = False) -> str:
+    """Return the text to run. Raises SettingsError where the engine has no such thing."""
+    engine = DIALECTS[dialect]
+    plain, listed = (engine.view, engine.manifest_view) if view else (engine.folder, engine.manifest)
+    write = listed if manifest else plain
+    if write is None:
+        refused = " and ".join(flag for flag, given in (("--view", view), ("--manifest", manifest)) if given)
+        can = [flag for flag, has in (("--view", engine.view), ("--manifest", engine.manifest)) if has]
+        hint = f"{dialect} takes {' or '.join(can)}" if can else "it reads the folder: leave the flag out"
+        raise SettingsError(f"no {refused} here", hint=hint, dialect=dialect)
+    comment = "#" if dialect == "spark" and manifest else engine.comment  # that one is Python
+    notes = "".join(f"{comment} {note}\n" for note in _notes(table, dialect, manifest=manifest))
+    return f"{notes}{write(table)}\n"
+
+
+def _notes(table: Table, dialect: str, *, manifest: bool) -> Iterator[str]:
+    """Yield what the reader of the statement has to know first."""
+    engine = DIALECTS[dialect]
+    if engine.store and "://" not in table.bucket:
+        hint = f"copy the bucket, and give --location {engine.store}://..."
+        yield f"{dialect} cannot read a folder of this machine: {hint}"
+    if table.bucket.startswith("s3://"):
+        yield from _s3_notes(table, dialect)
+    if manifest and table.bucket != table.own:
+        yield f"the manifest names files under {table.own}, whatever --location says"
+    sql = ATHENA if engine.sql is TRINO and manifest else engine.sql
+    if table.partitioned and dialect == "trino" and not manifest:
+        yield "needs hive.recursive-directories=true in the catalog's settings, as the table has partitions"
+    if sql and (left_out := list(sql.left_out(table.columns))):
+        yield f"left out, as {dialect} has no such names or types: {', '.join(map(repr, left_out))}"
+
+
+def _s3_notes(table: Table, dialect: str) -> Iterator[str]:
+    """Yield what an engine has to be told once to read from S3, and which server it is if not Amazon's."""
+    server, region = table.s3.endpoint_url, table.s3.region
+    host = urlsplit(server).netloc if server else ""
+    if dialect == "duckdb":
+        said = [f"REGION '{region}'"] if region else []
+        said += [f"ENDPOINT '{host}'", "URL_STYLE 'path'"] if host else []
+        said += ["USE_SSL false"] if server and server.startswith("http:") else []
+        yield f"first: CREATE SECRET ({', '.join(['TYPE s3', 'PROVIDER credential_chain', *said])});"
+    elif dialect == "spark":
+        yield "needs hadoop-aws and, but on EMR, spark.hadoop.fs.s3.impl=org.apache.hadoop.fs.s3a.S3AFileSystem"
+        if server:
+            yield f"and spark.hadoop.fs.s3a.endpoint={server}, spark.hadoop.fs.s3a.path.style.access=true"
+    elif dialect == "athena" and host:
+        yield f"athena reads Amazon's own S3 only, not {host}"
+    elif dialect == "snowflake" and host:
+        yield f"write s3compat:// for s3://, and ENDPOINT = '{host}' into the stage"
+    elif dialect == "bigquery":
+        yield "bigquery reads S3 by a connection of BigQuery Omni only; else copy the bucket, and give --location gs://..."
+
+
+def _uri(path: str) -> str:
+    return path if "://" in path else f"file://{path}"
+
+
+def _columns(table: Table, engine: Engine, form: str = "{name} {type}") -> str:
+    """Return the columns of a CREATE TABLE, a line each."""
+    lines = []
+    for entry in table.columns:
+        type_ = engine.type(entry["type"])
+        if type_ and engine.can_name(entry["name"]):
+            text = form.replace("{type}", type_).replace("{name}", engine.name(entry["name"]))
+            lines.append((text, " -- JSON text" if holds_json(entry) else ""))
+    last = len(lines) - 1
+    return "\n".join(f"  {text}{',' if at < last else ''}{note}" for at, (text, note) in enumerate(lines))
+
+
+def _duckdb_select(table: Table, source: str, *, view: bool) -> str:
+    folders = ", hive_partitioning = false" if table.partitioned else ""
+    read = f"FROM read_parquet({source}, union_by_name = true{folders});"
+    if not view:
+        return f"SELECT *\n{read}"
+    # A view remembers its columns: `*` would fail at the first new one.
+    columns = ",\n".join(f"  {DUCKDB.name(entry['name'])}" for entry in table.columns)
+    return f"CREATE OR REPLACE VIEW {DUCKDB.name(table.name)} AS\nSELECT\n{columns}\n{read}"
+
+
+def _duckdb_glob(path: str) -> str:
+    return re.sub(r"([\[*?])", r"[\1]", path)
+
+
+def _duckdb(table: Table, *, view: bool = False) -> str:
+    below = "**/" if table.partitioned else ""
+    return _duckdb_select(table, DUCKDB.text(f"{_duckdb_glob(table.path)}/{below}*.parquet"), view=view)
+
+
+def _duckdb_by_manifest(table: Table, *, view: bool = False) -> str:
+    """Return two statements: a table function takes a variable, and no subquery."""
+    lines = f"FROM read_text({DUCKDB.text(_duckdb_glob(table.manifest))})"
+    variable = f"SET VARIABLE files = (SELECT regexp_extract_all(content, '[^\\n]+') {lines});"
+    return variable + "\n" + _duckdb_select(table, "getvariable('files')", view=view)
+
+
+def _spark(table: Table) -> str:
+    options = f"OPTIONS ({code.SPARK_FOLDERS} 'true')\n" if table.partitioned else ""
+    return (
+        f"CREATE TABLE IF NOT EXISTS {SPARK.name(table.name)} (\n{_columns(table, SPARK)}\n)\n"
+        f"USING parquet\n{options}LOCATION {SPARK.text(code.spark_glob(table.path))};"
+    )
+
+
+def _spark_view(table: Table) -> str:
+    folders = f", {code.SPARK_FOLDERS} 'true'" if table.partitioned else ""
+    return (
+        f"CREATE OR REPLACE TEMPORARY VIEW {SPARK.name(table.name)} (\n{_columns(table, SPARK)}\n)\n"
+        f"USING parquet\nOPTIONS (path {SPARK.text(code.spark_glob(table.path))}{folders});"
+    )
+
+
+def _hive(table: Table, stored: str, path: str) -> str:
+    return (
+        f"CREATE EXTERNAL TABLE IF NOT EXISTS {ATHENA.name(table.name)} (\n{_columns(table, ATHENA)}\n)\n"
+        f"{stored}\nLOCATION {ATHENA.text(_uri(path) + '/')};"
+    )
+
+
+def _athena(table: Table) -> str:
+    return _hive(table, "STORED AS PARQUET", table.path)
+
+
+def _symlinks(table: Table) -> str:
+    """Return what Hive and Athena share: each file in the location lists data files."""
+    hive = "org.apache.hadoop.hive.ql.io"
+    stored = (
+        f"ROW FORMAT SERDE '{hive}.parquet.serde.ParquetHiveSerDe'\n"
+        f"STORED AS INPUTFORMAT '{hive}.SymlinkTextInputFormat'\n"
+        f"OUTPUTFORMAT '{hive}.HiveIgnoreKeyTextOutputFormat'"
+    )
+    return _hive(table, stored, table.symlinks)
+
+
+def _trino(table: Table) -> str:
+    return (
+        f"CREATE TABLE IF NOT EXISTS {TRINO.name(table.name)} (\n{_columns(table, TRINO)}\n)\n"
+        f"WITH (external_location = {TRINO.text(_uri(table.path))}, format = 'PARQUET');"
+    )
+
+
+def _trino_by_manifest(table: Table) -> str:
+    return f"-- trino reads such a table and cannot create it: run this in Hive or Athena\n{_symlinks(table)}"
+
+
+def _bigquery(table: Table, *options: str) -> str:
+    options = options or (f"uris = [{BIGQUERY.text(_uri(table.path) + '/*.parquet')}]",)
+    text = ",\n  ".join(("format = 'PARQUET'", *options, "enable_list_inference = true"))
+    return (
+        f"CREATE OR REPLACE EXTERNAL TABLE {BIGQUERY.name(table.name)} (\n{_columns(table, BIGQUERY)}\n)\n"
+        f"OPTIONS (\n  {text}\n);"
+    )
+
+
+def _bigquery_by_manifest(table: Table) -> str:
+    uris = f"uris = [{BIGQUERY.text(_uri(table.manifest))}]"
+    return _bigquery(table, uris, "file_set_spec_type = 'NEW_LINE_DELIMITED_MANIFEST'")
+
+
+def _snowflake(table: Table) -> str:
+    """Return a stage for the table's folder alone, so that no path has to be quoted in LOCATION, and the table."""
+    url = _uri(table.path)
+    url = f"gcs://{url[5:]}" if url.startswith("gs://") else url
+    stage, name = SNOWFLAKE.name(f"{table.name}_files"), SNOWFLAKE.name(table.name)
+    columns = _columns(table, SNOWFLAKE, "{name} {type} AS (VALUE:{name}::{type})")
+    return (
+        "-- a private bucket needs a STORAGE_INTEGRATION in the stage\n"
+        f"CREATE STAGE IF NOT EXISTS {stage} URL = {SNOWFLAKE.text(url + '/')};\n"
+        f"CREATE OR REPLACE EXTERNAL TABLE {name} (\n{columns}\n)\n"
+        f"LOCATION = @{stage}\nAUTO_REFRESH = FALSE\nPATTERN = '.*[.]parquet'\n"
+        "FILE_FORMAT = (TYPE = PARQUET USE_LOGICAL_TYPE = TRUE);\n"
+        f"-- after each run: ALTER EXTERNAL TABLE {name} REFRESH;"
+    )
+
+
+_Write = Callable[[Table], str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Dialect:
+    """What a dialect can say. `sql` is None where it names no columns; `store` is the only place it can read from."""
+
+    folder: _Write
+    manifest: _Write | None = None
+    view: _Write | None = None
+    manifest_view: _Write | None = None
+    sql: Engine | None = None
+    store: str = ""
+    comment: str = "--"
+
+
+DIALECTS = {
+    "spark": _Dialect(
+        _spark,
+        lambda table: code.spark_by_manifest(table.name, table.columns, table.manifest, partitioned=table.partitioned),
+        _spark_view,
+    ),
+    "duckdb": _Dialect(
+        _duckdb,
+        _duckdb_by_manifest,
+        lambda table: _duckdb(table, view=True),
+        lambda table: _duckdb_by_manifest(table, view=True),
+    ),
+    "polars": _Dialect(
+        lambda table: code.polars(
+            table.name, table.columns, table.path, table.manifest, table.s3, partitioned=table.partitioned
+        ),
+        lambda table: code.polars_by_manifest(table.name, table.columns, table.manifest, table.s3),
+        comment="#",
+    ),
+    "pyarrow": _Dialect(
+        lambda table: code.pyarrow(table.name, table.columns, table.path, table.s3, partitioned=table.partitioned),
+        lambda table: code.pyarrow_by_manifest(table.name, table.columns, table.manifest, table.s3),
+        comment="#",
+    ),
+    "athena": _Dialect(_athena, _symlinks, sql=ATHENA, store="s3"),
+    "trino": _Dialect(_trino, _trino_by_manifest, sql=TRINO),
+    "bigquery": _Dialect(_bigquery, _bigquery_by_manifest, sql=BIGQUERY, store="gs"),
+    "snowflake": _Dialect(_snowflake, sql=SNOWFLAKE, store="s3"),
+}
+"""By the name that `--dialect` takes."""

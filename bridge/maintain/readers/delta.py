@@ -1,0 +1,142 @@
+"""The statement, or the code, that reads a Delta table in an engine: each by its own reader of Delta's log.
+
+Guarantee: what is quoted is read by the engine as it is named. None of these lists the folder, where files are kept
+that the table has given up. What reads Parquet and no Delta takes the manifest: `tables ddl --manifest`.
+"""
+
+from __future__ import annotations
+
+import json
+import keyword
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bridge.errors import SettingsError
+from bridge.maintain.readers.ddl import Table
+from bridge.maintain.readers.engines import ATHENA, BIGQUERY, DUCKDB, SNOWFLAKE, SPARK, TRINO
+
+__all__ = ["delta_statement"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """How one engine reads Delta: a table, or where it has such a thing a view; `first` is what it needs."""
+
+    table: Callable[[Table], str]
+    view: Callable[[Table], str] | None = None
+    first: str = ""
+    store: str = ""
+    """The only place it reads from."""
+    comment: str = "--"
+
+
+def delta_statement(table: Table, dialect: str, *, view: bool = False) -> str:
+    """Return the text to run. Raises `SettingsError` where the engine has no such thing."""
+    reader = _READERS[dialect]
+    write = reader.view if view else reader.table
+    if write is None:
+        raise SettingsError("no --view here", hint=f"{dialect} reads the table: leave the flag out", dialect=dialect)
+    notes = [reader.first] if reader.first else []
+    if reader.store and not table.bucket.startswith(f"{reader.store}://"):
+        notes.append(f"copy the bucket, with _delta_log, to where {dialect} reads: --location {reader.store}://...")
+    if dialect == "duckdb" and table.bucket.startswith("s3://"):
+        server = table.s3.endpoint_url
+        own = f", ENDPOINT '{server.split('://', 1)[1]}', URL_STYLE 'path'" if server else ""
+        plain = ", USE_SSL false" if server and server.startswith("http:") else ""
+        notes.append(f"and: CREATE SECRET (TYPE s3, PROVIDER credential_chain{own}{plain});")
+    return "".join(f"{reader.comment} {note}\n" for note in notes) + write(table) + "\n"
+
+
+def _uri(table: Table) -> str:
+    return table.path if "://" in table.path else f"file://{table.path}"
+
+
+def _text(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _variable(table: Table) -> str:
+    return f"{table.name}_" if keyword.iskeyword(table.name) else table.name
+
+
+def _options(table: Table) -> str:
+    """Return the argument that says where the bucket is; keys are found as the library finds them."""
+    if not table.bucket.startswith("s3://"):
+        return ""
+    server = table.s3.endpoint_url
+    said = {"aws_region": table.s3.region, "aws_endpoint_url": server}
+    said |= {"aws_allow_http": "true" if server and server.startswith("http:") else None}
+    options = {key: value for key, value in said.items() if value}
+    return f", storage_options={json.dumps(options)}" if options else ""
+
+
+def _duckdb(table: Table) -> str:
+    return f"SELECT *\nFROM delta_scan({DUCKDB.text(_uri(table))});"
+
+
+def _duckdb_view(table: Table) -> str:
+    columns = ",\n".join(f"  {DUCKDB.name(entry['name'])}" for entry in table.columns)
+    source = f"FROM delta_scan({DUCKDB.text(_uri(table))});"
+    return f"CREATE OR REPLACE VIEW {DUCKDB.name(table.name)} AS\nSELECT\n{columns}\n{source}"
+
+
+def _polars(table: Table) -> str:
+    return f"import polars as pl\n\n{_variable(table)} = pl.scan_delta({_text(table.path)}{_options(table)})"
+
+
+def _pyarrow(table: Table) -> str:
+    opened = f"DeltaTable({_text(table.path)}{_options(table)})"
+    return f"from deltalake import DeltaTable\n\n{_variable(table)} = {opened}.to_pyarrow_dataset()"
+
+
+def _spark(table: Table) -> str:
+    return f"CREATE TABLE IF NOT EXISTS {SPARK.name(table.name)}\nUSING DELTA\nLOCATION {SPARK.text(table.path)};"
+
+
+def _spark_view(table: Table) -> str:
+    return (
+        f"CREATE OR REPLACE TEMPORARY VIEW {SPARK.name(table.name)} AS\nSELECT * FROM delta.{SPARK.name(table.path)};"
+    )
+
+
+def _athena(table: Table) -> str:
+    location = f"LOCATION {ATHENA.text(table.path + '/')}"
+    return f"CREATE EXTERNAL TABLE {ATHENA.name(table.name)}\n{location}\nTBLPROPERTIES ('table_type' = 'DELTA');"
+
+
+def _trino(table: Table) -> str:
+    arguments = f"schema_name => 'default', table_name => {TRINO.text(table.name)}"
+    return f"CALL delta.system.register_table(\n  {arguments}, table_location => {TRINO.text(_uri(table))}\n);"
+
+
+def _bigquery(table: Table) -> str:
+    options = f"OPTIONS (format = 'DELTA_LAKE', uris = [{BIGQUERY.text(_uri(table))}]);"
+    return f"CREATE OR REPLACE EXTERNAL TABLE {BIGQUERY.name(table.name)}\nWITH CONNECTION DEFAULT\n{options}"
+
+
+def _snowflake(table: Table) -> str:
+    stage, name = SNOWFLAKE.name(f"{table.name}_files"), SNOWFLAKE.name(table.name)
+    columns = [
+        f"  {SNOWFLAKE.name(entry['name'])} {type_} AS (VALUE:{SNOWFLAKE.name(entry['name'])}::{type_})"
+        for entry in table.columns
+        if (type_ := SNOWFLAKE.type(entry["type"]))
+    ]
+    return (
+        f"CREATE STAGE IF NOT EXISTS {stage} URL = {SNOWFLAKE.text(_uri(table) + '/')};\n"
+        f"CREATE OR REPLACE EXTERNAL TABLE {name} (\n" + ",\n".join(columns) + "\n)\n"
+        f"LOCATION = @{stage}\nREFRESH_ON_CREATE = FALSE\nAUTO_REFRESH = FALSE\n"
+        "FILE_FORMAT = (TYPE = PARQUET)\nTABLE_FORMAT = DELTA;\n"
+        f"-- after each run: ALTER EXTERNAL TABLE {name} REFRESH;"
+    )
+
+
+_READERS = {
+    "duckdb": _Reader(_duckdb, _duckdb_view, "first: INSTALL delta; LOAD delta;"),
+    "polars": _Reader(_polars, first="needs the package deltalake", comment="#"),
+    "pyarrow": _Reader(_pyarrow, first="needs the package deltalake", comment="#"),
+    "spark": _Reader(_spark, _spark_view, "needs delta-spark, its extension and its catalog; without it: --manifest"),
+    "athena": _Reader(_athena, store="s3"),
+    "trino": _Reader(_trino, first="in a catalog of Trino's Delta Lake connector, here called delta"),
+    "bigquery": _Reader(_bigquery, first="its project needs a default Cloud resource connection", store="gs"),
+    "snowflake": _Reader(_snowflake, first="a private bucket needs a STORAGE_INTEGRATION in the stage", store="s3"),
+}

@@ -1,0 +1,69 @@
+"""Each schema that a table had, from the commits that gave it, and what one changed of the one before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from bridge.lake.log import LiveTable, View
+from bridge.lake.table_columns import Entry, flat
+
+__all__ = ["Version", "schema_history"]
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A schema of the table. `rows`: of the whole table after commit `n`, which gave it this schema.
+
+    `added` and `gone` map columns to types, `changed` to the type before and after. A field of a struct is
+    `column.field`, the items of a list are `column[]`.
+    """
+
+    n: int
+    at: str
+    kind: str
+    schema: str | None
+    rows: int
+    columns: dict[str, str]
+    added: dict[str, str]
+    changed: dict[str, tuple[str, str]]
+    gone: dict[str, str]
+
+
+def schema_history(
+    records: Iterable[dict[str, Any]], stream: str, columns: Callable[[str], list[Entry]]
+) -> Iterator[Version]:
+    """Yield the versions, oldest first. `records` come in the log's order; the first may begin at a snapshot."""
+    view = View()
+    last: str | None = None
+    known: dict[str, str] = {}
+    for at, record in enumerate(records):
+        snapshot = record.get("snapshot", {}) if at == 0 else {}
+        entry = next((e for e in record.get("tables", []) if e["stream"] == stream), None)
+        if stream in snapshot:
+            view = View(record["n"], None, {stream: LiveTable(**snapshot[stream])})
+        elif entry:
+            view = view.after({**record, "tables": [entry], "state": None})
+        else:
+            continue
+        table = view.tables[stream]
+        if table.schema == last:
+            continue
+        now = flat(columns(table.schema)) if table.schema else {}
+        yield _version(record, table, known, now)
+        last, known = table.schema, now
+
+
+def _version(record: dict[str, Any], table: LiveTable, before: dict[str, str], now: dict[str, str]) -> Version:
+    return Version(
+        n=record["n"],
+        at=record["at"],
+        kind=record["kind"],
+        schema=table.schema,
+        rows=table.rows,
+        columns=now,
+        added={name: type_ for name, type_ in now.items() if name not in before},
+        changed={name: (before[name], now[name]) for name in now if before.get(name, now[name]) != now[name]},
+        gone={name: type_ for name, type_ in before.items() if name not in now},
+    )

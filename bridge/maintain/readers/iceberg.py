@@ -1,0 +1,75 @@
+"""The code, or the statement, that reads an Iceberg table in an engine: by the catalog that it is registered in.
+
+Guarantee: what is quoted is read by the engine as it is named, and no secret is printed. None of these lists the
+folder, where files are kept that the table has given up. What reads no Iceberg takes the manifest.
+"""
+
+from __future__ import annotations
+
+import json
+import keyword
+from collections.abc import Callable
+
+from bridge.errors import SettingsError
+from bridge.lake.formats.iceberg.catalog import CatalogFacts
+from bridge.maintain.readers.ddl import Table
+from bridge.maintain.readers.engines import DUCKDB, SPARK, TRINO
+
+__all__ = ["iceberg_statement"]
+
+_QUOTES: dict[str, Callable[[str], str]] = {"duckdb": DUCKDB.name, "spark": SPARK.name, "trino": TRINO.name}
+_FIRST = {
+    "duckdb": "needs its extension iceberg, and a REST catalog: ATTACH ... AS {name} (TYPE iceberg, ENDPOINT ...)",
+    "spark": "needs iceberg-spark-runtime, and the same catalog in the session: spark.sql.catalog.{name}",
+    "trino": "needs the same catalog, as one of its Iceberg connector, here called {name}",
+}
+
+
+def iceberg_statement(table: Table, facts: CatalogFacts, dialect: str, *, view: bool = False) -> str:
+    """Return what to run. Raises `SettingsError` where the engine has no such thing."""
+    path = (*facts.namespace.split("."), table.folder.rpartition("/")[2])
+    if view and dialect != "spark":
+        raise SettingsError("no --view here", hint=f"{dialect} reads the table: leave the flag out", dialect=dialect)
+    if dialect in ("polars", "pyarrow"):
+        return _code(table, facts, dialect, path)
+    if dialect == "duckdb" and facts.properties.get("type", "sql" if "://" in _uri(facts) else "") == "sql":
+        hint = "its tables are read in Python (--dialect pyarrow, then duckdb.sql), or by --manifest"
+        raise SettingsError("DuckDB cannot read a catalog in a database", hint=hint, catalog=facts.name)
+    if dialect not in _QUOTES:
+        hint = f"have {dialect} use the catalog {facts.name}: the table is {'.'.join(path)}; or --manifest"
+        raise SettingsError("there is no statement for Iceberg here", hint=hint, dialect=dialect)
+    quoted = ".".join(_QUOTES[dialect](part) for part in (facts.name, *path))
+    select = f"SELECT * FROM {quoted};"
+    if view:
+        select = f"CREATE OR REPLACE TEMPORARY VIEW {SPARK.name(table.name)} AS\n{select}"
+    return f"-- {_FIRST[dialect].format(name=facts.name)}\n{select}\n"
+
+
+def _uri(facts: CatalogFacts) -> str:
+    uri = facts.properties.get("uri", "")
+    return "" if uri.startswith(("http:", "https:")) else uri
+
+
+def _code(table: Table, facts: CatalogFacts, dialect: str, path: tuple[str, ...]) -> str:
+    name = f"{table.name}_" if keyword.iskeyword(table.name) else table.name
+    properties = facts.properties | _files(table)
+    catalog = f"load_catalog({_text(facts.name)}, **{json.dumps(properties, ensure_ascii=False)})"
+    where = ", ".join(map(_text, path))
+    lines = ["from pyiceberg.catalog import load_catalog", "", f"catalog = {catalog}"]
+    if dialect == "polars":
+        lines = ["import polars as pl", *lines, f"{name} = pl.scan_iceberg(catalog.load_table(({where})))"]
+    else:
+        lines.append(f"{name} = catalog.load_table(({where})).scan().to_arrow()")
+    return "\n".join(lines) + "\n"
+
+
+def _files(table: Table) -> dict[str, str]:
+    """Return the properties that say where the bucket is; keys are found as the library finds them."""
+    if not table.bucket.startswith("s3://"):
+        return {}
+    said = {"s3.endpoint": table.s3.endpoint_url, "s3.region": table.s3.region}
+    return {key: value for key, value in said.items() if value}
+
+
+def _text(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

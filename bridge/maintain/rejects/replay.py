@@ -1,0 +1,242 @@
+"""Rejects read again with their table's present columns: one commit of kind `replay` adds the rows that now fit.
+
+```
+lease -> recover -> which fit? -> pending files, and what is left in new reject files -> commit n -> publish
+```
+The commit names the files that were consumed and those that hold what is left, so each record is a row or a reject,
+never both and never neither, wherever the replay dies: before the commit nothing has happened, after it the next one to
+hold the pipeline finishes it. The STATE stays. Consumed files stay in the bucket until the retention of rejects ends,
+where a rollback finds them again.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+import zlib
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from bridge.commit.committer import Committer
+from bridge.commit.open import opened
+from bridge.decode.decoder import decode
+from bridge.lake.lease import take
+from bridge.lake.log import Log, View
+from bridge.lake.runs import new_run_id, write_streams
+from bridge.lake.schemas import read_schema
+from bridge.load.accounting import Ledger
+from bridge.load.barriers import Barrier
+from bridge.load.column_plan import Shaping
+from bridge.load.methods import is_merged
+from bridge.load.table_plan import Placement
+from bridge.maintain.rejects.rewrite import kept_of
+from bridge.maintain.rejects.survey import RejectFile, Wanted, find, read
+from bridge.schema.json_schema import source
+from bridge.schema.table_schema import TableSchema
+from bridge.settings.load import Pipeline
+from bridge.singer.messages import Schema
+from bridge.spool.spool import Manifest, Segment
+from bridge.storage import Storage
+from bridge.write.metadata_columns import without
+from bridge.write.parquet import Job, write_bundle
+from bridge.write.rejects import properties_of, raw_of
+
+__all__ = ["Outcome", "Replayed", "rehearse", "replay"]
+
+_REFUSED = "of a commit that the guard refused: the next run brings these records again"
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What becomes of one stream's rejects: `fit` records are rows now, `left` counts the others by reason.
+
+    `why` says why the stream as a whole stays as it is, empty if it does not.
+    """
+
+    fit: int = 0
+    left: Counter[str] = field(default_factory=Counter)
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What a replay did, or would do. `commit` is the last one now; none was made if nothing fits."""
+
+    streams: dict[str | None, Outcome]
+    commit: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def fit(self) -> int:
+        return sum(outcome.fit for outcome in self.streams.values())
+
+
+@dataclass(slots=True)
+class _Work:
+    """One stream's part: the lines that fit, and what is left of each file of which any does."""
+
+    stream: str
+    schema: TableSchema
+    lines: list[bytes] = field(default_factory=list)
+    left: list[tuple[RejectFile, list[dict[str, Any]]]] = field(default_factory=list)
+
+
+def rehearse(storage: Storage, pipeline: Pipeline, wanted: Wanted) -> Replayed:
+    """Return what a replay would do now; nothing is written."""
+    log = Log(storage, pipeline.name)
+    view = log.view(log.latest())
+    streams, _ = _judged(storage, pipeline, view, wanted, _placement(storage, pipeline, view))
+    return Replayed(streams, view.n)
+
+
+def replay(storage: Storage, pipeline: Pipeline, wanted: Wanted) -> Replayed:
+    """Load the rejects that are meant and fit by now. Raises `PipelineHeld` while a run is alive."""
+    run = new_run_id()
+    with opened(storage, pipeline.name, run, take(storage, pipeline.name, run, brief=True)) as committer:
+        placement = _placement(storage, pipeline, committer.view)
+        streams, works = _judged(storage, pipeline, committer.view, wanted, placement)
+        if works:
+            with tempfile.TemporaryDirectory(prefix="singer-bridge-") as spool:
+                _commit(committer, _job(committer, pipeline, placement, spool), placement, works)
+            write_streams(storage, pipeline.name, committer.view, sorted(work.stream for work in works))
+    return Replayed(streams, committer.view.n, tuple(committer.notes))
+
+
+def _placement(storage: Storage, pipeline: Pipeline, view: View) -> Placement:
+    return Placement(storage, pipeline, view, None, full=False, append=False)
+
+
+def _judged(
+    storage: Storage, pipeline: Pipeline, view: View, wanted: Wanted, placement: Placement
+) -> tuple[dict[str | None, Outcome], list[_Work]]:
+    """Read what is meant with the columns that its tables have now."""
+    outcomes: dict[str | None, Outcome] = {}
+    files: dict[str, list[RejectFile]] = {}
+    for file in find(storage, pipeline.name, view, wanted):
+        outcome = outcomes.setdefault(file.stream, Outcome(why=_hindrance(storage, file.stream, pipeline, view)))
+        if outcome.why or file.stream is None:
+            outcome.left.update({r: records for r, (records, _) in file.reasons.items() if wanted.says(r)})
+        elif file.refused:
+            outcome.left[_REFUSED] += sum(n for reason, (n, _) in file.reasons.items() if wanted.says(reason))
+        else:
+            files.setdefault(file.stream, []).append(file)
+    works = []
+    for stream, these in files.items():
+        rejects = [(file, list(read(storage, file))) for file in these]
+        names = {name for _, found in rejects for reject in found for name in properties_of(raw_of(reject))}
+        work = _Work(stream, _columns(storage, pipeline, stream, view, placement, names))
+        for file, found in rejects:
+            _judge(file, found, wanted, work, outcomes[stream])
+        if work.lines:
+            works.append(work)
+    return outcomes, works
+
+
+def _hindrance(storage: Storage, stream: str | None, pipeline: Pipeline, view: View) -> str:
+    """Return why nothing of a stream can be loaded, empty if it can."""
+    if stream is None:
+        return "no Singer messages: there is nothing to load"
+    table = view.tables.get(stream)
+    if table is None or table.schema is None:
+        return "it has no table yet: run the pipeline first"
+    if stream in view.staged:
+        return "its table is half loaded: run the pipeline first"
+    if is_merged(storage, pipeline, stream):
+        return "an upsert: an old record must not replace what came after it; set the bookmark back and run"
+    if pipeline.stream(stream).transform is not None:
+        return "its rows go through a transform, which only a run does; set the bookmark back and run"
+    return ""
+
+
+def _columns(
+    storage: Storage, pipeline: Pipeline, stream: str, view: View, placement: Placement, names: set[str]
+) -> TableSchema:
+    """Return the table's columns, and what records with these properties are read into: what settings leave out, is."""
+    columns = read_schema(storage, pipeline.name, view.tables[stream].schema or "")
+    properties: dict[str, Any] = {source(field): {} for field in columns.arrow}
+    placement.open(Schema(stream, {"properties": properties}, None, None))
+    if variants := [field for field in columns.arrow if (field.metadata or {}).get(b"kind") == b"variant"]:
+        columns = TableSchema(columns.arrow, pa.schema([field for field in columns.arrow if field not in variants]))
+    shaping = Shaping.of(pipeline, stream, None)
+    unwanted = sorted(name for name in names - properties.keys() if not shaping.wants(name))
+    fields = [pa.field(name, pa.string()) for name in unwanted]
+    return without(columns, fields, metadata=placement.targets[stream].metadata)
+
+
+def _judge(file: RejectFile, rejects: list[dict[str, Any]], wanted: Wanted, work: _Work, outcome: Outcome) -> None:
+    """Decide which records of a file fit; one of which none does stays as it is."""
+    meant = [number for number, reject in enumerate(rejects) if wanted.says(reject["reason"])]
+    raw = {number: raw_of(rejects[number]) for number in meant}
+    found = decode(b"".join(line + b"\n" for line in raw.values()), work.schema, None)
+    unfit = {meant[reject.line]: reject for reject in found.rejects}
+    outcome.fit += len(meant) - len(unfit)
+    outcome.left.update(reject.reason for reject in unfit.values())
+    if len(unfit) == len(meant):
+        return
+    work.lines += [line for number, line in raw.items() if number not in unfit]
+    left = []
+    for number, reject in enumerate(rejects):
+        if number in unfit:
+            left.append(reject | {"reason": unfit[number].reason, "pointer": unfit[number].pointer})
+        elif number not in raw:
+            left.append(reject)
+    work.left.append((file, left))
+
+
+def _job(committer: Committer, pipeline: Pipeline, placement: Placement, spool: str) -> Job:
+    destination = pipeline.destination
+    return Job(
+        bucket=committer.storage.uri,
+        pipeline=pipeline.name,
+        run=committer.run,
+        generation=committer.generation,
+        spool=spool,
+        compression=destination.compression,
+        targets=placement.targets,
+        s3=destination.s3_options,
+        level=destination.compression_level,
+    )
+
+
+def _commit(committer: Committer, job: Job, placement: Placement, works: list[_Work]) -> None:
+    lines = sum(len(work.lines) for work in works)
+    ledger = Ledger(committer, job, shared=placement.shared, adopted={}, max_rejects=lines, seen=lambda _: None)
+    (Path(job.spool) / "segments").mkdir()
+    (Path(job.spool) / "schemas").mkdir()
+    segments = [_segment(Path(job.spool), number, work) for number, work in enumerate(works, 1)]
+    bundles = [[segment] for segment in segments]
+    manifest = Manifest(1, bundles, [segment.file for segment in segments], sum(s.end for s in segments), lines)
+    ledger.add(manifest, [write_bundle(job, 1, bundle) for bundle in bundles])
+    view, consumed, kept = committer.view, [], []
+    for work in works:
+        for file, left in work.left:
+            consumed.append(file.key)
+            kept += [kept_of(committer, file, left)] if left else []
+    ledger.commit(
+        Barrier(
+            state=view.state,
+            merged=False,
+            publish={work.stream: "append" for work in works},
+            staged={stream: stage["version"] for stream, stage in view.staged.items()},
+            schemas={work.stream: work.schema for work in works},
+            end=False,
+        ),
+        through=1,
+        kind="replay",
+        reason="rejects were replayed",
+        consumed=consumed,
+        kept=kept,
+    )
+
+
+def _segment(spool: Path, number: int, work: _Work) -> Segment:
+    """Write the lines that fit into a spool of our own, as if a tap had said them just now."""
+    data, name = b"".join(line + b"\n" for line in work.lines), f"{number}.jsonl"
+    (spool / "schemas" / work.schema.hash).write_bytes(work.schema.to_json())
+    (spool / "segments" / name).write_bytes(data)
+    facts = (0, len(data), len(work.lines), zlib.crc32(data))
+    return Segment(work.stream, work.schema.hash, name, *facts, "", order=number, at=int(time.time() * 1000))

@@ -1,0 +1,125 @@
+"""The reject files that count, as the commit log names them, and the records in them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from bridge.errors import CorruptLake
+from bridge.lake.log import View, meta
+from bridge.storage import Storage
+from bridge.storage.parallel import each
+
+__all__ = ["STDOUT", "Group", "RejectFile", "Wanted", "find", "groups", "orphans", "read"]
+
+STDOUT = "(stdout)"
+"""What stands for the stream of lines that are no Singer messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class RejectFile:
+    """A file of rejects. `stream` is None for lines that are no Singer messages, `commit` is the one that names it.
+
+    `reasons` has, by reason, its records and their bytes. `refused`: the guard refused the commit of its stream's rows,
+    so that the next run brings the records again.
+    """
+
+    key: str
+    stream: str | None
+    run: str
+    commit: int
+    reasons: dict[str, tuple[int, int]]
+    refused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which rejects are meant; what is None means all. `reason` is a part of the reason's words, in any case."""
+
+    stream: str | None = None
+    run: str | None = None
+    reason: str | None = None
+
+    def file(self, stream: str | None, run: str) -> bool:
+        """Return whether rejects of a stream and a run can be meant."""
+        return self.stream in (None, STDOUT if stream is None else stream) and self.run in (None, run)
+
+    def says(self, reason: str) -> bool:
+        """Return whether rejects with this reason are meant."""
+        return self.reason is None or self.reason.casefold() in reason.casefold()
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Rejects of one stream and run that have one reason."""
+
+    stream: str | None
+    run: str
+    reason: str
+    records: int
+    bytes: int
+
+
+def find(storage: Storage, pipeline: str, view: View, wanted: Wanted) -> list[RejectFile]:
+    """Return the committed files that hold any of the rejects that are meant, oldest run first."""
+    there = set(_listed(storage, pipeline)) if view.rejects else set()
+    found = [_file(key, facts) for key, facts in view.rejects.items() if key in there]  # the retention deletes some
+    meant = [f for f in found if wanted.file(f.stream, f.run) and any(map(wanted.says, f.reasons))]
+    return sorted(meant, key=lambda file: (file.run, file.commit, file.stream or "", file.key))
+
+
+def _listed(storage: Storage, pipeline: str) -> list[str]:
+    root = meta(pipeline, "rejects")
+    folders = [f"{root}/{folder}" for folder in storage.list(root)]
+    names = each(storage, lambda folder: [f"{folder}/{name}" for name in storage.list(folder)], folders)
+    return [key for keys in names for key in keys if key.endswith(".jsonl")]
+
+
+def _file(key: str, facts: dict[str, Any]) -> RejectFile:
+    reasons = {reason: (int(records), int(size)) for reason, (records, size) in facts.get("reasons", {}).items()}
+    return RejectFile(key, facts["stream"], _run(key), facts["commit"], reasons, "refused" in facts)
+
+
+def _run(key: str) -> str:
+    return key.rpartition("/")[2].rpartition("-")[0]
+
+
+def groups(files: list[RejectFile], wanted: Wanted) -> list[Group]:
+    """Return what is meant, summed up, in the order of the files."""
+    records: Counter[tuple[str | None, str, str]] = Counter()
+    sizes: Counter[tuple[str | None, str, str]] = Counter()
+    for file in files:
+        for reason, (lines, size) in file.reasons.items():
+            if wanted.says(reason):
+                records[file.stream, file.run, reason] += lines
+                sizes[file.stream, file.run, reason] += size
+    return [Group(*key, count, sizes[key]) for key, count in records.items()]
+
+
+def orphans(storage: Storage, pipeline: str, view: View, wanted: Wanted) -> list[str]:
+    """Return the files that no commit counts: of runs that died, of what was taken back or replayed.
+
+    To be asked only while the pipeline is held: a run that is alive has files that are not committed yet.
+    """
+    staged = {reject["file"] for stage in view.staged.values() for reject in stage.get("rejects", ())}
+    loose = (key for key in _listed(storage, pipeline) if key not in view.rejects and key not in staged)
+    return sorted(key for key in loose if wanted.run in (None, _run(key)))
+
+
+def read(storage: Storage, file: RejectFile) -> Iterator[dict[str, Any]]:
+    """Yield the rejects of a file as they were written; none if the retention has deleted it meanwhile.
+
+    Raises `CorruptLake` for a line that is no reject.
+    """
+    for line in (storage.read(file.key) or b"").splitlines():
+        try:
+            reject = orjson.loads(line)
+            reject["reason"] = str(reject["reason"])
+        except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+            hint = "restore the file from a backup of the bucket, or purge it"
+            raise CorruptLake("a reject file is unreadable", hint=hint, file=file.key) from error
+        yield reject

@@ -1,0 +1,96 @@
+"""All checks of one pipeline, made beside a run that may be alive: what only it could explain is looked at again."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from bridge.errors import CorruptLake
+from bridge.lake.lease import holder, last_lease
+from bridge.lake.log import Log, View, meta
+from bridge.maintain.verify.derived import derived, lake
+from bridge.maintain.verify.files import Files
+from bridge.maintain.verify.finding import Finding, Report, error
+from bridge.maintain.verify.history import History
+from bridge.storage import Storage
+
+__all__ = ["Verifier", "lease_of", "verify"]
+
+_LOOKS = 3
+_PAUSE = timedelta(milliseconds=500)
+"""Between two looks: a commit that is being published is done soon."""
+
+
+class Verifier:
+    """Looks at one pipeline, as often as it is asked to; a file that was whole is not read again."""
+
+    def __init__(self, storage: Storage, pipeline: str) -> None:
+        self.log = Log(storage, pipeline)
+        self._whole: set[str] = set()
+        self._history: History | None = None
+        self.seen: tuple[dict[str, Any], str] = ({}, "")
+
+    def look(self, lease: dict[str, Any], running: str = "") -> Report:
+        """Look once. `lease` is what the last holder wrote, `running` the run that holds the pipeline."""
+        self.seen = (lease, running)
+        head = self.log.head()
+        try:
+            self._history = history = self._history or History(self.log)
+            history.advance(head)
+        except CorruptLake as problem:
+            key = meta(self.log.pipeline, "begins.json")
+            return Report(head=head, running=running, findings=[error("commits", key, problem.message, problem.hint)])
+        view = history.view
+        findings = [*(lake(self.log) if head or lease else ()), *history.findings]
+        unfinished = bool(running) or lease.get("closed", 0) != head
+        if view is None:
+            found = "what the tables hold cannot be known: they were not looked at"
+            findings.append(error("commits", self.log.key(head), found, "restore the commits that are damaged first"))
+            view = View(head)
+        else:
+            files = Files(history, view, unfinished, self._whole)
+            findings += files.findings(running=bool(running))
+            findings += derived(history, view, unfinished=unfinished, running=bool(running))
+        return self._report(history, view, running, findings)
+
+    @staticmethod
+    def _report(history: History, view: View, running: str, findings: list[Finding]) -> Report:
+        facts = [file for table in view.tables.values() for file in table.files.values()]
+        return Report(
+            head=history.head,
+            first=history.first if history.commits else 0,
+            commits=history.commits,
+            tables=len(view.tables),
+            files=len(facts),
+            rows=sum(file["rows"] for file in facts),
+            bytes=sum(file["size"] for file in facts),
+            running=running,
+            findings=findings,
+        )
+
+
+def verify(storage: Storage, pipeline: str) -> Report:
+    """Return what is wrong with a pipeline's part of the lake. Nothing is written, and no lease is taken.
+
+    While somebody holds the pipeline only what is found again and again counts: he may be about to commit.
+    """
+    verifier = Verifier(storage, pipeline)
+    report, kept = verifier.look(*lease_of(storage, pipeline)), list[Finding]()
+    for look in range(_LOOKS - 1):
+        quiet = not report.running and lease_of(storage, pipeline) == verifier.seen
+        if quiet and verifier.log.head() == report.head:
+            return report
+        kept = [finding for finding in report.findings if not look or finding in kept]
+        if not kept:
+            break
+        time.sleep(_PAUSE.total_seconds())
+        report = verifier.look(*lease_of(storage, pipeline))
+    return replace(report, findings=[finding for finding in report.findings if finding in kept])
+
+
+def lease_of(storage: Storage, pipeline: str) -> tuple[dict[str, Any], str]:
+    """Return what the last holder wrote, and the run that is the holder now."""
+    held = holder(storage, pipeline)
+    return last_lease(storage, pipeline), str(held.get("run", "unknown")) if held else ""

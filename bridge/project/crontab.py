@@ -1,0 +1,183 @@
+"""A pipeline's line in the user's crontab: written whole, found again by its mark, and nothing else touched.
+
+The crontab is edited as bytes: all other lines stay as they are, down to the last space. A line has no need of the
+shell it was installed from: every path in it is absolute, and what the shell had is in it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from bridge.errors import SettingsError
+from bridge.settings.values.cron import numbers
+
+__all__ = ["KEPT", "Job", "installed", "next_run", "read_crontab", "with_jobs", "without", "write_crontab"]
+
+KEPT = ("PATH", "JAVA_HOME", "SINGER_BRIDGE_ENV", "SINGER_BRIDGE_HOME")
+"""What a run needs of the shell's environment; cron starts it with next to none."""
+
+_HORIZON_DAYS = 366 * 8
+"""29 February comes within eight years."""
+_COMMAND_LIMIT = 998
+"""Longest command that Debian's cron and macOS's take, in bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What cron is to run: a pipeline of a settings file, in an environment, its output into a log.
+
+    `name` is the pipeline's in full, `prod.flights`; `pipeline` is what the file calls it.
+    """
+
+    cron: str
+    file: Path
+    name: str
+    pipeline: str
+    environment: str | None
+    log: Path
+
+    @property
+    def mark(self) -> str:
+        return _mark(self.file.parent, self.name)
+
+    @property
+    def argv(self) -> list[str]:
+        chosen = ["--env", self.environment] if self.environment else []
+        flags = ["--no-progress", "--file", str(self.file), *chosen]
+        return [sys.executable, "-m", "bridge", "run", self.pipeline, *flags]
+
+    def line(self, environ: Mapping[str, str]) -> str:
+        """Return the crontab's line, without its end. Raises SettingsError for a path that no line can hold."""
+        kept = {name: environ[name] for name in KEPT if environ.get(name)}
+        if "PATH" in kept:
+            kept["PATH"] = os.pathsep.join(dict.fromkeys(kept["PATH"].split(os.pathsep)))
+        words = ["/usr/bin/env", *(f"{name}={value}" for name, value in kept.items()), *self.argv]
+        # The folder of logs may be deleted at any time; without it the shell would start nothing.
+        made = shlex.join(["mkdir", "-p", str(self.log.parent)])
+        command = f"{made} && {shlex.join(words)} >> {shlex.quote(str(self.log))} 2>&1 {self.mark}"
+        if re.search(r"[\r\n]", command):
+            raise SettingsError("a crontab cannot hold a line break", hint="rename the folder", file=self.file)
+        return f"{self.cron} {_escaped(command)}"
+
+
+def _mark(folder: Path, pipeline: str) -> str:
+    return f"# singer-bridge:{folder}:{pipeline}"
+
+
+def _escaped(command: str) -> str:
+    return command.replace("%", r"\%")  # cron reads a bare one as the end of the line
+
+
+def _lines(crontab: bytes) -> list[bytes]:
+    return re.findall(rb"[^\n]*\n|[^\n]+", crontab)
+
+
+def _marked(line: bytes, folder: Path) -> str | None:
+    """Return the pipeline whose line this is; None for lines of others, and for one that was made a comment."""
+    start = _escaped(_mark(folder, "")).encode(errors="surrogateescape")
+    text = line.rstrip(b"\r\n")
+    at = text.rfind(start)
+    if at < 0 or text.lstrip().startswith(b"#"):
+        return None
+    name = text[at + len(start) :].decode(errors="replace")
+    return name if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name) else None
+
+
+def installed(crontab: bytes, folder: Path) -> dict[str, str]:
+    """Return the lines of a project's pipelines, by their names."""
+    found = ((_marked(line, folder), line) for line in _lines(crontab))
+    return {name: line.decode(errors="replace").rstrip("\r\n") for name, line in found if name}
+
+
+def with_jobs(crontab: bytes, jobs: Mapping[str, str], folder: Path) -> bytes:
+    """Return the crontab with these lines, by pipeline: in the place of older ones, new ones last."""
+    waiting = {name: line.encode(errors="surrogateescape") + b"\n" for name, line in jobs.items()}
+    result = []
+    for line in _lines(crontab):
+        name = _marked(line, folder)
+        if name and name in jobs:
+            result.append(waiting.pop(name, b""))  # a second line of one pipeline goes
+        else:
+            result.append(line)
+    if waiting and result and not result[-1].endswith(b"\n"):
+        result[-1] += b"\n"
+    return b"".join([*result, *waiting.values()])
+
+
+def without(crontab: bytes, names: set[str] | None, folder: Path) -> bytes:
+    """Return the crontab without the lines of these pipelines; None: of all that the project has."""
+    return b"".join(line for line in _lines(crontab) if not _goes(_marked(line, folder), names))
+
+
+def _goes(name: str | None, names: set[str] | None) -> bool:
+    return name is not None and (names is None or name in names)
+
+
+def read_crontab() -> bytes:
+    """Return the user's crontab, empty if there is none. Raises SettingsError if it cannot be read."""
+    done = _crontab(["-l"])
+    said = done.stderr.decode(errors="replace").strip()
+    if done.returncode == 0:
+        return done.stdout
+    if re.search(r"no crontab for|no such file", said, re.IGNORECASE):
+        return b""
+    raise SettingsError("the crontab cannot be read", hint=f"crontab says: {said or done.returncode}")
+
+
+def write_crontab(crontab: bytes) -> None:
+    """Replace the user's crontab. Raises SettingsError if cron refuses it; the old one stays then."""
+    done = _crontab(["-"], crontab)
+    if done.returncode == 0:
+        return
+    said = done.stderr.decode(errors="replace").strip()
+    longest = max((len(line) for line in _lines(crontab)), default=0)
+    if longest > _COMMAND_LIMIT:
+        said += f"; a line has {longest} bytes, and some crons take {_COMMAND_LIMIT}: install it with a shorter PATH"
+    raise SettingsError("cron refuses the crontab", hint=f"crontab says: {said or done.returncode}")
+
+
+def _crontab(arguments: list[str], data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    program = shutil.which("crontab")
+    if program is None:
+        hint = "install cron; or give a systemd timer, or another scheduler, what `schedule install --dry-run` prints"
+        raise SettingsError("there is no crontab program on this machine", hint=hint)
+    environ = os.environ | {"LC_ALL": "C"}
+    return subprocess.run([program, *arguments], input=data, capture_output=True, check=False, env=environ)
+
+
+def next_run(cron: str, after: datetime) -> datetime | None:
+    """Return when cron starts next, in the local time that `after` is in; None for @reboot."""
+    if cron == "@reboot":
+        return None
+    minutes, hours, days, months, weekdays = numbers(cron)
+    either = _both_restricted(cron)
+    start = (after + timedelta(minutes=1)).replace(second=0, microsecond=0)
+    for ahead in range(_HORIZON_DAYS):
+        day = start.date() + timedelta(days=ahead)
+        hits = (day.day in days, day.isoweekday() % 7 in {number % 7 for number in weekdays})
+        if day.month not in months or not (any(hits) if either else all(hits)):
+            continue
+        for time in _times(minutes, hours):
+            found = start.replace(year=day.year, month=day.month, day=day.day, hour=time[0], minute=time[1])
+            if found >= start:
+                return found
+    return None
+
+
+def _times(minutes: set[int], hours: set[int]) -> Iterator[tuple[int, int]]:
+    return ((hour, minute) for hour in sorted(hours) for minute in sorted(minutes))
+
+
+def _both_restricted(cron: str) -> bool:
+    """Whether one of the two day fields is enough: cron wants both only where one of them begins with a star."""
+    fields = cron.split()
+    return len(fields) == 5 and not fields[2].startswith("*") and not fields[4].startswith("*")

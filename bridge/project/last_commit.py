@@ -1,0 +1,115 @@
+"""What a project remembers of the lakes that it wrote to: the last commit of each of its pipelines.
+
+```
+.singer-bridge/lakes/<pipeline>.json    {"format": 1, "lakes": {"<bucket>": {"commit": 17, "at": "2026-..."}}}
+```
+The lake stays the truth. The note only tells a lake that was never written to from one that is not mounted, or was
+deleted: both look empty. It is written after a run, so it may be behind the lake, never ahead of it.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from bridge.errors import LakeError
+from bridge.exact_json import NotJson, dumps, loads
+from bridge.lake.log import Log
+from bridge.settings.load import Pipeline
+from bridge.storage import Storage
+
+__all__ = ["LastCommit", "LastCommits", "forget"]
+
+
+def forget(home: Path, pipeline: str) -> None:
+    """Delete a pipeline's notes: its lakes are about to be deleted on purpose."""
+    _file(home, pipeline).unlink(missing_ok=True)
+
+
+def _file(home: Path, pipeline: str) -> Path:
+    return home / "lakes" / f"{pipeline}.json"
+
+
+@dataclass(frozen=True, slots=True)
+class LastCommit:
+    """The number of a commit, and the time at which the project noted it, in ISO 8601."""
+
+    number: int
+    at: str
+
+    def __str__(self) -> str:
+        return f"commit {self.number}, on {self.at[:10]}"
+
+
+class LastCommits:
+    """One pipeline's notes, a file in the project's `.singer-bridge`. `piped`: another program starts the tap."""
+
+    def __init__(self, home: Path, pipeline: Pipeline, *, piped: bool = False) -> None:
+        self._file, self._pipeline, self._piped = _file(home, pipeline.name), pipeline, piped
+
+    @property
+    def pipeline(self) -> str:
+        """The pipeline's name."""
+        return self._pipeline.name
+
+    def of(self, storage: Storage) -> LastCommit | None:
+        """Return the last commit that the project noted of this lake; None without a note, or with one that is none."""
+        said = self._lakes().get(storage.uri)
+        with suppress(KeyError, TypeError, ValueError):
+            return LastCommit(int(said["commit"]), str(said["at"])) if said else None
+        return None
+
+    def check(self, storage: Storage, *, full: bool) -> list[str]:
+        """Return warnings about a lake that is behind our note. Raises `LakeError` for an empty one, unless `full`.
+
+        Nothing is written: what looks empty may be the folder below a mount.
+        """
+        noted = self.of(storage)
+        head = Log(storage, self._pipeline.name).latest() if noted else 0
+        if noted is None or head >= noted.number:
+            return []
+        if head:
+            text = f"the lake is at commit {head}, and this project has written {noted} to it: restored from a backup?"
+            return [f"{text} It goes on from the bookmarks of commit {head}"]
+        if full:
+            return []
+        raise LakeError(f"the lake is empty, {self.tell(noted)}", hint=self.hint, bucket=storage.uri)
+
+    @staticmethod
+    def tell(noted: LastCommit) -> str:
+        """Say what the project noted of a lake that is empty now."""
+        return f"and this project has written {noted} to it"
+
+    @property
+    def hint(self) -> str:
+        """What to do about an empty lake, and what to type where it was deleted on purpose."""
+        append = " --append" if self._pipeline.appends_only() else ""
+        restart = f"singer-bridge run {self._pipeline.name} --full{append}"
+        if self._piped:
+            restart = f"rm {shlex.quote(str(self._file))}, and have the tap start without a STATE"
+        return f"mount it, or restore it from a backup; if it was deleted on purpose, start over: {restart}"
+
+    def note(self, storage: Storage, number: int) -> None:
+        """Note the last commit. A folder that cannot be written to costs the note, not the run."""
+        lakes = self._lakes()
+        if lakes.get(storage.uri, {}).get("commit") == number:
+            return
+        at = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        text = dumps({"format": 1, "lakes": lakes | {storage.uri: {"commit": number, "at": at}}}, indent=2)
+        draft = self._file.with_name(f".{self._file.name}.{os.getpid()}")
+        with suppress(OSError):
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            draft.write_bytes(text)
+            os.replace(draft, self._file)
+
+    def _lakes(self) -> dict[str, dict[str, Any]]:
+        with suppress(OSError, NotJson):
+            said = loads(self._file.read_bytes())
+            if isinstance(said, dict) and said.get("format") == 1 and isinstance(said.get("lakes"), dict):
+                return {uri: lake for uri, lake in said["lakes"].items() if isinstance(lake, dict)}
+        return {}

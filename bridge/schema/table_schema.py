@@ -1,0 +1,145 @@
+"""A table's columns: from a SCHEMA message, from the commit log, and from both together.
+
+A schema only ever grows: `merge` adds columns and struct fields, keeps what left, and keeps the wider of two types.
+What a change of type comes to is the stream's own choice (`Evolution`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from bridge.errors import CorruptLake
+from bridge.schema.json_schema import EXTRA, SCALARS, record_fields
+from bridge.schema.merging import Evolution, left_out, merged
+
+__all__ = ["EXTRA", "Evolution", "TableSchema", "from_singer", "merge", "with_extra"]
+
+_GROW = Evolution()
+
+_EXTRA_FIELD = pa.field(EXTRA, pa.string(), metadata={b"kind": b"extra"})
+_NAMES = {type_: name for name, type_ in SCALARS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class TableSchema:
+    """The columns of one table, in order, as they are in the lake."""
+
+    arrow: pa.Schema
+    """Field metadata, nested too: `singer` is the property's name where it differs, `kind` what a string holds
+    (`json`, `null`: JSON text; `variant`: what another column could not take; `extra`: the fields outside the
+    SCHEMA)."""
+    reading: pa.Schema | None = None
+    """What RECORDs are read into, where that is not the same: one of a column and its variant, and fields to leave out.
+    A matter of the run; the bucket keeps only the columns."""
+
+    @property
+    def fields(self) -> list[pa.Field]:
+        """What RECORDs are read into, but for the fields outside the SCHEMA."""
+        return [field for field in (self.arrow if self.reading is None else self.reading) if field.name != EXTRA]
+
+    @property
+    def left_out(self) -> list[str]:
+        """The properties of the SCHEMA that are not kept."""
+        return left_out(self.fields)
+
+    @property
+    def stored(self) -> TableSchema:
+        """The columns alone."""
+        return TableSchema(self.arrow)
+
+    @property
+    def types(self) -> str:
+        """16 hex digits that tell whether files have the same columns, but for the one for other fields."""
+        return TableSchema(pa.schema([field for field in self.arrow if field.name != EXTRA])).hash
+
+    def to_json(self) -> bytes:
+        """One canonical text: equal schemas give equal bytes, in every process and version of Arrow."""
+        columns = [_describe(field) for field in self.arrow]
+        if self.reading is None:
+            return orjson.dumps(columns)
+        return orjson.dumps({"columns": columns, "reading": [_describe(field) for field in self.reading]})
+
+    @classmethod
+    def from_json(cls, text: bytes) -> TableSchema:
+        """The schema that `to_json` wrote; raises CorruptLake for anything else."""
+        try:
+            said = orjson.loads(text)
+            columns, reading = (said["columns"], said["reading"]) if isinstance(said, dict) else (said, None)
+            lake = pa.schema([_field(entry) for entry in columns])
+            return cls(lake, None if reading is None else pa.schema([_field(entry) for entry in reading]))
+        except (ValueError, KeyError, TypeError) as error:
+            hint = "written by a newer version, or damaged; use the version that wrote it"
+            raise CorruptLake("stored schema cannot be read", hint=hint, cause=error) from error
+
+    @property
+    def hash(self) -> str:
+        """16 hex digits of the content, stable across processes."""
+        return hashlib.sha256(self.to_json()).hexdigest()[:16]
+
+
+def from_singer(schema: Mapping[str, Any], key_properties: Sequence[str]) -> TableSchema:
+    """The table that one SCHEMA message describes. A schema without properties keeps whole records in `EXTRA`."""
+    return TableSchema(pa.schema(record_fields(schema, key_properties) or [_EXTRA_FIELD]))
+
+
+def with_extra(schema: TableSchema) -> TableSchema:
+    """The schema with the nullable column for fields outside the SCHEMA, added last if it is not there."""
+    return schema if EXTRA in schema.arrow.names else TableSchema(schema.arrow.append(_EXTRA_FIELD), schema.reading)
+
+
+def merge(table: TableSchema | None, incoming: TableSchema, evolution: Evolution = _GROW) -> TableSchema:
+    """The table after a SCHEMA message: the table's columns in their order and under their names, then new ones.
+
+    Where the table has a type that cannot be read beside the new one its files have to be written anew. Raises
+    DataError for what `evolution` does not allow.
+    """
+    if table is None:
+        return incoming
+    lake, reading = merged(list(table.arrow), list(incoming.arrow), evolution)
+    same = [field for field in lake if field.name != EXTRA] == list(reading)
+    return TableSchema(lake, None if same else reading)
+
+
+def _describe(field: pa.Field) -> dict[str, Any]:
+    """A field as plain data; keys in fixed order, absent when they say nothing."""
+    entry: dict[str, Any] = {"name": field.name, "type": _describe_type(field.type)}
+    if not field.nullable:
+        entry["required"] = True
+    for key, value in sorted((field.metadata or {}).items()):
+        entry[key.decode()] = value.decode()
+    return entry
+
+
+def _describe_type(type_: pa.DataType) -> Any:
+    if pa.types.is_struct(type_):
+        return {"struct": [_describe(field) for field in type_]}
+    if pa.types.is_list(type_):
+        return {"list": _describe(type_.value_field)}
+    if pa.types.is_decimal(type_):
+        return {"decimal": [type_.precision, type_.scale]}
+    return _NAMES[type_]
+
+
+def _field(entry: Mapping[str, Any]) -> pa.Field:
+    metadata = {key: value for key, value in entry.items() if key not in ("name", "type", "required")}
+    required = entry.get("required", False)
+    return pa.field(entry["name"], _read_type(entry["type"]), nullable=not required, metadata=metadata or None)
+
+
+def _read_type(described: Any) -> pa.DataType:
+    if isinstance(described, str):
+        return SCALARS[described]
+    ((word, value),) = described.items()
+    if word == "struct":
+        return pa.struct([_field(entry) for entry in value])
+    if word == "list":
+        return pa.list_(_field(value))
+    if word == "decimal":
+        return pa.decimal128(*value)
+    raise ValueError(word)

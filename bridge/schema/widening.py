@@ -1,0 +1,81 @@
+"""What a column becomes whose type changes, and which files can be read beside the newer ones as they are.
+
+The type that both need is the one that a SCHEMA which allows both would have: numbers stay numbers while no digit is
+lost, a plain string takes the text of everything, a date becomes its midnight, and what has nothing in common is JSON
+text. Spark and Polars read files of two types as one column only where int64 became decimal(38, 0).
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from bridge.schema.json_schema import INT64_DIGITS, JSON_TEXT, MAX_DIGITS, STRING, TIMESTAMP, Shape, is_json
+
+__all__ = ["fits", "stands_beside", "wider"]
+
+_WIDE_INTEGER = pa.decimal128(MAX_DIGITS, 0)
+
+
+def fits(new: pa.DataType, old: pa.DataType) -> bool:
+    """Whether a column of type `old` takes every value of `new`; an integer beyond 2**53 becomes the nearest double."""
+    if new == old:
+        return True
+    if pa.types.is_decimal(old):
+        whole = old.precision - old.scale
+        if pa.types.is_decimal(new):
+            return bool(new.scale <= old.scale and new.precision - new.scale <= whole)
+        return bool(new == pa.int64() and whole >= INT64_DIGITS)
+    return (old, new) in ((pa.float64(), pa.int64()), (TIMESTAMP, pa.date32()))
+
+
+def wider(ours: pa.Field, theirs: pa.Field) -> Shape:
+    """The type that takes the values of both, where neither takes the other's."""
+    old, new = ours.type, theirs.type
+    if is_json(theirs):
+        return JSON_TEXT
+    if new == pa.string():
+        return STRING
+    if (old, new) == (pa.date32(), TIMESTAMP):
+        return TIMESTAMP, None
+    if (old, new) == (pa.int64(), pa.float64()):
+        return new, None
+    numbers = [type_ for type_ in (old, new) if type_ in (pa.int64(), pa.float64()) or pa.types.is_decimal(type_)]
+    if len(numbers) < 2:
+        return JSON_TEXT
+    return STRING if pa.float64() in numbers else _decimal(old, new)
+
+
+def _decimal(old: pa.DataType, new: pa.DataType) -> Shape:
+    """The decimal of two exact numbers. One of 38 digits says of its whole part only that nobody knows its size."""
+    scale = max(_scale(old), _scale(new))
+    whole = max(_whole(old), _whole(new))
+    if whole + scale > MAX_DIGITS:
+        whole = max(_needed(old), _needed(new))
+        return (pa.decimal128(MAX_DIGITS, scale), None) if whole + scale <= MAX_DIGITS else STRING
+    return pa.decimal128(whole + scale, scale), None
+
+
+def _scale(type_: pa.DataType) -> int:
+    return int(type_.scale) if pa.types.is_decimal(type_) else 0
+
+
+def _whole(type_: pa.DataType) -> int:
+    return int(type_.precision - type_.scale) if pa.types.is_decimal(type_) else INT64_DIGITS
+
+
+def _needed(type_: pa.DataType) -> int:
+    unknown = pa.types.is_decimal(type_) and type_.precision == MAX_DIGITS
+    return INT64_DIGITS if unknown and type_.scale else _whole(type_)
+
+
+def stands_beside(old: pa.DataType, new: pa.DataType, *, strict: bool = False) -> bool:
+    """Whether every engine reads a file with a column of type `old` in a table where it is `new`.
+
+    `strict` is for tables whose own format holds each file to the table's types.
+    """
+    if pa.types.is_struct(old) and pa.types.is_struct(new):
+        names = {field.name: field.type for field in new}
+        return all(f.name in names and stands_beside(f.type, names[f.name], strict=strict) for f in old)
+    if pa.types.is_list(old) and pa.types.is_list(new):
+        return stands_beside(old.value_type, new.value_type, strict=strict)
+    return bool(old == new or (not strict and (old, new) == (pa.int64(), _WIDE_INTEGER)))

@@ -1,0 +1,210 @@
+"""The settings files of a project as layers: bridge.yaml, what it includes, its defaults and environments.
+
+A pipeline is made of four layers, each over the one before: `defaults`, the environment's `defaults`, the pipeline,
+the environment's part of it.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bridge.errors import SettingsError
+from bridge.settings.explain import Order, did_you_mean
+from bridge.settings.text import yamlfile
+from bridge.settings.text.tree import Expand, Node, overlay, resolve
+from bridge.settings.values.checked import pipeline_name
+
+__all__ = ["Project", "read_project"]
+
+_MAIN = ("pipelines", "defaults", "environments", "include")
+_OVERLAY = ("pipelines", "defaults")
+_INCLUDED = ("pipelines",)
+# No dot: `<environment>.<pipeline>` is a name in the bucket, and must be read in one way only.
+_ENVIRONMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
+_START = "write pipelines: with one pipeline under its name"
+_TWINS = "another name differs in case only: some file systems would make them one"
+_MAPPING = ("must be a mapping", "write its keys below it, or remove it")
+
+
+@dataclass(frozen=True)
+class Project:
+    """All layers, variables not filled in yet. `problems` are those of the files as such, in reading order."""
+
+    pipelines: dict[str, Node] = field(default_factory=dict)
+    defaults: Node | None = None
+    environments: dict[str, Node] = field(default_factory=dict)
+    problems: list[tuple[Order, SettingsError]] = field(default_factory=list)
+
+    def environment(self, name: str | None) -> str | None:
+        """Return the environment's name, None for none. Raises `SettingsError` if the file does not have it."""
+        if not name:
+            return None
+        if name not in self.environments:
+            known = ", ".join(self.environments)
+            hint = f"there are: {known}" if known else "the file has no environments; see --env and SINGER_BRIDGE_ENV"
+            raise SettingsError("unknown environment", hint=did_you_mean(name, self.environments) or hint, name=name)
+        return name
+
+    def layers(self, pipeline: str, environment: str | None) -> Node:
+        """Return one pipeline with everything that lies below and above it."""
+        defaults, own = self.defaults, self.pipelines[pipeline]
+        if environment:
+            over = _children(self.environments[environment])
+            defaults = overlay(defaults, over.get("defaults"))
+            own = overlay(own, _children(over.get("pipelines")).get(pipeline)) or own
+        return overlay(defaults, own) or own
+
+    def inherited_globs(self, pipeline: str, environment: str | None) -> frozenset[str]:
+        """Return the globs under `streams` that only `defaults` have, and the pipeline itself does not."""
+        over = _children(self.environments[environment]) if environment else {}
+        own = [self.pipelines[pipeline], _children(over.get("pipelines")).get(pipeline)]
+        said = [self.defaults, over.get("defaults")]
+        below, above = (
+            {g for node in nodes for g in _children(_children(node).get("streams"))} for nodes in (said, own)
+        )
+        return frozenset(below - above)
+
+
+def _children(node: Node | None) -> dict[str, Node]:
+    return node.value if node and isinstance(node.value, dict) else {}
+
+
+def read_project(path: Path, expand: Expand) -> Project:
+    """Read bridge.yaml and what it includes. Raises `SettingsError` where the file itself cannot be read."""
+    root = yamlfile.read(path)
+    if not isinstance(root.value, dict):
+        raise SettingsError(f"{root.origin.label}:1: no settings in the file", hint=_START)
+    reader = _Reader(path, expand)
+    project = reader.main(root)
+    project.problems.sort(key=lambda problem: problem[0])
+    return project
+
+
+def _matching(pattern: str, folder: Path) -> list[Path]:
+    """Return the files that a glob finds, in the order of their names."""
+    try:
+        found = glob.glob(os.path.expanduser(pattern), root_dir=folder, recursive=True)
+    except ValueError:  # a NUL in the name
+        return []
+    return [path for path in (folder / name for name in sorted(found)) if path.is_file()]
+
+
+class _Reader:
+    """Puts the layers together and takes notes of what is wrong with them."""
+
+    def __init__(self, path: Path, expand: Expand) -> None:
+        self._path, self._expand = path, expand
+        self._problems: list[tuple[Order, SettingsError]] = []
+        self._pipelines: dict[str, Node] = {}
+
+    def main(self, root: Node) -> Project:
+        self._known(root, _MAIN, "a pipeline stands under pipelines:, keys of your own start with x-")
+        keys = _children(root)
+        self._own_pipelines(keys.get("pipelines"))
+        if "include" in keys:
+            self._include(keys["include"])
+        if not self._pipelines and not self._problems:
+            node = keys.get("pipelines", root)
+            below = () if "pipelines" in keys else ("pipelines",)
+            self._note(node, node.error("no pipelines", _START, below=below))
+        defaults = keys.get("defaults")
+        self._mapping(defaults)
+        environments = self._environments(keys.get("environments"))
+        self._names(environments)
+        return Project(self._pipelines, defaults, environments, self._problems)
+
+    def _note(self, node: Node, error: SettingsError) -> None:
+        self._problems.append(((node.origin.label, node.line), error))
+
+    def _mapping(self, node: Node | None) -> bool:
+        """Return whether there is a mapping; anything else in its place is a problem."""
+        if node is not None and not isinstance(node.value, dict):
+            self._note(node, node.error(*_MAPPING))
+        return node is not None and isinstance(node.value, dict)
+
+    def _known(self, node: Node, known: tuple[str, ...], hint: str) -> None:
+        for key, child in _children(node).items():
+            if key not in known and not key.startswith("x-"):
+                self._note(child, child.error("unknown key", did_you_mean(key, known) or hint))
+
+    def _own_pipelines(self, node: Node | None) -> None:
+        """Add the pipelines of one file; a name that another file has is refused."""
+        if node is None or not self._mapping(node):
+            return
+        known = {name.lower(): pipeline for name, pipeline in self._pipelines.items()}
+        for name, pipeline in _children(node).items():
+            wrong, first = pipeline_name(name), known.setdefault(name.lower(), pipeline)
+            if wrong:
+                self._note(pipeline, pipeline.error(*wrong))
+            elif first is not pipeline:
+                text = "this pipeline exists already" if name in self._pipelines else _TWINS
+                self._note(pipeline, pipeline.error(text, "rename one of them", first=first.where))
+            else:
+                self._pipelines[name] = pipeline
+
+    def _include(self, node: Node) -> None:
+        document = resolve(node, self._expand)
+        for key, error in document.problems:
+            self._note(document.nodes[key], error)
+        if not isinstance(node.value, list) or not all(isinstance(pattern, str) for pattern in document.data):
+            self._note(node, node.error("must be a list of files", "such as [pipelines/*.yaml]"))
+            return
+        seen = {self._path.resolve()}
+        for pattern, item in zip(document.data, node.value, strict=True):
+            paths = _matching(pattern, self._path.parent)
+            if not paths and not glob.has_magic(pattern) and not document.problems:
+                self._note(item, item.error("no such file", f"relative paths start at {self._path.parent}"))
+            for path in paths:
+                if path.resolve() not in seen:
+                    seen.add(path.resolve())
+                    self._included(path, item)
+
+    def _included(self, path: Path, item: Node) -> None:
+        """Add the pipelines of an included file; one in which nothing stands is no mistake."""
+        try:
+            root = yamlfile.read(path)
+        except SettingsError as error:
+            self._note(item, error)
+            return
+        if root.value == "":
+            return
+        if self._mapping(root):
+            self._known(root, _INCLUDED, "an included file holds pipelines and x-* keys; the rest is for the main one")
+            self._own_pipelines(_children(root).get("pipelines"))
+
+    def _environments(self, node: Node | None) -> dict[str, Node]:
+        if not self._mapping(node):
+            return {}
+        found = _children(node)
+        for name, overlaid in found.items():
+            if name.lower() in [other.lower() for other in found if other != name]:
+                self._note(overlaid, overlaid.error(_TWINS, "rename one of them"))
+            if not _ENVIRONMENT.fullmatch(name):
+                hint = "letters, digits, dash and underscore, at most 40; no dot"
+                self._note(overlaid, overlaid.error("not a name for an environment", hint))
+            if self._mapping(overlaid):
+                self._known(overlaid, _OVERLAY, "an environment holds defaults and pipelines")
+                self._mapping(_children(overlaid).get("defaults"))
+                self._overlaid(_children(overlaid).get("pipelines"))
+        return found
+
+    def _overlaid(self, node: Node | None) -> None:
+        """An environment changes pipelines and adds none: a slip of the pen must not become a pipeline."""
+        if self._mapping(node):
+            for name, pipeline in _children(node).items():
+                if name not in self._pipelines:
+                    guess = did_you_mean(name, self._pipelines) or "write it under pipelines: first"
+                    self._note(pipeline, pipeline.error("unknown pipeline", guess))
+
+    def _names(self, environments: Iterable[str]) -> None:
+        """No pipeline is called as another one is in an environment: they would share their STATE."""
+        prefixes = tuple(f"{environment}.".lower() for environment in environments)
+        for name, pipeline in self._pipelines.items():
+            if name.lower().startswith(prefixes):
+                text = "a pipeline's name cannot begin with an environment's and a dot"
+                self._note(pipeline, pipeline.error(text, "rename the pipeline or the environment"))

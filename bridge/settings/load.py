@@ -1,0 +1,185 @@
+"""bridge.yaml, parsed strictly: each error names file, line and key, none shows a secret.
+
+```
+files + .env + environment -> yamlfile (lines) -> project, tree (layers, variables) -> options (types) -> Settings
+```
+Only the pipeline that is asked for is filled in and checked: a variable that another one lacks stops no run. What is
+wrong with the files as such, a name or a key at the top, stops all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bridge.errors import SettingsError
+from bridge.settings.destination import Destination
+from bridge.settings.explain import did_you_mean
+from bridge.settings.inline import inline_destination, inline_pipeline
+from bridge.settings.layers import Project, read_project
+from bridge.settings.options import CommitEvery, Incremental, Pipeline, Rejects, Source, Spark, Spool
+from bridge.settings.reading import Read, is_missing, look_pipeline, read_pipeline
+from bridge.settings.redact import redactor
+from bridge.settings.text.tree import Expand
+from bridge.settings.text.variables import Variables, read_dotenv
+from bridge.settings.values.units import parse_duration, parse_size
+
+__all__ = [
+    "FILE_NAME",
+    "CommitEvery",
+    "Destination",
+    "Incremental",
+    "Pipeline",
+    "Problem",
+    "Rejects",
+    "Settings",
+    "Source",
+    "Spark",
+    "Spool",
+    "check",
+    "find_file",
+    "inline_destination",
+    "inline_pipeline",
+    "load",
+    "parse_duration",
+    "parse_size",
+    "redactor",
+]
+
+FILE_NAME = "bridge.yaml"
+
+_ENVIRONMENT = "SINGER_BRIDGE_ENV"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All pipelines of one project, in one environment or none."""
+
+    path: Path
+    environment: str | None
+    pipelines: Mapping[str, Pipeline]
+    """By the names in the file; each is checked when it is taken out, and may raise SettingsError."""
+    environments: tuple[str, ...] = ()
+    """All that the file has."""
+    looked_at: Mapping[str, Pipeline] = field(default_factory=dict)
+    """The same pipelines without their sources: what verbs need that only look at the lake."""
+
+    def pipeline(self, name: str | None) -> Pipeline:
+        """Return the pipeline of that name in the file, without a name the only one. Raises SettingsError."""
+        return self.pipelines[self._chosen(name)]
+
+    def look(self, name: str | None) -> Pipeline:
+        """Return the same pipeline without its source: no variable that only the tap needs has to be there."""
+        return self.looked_at[self._chosen(name)]
+
+    def _chosen(self, name: str | None) -> str:
+        names = ", ".join(sorted(self.pipelines))
+        if name is None and len(self.pipelines) == 1:
+            return next(iter(self.pipelines))
+        if name is None:
+            raise SettingsError("which pipeline? there are several", hint=f"give one of the names: {names}")
+        if name not in self.pipelines:
+            raise SettingsError(
+                "unknown pipeline", hint=did_you_mean(name, self.pipelines) or f"there are: {names}", name=name
+            )
+        return name
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that is wrong with the settings of a pipeline, or with the file as such."""
+
+    error: SettingsError
+    pipeline: str | None = None
+    environment: str | None = None
+
+
+@dataclass(frozen=True)
+class _Pipelines(Mapping[str, Pipeline]):
+    """Reads a pipeline when it is asked for, once."""
+
+    project: Project = field(repr=False)
+    variables: Variables = field(repr=False)
+    environment: str | None
+    read: Callable[[Project, Expand, str, str | None], Read] = read_pipeline
+    _read: dict[str, Pipeline] = field(default_factory=dict, repr=False)
+
+    def __getitem__(self, name: str) -> Pipeline:
+        if name not in self._read:
+            pipeline, problems = self.read(self.project, self.variables.expand, name, self.environment)
+            if problems or not pipeline:
+                raise _first([error for _, error in problems], self.project, self.variables)
+            self._read[name] = pipeline
+        return self._read[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.project.pipelines
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.project.pipelines)
+
+    def __len__(self) -> int:
+        return len(self.project.pipelines)
+
+
+def find_file(start: Path) -> Path | None:
+    """Return the nearest bridge.yaml in `start` or a folder above it, None if there is none."""
+    start = start.absolute()
+    return next((folder / FILE_NAME for folder in (start, *start.parents) if (folder / FILE_NAME).is_file()), None)
+
+
+def load(path: Path, environ: Mapping[str, str], env: str | None = None) -> Settings:
+    """Return the settings of a file in an environment, by default that of SINGER_BRIDGE_ENV. Raises SettingsError.
+
+    `.env` beside the file fills in what `environ` does not have. Relative paths are relative to the file they stand in.
+    """
+    project, variables, chosen = _open(path.absolute(), environ)
+    if project.problems:
+        raise _first([error for _, error in project.problems], project, variables)
+    environment = project.environment(env or chosen)
+    pipelines, looked_at = (_Pipelines(project, variables, environment, how) for how in (read_pipeline, look_pipeline))
+    return Settings(path.absolute(), environment, pipelines, tuple(project.environments), looked_at)
+
+
+def check(path: Path, environ: Mapping[str, str], env: str | None = None) -> list[Problem]:
+    """Return all that is wrong, in one environment, or else without any and in each; every problem once.
+
+    A key that every environment has is not missing where none is chosen. Raises SettingsError for an environment that
+    the file does not have.
+    """
+    try:
+        project, variables, chosen = _open(path.absolute(), environ)
+    except SettingsError as error:
+        return [Problem(error)]
+    project.environment(env or chosen)
+    return _all_problems(project, variables, [env] if env else [None, *project.environments])
+
+
+def _all_problems(project: Project, variables: Variables, environments: list[str | None]) -> list[Problem]:
+    found = [Problem(error) for _, error in project.problems]
+    for name in project.pipelines:
+        wrong = {each: read_pipeline(project, variables.expand, name, each)[1] for each in environments}
+        if len(wrong) > 1:
+            missing = {key for each in project.environments for key, error in wrong[each] if is_missing(error)}
+            wrong[None] = [(key, error) for key, error in wrong[None] if not is_missing(error) or key in missing]
+        found += [Problem(error, name, each) for each, errors in wrong.items() for _, error in errors]
+    unique: dict[str, Problem] = {}
+    for problem in found:
+        unique.setdefault(problem.error.message, problem)
+    return list(unique.values())
+
+
+def _first(errors: list[SettingsError], project: Project, variables: Variables) -> SettingsError:
+    """Return the error to be told: what is wrong goes before what is missing. Its hint says how to see the others."""
+    error = next((each for each in errors if not is_missing(each)), errors[0])
+    every = _all_problems(project, variables, [None, *project.environments])
+    if len(every) > 1:
+        error.hint += f"{'; ' if error.hint else ''}singer-bridge config check shows all {len(every)}"
+    return error
+
+
+def _open(path: Path, environ: Mapping[str, str]) -> tuple[Project, Variables, str | None]:
+    known = {**read_dotenv(path.parent / ".env"), **environ}
+    variables = Variables(known)
+    return read_project(path, variables.expand), variables, known.get(_ENVIRONMENT)

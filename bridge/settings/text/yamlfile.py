@@ -1,0 +1,149 @@
+"""One YAML file as a tree, with the line of every key.
+
+Plain scalars are read as YAML's JSON schema does: `true`, `null`, `12`, `1.5`; everything else stays text. So `no`,
+`22:30`, `007` and `2024-01-01` are what they look like, not False, 1350, 7 and a date, as YAML 1.1 has it.
+Duplicate keys are refused, anchors and `<<` work, and no error shows a value: it may be a password.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+
+from bridge.errors import SettingsError
+from bridge.settings.text.tree import Key, Node, Origin
+
+__all__ = ["read"]
+
+_PLAIN = "!plain"
+_TEXT = "tag:yaml.org,2002:str"
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # libyaml where the wheel has it
+    """Marks unquoted scalars instead of guessing their type, so that `${PORT}` and `"${PORT}"` can differ."""
+
+    yaml_implicit_resolvers = {None: [(_PLAIN, re.compile(""))]}  # noqa: RUF012
+
+
+def read(path: Path) -> Node:
+    """Return what the file says; an empty one is the empty text. Raises SettingsError."""
+    origin = Origin(_label(path), path.parent)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        hint = "check the path, and who may read it"
+        raise SettingsError("cannot read the settings file", hint=hint, reason=error.strerror, path=path) from None
+    except UnicodeDecodeError:
+        raise SettingsError(f"{origin.label}: not UTF-8 text", hint="save the file as UTF-8") from None
+    try:
+        root = yaml.compose(text, Loader=_Loader)
+        return Node("", origin, (), 1, plain=True) if root is None else _Builder(origin).build(root, (), 1)
+    except yaml.YAMLError as error:
+        raise _syntax_error(origin.label, text, error) from None
+    except RecursionError:
+        raise SettingsError(
+            f"{origin.label}: an alias contains itself", hint="look at the anchors (&name, *name)"
+        ) from None
+
+
+def _label(path: Path) -> str:
+    """Return the path as messages show it: relative where the file is below the current folder."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+class _Builder:
+    """Turns YAML's nodes into ours: aliases and `<<` are followed, lines are those of the keys."""
+
+    def __init__(self, origin: Origin) -> None:
+        self._origin = origin
+
+    def build(self, node: yaml.Node, key: Key, line: int) -> Node:
+        if isinstance(node, yaml.MappingNode):
+            entries = {name: self.build(value, (*key, name), _line(at)) for name, at, value in self._entries(node)}
+            return Node(entries, self._origin, key, line)
+        if isinstance(node, yaml.SequenceNode):
+            items = [self.build(item, (*key, index), _line(item)) for index, item in enumerate(node.value)]
+            return Node(items, self._origin, key, line)
+        if node.tag not in (_PLAIN, _TEXT):
+            dotted = ".".join(str(part) for part in key)
+            raise self._error(node, "yaml tags are not supported", "quote the value", key=dotted)
+        return Node(node.value, self._origin, key, line, plain=node.tag == _PLAIN)
+
+    def _error(self, node: yaml.Node, text: str, hint: str, **facts: str) -> SettingsError:
+        return SettingsError(f"{self._origin.label}:{_line(node)}: {text}", hint=hint, **facts)
+
+    def _entries(self, node: yaml.MappingNode) -> Iterator[tuple[str, yaml.Node, yaml.Node]]:
+        """Yield a mapping's entries, merged ones first; its own win over `<<`."""
+        own: dict[str, tuple[yaml.Node, yaml.Node]] = {}
+        merged: dict[str, tuple[yaml.Node, yaml.Node]] = {}
+        for key, value in node.value:
+            name = self._name(key)
+            if name in own:
+                hint = "keep one of them" if name != "<<" else "write <<: [*first, *second]"
+                raise self._error(key, f"duplicate key {name}", hint, lines=f"{_line(own[name][0])},{_line(key)}")
+            own[name] = (key, value)
+            if name == "<<" and key.tag == _PLAIN:
+                merged = self._merge(value)
+        own = {name: pair for name, pair in own.items() if name != "<<" or pair[0].tag != _PLAIN}
+        for name, (key, value) in (merged | own).items():
+            yield name, key, value
+
+    def _merge(self, node: yaml.Node) -> dict[str, tuple[yaml.Node, yaml.Node]]:
+        merged: dict[str, tuple[yaml.Node, yaml.Node]] = {}
+        for source in node.value if isinstance(node, yaml.SequenceNode) else [node]:
+            if not isinstance(source, yaml.MappingNode):
+                raise self._error(node, "<< needs a mapping", "write <<: *anchor")
+            for name, key, value in self._entries(source):
+                merged.setdefault(name, (key, value))
+        return merged
+
+    def _name(self, node: yaml.Node) -> str:
+        if not isinstance(node, yaml.ScalarNode):
+            raise self._error(node, "a key must be text", "quote values that contain { }")
+        return str(node.value)
+
+
+def _syntax_error(label: str, text: str, error: yaml.YAMLError) -> SettingsError:
+    mark = getattr(error, "problem_mark", None)
+    line = mark.line + 1 if mark else 1
+    lines = text.splitlines()
+    # The library quotes what it stumbled over ("undefined alias 'hunter2'"), which may be half a password.
+    problem = re.sub(r"'[^']{3,}'", "...", str(getattr(error, "problem", None) or "cannot be read"))
+    hint = "quote values that start with a special character, such as @ % * & ! { ["
+    if mark and mark.line < len(lines) and "${" in lines[mark.line]:
+        hint = 'inside { } and [ ] a variable needs quotes: "${NAME}"'
+    if mark and (said := _common_slip(lines, min(mark.line, len(lines) - 1))):
+        hint = said
+    return SettingsError(f"{label}:{line}: not valid yaml: {problem}", hint=hint)
+
+
+def _common_slip(lines: list[str], at: int) -> str:
+    """Return the hint for what people do most often: tabs, and settings below a `{}`. `at` is where reading ended."""
+    if any("\t" in line[: len(line) - len(line.lstrip())] for line in lines[: at + 1]):
+        return "indent with spaces: YAML takes no tabs"
+    above = next((line for line in reversed(lines[:at]) if line.strip() and not line.lstrip().startswith("#")), "")
+    if re.search(r":\s*(\{\s*\}|\[\s*\])\s*(#.*)?$", above):
+        return f"take the {'{}' if '{' in above.split('#')[0] else '[]'} away from the line above: a block follows"
+    return _indentation(lines, at)
+
+
+def _indentation(lines: list[str], at: int) -> str:
+    """Return the hint for a key that lines up with none of those that it could stand beside or below."""
+    key = re.match(r"( *)([\w.*-]+|\"[^\"]*\")\s*:(\s|$)", lines[at])
+    above = [line for line in lines[:at] if line.strip() and not line.lstrip().startswith("#")]
+    if not key or not above:
+        return ""
+    indent, last = len(key[1]), len(above[-1]) - len(above[-1].lstrip())
+    open_ = re.search(r":\s*(#.*)?$", above[-1])
+    if indent > last and not open_:
+        return "this key stands deeper than the line above, which has a value: line it up with the keys it belongs to"
+    if indent < last and indent not in {len(line) - len(line.lstrip()) for line in above}:
+        return "this key lines up with no key above: give it the indentation of the keys it belongs to"
+    return ""
+
+
+def _line(node: yaml.Node) -> int:
+    return int(node.start_mark.line) + 1

@@ -1,0 +1,34 @@
+"""What sections of the settings file are made of: frozen, strict, and types that read sizes, durations, paths."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, get_args
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, WithJsonSchema
+
+from bridge.settings.values.checked import file_path, named, parsed
+from bridge.settings.values.units import DURATION, SIZE, parse_duration, parse_size
+
+__all__ = ["Bytes", "Duration", "FilePath", "Name", "Section", "section_of"]
+
+Bytes = Annotated[int, parsed(parse_size), WithJsonSchema({"type": ["string", "integer"], "pattern": SIZE})]
+Duration = Annotated[timedelta, parsed(parse_duration), WithJsonSchema({"type": "string", "pattern": DURATION})]
+Name = Annotated[str | None, BeforeValidator(named), WithJsonSchema({"type": ["string", "null"], "minLength": 1})]
+FilePath = Annotated[Path | None, BeforeValidator(file_path), WithJsonSchema({"type": ["string", "null"]})]
+
+
+class Section(BaseModel):
+    """A mapping of the settings file: frozen, strict, unknown keys refused, values never echoed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
+
+    later: ClassVar[frozenset[str]] = frozenset()
+    """Keys of the reference that this version refuses as not available yet."""
+
+
+def section_of(annotation: Any) -> type[Section] | None:
+    """Return the section that a key of this type holds, by globs or perhaps; None for a plain value."""
+    kinds = (annotation, *get_args(annotation))
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Section)), None)

@@ -1,0 +1,263 @@
+"""A Singer catalog as taps write it: what each stream and column is, whichever style says so.
+
+Metadata entries with breadcrumbs come first; older catalogs say the same beside the schema and inside of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from bridge.errors import TapError
+from bridge.exact_json import NotJson, loads
+
+__all__ = [
+    "Catalog",
+    "Path",
+    "StreamEntry",
+    "column_facts",
+    "columns",
+    "deselected",
+    "has_metadata",
+    "is_selected",
+    "is_system",
+    "key_properties",
+    "namesakes",
+    "parse_catalog",
+    "record_name",
+    "replication_key",
+    "replication_method",
+    "root_facts",
+    "says_keys",
+    "selected_streams",
+    "stream_entry",
+    "stream_id",
+    "stream_ids",
+    "stream_names",
+    "user_streams_first",
+    "write",
+]
+
+Catalog = dict[str, Any]
+StreamEntry = dict[str, Any]
+Path = tuple[str, ...]
+"""A column: `("address", "city")` is inside of `("address",)`."""
+
+_SYSTEM = frozenset({"information_schema", "pg_catalog", "pg_toast", "performance_schema", "mysql", "sys"})
+_SYSTEM_PREFIXES = ("information_schema-", "pg_catalog-")
+
+_HINT = 'the tap\'s --discover, or the file given as `catalog`, must hold {"streams": [...]}'
+
+
+def parse_catalog(text: bytes) -> Catalog | None:
+    """Return the catalog, or None when the first line is a Singer message: the tap does not discover, it runs."""
+    try:
+        catalog = loads(text)
+    except NotJson as error:
+        if _is_message(text.lstrip().split(b"\n", 1)[0]):
+            return None
+        raise TapError("this is not a catalog", hint=_HINT) from error
+    if isinstance(catalog, dict) and "type" in catalog and "streams" not in catalog:
+        return None
+    streams = catalog.get("streams") if isinstance(catalog, dict) else None
+    if not isinstance(streams, list) or not all(isinstance(stream, dict) for stream in streams):
+        raise TapError("this is not a catalog", hint=_HINT)
+    return dict(catalog)
+
+
+def _is_message(line: bytes) -> bool:
+    try:
+        message = loads(line)
+    except NotJson:
+        return False
+    return isinstance(message, dict) and "type" in message and "streams" not in message
+
+
+def stream_id(stream: StreamEntry) -> str:
+    """Return the stream's id."""
+    return str(stream.get("tap_stream_id") or stream.get("stream"))
+
+
+def stream_ids(catalog: Catalog) -> list[str]:
+    """Return the streams' ids, in the catalog's order."""
+    return [stream_id(stream) for stream in catalog["streams"]]
+
+
+def is_system(stream: StreamEntry) -> bool:
+    """Whether a stream is a table of the database's own, such as those of `information_schema`."""
+    facts = root_facts(stream)
+    schemas = {str(facts.get(name, "")).lower() for name in ("schema-name", "database-name")}
+    return bool(schemas & _SYSTEM) or stream_id(stream).lower().startswith(_SYSTEM_PREFIXES)
+
+
+def user_streams_first(catalog: Catalog) -> list[StreamEntry]:
+    """Return the streams in the catalog's order, those of system schemas behind all others."""
+    return sorted(catalog["streams"], key=is_system)
+
+
+def stream_entry(catalog: Catalog | None, name: str) -> StreamEntry | None:
+    """Return the stream of that id, else the one whose RECORDs are called so, a selected one before others."""
+    streams = (catalog or {}).get("streams", [])
+    by_id = (stream for stream in streams if stream_id(stream) == name)
+    called = [stream for stream in streams if stream.get("stream") == name]
+    return next(by_id, None) or next(filter(is_selected, called), None) or next(iter(called), None)
+
+
+def record_name(stream: StreamEntry) -> str:
+    """Return what the stream's RECORDs may be called: of taps of the older kind that is not its id."""
+    return str(stream.get("stream") or stream_id(stream))
+
+
+def stream_names(catalog: Catalog) -> dict[str, tuple[str, ...]]:
+    """Return the names of each stream by any of them: its id comes first, then what its RECORDs may be called.
+
+    A name that is an id is that stream's. One that several streams share is the selected one's; if several are
+    selected it is nobody's, and if none is, it may be any of theirs.
+    """
+    by_id = {stream_id(stream): stream for stream in catalog["streams"]}
+    names: dict[str, tuple[str, ...]] = {
+        name: (name,) if (other := record_name(stream)) == name or other in by_id else (name, other)
+        for name, stream in by_id.items()
+    }
+    for shared in {pair[1] for pair in names.values() if len(pair) > 1}:
+        owners = [name for name, pair in names.items() if shared in pair]
+        selected = [name for name in owners if is_selected(by_id[name])]
+        if len(selected) == 1:
+            names[shared] = names[selected[0]]
+        elif not selected:
+            names[shared] = (*owners, shared)
+    return names
+
+
+def namesakes(catalog: Catalog | None, name: str) -> list[str]:
+    """Return the ids of the selected streams whose RECORDs may all be called `name`, where they are several."""
+    streams = (catalog or {}).get("streams", [])
+    if any(stream_id(stream) == name for stream in streams):
+        return []
+    ids = [stream_id(stream) for stream in streams if record_name(stream) == name and is_selected(stream)]
+    return ids if len(ids) > 1 else []
+
+
+def has_metadata(stream: StreamEntry) -> bool:
+    """Return whether the stream is described by metadata entries; older ones are not."""
+    return bool(stream.get("metadata"))
+
+
+def _breadcrumb(path: Path) -> list[str]:
+    return [part for name in path for part in ("properties", name)]
+
+
+def _entries(stream: StreamEntry) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Yield the metadata of the stream, at (), and of its columns; what lies inside of arrays is left alone."""
+    for entry in stream.get("metadata") or ():
+        crumb = entry.get("breadcrumb") or []
+        if all(part == "properties" for part in crumb[::2]) and len(crumb) % 2 == 0:
+            yield tuple(crumb[1::2]), entry.get("metadata") or {}
+
+
+def root_facts(stream: StreamEntry) -> dict[str, Any]:
+    """Return what is said of the stream itself, `selected` among it, with metadata's names. Not to be written to."""
+    schema = stream.get("schema") or {}
+    facts = {key: schema[key] for key in ("inclusion", "selected") if key in schema}
+    facts |= {key: stream[key] for key in ("inclusion", "selected") if stream.get(key) is not None}
+    said = next((metadata for path, metadata in _entries(stream) if not path), {})
+    return facts | {key: value for key, value in said.items() if value is not None}
+
+
+def _properties(schema: Any, above: Path = ()) -> Iterator[tuple[Path, dict[str, Any]]]:
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    for name, inner in properties.items() if isinstance(properties, dict) else ():
+        if isinstance(inner, dict):
+            yield (*above, name), inner
+            yield from _properties(inner, (*above, name))
+
+
+def columns(stream: StreamEntry) -> dict[Path, dict[str, Any]]:
+    """Return each column's JSON Schema, in the schema's order, columns of columns behind theirs."""
+    return dict(_properties(stream.get("schema") or {}))
+
+
+def column_facts(stream: StreamEntry) -> dict[Path, dict[str, Any]]:
+    """Return what is said of each column: `inclusion`, `selected` and so on. Not to be written to."""
+    marks = ("inclusion", "selected", "selected-by-default")
+    facts = {path: {key: schema[key] for key in marks if key in schema} for path, schema in columns(stream).items()}
+    for path, said in _entries(stream):
+        if path in facts:
+            facts[path] |= {key: value for key, value in said.items() if value is not None}
+    return facts
+
+
+def write(stream: StreamEntry, facts: dict[Path, dict[str, Any]]) -> None:
+    """Say something of the stream, at (), and of columns, in each place where taps of its style look."""
+    new_style = has_metadata(stream)
+    places = {(): stream.setdefault("schema", {})} | columns(stream)
+    entries = {tuple(entry.get("breadcrumb") or ()): entry for entry in stream.get("metadata") or ()}
+    for path, said in facts.items():
+        crumb = _breadcrumb(path)
+        if new_style:
+            entry = entries.get(tuple(crumb)) or {"breadcrumb": crumb}
+            entry["metadata"] = (entry.get("metadata") or {}) | said
+            if tuple(crumb) not in entries:
+                stream["metadata"].append(entry)
+        if "selected" not in said:
+            continue
+        for place in (places.get(path, {}), *(() if path else (stream,))):
+            if not new_style or "selected" in place:
+                place["selected"] = said["selected"]
+
+
+def _said(stream: StreamEntry | None, name: str) -> Any:
+    """Return what the stream says under metadata's name, else under the older one, with underscores."""
+    if stream is None:
+        return None
+    return root_facts(stream).get(name) or stream.get(name.replace("-", "_"))
+
+
+def replication_method(catalog: Catalog | None, stream: str) -> str | None:
+    """Return the stream's replication method in capitals: chosen, else forced, else None."""
+    entry = stream_entry(catalog, stream)
+    method = _said(entry, "replication-method") or _said(entry, "forced-replication-method")
+    return str(method).upper() if method else None
+
+
+def replication_key(catalog: Catalog | None, stream: str) -> str | None:
+    """Return the stream's replication key, None where the tap knows it by itself."""
+    key = _said(stream_entry(catalog, stream), "replication-key")
+    return str(key) if key else None
+
+
+def key_properties(stream: StreamEntry) -> list[str]:
+    """Return the columns that identify a row: of a view the ones that were chosen, of a table its own."""
+    for name in ("view-key-properties", "table-key-properties", "key-properties"):
+        if keys := _said(stream, name):
+            return [str(key) for key in keys]
+    return []
+
+
+def says_keys(stream: StreamEntry) -> bool:
+    """Return whether the catalog says which columns identify a row, none being an answer."""
+    names = ("view-key-properties", "table-key-properties", "key-properties")
+    return any(name in root_facts(stream) or name.replace("-", "_") in stream for name in names)
+
+
+def is_selected(stream: StreamEntry) -> bool:
+    """Return whether a tap would sync the stream."""
+    facts = root_facts(stream)
+    if facts.get("inclusion") == "unsupported":
+        return False
+    if "selected" in facts:
+        return bool(facts["selected"])
+    return bool(facts.get("selected-by-default")) or facts.get("inclusion") == "automatic"
+
+
+def selected_streams(catalog: Catalog) -> set[str]:
+    """Return the streams that a tap would sync with this catalog."""
+    return {stream_id(stream) for stream in catalog["streams"] if is_selected(stream)}
+
+
+def deselected(catalog: Catalog) -> set[str]:
+    """Return every name of a stream that the catalog has and does not select."""
+    names: dict[bool, set[str]] = {True: set(), False: set()}
+    for stream in catalog["streams"]:
+        names[is_selected(stream)] |= {stream_id(stream), str(stream.get("stream") or stream_id(stream))}
+    return names[False] - names[True]

@@ -1,0 +1,160 @@
+"""How a stream could be replicated, proposed from its catalog entry alone: its keys, and columns that grow.
+
+Nothing here decides anything: `add`, `select`, `discover` and error messages show the proposal, and the user chooses.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from bridge.exact_json import dumps
+from bridge.singer.catalog import (
+    StreamEntry,
+    columns,
+    key_properties,
+    replication_key,
+    replication_method,
+    root_facts,
+    stream_id,
+)
+
+__all__ = ["Candidate", "Proposal", "propose"]
+
+Kind = Literal["updated", "created", "number"]
+"""`updated`: a time that every change of a row moves. `created`: a time that is set once. `number`: a growing key."""
+
+_UPDATED = re.compile(
+    r"(^|_)(updated?|modified|modif|modification|changed|last_?(update|modified|change)d?|lastmod|touched|write_date"
+    r"|modstamp|systemmodstamp|mtime|row_?version_?(at|time))(_|$)"
+)
+_CREATED = re.compile(
+    r"(^|_)(created?|creation|inserted|added|occurred|happened|received|logged|event|published|posted"
+    r"|timestamp|recorded|(at|ts|time|date)$)(_|$)"
+)
+_TIMES = re.compile(r"\b(timestamp|timestamptz|datetime)", re.IGNORECASE)
+_ORDER: tuple[Kind, ...] = ("updated", "created", "number")
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A column that a tap could replicate by."""
+
+    column: str
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What is proposed for one stream. `candidates` come in the order in which they are recommended."""
+
+    stream: str
+    """The stream's id in the catalog."""
+    keys: tuple[str, ...]
+    """The columns that identify a row; empty where nobody says any."""
+    candidates: tuple[Candidate, ...]
+    declared: str | None
+    """The replication method that the catalog says already, None where it says none."""
+    method: Literal["FULL_TABLE", "INCREMENTAL", "LOG_BASED"]
+    replication_key: str | None
+    load_method: Literal["auto", "upsert", "append-only"]
+    reason: str
+
+    def settings(self) -> dict[str, str]:
+        """Return the proposal as the keys of `streams.<stream>` in bridge.yaml."""
+        said = {"replication_method": str(self.method)}
+        if self.replication_key:
+            said["replication_key"] = self.replication_key
+        return said | ({"load_method": str(self.load_method)} if self.load_method != "auto" else {})
+
+    def line(self) -> str:
+        """Return the proposal as a line to paste below `streams:` of bridge.yaml."""
+        keys = ", ".join(f"{name}: {_plain(value)}" for name, value in self.settings().items())
+        return f"{_plain(self.stream)}: {{{keys}}}"
+
+
+def _plain(text: str) -> str:
+    """Return a text as YAML writes it, quoted only where it has to be."""
+    return text if re.fullmatch(r"[A-Za-z_][\w-]*", text) else dumps(text).decode().strip()
+
+
+def propose(entry: StreamEntry) -> Proposal:
+    """Return the proposal for a stream of a catalog. A method and a key that the catalog says are kept."""
+    name, alone = stream_id(entry), {"streams": [entry]}
+    keys, found = tuple(key_properties(entry)), _candidates(entry)
+    declared, chosen = replication_method(alone, name), replication_key(alone, name)
+    column = chosen or next((one.column for one in found if one.kind == "updated"), None)
+    method = declared if declared in ("FULL_TABLE", "INCREMENTAL", "LOG_BASED") else None
+    method = method or ("INCREMENTAL" if chosen or (column and keys) else "FULL_TABLE")
+    if method == "INCREMENTAL" and column is None and found:
+        column = found[0].column
+    column = column if method == "INCREMENTAL" else None
+    merges = bool(keys) and method != "FULL_TABLE"
+    return Proposal(
+        stream=name,
+        keys=keys,
+        candidates=found,
+        declared=declared,
+        method=method,  # type: ignore[arg-type]
+        replication_key=column,
+        load_method="upsert" if merges else "auto",
+        reason=_reason(declared, method, column, keys),
+    )
+
+
+def _reason(declared: str | None, method: str, column: str | None, keys: tuple[str, ...]) -> str:
+    if declared:
+        return f"the catalog says {declared}"
+    if method == "INCREMENTAL":
+        by = f", merged by {', '.join(keys)}" if keys else ""
+        return f"{column} tells which rows are new or changed{by}; deleted rows stay"
+    if keys:
+        return "no column tells which rows have changed; each run loads the whole table"
+    return "it has no key: each run loads the whole table"
+
+
+def _candidates(entry: StreamEntry) -> tuple[Candidate, ...]:
+    """Return the columns to replicate by: those that the tap names where it names any, else those that look like it."""
+    top = {path[0]: schema for path, schema in columns(entry).items() if len(path) == 1}
+    types = _sql_types(entry)
+    keys = key_properties(entry)
+    valid = [str(name) for name in root_facts(entry).get("valid-replication-keys") or ()]
+    found = []
+    for name, schema in top.items():
+        if valid and name not in valid:
+            continue
+        kind = _kind(name, schema, types.get(name, ""), is_key=keys == [name], is_valid=bool(valid))
+        if kind:
+            found.append(Candidate(name, kind))
+    return tuple(sorted(found, key=lambda one: _ORDER.index(one.kind)))
+
+
+def _kind(name: str, schema: dict[str, Any], sql: str, *, is_key: bool, is_valid: bool) -> Kind | None:
+    words, kinds = _snake(name), _types(schema)
+    if schema.get("format") == "date-time" or _TIMES.search(sql):
+        if _UPDATED.search(words):
+            return "updated"
+        return "created" if is_valid or _CREATED.search(words) else None
+    if "integer" in kinds and (is_key or is_valid):
+        return "number"
+    return "created" if is_valid else None
+
+
+def _snake(name: str) -> str:
+    """Return a column's name in words: `lastModifiedDate` is `last_modified_date`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).replace("-", "_").replace(" ", "_").lower()
+
+
+def _types(schema: dict[str, Any]) -> list[str]:
+    said = schema.get("type") or ()
+    return [said] if isinstance(said, str) else [str(one) for one in said]
+
+
+def _sql_types(entry: StreamEntry) -> dict[str, str]:
+    """Return the database's types by column, as taps of databases note them."""
+    return {
+        str(one["breadcrumb"][1]): str((one.get("metadata") or {}).get("sql-datatype") or "")
+        for one in entry.get("metadata") or ()
+        if len(one.get("breadcrumb") or ()) == 2
+    }

@@ -1,0 +1,46 @@
+"""What an operator can mend on a cluster, recognized in what Spark says about it."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+from bridge import __version__
+from bridge.errors import EngineError
+from bridge.spark.shipping import OTHER_BRIDGE
+from bridge.spark.worker import SHARE_SPOOL
+
+__all__ = ["diagnose"]
+
+_HOST = re.compile(r"\((\S+) executor \S+?\)")
+_VERSION = re.compile(r"\[PYTHON_VERSION_MISMATCH\][^\d]*([\d., ]*\d)")
+_NO_PYTHON = re.compile(r'Cannot run program "([^"]+)"')
+_NO_MODULE = re.compile(r"No module named '?([\w.]+)|(\w+) >= [\d.]+ must be installed")
+_OTHER = re.compile(rf"{OTHER_BRIDGE}: (.+)")
+_NO_MANIFEST = re.compile(r"/manifests/\d+\.json does not exist")
+
+_HERE = ".".join(map(str, sys.version_info[:2]))
+_PYTHON = f"give every executor Python {_HERE}, its path in PYSPARK_PYTHON or in spark.pyspark.python of spark.conf"
+
+
+def diagnose(text: str, log: str, spool: str) -> EngineError | None:
+    """Return the error that Spark's `text` is about if it is about what an executor lacks, else None.
+
+    Where that was often stands in Spark's `log` only.
+    """
+    hosts = _HOST.findall(text) or _HOST.findall(log)
+    host = {"host": hosts[-1]} if hosts else {}
+    if found := _VERSION.search(text):
+        there = found[1].strip(" ,").replace(", ", ".")
+        return EngineError("an executor has another Python", hint=_PYTHON, **host, there=there, here=_HERE)
+    if found := _NO_PYTHON.search(text):
+        return EngineError("an executor has no such Python", hint=_PYTHON, **host, program=found[1])
+    if found := _OTHER.search(text):
+        hint = "a run brings its own: take singer-bridge out of the executors' Python and its start-up files"
+        return EngineError(OTHER_BRIDGE, hint=hint, **host, there=found[1], here=__version__)
+    if found := _NO_MODULE.search(text):
+        hint = "executors need msgspec, pyarrow, orjson and simplejson, and boto3 for s3://, as the driver has them"
+        return EngineError("an executor lacks a package", hint=hint, **host, package=found[1] or found[2])
+    if _NO_MANIFEST.search(text):
+        return EngineError("an executor cannot read the spool", hint=SHARE_SPOOL, **host, folder=spool)
+    return None

@@ -1,0 +1,190 @@
+"""The JVM's process: how it starts fast and quiet. It needs no pyspark, which is imported while the JVM starts."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import subprocess
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from bridge.errors import EngineError
+from bridge.settings.redact import SPARK_SECRET
+from bridge.spark.class_archive import ClassData
+from bridge.spark.java import check_version, find_java
+from bridge.spark.log import LOG4J
+from bridge.spark.shipping import is_local
+
+__all__ = ["Jvm", "session_conf"]
+
+_POLL = 0.02
+"""Seconds between two looks whether the JVM has said where it listens."""
+_LEAVE = 60
+"""Seconds that a JVM which is to leave its class data may take."""
+_LOOK = 0.5
+"""Seconds between two looks whether its log says that it failed."""
+_FAILED = b'Exception in thread "main"'
+# Ctrl-C is for us: the JVM is told what to do.
+_SHELL = 'trap "" INT; exec "$@"'
+# The JVM ends with its stdin, but only once it reads that: where its main thread fails before, for want of disk, say,
+# another thread keeps it alive for ever. So this waits beside it until we close its own stdin, or are gone ourselves.
+_WATCH = """
+trap "" INT
+read -r _
+for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do
+    kill -0 "$0" 2>/dev/null || exit
+    sleep 1
+done
+kill -9 "$0"
+"""
+
+
+def session_conf(master: str, conf: dict[str, str], folder: Path, java: list[str]) -> dict[str, str]:
+    """Return the settings of our own session: small, quiet, its scratch under `folder`; `conf` wins."""
+    options = [
+        # Most runs are short: the JVM's start is most of their time.
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-Xshare:auto",
+        "-XX:-UsePerfData",  # a file in /tmp for each JVM
+        f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}",
+        f"-Djava.io.tmpdir={folder}",
+        *java,
+    ]
+    ours = {
+        "spark.app.name": "singer-bridge",
+        "spark.driver.extraJavaOptions": " ".join(f'"{option}"' for option in options),
+        # A worker asks for the same few megabytes again and again: it shall keep them, not give them back each time.
+        "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+        "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(256 << 20),
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.streaming.minBatchesToRetain": "2",
+        "spark.sql.streaming.numRecentProgressUpdates": "2",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if is_local(master):
+        ours |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.local.dir": str(folder),
+        }
+        if "SPARK_HOME" not in os.environ:  # else it may be another Spark than the pyspark beside us
+            ours["spark.python.daemon.module"] = "bridge.spark.daemon"
+    return ours | conf | {"spark.master": _retrying(master)}
+
+
+class Jvm:
+    """A JVM that is starting. `process` is None where somebody else started it, such as `spark-submit`."""
+
+    def __init__(self, master: str, conf: dict[str, str], folder: Path, log: Path) -> None:
+        """Start it; its output goes to `log`. Raises `EngineError` or `SettingsError` where it cannot be."""
+        if os.environ.get("SPARK_REMOTE") or master.startswith("sc://"):
+            hint = "Spark Connect runs foreachBatch on its server; set `spark.master` to local[*] or spark://"
+            raise EngineError("Spark Connect sessions cannot be used", hint=hint)
+        self.log, self.local, self.wanted_python = log, is_local(master), conf.get("spark.pyspark.python")
+        check_version()
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "log4j2.properties").write_text(LOG4J)
+        home = _spark_home()
+        self.class_data = ClassData(find_java(), _installed(home))
+        self.conf = session_conf(master, conf, folder, self.class_data.options if self.local else [])
+        self.process: subprocess.Popen[bytes] | None = None
+        if "PYSPARK_GATEWAY_PORT" not in os.environ:
+            self._told = tempfile.TemporaryDirectory(prefix="jvm-", dir=folder)  # a secret will be in it
+            self.process = self._start(home)
+
+    def _start(self, home: Path) -> subprocess.Popen[bytes]:
+        # The command line is for everyone to read: secrets reach the JVM by its socket, when the context starts.
+        shown = [f"{key}={value}" for key, value in self.conf.items() if not SPARK_SECRET.search(key)]
+        command = [str(home / "bin" / "spark-submit"), *(word for each in shown for word in ("--conf", each))]
+        command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+        environ = os.environ | {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": f"{self._told.name}/told"}
+        with self.log.open("ab") as output:
+            self._said = output.tell()
+            process = subprocess.Popen(
+                ["/bin/sh", "-c", _SHELL, "jvm", *command],
+                stdin=subprocess.PIPE,  # at its end the JVM ends, too
+                stdout=output,
+                stderr=output,
+                env=environ,
+            )
+        try:
+            self._watch = subprocess.Popen(["/bin/sh", "-c", _WATCH, str(process.pid)], stdin=subprocess.PIPE)
+        except OSError:
+            process.kill()
+            raise
+        if self.local:
+            self.class_data.begin(process)
+        return process
+
+    def address(self) -> tuple[int, str]:
+        """Wait until it listens, and return its port and the secret. Raises `ChildProcessError` if it has ended."""
+        assert self.process
+        told, looked = Path(self._told.name) / "told", time.monotonic()
+        try:
+            while not told.exists():
+                if self.process.poll() is not None:
+                    raise ChildProcessError("the JVM ended")
+                if time.monotonic() - looked > _LOOK:
+                    if self._has_failed():
+                        raise ChildProcessError("the JVM cannot start")
+                    looked = time.monotonic()
+                time.sleep(_POLL)
+            data = told.read_bytes()  # two numbers of four bytes, the port and the length of the secret, which follows
+            return int.from_bytes(data[:4], "big"), data[8:].decode()
+        finally:
+            self._told.cleanup()
+
+    def _has_failed(self) -> bool:
+        """Return whether its log says that its main thread has ended, though it lives."""
+        with suppress(OSError), self.log.open("rb") as said:
+            said.seek(self._said)
+            return _FAILED in said.read()
+        return False
+
+    def kill(self) -> None:
+        """Kill it, as it may never come up. `end` is still to be called."""
+        if self.process:
+            self.process.kill()
+
+    def end(self) -> None:
+        """Have it go: it leaves when its stdin ends, and is killed when it does not."""
+        if not self.process:
+            return
+        with suppress(OSError):
+            self.process.stdin.close()  # type: ignore[union-attr]
+        try:
+            self.process.wait(timeout=_LEAVE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self._watch.communicate()  # the JVM has ended, so this ends at once
+        self.class_data.end(self.process)
+
+
+def _retrying(master: str) -> str:
+    """Return the master with task retries: plain `local[*]` fails a job at its first lost task."""
+    return f"{master[:-1]},4]" if master.startswith("local[") and "," not in master else master
+
+
+def _spark_home() -> Path:
+    """Return where Spark is, as pyspark finds it."""
+    if home := os.environ.get("SPARK_HOME"):
+        return Path(home)
+    found = importlib.util.find_spec("pyspark")
+    if found is None or found.origin is None:
+        raise EngineError("pyspark is not installed", hint="pip install singer-bridge brings it: install it anew")
+    return Path(found.origin).parent
+
+
+def _installed(home: Path) -> str:
+    """Return what tells this installation of Spark from others: an archive holds for its very jars."""
+    jars = home / "jars"
+    return f"{jars} {jars.stat().st_mtime_ns if jars.exists() else ''}"

@@ -1,0 +1,105 @@
+"""A Spark session and its JVM: how one gets it, how it ends, and how one knows that it is gone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pandas  # type: ignore[import-untyped]  # noqa: F401 - `mapInArrow` asks for it; free while the JVM starts
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from bridge.errors import EngineError
+from bridge.spark.jvm import Jvm
+from bridge.spark.log import tail
+from bridge.spark.shipping import ship
+
+__all__ = ["Session"]
+
+
+class Session:
+    """An open session: `spark` is the `SparkSession`, `shipped` what executors import us from, None on this machine."""
+
+    def __init__(self, master: str, conf: dict[str, str], folder: Path, log: Path, *, jvm: Jvm | None = None) -> None:
+        """Take a JVM that starts with these settings, or start one. Raises `EngineError` when it does not come up."""
+        jvm = jvm or Jvm(master, conf, folder, log)
+        self._local, self._class_data, self._process = jvm.local, jvm.class_data, jvm.process
+        self._jvm = jvm
+        try:
+            with _known(jvm):
+                gateway = launch_gateway()
+            _pass_no_numpy(gateway)
+            settings = SparkConf(loadDefaults=False).setAll(list(jvm.conf.items()))
+            context = SparkContext(conf=settings, gateway=gateway)
+            context.pythonExec = _executors_python(self._local, jvm.wanted_python)
+            self.shipped = None if self._local else ship(context, folder)
+            self.spark = SparkSession(context)
+        except Exception as error:  # pyspark, py4j and the system each have their own
+            jvm.kill()
+            jvm.end()
+            raise EngineError("Spark did not start", hint=tail(log), cause=type(error).__name__) from error
+
+    @property
+    def takes_leave(self) -> bool:
+        """Whether this JVM will spend its last seconds on the class data that the next one starts from."""
+        return self._local and self._class_data.wanted
+
+    def exit_code(self) -> int | None:
+        """Return the JVM's exit code, None while it lives. Its socket breaks an instant before it ends."""
+        if not self._process:
+            return None
+        try:
+            return int(self._process.wait(timeout=0.5))
+        except subprocess.TimeoutExpired:
+            return None
+
+    def close(self, *, hurry: bool) -> None:
+        """End the JVM. A local one has nothing to hand back: it is killed, unless it is to leave its class data."""
+        gateway, updates = self.spark.sparkContext._gateway, self.spark.sparkContext._accumulatorServer
+        updates.handle_error = lambda *_: None  # it would print that its JVM is gone
+        ours = self._process if self._local else None
+        if ours and (hurry or not self.takes_leave):
+            ours.kill()
+            updates.shutdown()
+        else:
+            with suppress(Exception):  # the JVM may be dead already; it dies with us in any case
+                self.spark.stop()
+        with suppress(Exception):
+            gateway.shutdown()
+        self._jvm.end()
+        # pyspark would give what is gone to the next session of this process.
+        SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
+        SparkSession._instantiatedSession = SparkSession._activeSession = None
+
+
+def _pass_no_numpy(gateway: Any) -> None:
+    """Have pyspark not look for numpy in what goes to the JVM: it would import its test tools, and pandas, for that."""
+    client = gateway._gateway_client
+    client.converters = [each for each in client.converters or () if not type(each).__name__.startswith("Numpy")]
+
+
+@contextmanager
+def _known(jvm: Jvm) -> Iterator[None]:
+    """Have pyspark find a JVM of ours, as it finds one that somebody else started."""
+    if not jvm.process:
+        yield
+        return
+    port, secret = jvm.address()
+    told = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
+    os.environ.update(told)
+    try:
+        yield
+    finally:
+        for name in told:
+            del os.environ[name]
+
+
+def _executors_python(local: bool, wanted: str | None) -> str:
+    """Return the Python that executors start: pyspark by itself takes whatever `python3` is on their PATH."""
+    return sys.executable if local else wanted or os.environ.get("PYSPARK_PYTHON") or sys.executable

@@ -1,0 +1,84 @@
+"""How this very `bridge` gets to the executors of a cluster: a zip that Spark hands out, and a look that it is the one.
+
+An executor needs Python of the driver's minor version with msgspec, pyarrow, orjson and simplejson, and boto3 for an S3
+bucket.
+"""
+
+from __future__ import annotations
+
+import pickle
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import bridge
+from bridge.write.parquet import Job
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+__all__ = ["OTHER_BRIDGE", "executor_rows", "executor_task", "executor_work", "is_local", "ship"]
+
+OTHER_BRIDGE = "the executor imports another singer-bridge"
+"""How a task says that, before where it is; the driver looks for it in Spark's error."""
+
+
+def is_local(master: str) -> bool:
+    """Return whether executors live on this machine, with its Python and its folders."""
+    return master.startswith("local")
+
+
+def ship(context: SparkContext, folder: Path) -> str:
+    """Have every executor import the package from a zip that is made in `folder`; return the zip's name.
+
+    The name holds a hash of the contents: who imports from a zip of that name has the driver's code.
+    """
+    package = Path(bridge.__file__).parent
+    files = {f"bridge/{path.relative_to(package)}": path.read_bytes() for path in sorted(package.rglob("*.py"))}
+    digest = sha256()
+    for name, data in files.items():
+        digest.update(f"{name} {len(data)}\n".encode() + data)
+    archive = folder / f"singer-bridge-{bridge.__version__}-{digest.hexdigest()[:16]}.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as whole:
+        for name, data in files.items():
+            whole.writestr(name, data)
+    context.addPyFile(str(archive))
+    return archive.name
+
+
+def executor_task(job: Job, shipped: str | None) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """Return what an executor does with bundles."""
+    return _on_executor("load", pickle.dumps(job), shipped)
+
+
+def executor_work(
+    work: Callable[[Job, Any], dict[str, Any]], job: Job, payloads: Sequence[Any], shipped: str | None
+) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """Return what an executor does with the numbers of payloads."""
+    return _on_executor("perform", pickle.dumps((work, job, list(payloads))), shipped)
+
+
+def executor_rows(task: str, shipped: str | None, *told: Any) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """Return one of the executors' halves of a transform, `decode_rows` or `store_rows`."""
+    return _on_executor(task, pickle.dumps(told), shipped)
+
+
+def _on_executor(task: str, pickled: bytes, shipped: str | None) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """Return a task of `bridge.spark.worker`; nothing of ours is imported there before it is known to be `shipped`.
+
+    Pickle carries a function inside a function as code, one of a module as that module's name: hence the nesting.
+    """
+    complaint = OTHER_BRIDGE
+
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
+        import bridge
+
+        if shipped and f"/{shipped}/" not in bridge.__file__:
+            raise RuntimeError(f"{complaint}: {getattr(bridge, '__version__', 'no version')} at {bridge.__file__}")
+        from bridge.spark import worker
+
+        yield from getattr(worker, task)(pickled, batches)
+
+    return run

@@ -1,0 +1,201 @@
+"""Streams whose rows go through Spark SQL: what comes of it is known, and allowed, before the first row is stored.
+
+Decoded rows, the statement and the writing are one Spark job without a shuffle: a task decodes bundles in one Python
+worker, Spark works row by row, and a second worker writes. What the first one counted reaches the second one in a file
+that only this task's attempt knows, so that nothing but rows goes through the statement.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+
+from bridge.errors import DataError, SettingsError
+from bridge.schema.json_schema import source
+from bridge.schema.table_schema import EXTRA, TableSchema
+from bridge.settings.transform_sql import NOT_OF_A_ROW, Statement, refused
+from bridge.spark.rows import hidden_type
+from bridge.spark.shipping import executor_rows
+from bridge.spark.types import arrow_field, spark_schema
+from bridge.spark.worker import REPORT_SCHEMA, REPORTS
+from bridge.write.context import Job
+from bridge.write.metadata_columns import METADATA
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Plan", "analysed", "reports_of"]
+
+HIDDEN = "_sdc_bridge_row"
+"""The column that passes through beside the statement's: a row's place, and what the bridge itself knows of it."""
+
+_NODES = frozenset({"Project", "Filter", "SubqueryAlias", "View", "LogicalRDD", "LocalRelation", "MapInArrow"})
+_RULES = "spark.sql.optimizer.excludedRules"
+_OPTIMIZER = "org.apache.spark.sql.catalyst.optimizer."
+_OF_A_RECORD = frozenset(
+    {
+        "ArithmeticException",
+        "ArrayIndexOutOfBoundsException",
+        "DateTimeException",
+        "IllegalArgumentException",
+        "NumberFormatException",
+        "SparkRuntimeException",
+        "UnsupportedOperationException",
+    }
+)
+"""What pyspark raises where an expression cannot take a value."""
+_OF_SESSION = frozenset(name.replace("_", "") for name in NOT_OF_A_ROW)
+_ROW = "a transform works row by row"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is done to a stream's rows under one of its schemas. `read` is what they are decoded into."""
+
+    stream: str
+    schema: str
+    """The name of `read` in the spool."""
+    statement: Statement
+    read: TableSchema
+    metadata: bool
+    made: pa.Schema
+    """What the statement makes of them."""
+    lake: TableSchema
+    """The table's columns, which hold that and more; in the spool, too, under their hash."""
+    upsert: bool = False
+
+
+def visible(read: TableSchema, *, metadata: bool) -> list[pa.Field]:
+    """Return the columns that a statement sees: not those of the bridge itself."""
+    ours = {EXTRA, *(METADATA if metadata else ())}
+    return [field for field in read.arrow if source(field) not in ours and field.name != EXTRA]
+
+
+def rows_schema(read: TableSchema, *, metadata: bool) -> pa.Schema:
+    """Return the columns of decoded rows on their way to the statement."""
+    seen = visible(read, metadata=metadata)
+    ours = [field for field in read.arrow if field.name not in {field.name for field in seen}]
+    return pa.schema([*seen, pa.field(HIDDEN, hidden_type(ours))])
+
+
+def analysed(spark: SparkSession, statement: Statement, read: TableSchema, stream: str, *, metadata: bool) -> pa.Schema:
+    """Return the columns that a statement makes of these. Raises `SettingsError` with Spark's words or the reason."""
+    fields = visible(read, metadata=metadata)
+    known = spark_schema(rows_schema(read, metadata=metadata))
+    try:
+        found = _over(spark.createDataFrame([], known), statement, fields)
+        plan = found._jdf.queryExecution().analyzed()
+        made = found.schema
+    except PySparkException as error:
+        raise SettingsError("the transform does not fit the stream", hint=_words(error), stream=stream) from None
+    _check_plan(plan, stream)
+    return _columns([each for each in made if each.name != HIDDEN], read, stream, metadata=metadata)
+
+
+def reports_of(frame: DataFrame, plan: Plan, job: Job, shipped: str | None) -> list[Any]:
+    """Load the rows of a frame's bundles that a plan is for, and return the reports. Raises `DataError` for a record
+    that the statement cannot take.
+    """
+    session = frame.sparkSession
+    # Spark would not read at all what a condition can never let through; every segment has to be accounted for.
+    rules = {f"{_OPTIMIZER}PruneFilters", f"{_OPTIMIZER}PropagateEmptyRelation"}
+    rules.update(rule for rule in (session.conf.get(_RULES, None) or "").split(",") if rule)
+    session.conf.set(_RULES, ",".join(sorted(rules)))
+    columns = rows_schema(plan.read, metadata=plan.metadata)
+    decode = executor_rows("decode_rows", shipped, job, plan, columns)
+    store = executor_rows("store_rows", shipped, job, plan, REPORT_SCHEMA)
+    rows = frame.mapInArrow(decode, spark_schema(columns))
+    try:
+        made = _over(rows, plan.statement, visible(plan.read, metadata=plan.metadata))
+        return list(made.mapInArrow(store, REPORTS).collect())
+    except PySparkException as error:
+        raise _failed(error, plan.stream) or error from error
+
+
+def _over(frame: DataFrame, statement: Statement, fields: Iterable[pa.Field]) -> DataFrame:
+    view = f"singer_bridge_{uuid.uuid4().hex}"  # the next SCHEMA may be analysed while a batch is on its way
+    frame.createOrReplaceTempView(view)
+    try:
+        return frame.sparkSession.sql(statement.over(view, [field.name for field in fields], HIDDEN))
+    finally:
+        frame.sparkSession.catalog.dropTempView(view)
+
+
+def _failed(error: BaseException, stream: str) -> DataError | None:
+    """Return what a record did to a statement, None where that is not what went wrong."""
+    if type(error).__name__ not in _OF_A_RECORD:
+        return None
+    hint = f"nothing of this commit was stored; {_words(error)}"
+    return DataError("the transform failed on a record", hint=hint, stream=stream)
+
+
+def _words(error: BaseException) -> str:
+    """Return what Spark says of a statement, in one line."""
+    line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return line.split(" SQLSTATE")[0].replace(f", `{HIDDEN}`", "").replace(f"`{HIDDEN}`, ", "")[:500]
+
+
+def _check_plan(plan: Any, stream: str) -> None:
+    """Raise `SettingsError` unless the analysed plan is row by row."""
+    name = plan.getClass().getSimpleName()
+    if name not in _NODES:
+        reason = "it makes several rows of one" if name == "Generate" else f"{name.lower()} is about more than one row"
+        raise refused(reason, stream=stream)
+    for expression in _each(plan.expressions()):
+        _check_expression(expression, stream)
+        if name == "Filter" and expression.references().isEmpty():
+            raise SettingsError("the transform's WHERE names no column", hint=_ROW, stream=stream)
+    for child in _each(plan.children()):
+        _check_plan(child, stream)
+
+
+def _check_expression(expression: Any, stream: str) -> None:
+    name = expression.getClass().getSimpleName()
+    if name.lower() in _OF_SESSION or name.startswith("Current"):
+        raise refused(f"{expression.prettyName()} is not of the row", stream=stream)
+    if name in ("ScalarSubquery", "Exists", "InSubquery", "ListQuery", "LateralSubquery"):
+        raise refused("a subquery reads other rows", stream=stream)
+    children = list(_each(expression.children()))
+    for child in children:
+        _check_expression(child, stream)
+    if not expression.deterministic():
+        raise refused(f"{expression.prettyName()} is not the same each time", stream=stream)
+
+
+def _each(sequence: Any) -> Iterator[Any]:
+    for place in range(sequence.size()):
+        yield sequence.apply(place)
+
+
+def _columns(made: list[Any], read: TableSchema, stream: str, *, metadata: bool) -> pa.Schema:
+    """Return what Spark made as the lake has it. A column that keeps its name is still the same property."""
+    known = {field.name: field for field in read.arrow}
+    ours = {name.lower() for name in (EXTRA, *(METADATA if metadata else ()))}
+    seen: set[str] = set()
+    fields = []
+    for each in made:
+        name = each.name
+        if "__autoGeneratedAlias" in each.metadata:
+            hint = f"write {name} AS a_name"
+            raise SettingsError("a column of the transform has no name", hint=hint, stream=stream)
+        if name.casefold() in seen:
+            raise SettingsError("the transform makes two columns of one name", hint=_ROW, stream=stream, column=name)
+        if name.lower() in ours:
+            hint = "give it another name: the bridge writes this column itself"
+            raise SettingsError("a column of the transform is taken", hint=hint, stream=stream, column=name)
+        seen.add(name.casefold())
+        fields.append(_same_property(arrow_field(each, stream), known.get(name)))
+    if not fields:
+        raise SettingsError("the transform makes no columns", hint="select some", stream=stream)
+    return pa.schema(fields)
+
+
+def _same_property(field: pa.Field, before: pa.Field | None) -> pa.Field:
+    if before is None or source(before) == before.name:
+        return field
+    return field.with_metadata({**(field.metadata or {}), b"singer": source(before).encode()})

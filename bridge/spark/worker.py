@@ -1,0 +1,56 @@
+"""The executors' half of the query: bundles of segments in, reports out."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from bridge.errors import BridgeError, EngineError
+from bridge.spark.rows import decode_rows, store_rows
+from bridge.spool.spool import Segment
+from bridge.write.parquet import failure, write_bundles
+
+__all__ = ["REPORTS", "REPORT_SCHEMA", "SHARE_SPOOL", "decode_rows", "load", "perform", "store_rows"]
+
+REPORTS = "seq bigint, bundle int, report string"
+SHARE_SPOOL = "set spool.dir to a folder that the driver and all executors share, under the same path: NFS, a volume"
+
+REPORT_SCHEMA = pa.schema([("seq", pa.int64()), ("bundle", pa.int32()), ("report", pa.string())])
+
+
+def load(pickled_job: bytes, batches: Iterator[Any]) -> Iterator[Any]:
+    """Turn bundles into reports; a spool that this machine does not see is one, too."""
+    job = pickle.loads(pickled_job)  # noqa: S301 - the driver's
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    if rows and not os.access(os.path.join(job.spool, "segments"), os.R_OK | os.X_OK):
+        error = EngineError("an executor cannot read the spool", hint=SHARE_SPOOL, host=_host(), folder=job.spool)
+        reports: Iterator[dict[str, Any]] = iter([failure(error)] * len(rows))
+    else:
+        reports = write_bundles(
+            job, ((row["seq"], [Segment(**segment) for segment in row["segments"]]) for row in rows)
+        )
+    for row, report in zip(rows, reports, strict=True):
+        columns = {"seq": [row["seq"]], "bundle": [row["bundle"]], "report": [orjson.dumps(report).decode()]}
+        yield pa.RecordBatch.from_pydict(columns, REPORT_SCHEMA)
+
+
+def perform(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
+    """Turn the numbers of payloads into reports."""
+    work, job, payloads = pickle.loads(pickled)  # noqa: S301 - the driver's
+    for number in (row["id"] for batch in batches for row in batch.to_pylist()):
+        try:
+            report = work(job, payloads[number])
+        except BridgeError as error:
+            report = failure(error)
+        columns = {"seq": [number], "bundle": [0], "report": [orjson.dumps(report).decode()]}
+        yield pa.RecordBatch.from_pydict(columns, REPORT_SCHEMA)
+
+
+def _host() -> str:
+    return socket.gethostname()

@@ -1,0 +1,59 @@
+"""Meltano: `meltano state get`, `meltano state export`, and the `state.json` of its state backends.
+
+A backend keeps what the last complete run left (`completed`) and what came after it (`partial`); a run starts from the
+partial one laid over the complete one, object by object, lists replaced whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from bridge.errors import SettingsError
+from bridge.singer.state_edits import parsed
+from bridge.state.exchange.foreign import expect, one_of
+
+__all__ = ["place", "read", "write"]
+
+_SPLIT = {"completed", "partial"}
+
+
+def read(data: bytes, which: str | None, streams: Collection[str]) -> Any:
+    """Return the STATE that Meltano's next run would pass to the tap."""
+    del streams
+    document = parsed(data, "the file")
+    expect(document, "meltano")
+    if "singer_state" not in document and not document.keys() <= _SPLIT:
+        document = document[one_of(list(document), which, "state ID", "the file")]
+    if "singer_state" not in document:
+        document = _next_start(document)
+    if "singer_state" not in document:
+        hint = "Meltano would start from the beginning; nothing is to be imported"
+        raise SettingsError("there is no `singer_state` in it", hint=hint)
+    return document["singer_state"]
+
+
+def _next_start(split: dict[str, Any]) -> dict[str, Any]:
+    completed, partial = (split.get(part) or {} for part in ("completed", "partial"))
+    result = _over(completed, partial)
+    assert isinstance(result, dict)
+    return result
+
+
+def _over(below: Any, above: Any) -> Any:
+    """Lay one over the other as Meltano does: to any depth of objects."""
+    if not isinstance(below, dict) or not isinstance(above, dict):
+        return above
+    return {**below, **{key: _over(below.get(key), value) for key, value in above.items()}}
+
+
+def write(state: Any) -> Any:
+    """Return what `meltano state set STATE_ID --input-file FILE` takes."""
+    return {"singer_state": state}
+
+
+def place(folder: Path, which: str | None) -> Path:
+    """Return the file in a state backend's folder, which has one folder a state ID."""
+    names = [path.parent.name for path in folder.glob("*/state.json")]
+    return folder / one_of(names, which, "state ID", folder) / "state.json"

@@ -1,0 +1,70 @@
+"""The STATE's past, as the commit log tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from bridge.lake.log import Log, bookmarks
+from bridge.singer.state_edits import Difference, differences, same
+
+__all__ = ["Step", "last_move", "steps"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A commit that changed the STATE. `reason` says why, where an operator did it; `run` is who."""
+
+    commit: int
+    kind: str
+    at: str
+    run: str
+    reason: str
+    changes: list[Difference]
+
+
+def steps(log: Log, head: int) -> Iterator[Step]:
+    """Yield what changed the STATE, newest first, as far back as the log is kept."""
+    newer: dict[str, Any] | None = None
+    for record in log.history(head, fences=False):
+        if newer is not None and not same(record["state"], newer["state"]):
+            yield _step(newer, record["state"])
+        newer = record
+    if newer is not None and newer["n"] == 1 and newer["state"] is not None:
+        yield _step(newer, None)
+
+
+def _step(record: dict[str, Any], before: Any) -> Step:
+    changes = differences(before, record["state"])
+    facts = (record["kind"], record.get("at", ""), record.get("run", ""), record.get("reason") or "")
+    return Step(record["n"], *facts, changes)
+
+
+def last_move(log: Log, head: int, stream: str, at: str) -> int | None:
+    """Return the commit that gave a stream the bookmark it has at `head`; `at` is the time that the log says.
+
+    It is looked for by time, in a few reads however long the log is. None if it is not in the log any more.
+    """
+    low, high = log.beginning().first, head
+    while low < high:
+        middle = (low + high) // 2
+        if _at(log, middle) < at:
+            low = middle + 1
+        else:
+            high = middle
+    found = None
+    while low <= head and _at(log, low) == at:  # two commits may have one time
+        if _moved(log, low, stream):
+            found = low
+        low += 1
+    return found
+
+
+def _at(log: Log, n: int) -> str:
+    return str((log.record(n) or {}).get("at", ""))
+
+
+def _moved(log: Log, n: int, stream: str) -> bool:
+    now, before = (bookmarks((log.record(number) or {}).get("state")) for number in (n, n - 1))
+    return stream in now and (stream not in before or not same(now[stream], before[stream]))

@@ -1,0 +1,154 @@
+"""`lookback`: the tap starts a while before its bookmark, for rows that came late; the bookmark itself never goes back.
+
+Only the STATE that the tap is given is shifted. What it says then is kept as it is, with one exception: a bookmark that
+has not come past the stored one again. All rows up to that were committed, and taps repeat the STATE that they were
+given for streams that they have not come to: stored, each such run would begin another lookback earlier.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from bridge.errors import SettingsError
+from bridge.singer.state import is_empty, is_flat
+
+__all__ = ["Lookback"]
+
+_VALUE = "replication_key_value"
+_TIME = re.compile(r"(\d{4}-\d\d-\d\d)(?:([T ]\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:?\d\d)?)?")
+_FIRST = datetime(1, 1, 1)
+
+Length = timedelta | int | float
+Place = tuple[str, str]
+"""A stream, and the JSON text of a partition's context or nothing."""
+
+
+@dataclass(slots=True)
+class Lookback:
+    """The lookbacks of a pipeline. `of` says how far a stream goes back, None: not at all."""
+
+    of: Callable[[str], Length | None] = lambda _: None
+    _given: dict[Place, tuple[dict[str, Any], Any]] = field(default_factory=dict)
+    """What is stored, and the value that the tap was given instead."""
+    unshifted: set[str] = field(default_factory=set)
+    """Streams with a lookback whose bookmark has another form than `replication_key_value`: they start where it is."""
+    quiet: set[str] = field(default_factory=set)
+    """Streams that go back for the sake of what reads them, not of the user's settings: nothing is said of these."""
+
+    @property
+    def streams(self) -> list[str]:
+        """The streams that start earlier."""
+        return sorted({stream for stream, _ in self._given} - self.quiet)
+
+    def start(self, state: Any) -> Any:
+        """Return the STATE for the tap.
+
+        Raises `SettingsError` for a flat STATE, and for a bookmark that is neither a time nor a number.
+        """
+        if is_empty(state):
+            return state
+        if is_flat(state):
+            hint = "its STATE has no `bookmarks`, so nobody knows what to shift: remove lookback"
+            raise SettingsError("this tap's STATE has no place for a lookback", hint=hint)
+        bookmarks = {
+            stream: self._shifted(stream, bookmark, "") if isinstance(bookmark, dict) else bookmark
+            for stream, bookmark in state["bookmarks"].items()
+        }
+        return {**state, "bookmarks": bookmarks}
+
+    def _shifted(self, stream: str, bookmark: dict[str, Any], context: str) -> dict[str, Any]:
+        length = self.of(stream)
+        if length is None:
+            return bookmark
+        result = dict(bookmark)
+        if bookmark.get(_VALUE) is not None:
+            result[_VALUE] = _before(bookmark[_VALUE], length, stream)
+            self._given[stream, context] = bookmark, result[_VALUE]
+        elif bookmark and not bookmark.get("partitions") and _VALUE not in bookmark:
+            self.unshifted.add(stream)
+        if isinstance(parts := bookmark.get("partitions"), list):
+            result["partitions"] = [
+                self._shifted(stream, part, str(part.get("context"))) if isinstance(part, dict) else part
+                for part in parts
+            ]
+        return result
+
+    def stored(self, said: Any) -> Any:
+        """Return the STATE to keep: what the tap said, but for bookmarks on their way to where they were."""
+        if not self._given or is_flat(said):
+            return said
+        bookmarks = {
+            stream: self._restored(stream, bookmark, "") if isinstance(bookmark, dict) else bookmark
+            for stream, bookmark in said["bookmarks"].items()
+        }
+        return said if bookmarks == said["bookmarks"] else {**said, "bookmarks": bookmarks}
+
+    def _restored(self, stream: str, bookmark: dict[str, Any], context: str) -> dict[str, Any]:
+        before, given = self._given.get((stream, context), ({}, None))
+        value = bookmark.get(_VALUE)
+        result = bookmark
+        if given is not None and _lies_between(given, value, before[_VALUE]):
+            result = before
+        if isinstance(parts := bookmark.get("partitions"), list):
+            kept = [
+                self._restored(stream, part, str(part.get("context"))) if isinstance(part, dict) else part
+                for part in parts
+            ]
+            result = result if kept == parts and result is bookmark else {**result, "partitions": kept}
+        return result
+
+
+def _before(value: Any, length: Length, stream: str) -> Any:
+    """Return a bookmark's value so much earlier, in the form that it has."""
+    if _is_number(value) and not isinstance(length, timedelta):
+        return value - length
+    match = _TIME.fullmatch(value) if isinstance(value, str) else None
+    if match is None or not isinstance(length, timedelta):
+        raise _unfit(value, length, stream)
+    day, time, fraction, zone = match.groups()
+    try:
+        at = datetime.fromisoformat(f"{day}{time or ''}")
+    except ValueError:
+        raise _unfit(value, length, stream) from None
+    text = (max(at, _FIRST + length) - length).isoformat(time[0] if time else "T", "seconds")
+    return (text if time else text[:10]) + (fraction or "") + (zone or "")
+
+
+def _unfit(value: Any, length: Length, stream: str) -> SettingsError:
+    wanted = (
+        "a duration such as 3d shifts dates and times" if isinstance(length, timedelta) else "a number shifts numbers"
+    )
+    hint = f"{wanted}, and nothing else can be shifted; correct or remove streams.<stream>.lookback"
+    return SettingsError("the lookback does not fit the bookmark", hint=hint, stream=stream, bookmark=str(value)[:60])
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _lies_between(low: Any, value: Any, high: Any) -> bool:
+    """Return whether a value is one of these two or between them; of other kinds it is not."""
+    if _is_number(value) and _is_number(high):
+        return bool(low <= value <= high)
+    moments = [_moment(one) for one in (low, value, high)]
+    return None not in moments and moments == sorted(moment for moment in moments if moment)
+
+
+def _moment(text: Any) -> tuple[timedelta, str] | None:
+    """Return a time as it can be compared: since year 1 in UTC, and its fraction of a second; None for no time."""
+    match = _TIME.fullmatch(text) if isinstance(text, str) else None
+    if not match:
+        return None
+    day, time, fraction, zone = match.groups()
+    try:
+        since = datetime.fromisoformat(f"{day}{time or ''}") - _FIRST
+    except ValueError:
+        return None
+    if zone and zone != "Z":
+        offset = timedelta(hours=int(zone[1:3]), minutes=int(zone[-2:]))
+        since += -offset if zone[0] == "+" else offset
+    return since, (fraction or "").rstrip("0")

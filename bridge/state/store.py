@@ -1,0 +1,242 @@
+"""A pipeline's STATE for other programs: read it, set bookmarks, compare and swap. No update is ever lost.
+
+```
+write:  lease (a run that has it refuses us; other writers are waited for)
+        -> recover, honour an edited state.json -> change the STATE that is there now -> commit n + 1 by put-if-absent
+```
+The lease makes writers stand in line, the number decides: who loses it reads again and tries again, at most five times
+in all. A write is a commit of kind `state`; when a method returns, it is durable, and the next run starts from it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from bridge.commit.committer import Committer, expect_object, read_state_file, was_said
+from bridge.commit.open import opened
+from bridge.errors import CommitLost, PipelineHeld, SettingsError
+from bridge.lake.lease import holder, holds, last_lease, take
+from bridge.lake.log import Log, bookmarks
+from bridge.lake.runs import new_run_id, read_runs, write_streams
+from bridge.settings.values.checked import pipeline_name
+from bridge.settings.values.s3options import S3Options
+from bridge.singer.state import bookmark
+from bridge.singer.state_edits import plain, same, with_bookmarks, without_bookmarks
+from bridge.storage import Storage, open_storage
+
+__all__ = ["LastRun", "StateStore", "Stored", "Written"]
+
+_TRIES = 5
+_FIRST_PAUSE = 0.05
+"""Seconds before the second try, at most; twice as long before each later one, and a random part of that."""
+_SUCH_AS = 'such as {"bookmarks": {"users": {"replication_key": "id", "replication_key_value": 5}}}'
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The STATE that the next run would start from, as of commit `version`; None before there is any.
+
+    `edited`: it stands in `state.json` only, where somebody wrote it by hand. `older`: that file holds an older STATE
+    of the log, so that a run would refuse to start; the STATE here is the log's.
+    """
+
+    version: int
+    state: Any
+    edited: bool = False
+    older: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a write did. `version` is the commit; nothing was committed if `before` was the same already."""
+
+    version: int
+    before: Any
+    after: Any
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LastRun:
+    """How the last run ended: `running`, `success`, `failed`, `interrupted`, or `died` without a word.
+
+    `info` is its whole record: streams with their rows, seconds, warnings, the error with its hint.
+    """
+
+    run_id: str
+    status: str
+    info: dict[str, Any]
+
+
+class StateStore:
+    """The STATE of one pipeline in one bucket.
+
+    Keys are the bucket and the pipeline's full name, of which an environment is the first part: two pipelines, or two
+    environments of one, never share a STATE. Fractions are read as `decimal.Decimal`, so that no digit is lost.
+
+    Reading raises `CorruptLake` if the log or `state.json` is damaged, never returns an empty STATE instead. Writing
+    raises `PipelineHeld` while a run is alive, and `SettingsError` for what a flat STATE cannot do.
+    """
+
+    def __init__(
+        self,
+        bucket: str | os.PathLike[str],
+        pipeline: str,
+        *,
+        environment: str | None = None,
+        s3: S3Options | None = None,
+    ) -> None:
+        """Name the pipeline; nothing is read, or made, until a method is called."""
+        self._open(open_storage(os.fspath(bucket), s3), f"{environment}.{pipeline}" if environment else pipeline)
+
+    @classmethod
+    def at(cls, storage: Storage, pipeline: str) -> StateStore:
+        """Return the store of a pipeline by its full name in a bucket that is open already."""
+        store = cls.__new__(cls)
+        store._open(storage, pipeline)
+        return store
+
+    def _open(self, storage: Storage, name: str) -> None:
+        if wrong := pipeline_name(name):
+            raise SettingsError(wrong[0], hint=wrong[1], name=name)
+        self.pipeline, self._storage, self._log = name, storage, Log(storage, name)
+
+    def __repr__(self) -> str:
+        return f"StateStore({self._storage.uri!r}, {self.pipeline!r})"
+
+    # reading
+
+    @property
+    def version(self) -> int:
+        """The number of the last commit, 0 before the first."""
+        return self._log.latest()
+
+    def read(self) -> Stored:
+        """Return the STATE together with its version, for `compare_and_swap`."""
+        while True:
+            head = self._log.latest()
+            state = self._state_at(head)
+            there = read_state_file(self._storage, self.pipeline)
+            if there is None or there == state:
+                return Stored(head, state)
+            older = was_said(self._log, head, there)
+            # After a death the file is a step behind, and so it is in the middle of a commit: not somebody's doing.
+            behind = older and last_lease(self._storage, self.pipeline).get("closed") is None
+            if not older:
+                expect_object(self._storage, self.pipeline, there)
+            if self._log.latest() == head and (behind or read_state_file(self._storage, self.pipeline) == there):
+                return Stored(head, state if older else there, edited=not older, older=older and not behind)
+
+    def get(self, stream: str | None = None) -> Any:
+        """Return the STATE, or a stream's bookmark; None if there is none."""
+        state = self.read().state
+        return state if stream is None else bookmark(state, stream)
+
+    def last_run(self) -> LastRun | None:
+        """Return the last run, None if there was none."""
+        record = next(read_runs(self._storage, self.pipeline, 1), None)
+        if record is None:
+            return None
+        status = str(record["status"])
+        if status == "running" and not holds(self._storage, self.pipeline, str(record["run_id"])):
+            status = "died"
+        return LastRun(str(record["run_id"]), status, record)
+
+    # writing
+
+    def set(self, stream: str, bookmark: Any, *, reason: str = "StateStore.set") -> int:
+        """Set one stream's bookmark and return the version."""
+        return self.set_many({stream: bookmark}, reason=reason)
+
+    def set_many(self, bookmarks: Mapping[str, Any], *, reason: str = "StateStore.set_many") -> int:
+        """Set the bookmarks of several streams in one commit and return the version; others keep theirs."""
+        return self.update(lambda state: with_bookmarks(state, bookmarks), reason=reason).version
+
+    def clear(self, *streams: str, reason: str = "StateStore.clear") -> int:
+        """Forget the bookmarks of these streams, or of all, and return the version: they start from the beginning."""
+        if not streams:
+            return self.replace({}, reason=reason)
+        return self.update(lambda state: without_bookmarks(state, streams), reason=reason).version
+
+    def replace(self, state: Any, *, reason: str = "StateStore.replace") -> int:
+        """Replace the whole STATE, whatever it is now, and return the version."""
+        return self.update(lambda _: state, reason=reason).version
+
+    def update(self, change: Callable[[Any], Any], *, reason: str = "StateStore.update") -> Written:
+        """Commit what `change` makes of the STATE that is there now; None stands for no STATE yet.
+
+        It is called while the pipeline is held, and once more for each number that was lost: it should be quick, and
+        must not write to the store. It must not change its argument, but return another value.
+        """
+        pause = _FIRST_PAUSE
+        for _ in range(_TRIES - 1):
+            with suppress(CommitLost):
+                return self._write(change, reason)
+            time.sleep(random.uniform(pause / 2, pause))  # noqa: S311 (apart from each other, not secret)
+            pause *= 2
+        return self._write(change, reason)
+
+    def compare_and_swap(
+        self, expected_version: int, state: Any, *, reason: str = "StateStore.compare_and_swap"
+    ) -> int:
+        """Replace the STATE if it is still that of `expected_version`, and return the new version.
+
+        Raises `CommitLost` if anybody committed since; then read again. Fences, by which a writer notes that the one
+        before it died, do not count.
+        """
+        return self._write(lambda _: state, reason, expected_version).version
+
+    def refuse_if_held(self) -> None:
+        """Raise `PipelineHeld` now if a run is alive, rather than after somebody has thought about a change."""
+        held = holder(self._storage, self.pipeline)
+        if held and not held.get("brief"):
+            hint = "wait for it to end; `singer-bridge runs list` shows it"
+            raise PipelineHeld("a run holds this pipeline", hint=hint, run=held.get("run"), pid=held.get("pid"))
+
+    def _write(self, change: Callable[[Any], Any], reason: str, expected: int | None = None) -> Written:
+        run = new_run_id()
+        lease = take(self._storage, self.pipeline, run, brief=True)
+        with opened(self._storage, self.pipeline, run, lease) as committer:
+            before = committer.view.state
+            outcome = self._changed(committer, change, expected)
+            if not isinstance(outcome, Exception) and not same(before, outcome):
+                committer.set_state(outcome, reason)
+                moved = bookmarks(before).keys() | bookmarks(outcome).keys()
+                write_streams(self._storage, self.pipeline, committer.view, _known(committer, moved))
+        if isinstance(outcome, Exception):
+            raise outcome  # out here: nothing was begun, so the lease is left in good order
+        return Written(committer.view.n, before, outcome, tuple(committer.notes))
+
+    def _changed(self, committer: Committer, change: Callable[[Any], Any], expected: int | None) -> Any:
+        """Return the STATE to commit, or the exception that is the reason for none."""
+        if expected is not None and not self._is_still(committer, expected):
+            hint = "read it again, look at what changed, and decide anew"
+            return CommitLost("the STATE is not that version any more", hint=hint, expected=expected, now=self.version)
+        try:
+            after = plain(change(committer.view.state))
+        except Exception as error:  # noqa: BLE001 - the caller's own code; raised again in `_write`
+            return error
+        if after is None:
+            return SettingsError("null is no STATE", hint="to start from the beginning, clear it")
+        if not isinstance(after, dict) and not same(after, committer.view.state):
+            return SettingsError("a STATE is a JSON object", hint=_SUCH_AS)
+        return after
+
+    def _is_still(self, committer: Committer, expected: int) -> bool:
+        """Whether nothing but fences came after that version."""
+        newest = next(self._log.history(committer.view.n, fences=False), {"n": 0})["n"]
+        return newest <= expected <= committer.view.n
+
+    def _state_at(self, head: int) -> Any:
+        return next(self._log.history(head))["state"] if head else None
+
+
+def _known(committer: Committer, streams: set[str]) -> list[str]:
+    """Return those of the streams that have a table, and with it a file of their own beside `state.json`."""
+    return sorted(streams & committer.view.tables.keys())

@@ -1,0 +1,171 @@
+"""How pending files of a folder become visible, and old ones go: by renames, links, and the exchange of a whole table.
+
+Each step may be repeated, and a crash between any two is made good by the next writer that publishes the same change.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from bridge.storage.local.folders import alone, exchange, explained, fsync_folder, make_folder, remove_empty
+from bridge.storage.protocol import Add, Change, Missing, Rewrite
+
+__all__ = ["publish", "settle"]
+
+
+def publish(root: Path, changes: Sequence[Change]) -> None:
+    """Make adds visible and removes invisible, as the protocol says."""
+    tables = [_Table(root, change) for change in changes]
+    if missing := [key for table in tables for key in table.missing()]:
+        raise Missing(missing)
+    for table in tables:
+        change = table.change
+        with explained("publish", table.folder):
+            for add in change.aborts:
+                (root / add.source).unlink(missing_ok=True)
+            if change.replace and change.removes and change.adds:
+                table.swap()
+            else:
+                table.append()
+
+
+def settle(root: Path, changes: Sequence[Change]) -> list[Rewrite]:
+    """Have what is pending of rewritten files be gone, and return those that are rewritten already."""
+    done = []
+    for table in (_Table(root, change) for change in changes if change.rewrites):
+        with explained("take back", table.folder), alone(table.folder.parent):
+            for one in table.change.rewrites:
+                (root / one.add.source).unlink(missing_ok=True)
+            done += [one for one in table.change.rewrites if table.is_rewritten(one)]
+    return done
+
+
+class _Table:
+    """One change of one table's folder."""
+
+    def __init__(self, root: Path, change: Change) -> None:
+        self.root, self.change = root, change
+        self.folder, self.trash = root / change.folder, root / change.trash
+
+    def _name(self, key: str) -> str:
+        return key.removeprefix(f"{self.change.folder}/")
+
+    def missing(self) -> Iterator[str]:
+        """Yield the keys of files that are neither pending nor visible."""
+        for add in self.change.adds:
+            places = (self._source(add), self.root / add.key, _aside(self.trash) / self._name(add.key))
+            if not any(place.exists() for place in places):
+                yield add.key
+        for one in self.change.rewrites:
+            if not (self.root / one.add.source).exists() and not self.is_rewritten(one):
+                yield one.add.key
+
+    def is_rewritten(self, one: Rewrite) -> bool:
+        """Return whether what is visible is not what the trash has: until the rename they are the same file."""
+        try:
+            return not os.path.samefile(self.root / one.trash, self.root / one.add.key)
+        except FileNotFoundError:
+            return False
+
+    def _swapped(self, add: Add) -> Path | None:
+        """Return the place in the trash of the table that a file was in, if it is from there."""
+        if "/trash/" not in add.source:
+            return None
+        return (self.root / add.source).parents[self._name(add.key).count("/")]
+
+    def _source(self, add: Add) -> Path:
+        """Return where a file to publish is: its source, or for one in the trash where an unfinished swap left it."""
+        source, name, swapped = self.root / add.source, self._name(add.key), self._swapped(add)
+        places = (source, swapped / name, _aside(swapped) / name) if swapped else (source,)
+        return next((place for place in places if place.exists()), source)
+
+    def append(self) -> None:
+        change, folder = self.change, self.folder
+        make_folder(folder)
+        unfinished = {_aside(swapped) for add in change.adds if (swapped := self._swapped(add))}
+        for add in change.adds:
+            _move(self._source(add), self.root / add.key)
+        if change.rewrites:
+            with alone(folder.parent):
+                self._rewrite()
+        for remove in change.removes:
+            for place in (folder, *unfinished):
+                _move(place / self._name(remove.key), self.root / remove.trash)
+        for place in filter(
+            Path.exists, unfinished
+        ):  # a swap that was taken back; both sides are where they belong now
+            _remove_tree(place)
+        keys = [*(add.key for add in change.adds), *(one.add.key for one in change.rewrites)]
+        gone = [remove.key for remove in change.removes]
+        _fsync({folder, *((self.root / key).parent for key in (*keys, *gone))})
+        for parent in {(self.root / key).parent for key in gone}:
+            remove_empty(parent, folder)
+
+    def _rewrite(self) -> None:
+        """Rename what is pending over what is visible, which the trash then has; nobody else does so meanwhile."""
+        waiting = [one for one in self.change.rewrites if (self.root / one.add.source).exists()]
+        for one in waiting:
+            key, trash = self.root / one.add.key, self.root / one.trash
+            make_folder(trash.parent)
+            if trash.exists():
+                continue
+            if key.exists():
+                os.link(key, trash)
+            else:  # somebody deleted it: the new bytes have all its rows, and must be told from none
+                trash.touch()
+        _fsync((self.root / one.trash).parent for one in waiting)
+        for one in waiting:
+            os.rename(self.root / one.add.source, self.root / one.add.key)
+
+    def swap(self) -> None:
+        """Build the new folder aside, exchange, keep the old one in the trash; goes on where a crash left it."""
+        make_folder(self.folder)
+        with alone(self.folder.parent):
+            self._bring_in()
+        # The old names lose Parquet's suffix only now, when no new listing can reach their folder any more.
+        for remove in self.change.removes:
+            _move(self.trash / self._name(remove.key), self.root / remove.trash)
+        _fsync({self.trash.parent, *((self.root / remove.trash).parent for remove in self.change.removes)})
+
+    def _bring_in(self) -> None:
+        adds, folder, trash, aside = self.change.adds, self.folder, self.trash, _aside(self.trash)
+        # An exchange is its own inverse: only the names tell whether it was done already.
+        if not all((self.root / add.key).exists() for add in adds):
+            if missing := list(self.missing()):  # somebody took over, and went on to other files, while we slept
+                raise Missing(missing)
+            make_folder(aside)
+            for add in adds:
+                _move(self.root / add.source, aside / self._name(add.key))
+            _fsync({aside, *((aside / self._name(add.key)).parent for add in adds)})
+            if not exchange(aside, folder):
+                if not trash.exists():
+                    os.rename(folder, trash)
+                os.rename(aside, folder)
+            fsync_folder(folder.parent)
+        if aside.exists():
+            os.rename(aside, trash)
+
+
+def _aside(trash: Path) -> Path:
+    return trash.with_name(trash.name + ".new")
+
+
+def _move(source: Path, target: Path) -> None:
+    """Rename if the source is still there; gone means that a run before the crash did it."""
+    if source.exists():
+        make_folder(target.parent)
+        os.rename(source, target)
+
+
+def _fsync(folders: Iterable[Path]) -> None:
+    """Make durable what is in these folders; one that is not there was emptied long ago, as this was done before."""
+    for folder in set(folders):
+        if folder.exists():
+            fsync_folder(folder)
+
+
+def _remove_tree(folder: Path) -> None:
+    for place, _, _ in os.walk(folder, topdown=False):
+        os.rmdir(place)

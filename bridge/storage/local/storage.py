@@ -1,0 +1,215 @@
+"""A folder as a bucket. Durable by fsync of file and folder; atomic by rename, link and exchange.
+
+Where a look and a change belong together (`swap`, the exchange of a table, a file that is rewritten) a `flock` on the
+folder holds them together.
+
+Guarantee to listing readers: an append shows 0..k of its k files for an instant; a replaced table is exchanged
+whole (`renameat2`), so a listing sees the old table or the new one, never a mix. Where the kernel or the filesystem
+cannot exchange, two renames do it and the folder is absent for an instant between them. A rewritten file is renamed
+over: its name is there at all times, with the old bytes or the new.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from hashlib import blake2b
+from pathlib import Path
+from typing import BinaryIO
+
+from bridge.exact_json import dumps
+from bridge.storage.local import publish
+from bridge.storage.local.folders import alone, explained, fsync_folder, make_folder, remove_empty
+from bridge.storage.protocol import Add, Change, PendingFile, Rewrite, Stored
+
+__all__ = ["LocalStorage"]
+
+_LEFT = re.compile(r"\.[0-9a-f]{32}\.tmp")
+"""The name of a file that was being written: `_durable_temporary`'s."""
+
+
+def _version(data: bytes) -> str:
+    return blake2b(data, digest_size=16).hexdigest()
+
+
+class _PendingFile:
+    """A file whose `close` makes it durable."""
+
+    upload = ""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = path.open("xb")
+
+    def write(self, data: bytes) -> int:
+        with explained("write a pending file", self._path):
+            return self._file.write(data)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def close(self) -> None:
+        if self._file.closed:
+            return
+        with explained("write a pending file", self._path):
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+            fsync_folder(self._path.parent)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._file, name)
+
+
+class LocalStorage:
+    """One folder of a local (or mounted POSIX) filesystem."""
+
+    parallel = 1
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.expanduser().absolute()
+        self.uri = str(self.root)
+        self.folder: Path | None = self.root
+
+    def _path(self, key: str) -> Path:
+        return self.root / key
+
+    def for_libraries(self) -> dict[str, str]:
+        return {}
+
+    def prepare(self) -> None:
+        lake = {"format": 1, "id": str(uuid.uuid4()), "made_by": "singer-bridge"}
+        if self.size(".bridge/lake.json") is None:
+            self.put_if_absent(".bridge/lake.json", dumps(lake))
+
+    def read(self, key: str) -> bytes | None:
+        with explained("read", self._path(key)):
+            try:
+                return self._path(key).read_bytes()
+            except FileNotFoundError:
+                return None
+
+    def fetch(self, key: str) -> Stored | None:
+        data = self.read(key)
+        return None if data is None else Stored(data, _version(data))
+
+    def open(self, key: str) -> BinaryIO:
+        with explained("read", self._path(key)):
+            return self._path(key).open("rb")
+
+    def size(self, key: str) -> int | None:
+        with explained("read", self._path(key)):
+            try:
+                return self._path(key).stat().st_size
+            except FileNotFoundError:
+                return None
+
+    def list(self, prefix: str) -> Iterator[str]:
+        with explained("list", self._path(prefix)):
+            try:
+                names = os.listdir(self._path(prefix))
+            except FileNotFoundError:
+                return
+        yield from (name for name in names if not name.startswith("."))
+
+    def walk(self, prefix: str) -> Iterator[str]:
+        top = self._path(prefix)
+        with explained("list", top):
+            for folder, folders, names in os.walk(top, onerror=_unless_gone):
+                folders[:] = [name for name in folders if not name.startswith(".")]
+                below = Path(folder).relative_to(top)
+                yield from (str(below / name) for name in names if not name.startswith("."))
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        path = self._path(key)
+        with explained("create", path):
+            # Never O_EXCL and then write: a crash between the two leaves a torn commit under its final name.
+            whole = self._durable_temporary(path, data)
+            try:
+                os.link(whole, path)
+            except FileExistsError:
+                return False
+            finally:
+                os.unlink(whole)
+            fsync_folder(path.parent)
+        return True
+
+    def swap(self, key: str, data: bytes, version: str | None) -> str | None:
+        path, new = self._path(key), _version(data)
+        with explained("write", path):
+            make_folder(path.parent)
+            with alone(path.parent):
+                there = self.fetch(key)
+                if there and there.version == new:
+                    return new
+                if (there.version if there else None) != version:
+                    return None
+                self.write(key, data)
+        return new
+
+    def write(self, key: str, data: bytes) -> None:
+        path = self._path(key)
+        with explained("write", path):
+            os.replace(self._durable_temporary(path, data), path)
+            fsync_folder(path.parent)
+
+    def _durable_temporary(self, path: Path, data: bytes) -> Path:
+        """Write `data` beside its final place under a dotted name that every listing ignores."""
+        make_folder(path.parent)
+        temporary = path.parent / f".{uuid.uuid4().hex}.tmp"
+        try:
+            with temporary.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
+        return temporary
+
+    def delete(self, key: str) -> None:
+        path = self._path(key)
+        with explained("delete", path):
+            path.unlink(missing_ok=True)
+            if "/trash/" in key:  # other folders may be about to be written to
+                remove_empty(path.parent, self._path(key.partition("/trash/")[0]) / "trash")
+
+    def open_pending(self, source: str, key: str, over: bool = False) -> PendingFile:
+        with explained("create a pending file", self._path(source)):
+            make_folder(self._path(source).parent)
+            return _PendingFile(self._path(source))
+
+    def pending(self, folder: str) -> Iterator[Add]:
+        return (Add(f"{folder}/{name}", "", 0) for name in self.walk(folder))
+
+    def abort(self, pending: Add) -> None:
+        self.delete(pending.source)
+
+    def lost(self, adds: Sequence[Add]) -> Sequence[Add]:
+        return [add for add in adds if self.size(add.source) != add.size]
+
+    def publish(self, changes: Sequence[Change]) -> None:
+        publish.publish(self.root, changes)
+
+    def settle(self, changes: Sequence[Change]) -> Sequence[Rewrite]:
+        return publish.settle(self.root, changes)
+
+    def tidy(self, folder: str, older: timedelta) -> int:
+        before, count = time.time() - older.total_seconds(), 0
+        for place, _, names in os.walk(self._path(folder)):
+            for path in (Path(place, name) for name in names if _LEFT.fullmatch(name)):
+                with suppress(OSError):  # somebody else was faster, or may and we may not
+                    if path.stat().st_mtime < before:
+                        path.unlink()
+                        count += 1
+        return count
+
+
+def _unless_gone(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error

@@ -1,0 +1,184 @@
+"""BATCH: the files of a manifest as the RECORD lines that the tap could have sent instead, in their order.
+
+From here on nothing tells a BATCH from RECORDs: the same segments, types, rejects and epochs. A file is read, and all
+of it, where its message stands, as the tap may delete it afterwards; one that cannot be read to its end is an error,
+and no commit has any row of it.
+
+A row of a Parquet file becomes JSON without loss: a decimal with its digits, a time as ISO text, bytes in base64. What
+has no offset is UTC, as everywhere.
+"""
+
+from __future__ import annotations
+
+import gzip
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import unquote
+
+import orjson
+
+from bridge.errors import DataError, LakeError
+from bridge.settings.values.s3options import S3Options
+from bridge.singer.messages import Batch, Records
+from bridge.storage import open_storage
+
+__all__ = ["Batches"]
+
+_CHUNK = 1 << 20
+_MAGIC = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
+_BOM = b"\xef\xbb\xbf"
+_HINT = "nothing of it was committed; look into the file and into the tap's `batch_config`, then run again"
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """Reads files: those in buckets as `s3` says, by itself as the AWS_* environment does.
+
+    `scratch` takes the copy of a file in a bucket while it is read. `tick` runs now and then, and may raise.
+    """
+
+    scratch: Path | None = None
+    s3: S3Options | None = None
+    tick: Callable[[], None] = lambda: None
+
+    def records(self, batch: Batch) -> Iterator[Records]:
+        """Yield the records, about a MiB at once. Raises `DataError` for a file that cannot be read to its end."""
+        read = self._reader(batch)
+        prefix = b'{"type":"RECORD","stream":%s,"record":' % orjson.dumps(batch.stream)
+        end = b"}\n" if batch.version is None else b',"version":%d}\n' % batch.version
+        for uri in batch.manifest:
+            with self._opened(uri, batch.stream) as file, _explained(uri, batch.stream):
+                for lines, count in read(file):
+                    self.tick()
+                    data = prefix + lines.replace(b"\n", end + prefix)
+                    yield Records(batch.stream, data[: -len(prefix)], count, prefix)
+
+    def _reader(self, batch: Batch) -> Callable[[IO[bytes]], Iterator[tuple[bytes, int]]]:
+        """Return what turns an open file into whole lines and their number."""
+        form, said = (str(batch.encoding.get(key) or "").lower() for key in ("format", "compression"))
+        if form == "parquet":
+            return _parquet_lines
+        if form == "jsonl" and said in ("", "none", *_MAGIC):
+            return lambda file: _json_lines(file, said)
+        hint = "set the tap's `batch_config` to jsonl with gzip, zstd or none, or to parquet"
+        raise DataError("a BATCH of an unknown encoding", hint=hint, stream=batch.stream, format=form, compression=said)
+
+    @contextmanager
+    def _opened(self, uri: str, stream: str) -> Iterator[IO[bytes]]:
+        scheme, _, rest = uri.rpartition("://")
+        if scheme == "s3":
+            with self._fetched(rest, uri, stream) as file:
+                yield file
+            return
+        if scheme not in ("", "file"):
+            hint = "set `storage.root` of the tap's `batch_config` to a file:// or s3:// place"
+            raise DataError("a file of a BATCH is somewhere else", hint=hint, stream=stream, file=uri)
+        try:
+            file = _local(rest.removeprefix("localhost/") if scheme else uri).open("rb")
+        except OSError as error:
+            raise _unreadable(uri, stream, error.strerror or "error") from error
+        with file:
+            yield file
+
+    @contextmanager
+    def _fetched(self, place: str, uri: str, stream: str) -> Iterator[IO[bytes]]:
+        """A copy of an object: it stays the same while it is read, and a broken connection tears nothing."""
+        bucket, _, key = place.partition("/")
+        with tempfile.TemporaryFile(dir=self.scratch) as copy:
+            for data in self._downloaded(bucket, key, uri, stream):
+                self.tick()
+                copy.write(data)
+            copy.seek(0)
+            yield copy
+
+    def _downloaded(self, bucket: str, key: str, uri: str, stream: str) -> Iterator[bytes]:
+        try:
+            with open_storage(f"s3://{bucket}", self.s3).open(key) as source:
+                while data := source.read(8 * _CHUNK):
+                    yield data
+        except LakeError as error:
+            raise _unreadable(uri, stream, error.message) from error
+
+
+def _local(path: str) -> Path:
+    """The file of a URI; taps that do not encode what they write in one name it as it stands."""
+    decoded = Path(unquote(path))
+    return decoded if decoded.exists() or not Path(path).exists() else Path(path)
+
+
+@contextmanager
+def _explained(uri: str, stream: str) -> Iterator[None]:
+    from pyarrow import ArrowException
+
+    try:
+        yield
+    except (OSError, EOFError, zlib.error, ValueError, ArithmeticError, ArrowException) as error:  # of any library
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise _unreadable(uri, stream, reason) from error
+
+
+def _unreadable(uri: str, stream: str, reason: str) -> DataError:
+    return DataError(f"a file of a BATCH cannot be read: {reason}", hint=_HINT, stream=stream, file=uri)
+
+
+def _json_lines(file: IO[bytes], said: str) -> Iterator[tuple[bytes, int]]:
+    """Whole lines of a JSON lines file. Compression that nobody spoke of is undone: no JSON begins with its bytes."""
+    start = file.read(4)
+    file.seek(0)
+    found = next((name for name, magic in _MAGIC.items() if start.startswith(magic)), "none")
+    if said in _MAGIC and found != said:
+        raise ValueError(f"it is not compressed with {said}, as the BATCH says")
+    with _plain(file, found) as text:
+        rest = b"" if text.peek(3)[:3] != _BOM else text.read(3)[3:]
+        while data := text.read(_CHUNK):
+            cut = data.rfind(b"\n") + 1
+            if cut:
+                yield from _counted(rest + data[:cut])
+                rest = data[cut:]
+            else:
+                rest += data
+    if rest:
+        yield from _counted(rest + b"\n")
+
+
+def _plain(file: IO[bytes], compression: str) -> Any:
+    """The file without its compression, buffered."""
+    import io
+
+    if compression == "gzip":
+        return io.BufferedReader(gzip.GzipFile(fileobj=file), _CHUNK)
+    if compression == "zstd":
+        import pyarrow as pa
+
+        return io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd"), _CHUNK)
+    return file
+
+
+def _counted(data: bytes) -> Iterator[tuple[bytes, int]]:
+    """Lines and their number, without blank ones, which are no records."""
+    lines = data.count(b"\n")
+    if data.count(b"\n{") + data.startswith(b"{") < lines:
+        kept = [line for line in data.split(b"\n") if line.strip()]
+        data, lines = b"".join(line + b"\n" for line in kept), len(kept)
+    if lines:
+        yield data, lines
+
+
+def _parquet_lines(file: IO[bytes]) -> Iterator[tuple[bytes, int]]:
+    """The rows of a Parquet file as JSON lines."""
+    import pyarrow.parquet as pq
+
+    from bridge.decode.rows import json_rows
+
+    source = pq.ParquetFile(file)
+    names = source.schema_arrow.names
+    if len(set(names)) < len(names):
+        raise ValueError("two of its columns have one name")
+    for batch in source.iter_batches(batch_size=10_000):
+        if batch.num_rows:
+            yield json_rows(batch), batch.num_rows

@@ -1,0 +1,241 @@
+"""What `streams` of bridge.yaml says of a stream's replication, written into the catalog that the tap is passed.
+
+Taps of the Singer SDK read the keys beside the schema, others metadata's, so both say the same.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Collection, Iterable
+from fnmatch import fnmatchcase
+from typing import Any
+
+from bridge.errors import SettingsError
+from bridge.exact_json import dumps
+from bridge.settings.destination import StreamKeys
+from bridge.settings.explain import did_you_mean
+from bridge.settings.load import Pipeline
+from bridge.singer.catalog import (
+    Catalog,
+    StreamEntry,
+    columns,
+    has_metadata,
+    record_name,
+    replication_key,
+    replication_method,
+    root_facts,
+    selected_streams,
+    stream_id,
+    stream_ids,
+    stream_names,
+    write,
+)
+
+__all__ = [
+    "named",
+    "overridden",
+    "unmatched_globs",
+    "wanted_methods",
+    "wants_catalog",
+    "with_methods",
+    "without_log",
+]
+
+_OF_TAP = ("replication_method", "replication_key")
+"""Only the tap can do these; `key_properties` hold for the table as well, whatever the tap makes of them."""
+
+_ABOUT_METHODS = re.compile(r"replication[ _-]?method|FULL[ _]TABLE", re.IGNORECASE)
+"""How a tap speaks that misses one."""
+
+_LISTED = 8
+
+_OF_TAP_ALONE = "_sdc_"
+"""How the names of columns begin that a tap adds to a table's: a catalog does not list them until it runs."""
+
+_LSN = "_sdc_lsn"
+"""meltanolabs-tap-postgres' column for the position in PostgreSQL's log."""
+
+
+def wants_catalog(pipeline: Pipeline) -> bool:
+    """Return whether anything is overridden that only a catalog can tell the tap."""
+    return any(getattr(keys, key) is not None for keys in pipeline.streams.values() for key in _OF_TAP)
+
+
+def wanted_methods(words: str, pipeline: Pipeline, catalog: Catalog | None) -> str:
+    """Return how to say what a tap that failed with these words lacks: streams' replication methods; else nothing."""
+    lacking = sorted(s for s in selected_streams(catalog or {"streams": []}) if not replication_method(catalog, s))
+    if not lacking or not _ABOUT_METHODS.search(words):
+        return ""
+    example = dumps(lacking[0] if len(lacking) == 1 else "*").decode().strip()
+    return (
+        f"no replication method is set for {', '.join(lacking[:_LISTED])}{' ...' if lacking[_LISTED:] else ''}: "
+        f"say it in the catalog, or in bridge.yaml under pipelines.{pipeline.name}:\n"
+        f"  streams: {{{example}: {{replication_method: FULL_TABLE}}}}   # or INCREMENTAL, with a replication_key\n"
+    )
+
+
+def overridden(catalog: Catalog, pipeline: Pipeline, loaded: Collection[str]) -> tuple[Catalog, list[str]]:
+    """Return the catalog with the pipeline's overrides for these streams, and what the operator should know of them.
+
+    Raises `SettingsError` for what the tap does not offer: a method, a replication key, a column.
+    """
+    if not pipeline.streams and not any(_misses_lsn(stream) for stream in catalog["streams"]):
+        return catalog, []
+    result, notes = copy.deepcopy(catalog), _check_globs(catalog, pipeline)
+    pipeline = named(pipeline, catalog)
+    for stream in result["streams"]:
+        if stream_id(stream) in loaded:
+            notes += _override(stream, pipeline.stream(stream_id(stream)))
+    return result, notes
+
+
+def with_methods(catalog: Catalog) -> Catalog:
+    """Return the catalog with FULL_TABLE, which every tap can do, for each stream whose method nobody chose.
+
+    Taps of databases that leave the choice to their user fail at such a stream.
+    """
+    result = copy.deepcopy(catalog)
+    for stream in result["streams"]:
+        name, alone = stream_id(stream), {"streams": [stream]}
+        if not replication_method(alone, name) and not replication_key(alone, name):
+            _say(stream, {"replication-method": "FULL_TABLE"})
+    return result
+
+
+def named(pipeline: Pipeline, catalog: Catalog | None) -> Pipeline:
+    """Return the pipeline that knows the streams' names: settings for either of a stream's names hold for it."""
+    return pipeline.model_copy(update={"names": stream_names(catalog)}) if catalog else pipeline
+
+
+def unmatched_globs(pipeline: Pipeline, names: Collection[str]) -> list[str]:
+    """Return the globs under `streams` that match none of these names. `*` is for whatever there may be."""
+    return [glob for glob in pipeline.streams if glob != "*" and not any(fnmatchcase(name, glob) for name in names)]
+
+
+def _check_globs(catalog: Catalog, pipeline: Pipeline) -> list[str]:
+    """Raise `SettingsError` for settings of a stream that there is not; of what `defaults` says return a note."""
+    names = {name for stream in catalog["streams"] for name in (stream_id(stream), record_name(stream))}
+    notes = list[str]()
+    for glob in unmatched_globs(pipeline, names) if names else ():
+        guess = did_you_mean(glob, names)
+        if glob in pipeline.inherited:
+            notes.append(f"streams.{glob} of the settings matches no stream. {guess}".strip())
+            continue
+        listed = ", ".join(stream_ids(catalog)[:_LISTED]) + (" ..." if len(catalog["streams"]) > _LISTED else "")
+        hint = f"{guess or f'the catalog has: {listed}'}; a table that is new comes with --refresh-catalog"
+        raise SettingsError("settings for a stream that the tap does not have", hint=hint, glob=f"streams.{glob}")
+    return notes
+
+
+def without_log(catalog: Catalog, streams: Collection[str]) -> tuple[Catalog, list[str]]:
+    """Return the catalog with FULL_TABLE for those of these streams that are LOG_BASED, and their ids.
+
+    Whoever only tries a tap must not read a log: what a replication slot gave once, no later run gets.
+    """
+    result = copy.deepcopy(catalog)
+    log_based = [
+        stream
+        for stream in result["streams"]
+        if stream_id(stream) in streams and replication_method({"streams": [stream]}, stream_id(stream)) == "LOG_BASED"
+    ]
+    for stream in log_based:
+        _say(stream, {"replication-method": "FULL_TABLE", "replication-key": None})
+    return result, [stream_id(stream) for stream in log_based]
+
+
+def _override(stream: StreamEntry, keys: StreamKeys) -> list[str]:
+    name, alone = stream_id(stream), {"streams": [stream]}
+    said: dict[str, Any] = {}
+    method = keys.replication_method or replication_method(alone, name)
+    key = keys.replication_key or replication_key(alone, name)
+    if keys.replication_method:
+        _check_method(stream, keys.replication_method)
+    if keys.replication_key:
+        _check_key(stream, keys.replication_key)
+        method = method or "INCREMENTAL"
+    if keys.replication_method == "INCREMENTAL" and not key:
+        key = _only_key(stream)
+    if keys.replication_method or (keys.replication_key and method == "INCREMENTAL"):
+        said["replication-method"] = method
+    if keys.replication_key or (keys.replication_method == "INCREMENTAL" and key):
+        said["replication-key"] = key
+    if keys.key_properties is not None:
+        _check_columns(stream, "key_properties", keys.key_properties)
+        said[_key_name(stream)] = keys.key_properties
+    _say(stream, said)
+    if _misses_lsn(stream):
+        _say(stream, {"replication-key": _LSN})
+    if keys.replication_key and method != "INCREMENTAL" and not keys.replication_key.startswith(_OF_TAP_ALONE):
+        return [f"the replication key {key} of {name} has no effect: its replication method is {method}"]
+    return []
+
+
+def _key_name(stream: StreamEntry) -> str:
+    view = root_facts(stream).get("is-view") or stream.get("is_view")
+    return "view-key-properties" if view else "table-key-properties"
+
+
+def _say(stream: StreamEntry, said: dict[str, Any]) -> None:
+    if not said:
+        return
+    if has_metadata(stream):
+        write(stream, {(): said})
+    for key, value in said.items():
+        stream[key.replace("-", "_") if "key-properties" not in key else "key_properties"] = value
+    needed = [said.get("replication-key"), *(said.get(_key_name(stream)) or ())]
+    known = columns(stream)
+    listed = [name for name in needed if name and ((name,) in known or not name.startswith(_OF_TAP_ALONE))]
+    write(stream, {(column,): {"selected": True} for column in listed})
+
+
+def _misses_lsn(stream: StreamEntry) -> bool:
+    """Return whether meltanolabs-tap-postgres would read this stream from the start of its slot in each run.
+
+    It compares the bookmark with `_sdc_lsn` only where the catalog names that as the replication key, and nobody does.
+    The tap of pipelinewise, which needs no such key, names the database in its catalog.
+    """
+    facts, name, alone = root_facts(stream), stream_id(stream), {"streams": [stream]}
+    of_tap = "schema-name" in facts and "forced-replication-method" in facts and "database-name" not in facts
+    return of_tap and replication_method(alone, name) == "LOG_BASED" and not replication_key(alone, name)
+
+
+def _check_method(stream: StreamEntry, method: str) -> None:
+    """Refuse a method other than the one that the tap forces; for database tables that is only a tap's default."""
+    facts = root_facts(stream)
+    forced = str(facts.get("forced-replication-method") or "").upper()
+    if forced and forced != method and "schema-name" not in facts:
+        hint = f"it offers {forced}; correct or remove streams.<stream>.replication_method"
+        raise SettingsError(
+            "the tap does not offer this replication method", hint=hint, stream=stream_id(stream), method=method
+        )
+
+
+def _check_key(stream: StreamEntry, key: str) -> None:
+    valid = [str(name) for name in root_facts(stream).get("valid-replication-keys") or ()]
+    if valid and key not in valid:
+        hint = did_you_mean(key, valid) or f"it offers: {', '.join(valid)}"
+        raise SettingsError("the tap cannot replicate by this key", hint=hint, stream=stream_id(stream), key=key)
+    _check_columns(stream, "replication_key", [key])
+
+
+def _only_key(stream: StreamEntry) -> str | None:
+    """Return the one key there is to replicate by, None where the tap knows it by itself. Raises `SettingsError`."""
+    facts = root_facts(stream)
+    valid = [str(name) for name in facts.get("valid-replication-keys") or ()]
+    if len(valid) == 1:
+        return valid[0]
+    if str(facts.get("forced-replication-method") or "").upper() == "INCREMENTAL" and "schema-name" not in facts:
+        return None
+    hint = "set streams.<stream>.replication_key" + (f" to one of: {', '.join(valid)}" if valid else "")
+    raise SettingsError("INCREMENTAL needs a replication key", hint=hint, stream=stream_id(stream))
+
+
+def _check_columns(stream: StreamEntry, setting: str, names: Iterable[str]) -> None:
+    known = [path[0] for path in columns(stream) if len(path) == 1]
+    for name in names if known else ():
+        if name not in known and not name.startswith(_OF_TAP_ALONE):
+            hint = did_you_mean(name, known) or f"it has: {', '.join(known[:20])}"
+            raise SettingsError(
+                f"{setting}: the stream has no such column", hint=hint, stream=stream_id(stream), column=name
+            )

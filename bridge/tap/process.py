@@ -1,0 +1,239 @@
+"""One tap process: started with `--config --catalog --state`, read in large chunks, never left behind.
+
+The tap leads a session of its own, so Ctrl-C reaches only us and a whole tree of helpers can be stopped at once.
+A small guard process waits on a pipe that only we hold; when we die, however we die, it stops the tap's group and
+deletes its files.
+stderr is drained at all times into the run's log. Secrets reach the tap in files of mode 600 that are gone at exit.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+from bridge.errors import TapError, TapNotFound
+from bridge.exact_json import dumps
+from bridge.singer.messages import Message
+from bridge.tap.pipe import Silent, read_pipe
+from bridge.tap.stderr import last_words, reason
+
+__all__ = ["Log", "Tap", "find_executable"]
+
+_PIPE = 1 << 20
+_F_SETPIPE_SZ = 1031
+
+# Reads the tap's process group, then waits: a line means that the tap has ended, end-of-file that we have.
+_GUARD = (
+    'read -r group && read -r ended && exit; kill -s TERM -- "-$group"; rm -rf "$1"; sleep 1; kill -s KILL -- "-$group"'
+)
+# The tap registers itself with the guard before it becomes the tap: there is no instant at which it is unguarded.
+# The guard's pipe comes in as stdin, the one number that every shell can redirect, and is gone after the exec.
+_START = 'echo $$ >&0; exec "$@" </dev/null'
+
+
+def find_executable(argv: Sequence[str], folder: Path | None, environ: dict[str, str]) -> list[str]:
+    """Return argv with its program found: in the tap's own venv, on PATH, beside our own program, or as a path.
+
+    Raises `TapNotFound`.
+    """
+    places = [*([str(folder)] if folder else []), environ.get("PATH", os.defpath), str(Path(sys.executable).parent)]
+    found = shutil.which(argv[0], path=os.pathsep.join(places))
+    if not found:
+        hint = "install it (`pip_url` in bridge.yaml and `singer-bridge install`), or give its full path"
+        if folder and not folder.exists():
+            hint = "`singer-bridge install` puts it into an environment of its own, from its `pip_url`"
+        raise TapNotFound("the tap was not found", hint=hint, tap=argv[0])
+    return [found, *argv[1:]]
+
+
+class Log(Protocol):
+    """Takes the tap's stderr, secrets masked."""
+
+    def write(self, data: bytes, /) -> object:
+        """Take whole lines."""
+
+    def flush(self) -> object:
+        """Let others see them."""
+
+
+class Tap:
+    """A running tap. Use it as a context manager: leaving it stops the tap's whole group and deletes its files."""
+
+    proves_end = True
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        config: dict[str, Any] | Path,
+        catalog: dict[str, Any] | Path | None = None,
+        state: object = None,
+        environ: dict[str, str],
+        log: Log,
+        redact: Callable[[bytes], bytes],
+        catalog_flag: str = "--catalog",
+    ) -> None:
+        self._argv = list(argv)
+        self._config, self._catalog, self._state = config, catalog, state
+        self._catalog_flag = catalog_flag
+        self._environ, self._log, self._redact = environ, log, redact
+        self._last_lines: deque[bytes] = deque(maxlen=100)
+        self._files = tempfile.TemporaryDirectory(prefix="singer-bridge-")
+        self.stopped = False
+
+    def __enter__(self) -> Tap:
+        try:
+            self._start()
+        except BaseException:
+            self._files.cleanup()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        self._stderr.join(timeout=5)
+        self._guard.communicate(b"ended\n")
+        self._process.stdout.close()  # type: ignore[union-attr]
+        self._files.cleanup()
+
+    def _start(self) -> None:
+        command = [*self._argv, "--config", self._file("config.json", self._config)]
+        if self._catalog is not None:
+            command += [self._catalog_flag, self._file("catalog.json", self._catalog)]
+        if self._state is not None:
+            command += ["--state", self._file("state.json", self._state)]
+        self._guard = subprocess.Popen(
+            ["/bin/sh", "-c", _GUARD, "guard", self._files.name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        assert self._guard.stdin
+        try:
+            self._process = self._spawn(command, self._guard.stdin)
+        except OSError as error:
+            self._guard.communicate()
+            raise TapError(
+                f"the tap cannot be started: {error.strerror}", hint="check the tap's path", tap=command[0]
+            ) from error
+        self._stderr = threading.Thread(target=self._drain, name="tap-stderr", daemon=True)
+        self._stderr.start()
+
+    def _spawn(self, command: list[str], guard: IO[bytes]) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", _START, "tap", *command],
+            stdin=guard,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=self._environ,
+            start_new_session=True,
+            bufsize=0,
+        )
+        with suppress(OSError, ImportError):  # a larger pipe, where the kernel allows it, means fewer switches
+            import fcntl
+
+            fcntl.fcntl(process.stdout, _F_SETPIPE_SZ, _PIPE)  # type: ignore[arg-type]
+        return process
+
+    def _file(self, name: str, content: object) -> str:
+        if isinstance(content, Path):
+            return str(content)
+        path = Path(self._files.name) / name
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(dumps(content))
+        return str(path)
+
+    def _drain(self) -> None:
+        stream = self._process.stderr
+        assert stream
+        with stream, open(stream.fileno(), "rb", closefd=False) as lines:
+            while line := lines.readline(1 << 16):
+                line = self._redact(line)
+                self._last_lines.append(line)
+                with suppress(OSError, ValueError):  # a full disk, a closed log: the tap must never wait for us here
+                    self._log.write(line)
+                    self._log.flush()
+
+    def chunks(self, *, idle: timedelta | None, tick: Callable[[], None]) -> Iterator[bytes]:
+        """Yield stdout until its end. `tick` runs at least twice a second and may raise to end the run.
+
+        Raises `TapError` when nothing at all came for `idle`; the tap is then already stopped.
+        """
+        assert self._process.stdout
+        try:
+            yield from read_pipe(self._process.stdout.fileno(), idle=idle, tick=tick)
+        except Silent:
+            self.kill()
+            hint = "raise `source.idle_timeout` if it needs longer; " + self._said()
+            raise TapError("the tap was silent for too long and was stopped", hint=hint, idle_timeout=idle) from None
+
+    def heard(self, messages: Iterable[Message]) -> Iterable[Message]:
+        """Return the messages as they are: all of them count."""
+        return messages
+
+    def wait(self, *, idle: timedelta | None, tick: Callable[[], None]) -> None:
+        """Wait for the tap's exit after the end of its output. Raises `TapError` unless it exited 0, unsignalled."""
+        code = self._exit_code(idle, tick)
+        self._stderr.join(timeout=5)
+        if code < 0:
+            raise TapError("the tap was killed by a signal", hint=self._said(), signal=signal.Signals(-code).name)
+        if code or self.stopped:
+            why = "" if self.stopped else reason(self._last_text())
+            raise TapError(f"the tap failed: {why}" if why else "the tap failed", hint=self._said(), exit_code=code)
+
+    def _exit_code(self, idle: timedelta | None, tick: Callable[[], None]) -> int:
+        limit = time.monotonic() + (idle.total_seconds() if idle else float("inf"))
+        while True:
+            tick()
+            with suppress(subprocess.TimeoutExpired):
+                return self._process.wait(0.5)
+            if time.monotonic() > limit:
+                self.kill()
+                raise TapError("the tap closed its output and did not exit", hint=self._said(), idle_timeout=idle)
+
+    def failure(self, message: str) -> TapError:
+        """Return a `TapError` that shows the tap's last stderr lines."""
+        return TapError(message, hint=self._said())
+
+    def _said(self) -> str:
+        return last_words(self._last_text())
+
+    def _last_text(self) -> str:
+        return b"".join(self._last_lines).decode("utf-8", "replace")
+
+    def terminate(self, grace: timedelta = timedelta(seconds=5)) -> None:
+        """Stop the tap's group: SIGTERM, then SIGKILL after `grace`. Its exit code then proves nothing."""
+        self.stopped = True
+        self.signal(signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(grace.total_seconds())
+        self.kill()
+
+    def kill(self) -> None:
+        """Stop whatever is left of the tap's group, now."""
+        self.signal(signal.SIGKILL)
+        self._process.wait()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the tap has exited; what it wrote may still be in the pipe."""
+        return self._process.poll() is not None
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the tap's group. Its exit code then proves nothing, if it was still alive."""
+        self.stopped = self.stopped or not self.ended
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)

@@ -1,0 +1,97 @@
+"""One Parquet file that no reader sees yet."""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bridge.errors import LakeError
+from bridge.lake.formats.delta.unsaid import Unsaid
+from bridge.lake.log import meta
+from bridge.schema.table_schema import EXTRA, TableSchema
+from bridge.storage import Add, Storage
+from bridge.write.context import Job
+from bridge.write.partition import sort_keys
+
+__all__ = ["File"]
+
+
+class File:
+    """A pending file that is being written, a row group at a time.
+
+    Its name, below the table's folder, begins with `folder`: Hive's folders of its rows, or nothing. It is `over`
+    where it is to replace the file of that name.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        job: Job,
+        seq: int,
+        stream: str,
+        schema: pa.Schema,
+        folder: str = "",
+        *,
+        over: str | None = None,
+    ) -> None:
+        self.stream, self.schema, self.rows = stream, schema, 0
+        self.facts: dict[str, Any] = {}
+        target = job.targets[stream]
+        self._folder = target.folder
+        part = f"part-{job.generation:010d}-{seq:06d}-{uuid.uuid4().hex}.parquet"
+        self.name = over or (f"{folder}/{part}" if folder else part)
+        self._source = meta(job.pipeline, "pending", f"{part}.pending")
+        self._file = storage.open_pending(self._source, f"{target.folder}/{self.name}", over=over is not None)
+        order = pq.SortingColumn.from_ordering(schema, sort_keys(target.sort_by)) if target.sort_by else None
+        self._writer = pq.ParquetWriter(
+            self._file,
+            schema,
+            compression=job.compression,
+            compression_level=job.level,
+            sorting_columns=order,
+        )
+        self._unsaid = Unsaid()
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        return self._file.tell()
+
+    def write(self, table: pa.Table) -> None:
+        """Add a row group; its rows are sorted if the table's are."""
+        self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
+        self._unsaid.observe(table)
+        self.rows += table.num_rows
+
+    def finish(self) -> dict[str, Any]:
+        """Write what is left and return the facts; the file is durable after `close`, which completes them."""
+        if note := self._unsaid.to_metadata():
+            self._writer.add_key_value_metadata(note)
+        self._writer.close()
+        self.facts = {
+            "stream": self.stream,
+            "name": self.name,
+            "source": self._source,
+            "size": self.size,
+            "rows": self.rows,
+            "extra": EXTRA in self.schema.names,
+            "columns": TableSchema(self.schema).types,
+        }
+        return self.facts
+
+    def give_up(self, storage: Storage) -> None:
+        """Have it be gone, as far as that can be done: a later run looks for it again."""
+        with suppress(LakeError, OSError, ValueError):
+            self._writer.close()
+            self._file.close()
+            storage.abort(Add(self._source, f"{self._folder}/{self.name}", self.size, self._file.upload))
+
+    def close(self) -> None:
+        """Make it durable."""
+        self._file.close()
+        if self._file.upload:
+            self.facts["upload"] = self._file.upload

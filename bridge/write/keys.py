@@ -1,0 +1,106 @@
+"""Keys of rows: null equals null, -0 equals 0, and one of several columns is compared as a whole.
+
+The order of keys is that of their columns, the first weighs most, null before all else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bridge.decode.casting import refit
+from bridge.errors import SettingsError
+from bridge.schema.json_schema import is_json, source
+
+__all__ = ["at_least", "check_keys", "key_columns", "keys_of", "lookup", "order_of"]
+
+
+def key_columns(schema: pa.Schema, keys: Sequence[str]) -> list[str]:
+    """Return the columns that hold these properties. Raises `SettingsError` if the table has none for one of them."""
+    columns = {source(field): field.name for field in schema}
+    names = [columns.get(key, key) for key in keys]
+    for name in names:
+        if name not in schema.names:
+            hint = "keep the key among `columns` and in what `transform` returns, or set other key_properties"
+            raise SettingsError("a key is not a column of the table", hint=hint, key=name)
+    return names
+
+
+def check_keys(schema: pa.Schema, stream: str, keys: Sequence[str]) -> None:
+    """Raise `SettingsError` unless rows can be told apart by these properties."""
+    for name in key_columns(schema, keys):
+        field = schema.field(name)
+        if pa.types.is_nested(field.type) or is_json(field):
+            hint = "upsert needs keys of one value each; choose others with key_properties, or set another load_method"
+            raise SettingsError("a list, an object or JSON is no key", hint=hint, stream=stream, key=name)
+
+
+def keys_of(table: pa.Table, fields: Sequence[pa.Field]) -> pa.Table:
+    """Return the keys of rows as columns `0`, `1`, ... of these fields; one that the table lacks is null."""
+    keys = refit(table.select([field.name for field in fields if field.name in table.column_names]), fields)
+    floats = [pc.add(array, 0.0) if pa.types.is_floating(array.type) else array for array in keys.columns]  # -0 is 0
+    return pa.table(floats, [str(number) for number in range(len(fields))])
+
+
+def lookup(keys: pa.Table, among: pa.Table) -> pa.Array:
+    """Return for each of `keys` its row in `among`, null where there is none; of equal ones there any."""
+    own = [among.column(name).combine_chunks() for name in among.column_names]
+    if len(own) == 1:
+        return _flat(pc.index_in(keys.column(0), value_set=own[0]))
+    # Most keys of a table are not looked for: the few that may be are compared as a whole.
+    maybe = reduce(pc.and_, (pc.is_in(column, value_set=one) for column, one in zip(keys.columns, own, strict=True)))
+    codes, count = _codes(pa.concat_tables([among, keys.filter(maybe)])), len(among)
+    found = pc.index_in(codes.slice(count), value_set=codes.slice(0, count))
+    return pc.replace_with_mask(pa.nulls(len(keys), found.type), _flat(maybe), found)
+
+
+def _flat(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def codes_of(keys: pa.Table) -> pa.Array:
+    """Return a number for each key; equal keys have equal numbers."""
+    return _codes(keys)
+
+
+def _codes(keys: pa.Table) -> pa.Array:
+    found: pa.Array | None = None
+    for column in keys.columns:
+        encoded = _encoded(column)
+        if found is None:
+            found = encoded
+            continue
+        width = (pc.max(encoded).as_py() or 0) + 1
+        found = _encoded(pc.add(pc.multiply(found, width), encoded))  # two 32-bit numbers never overflow 64 bits
+    assert found is not None
+    return found
+
+
+def _encoded(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    whole = _flat(column)
+    if isinstance(whole, pa.ChunkedArray):  # text beyond 2 GiB stays in chunks
+        whole = pa.concat_arrays(whole.unify_dictionaries().chunks)
+    return whole.dictionary_encode(null_encoding="encode").indices.cast(pa.int64())
+
+
+def at_least(keys: pa.Table, bound: Sequence[Any]) -> pa.Array:
+    """Return which keys are `bound` or come after it."""
+    result: Any = pa.scalar(True)
+    for name, value in reversed(list(zip(keys.column_names, bound, strict=True))):
+        column = keys.column(name)
+        if value is None:
+            more, same = pc.is_valid(column), pc.is_null(column)
+        else:
+            scalar = pa.scalar(value, column.type)
+            more, same = (pc.fill_null(test(column, scalar), False) for test in (pc.greater, pc.equal))
+        result = pc.or_(more, pc.and_(same, result))
+    return result
+
+
+def order_of(key: Sequence[Any]) -> tuple[Any, ...]:
+    """Return what sorts keys, as Python values, in their order."""
+    return tuple((value is not None, value) if value is not None else (False,) for value in key)

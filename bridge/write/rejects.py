@@ -1,0 +1,115 @@
+"""Reject files: what cannot be stored as its schema says, a JSON line each, with its reason and its bytes.
+
+`{"format", "run", "stream", "reason", "pointer", "offset", "raw"}`: `pointer` is the JSON pointer of the value inside
+the record, empty for the line as a whole. `offset` counts from 1: the record among those of its stream in this run; of
+what is no Singer message, the line of the tap's stdout. Bytes that are not UTF-8 are in `raw_base64`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import orjson
+
+from bridge.decode.exact import Reject
+from bridge.errors import CorruptLake, DataError
+from bridge.exact_json import NotJson, dumps, loads
+from bridge.lake.folder_names import folder_name
+from bridge.lake.log import meta
+from bridge.spool.spool import Segment
+from bridge.storage import Storage
+from bridge.write.context import Job
+
+__all__ = ["facts_of", "new_file", "of_file", "properties_of", "raw_of", "too_many", "value_at", "write_rejects"]
+
+_WHERE = ("reason", "pointer", "offset")
+_LONGEST = 100
+"""Characters of a value that an error shows."""
+
+
+def facts_of(reject: Reject, segment: Segment) -> dict[str, Any]:
+    """Return what is kept of a reject; its line counts from the segment's first."""
+    offset = segment.first + reject.line + 1
+    where = {"reason": reject.reason, "pointer": reject.pointer, "offset": offset}
+    return {"stream": segment.stream, **where, "raw": reject.raw}
+
+
+def write_rejects(storage: Storage, job: Job, stream: str | None, items: list[dict[str, Any]]) -> dict[str, Any]:
+    """Keep rejects in a file that only a commit makes count. No stream: no Singer message."""
+    key = new_file(job.pipeline, job.run, stream)
+    lines = [orjson.dumps({"format": 1, "run": job.run} | item | _raw(item["raw"])) + b"\n" for item in items]
+    storage.write(key, b"".join(lines))
+    first: dict[str, Any] = {name: items[0][name] for name in _WHERE if name in items[0]}
+    if value := value_at(items[0]["raw"], str(items[0].get("pointer", ""))):
+        first["value"] = value if len(value) <= _LONGEST else f"{value[:_LONGEST]}..."
+    return of_file(stream, key, [str(item.get("reason", "")) for item in items], lines) | {"first": first}
+
+
+def new_file(pipeline: str, run: str, stream: str | None) -> str:
+    """Return a key that nothing has yet; the file's age is the run's."""
+    folder = folder_name(stream, ()) if stream is not None else "_tap"
+    return meta(pipeline, "rejects", folder, f"{run}-{uuid.uuid4().hex}.jsonl")
+
+
+def of_file(stream: str | None, key: str, why: Iterable[str], lines: Sequence[bytes]) -> dict[str, Any]:
+    """Return what a commit says of a reject file, enough to list it unread; `reasons` count records and bytes."""
+    reasons: dict[str, list[int]] = {}
+    for reason, line in zip(why, lines, strict=True):
+        counts = reasons.setdefault(reason, [0, 0])
+        counts[0] += 1
+        counts[1] += len(line)
+    return {"stream": stream, "file": key, "lines": len(lines), "reasons": reasons}
+
+
+def _raw(raw: bytes) -> dict[str, Any]:
+    try:
+        return {"raw": raw.decode()}
+    except UnicodeDecodeError:
+        return {"raw": None, "raw_base64": base64.b64encode(raw).decode()}
+
+
+def raw_of(item: dict[str, Any]) -> bytes:
+    """Return the bytes of a reject as the tap wrote them. Raises `CorruptLake` if they are not there."""
+    try:
+        return base64.b64decode(item["raw_base64"]) if item.get("raw") is None else str(item["raw"]).encode()
+    except (KeyError, TypeError, binascii.Error) as error:
+        raise CorruptLake("a reject has lost its bytes", hint="restore the file from a backup, or purge it") from error
+
+
+def properties_of(raw: bytes) -> list[str]:
+    """Return the names in the record of a reject, none if it has none."""
+    try:
+        record = loads(raw)["record"]
+    except (NotJson, LookupError, TypeError):
+        return []
+    return list(record) if isinstance(record, dict) else []
+
+
+def value_at(raw: bytes, pointer: str) -> str | None:
+    """Return the JSON of the value that a reject's pointer means, None where it means the line as a whole."""
+    try:
+        value = loads(raw)["record"]
+        for step in pointer.split("/")[1:]:
+            name = step.replace("~1", "/").replace("~0", "~")
+            value = value[int(name) if isinstance(value, list) else name]
+    except (NotJson, LookupError, TypeError, ValueError):
+        return None
+    return dumps(value).decode().rstrip() if pointer else None
+
+
+def too_many(rejects: dict[str, Any], rejected: int, limit: int) -> DataError:
+    """Return the error of a run that has more rejects than it may; it shows the first one of the last file."""
+    first = {name: value for name, value in rejects.get("first", {}).items() if value != ""}
+    where = {"stream": rejects["stream"], **first, "file": rejects["file"]}
+    if not limit:
+        hint = "mend the tap or its schema; `rejects.on_reject: quarantine` keeps what does not fit, and goes on"
+        return DataError("a record cannot be stored", hint=hint, **where)
+    hint = (
+        "nothing of them was committed; if the column has another type by now, run with --refresh-catalog; "
+        "else mend the tap or its schema, or raise `rejects.max`"
+    )
+    return DataError("too many rejects", hint=hint, rejected=rejected, max=limit, **where)

@@ -1,0 +1,193 @@
+"""Files of a table that cannot be read beside its newest columns, written anew with these: one to one, row for row.
+
+Guarantee: memory holds a row group, however large the file; nothing is visible before the commit that names the new
+files. In plain Parquet a live file keeps its name, so that a reader who lists the folder sees each row once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bridge.decode.casting import refit
+from bridge.errors import DataError, LakeError
+from bridge.lake.log import LiveTable, add_of
+from bridge.lake.schemas import read_schema
+from bridge.schema.table_schema import TableSchema
+from bridge.schema.widening import stands_beside
+from bridge.storage import Add, Storage
+from bridge.write.context import Job, raise_failure
+from bridge.write.file import File
+from bridge.write.layout import Target
+from bridge.write.partition import partitioned
+
+__all__ = ["Each", "Older", "Rewriting", "outdated", "rewrite"]
+
+Each = Callable[[Callable[[Job, Any], dict[str, Any]], Sequence[Any]], list[dict[str, Any]]]
+"""Does a piece of work for each payload, on executors if there are any."""
+
+_UPLOADS = (
+    "the bucket has the older rows as uploads, which nobody can read before a commit. Set the stream's on_type_change "
+    "to variant, or have commits before the change: a lower commit.every or commit.bytes"
+)
+_ROW_GROUP = 64 << 20
+"""Arrow bytes of a row group, at most."""
+_ROWS = 64 << 10
+"""Rows read at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Older:
+    """A file to write anew. `name` is its name in the table, `key` is where its bytes are now."""
+
+    stream: str
+    name: str
+    key: str
+    rows: int
+    schema: bytes
+    """The table's columns as JSON."""
+    live: bool
+
+
+def outdated(older: TableSchema, newer: TableSchema, target: Target) -> bool:
+    """Whether files with the older columns cannot stay as they are in the table with the newer ones."""
+    return not stands_beside(_struct(older.arrow), _struct(newer.arrow), strict=target.format != "parquet")
+
+
+def _check_folders(stream: str, older: TableSchema, newer: TableSchema, target: Target) -> None:
+    """Raise `DataError` if a column has another type by whose values folders are named, which stay as they are."""
+    for partition in target.partition_by:
+        name = partition.column
+        both = name in older.arrow.names and name in newer.arrow.names
+        if both and older.arrow.field(name).type != newer.arrow.field(name).type:
+            hint = "keep its type in the tap's settings or catalog, or load the table anew with --full"
+            raise DataError("a column that names folders changes its type", hint=hint, stream=stream, column=name)
+
+
+def _struct(schema: pa.Schema) -> pa.StructType:
+    return pa.struct(list(schema))
+
+
+class Rewriting:
+    """What has to be written anew for a commit of one run. `each` does the work."""
+
+    def __init__(self, storage: Storage, job: Job, each: Each | None) -> None:
+        self._storage, self._job = storage, job
+        self._each = each or (lambda work, payloads: [work(job, payload) for payload in payloads])
+        self._older: dict[str, dict[str, TableSchema]] = {}
+        self._replaced: list[Add] = []
+
+    def note(self, stream: str, name: str) -> None:
+        """Note columns that pending files of a stream were read with, by their name in the spool."""
+        known = self._older.setdefault(stream, {})
+        if name not in known:
+            known[name] = TableSchema.from_json((Path(self._job.spool) / "schemas" / name).read_bytes())
+
+    def adopt(self, stream: str, name: str) -> None:
+        """Note the columns of an earlier run's staged files, by their name in the bucket."""
+        self._older.setdefault(stream, {})[name] = read_schema(self._storage, self._job.pipeline, name)
+
+    def pending(self, stream: str, files: list[dict[str, Any]], schema: TableSchema) -> list[dict[str, Any]]:
+        """Return a stream's pending files, those anew that cannot be read beside the columns of the next commit.
+
+        Raises `DataError` for one that cannot be read at all yet.
+        """
+        target, fitting = self._job.targets[stream], schema.types
+        old = [file for file in files if file.get("columns") != fitting]
+        if target.keys or not old:
+            return files  # with keys they are rows that wait to be merged, which reads them as they are
+        known = self._older.get(stream, {}).values()  # a statement's columns are not those that were read
+        if target.transform is None and not any(outdated(older, schema, target) for older in known):
+            return files
+        for older in known:
+            _check_folders(stream, older, schema, target)
+        if any(file.get("upload") for file in old):
+            raise DataError("a column changed its type between two commits", hint=_UPLOADS, stream=stream)
+        text = schema.to_json()
+        work = [Older(stream, file["name"], file["source"], file["rows"], text, live=False) for file in old]
+        new = {older.name: file for older, file in self._done(work) if file}
+        self._replaced += [add_of(target.folder, file) for file in old if file["name"] in new]
+        return [file | new.get(file["name"], {}) | {"columns": fitting} for file in files]
+
+    def live(
+        self, stream: str, table: LiveTable, schema: TableSchema, done: Collection[str]
+    ) -> tuple[list[dict[str, Any]], list[str]]:
+        """Return what a commit adds and removes so that a table's files can be read beside its new columns.
+
+        Files in `done` are replaced anyway.
+        """
+        if not table.files or table.schema in (None, schema.hash):
+            return [], []
+        older = read_schema(self._storage, self._job.pipeline, table.schema)
+        if not outdated(older, schema, self._job.targets[stream]):
+            return [], []
+        if set(table.files) - set(done):
+            _check_folders(stream, older, schema, self._job.targets[stream])
+        text, folder = schema.to_json(), table.folder
+        work = [
+            Older(stream, name, f"{folder}/{name}", file["rows"], text, live=True)
+            for name, file in table.files.items()
+            if name not in done
+        ]
+        new = [(older.name, file) for older, file in self._done(work) if file]
+        return [{**table.files[name], **file, "rewritten": True} for name, file in new], [name for name, _ in new]
+
+    def _done(self, work: list[Older]) -> Iterator[tuple[Older, dict[str, Any] | None]]:
+        reports = self._each(rewrite, work)
+        for report in reports:
+            raise_failure(report)
+        yield from ((older, report["file"]) for older, report in zip(work, reports, strict=True))
+
+    def committed(self) -> None:
+        """Give up the pending files that were replaced by others. Best effort: the next run looks for them again."""
+        with suppress(LakeError):
+            while self._replaced:
+                self._storage.abort(self._replaced.pop())
+
+
+def rewrite(job: Job, older: Older) -> dict[str, Any]:
+    """Report the new `file`, None where the old one can stay. Raises `DataError` for a value that would be lost."""
+    target, storage = job.targets[older.stream], job.storage()
+    newest = TableSchema.from_json(older.schema).arrow
+    in_place = older.live and target.format == "parquet"
+    with storage.open(older.key) as source, pq.ParquetFile(source) as file:
+        have = file.schema_arrow
+        wanted = pa.schema([newest.field(name) if name in newest.names else have.field(name) for name in have.names])
+        if stands_beside(_struct(have), _struct(wanted), strict=target.format != "parquet"):
+            return {"file": None}
+        folder, over = older.name.rpartition("/")[0], older.name if in_place else None
+        new = File(storage, job, 0, older.stream, wanted, folder, over=over)
+        try:
+            for rows in _row_groups(file):
+                table = refit(rows, list(wanted))
+                new.write(partitioned(table, (), target.sort_by)[0][1] if target.sort_by else table)
+        except DataError:
+            new.give_up(storage)
+            raise
+    facts = new.finish()
+    new.close()
+    if facts["rows"] != older.rows:
+        hint = "the file is not the one that was committed: `verify` says what else is wrong"
+        raise LakeError("a file of the table has other rows", hint=hint, file=older.key, rows=older.rows)
+    return {"file": facts}
+
+
+def _row_groups(file: pq.ParquetFile) -> Iterator[pa.Table]:
+    """Yield the rows, never of two row groups at once, so that what is sorted inside of one stays it."""
+    for group in range(file.num_row_groups):
+        gathered: list[pa.RecordBatch] = []
+        size = 0
+        for batch in file.iter_batches(_ROWS, row_groups=[group]):
+            gathered.append(batch)
+            size += batch.nbytes
+            if size >= _ROW_GROUP:
+                yield pa.Table.from_batches(gathered)
+                gathered, size = [], 0
+        if gathered:
+            yield pa.Table.from_batches(gathered)

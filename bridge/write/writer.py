@@ -1,0 +1,127 @@
+"""Rows of one table into pending files: by partition, sorted, in row groups and files of the right size.
+
+Guarantee: whatever the rows and however many partitions they have, memory holds about twice `ROW_GROUP` of them, and at
+most `_OPEN` files are open at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from bridge.storage import Storage
+from bridge.write.context import Job
+from bridge.write.file import File
+from bridge.write.partition import partitioned
+
+__all__ = ["ROW_GROUP", "Writer"]
+
+ROW_GROUP = 64 << 20
+"""Arrow bytes gathered for one row group: large enough for readers, small enough for a worker's memory."""
+_WORTH = ROW_GROUP // 16
+"""Arrow bytes of a partition that are worth a row group of their own while more rows may come."""
+_OPEN = 16
+"""Files that may be open: each holds buffers, and on a bucket an upload."""
+_FULL = 0.9
+"""A file is full at this part of its size: one more row group would make it larger than one less."""
+
+
+@dataclass(slots=True)
+class _Open:
+    """A file that may get more row groups. `arrow` is what its rows took in memory."""
+
+    file: File
+    arrow: int = 0
+
+    def room(self, file_size: int) -> int:
+        """Return how many Arrow bytes the next row group may have."""
+        written = self.file.size
+        if not self.arrow:
+            return min(ROW_GROUP, file_size)
+        return min(ROW_GROUP, max(int((file_size - written) * self.arrow / max(written, 1)), 1))
+
+
+@dataclass(slots=True)
+class Writer:
+    """Takes the rows of one stream that have one schema. `done` gets each file that is written, to finish and close."""
+
+    storage: Storage
+    job: Job
+    seq: int
+    stream: str
+    schema: pa.Schema
+    done: Callable[[File], None]
+    folders: set[str] = field(default_factory=set)
+    """Those that rows went to."""
+    _gathered: list[pa.Table] = field(default_factory=list)
+    _bytes: int = 0
+    _files: dict[str, _Open] = field(default_factory=dict)
+    """By folder, the one written to last at the end."""
+
+    def add(self, table: pa.Table) -> None:
+        """Take rows of this schema."""
+        while table.num_rows:
+            part = _head(table, ROW_GROUP)
+            table = table.slice(part.num_rows)
+            self._gathered.append(part)
+            self._bytes += part.nbytes
+            if self._bytes >= ROW_GROUP:
+                self._flush(last=False)
+
+    def finish(self) -> None:
+        """Write what is left."""
+        self._flush(last=True)
+        for folder in list(self._files):
+            self._close(folder)
+
+    def _flush(self, *, last: bool) -> None:
+        """Write what was gathered. While more may come, what is little of its partition waits, if that is not most."""
+        if not self._gathered:
+            return
+        target = self.job.targets[self.stream]
+        parts = partitioned(pa.concat_tables(self._gathered), target.partition_by, target.sort_by)
+        self._gathered, self._bytes = [], 0
+        waiting: list[pa.Table] = []
+        waits = 0
+        for folder, part in sorted(parts, key=lambda one: one[1].nbytes):
+            size = part.nbytes
+            if not last and len(parts) > 1 and size < _WORTH and waits + size <= ROW_GROUP // 2:
+                waiting.append(part)
+                waits += size
+            else:
+                self._write(folder, part)
+        if waiting:  # as a copy: slices would keep all of the rest in memory
+            kept = pa.concat_tables(waiting)
+            self._gathered, self._bytes = [kept.take(pa.array(range(kept.num_rows)))], waits
+
+    def _write(self, folder: str, table: pa.Table) -> None:
+        size = self.job.targets[self.stream].file_size
+        self.folders.add(folder)
+        while table.num_rows:
+            current = self._open(folder)
+            part = _head(table, current.room(size))
+            current.file.write(part)
+            current.arrow += part.nbytes
+            table = table.slice(part.num_rows)
+            if current.file.size >= _FULL * size:
+                self._close(folder)
+
+    def _open(self, folder: str) -> _Open:
+        current = self._files.pop(folder, None)
+        if current is None:
+            if len(self._files) == _OPEN:
+                self._close(next(iter(self._files)))
+            current = _Open(File(self.storage, self.job, self.seq, self.stream, self.schema, folder))
+        self._files[folder] = current
+        return current
+
+    def _close(self, folder: str) -> None:
+        self.done(self._files.pop(folder).file)
+
+
+def _head(table: pa.Table, limit: int) -> pa.Table:
+    """Return the first rows, as many as take about `limit` bytes, but at least one."""
+    size = table.nbytes
+    return table if size <= limit else table.slice(0, max(table.num_rows * limit // size, 1))

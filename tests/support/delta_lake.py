@@ -1,0 +1,95 @@
+"""A pipeline with one Delta table, committed in process; and the rows that readers of Delta find in it."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from bridge.commit.committer import Committer
+from bridge.lake.folder_names import file_name
+from bridge.lake.log import Log, meta
+from bridge.lake.schemas import keep_schema
+from bridge.schema.table_schema import TableSchema
+from bridge.storage import Storage
+
+__all__ = ["DeltaLake"]
+
+
+class DeltaLake:
+    """The pipeline `p` whose stream `s` is a Delta table."""
+
+    folder = "p/s"
+    format = "delta"
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+        self.log = Log(storage, "p")
+
+    def open(self, last: dict[str, Any], storage: Storage | None = None) -> Committer:
+        return Committer(storage or self.storage, "p", "run", last=last)
+
+    def pending(self, committer: Committer, ids: list[int], **columns: Any) -> dict[str, Any]:
+        """Write a file with these ids and return it as a report names it; `columns` hold one text for all rows."""
+        name = file_name(committer.generation, 1)
+        source = meta("p", "pending", f"{name}.pending")
+        table = pa.table(
+            {"id": ids} | {column: pa.array([value] * len(ids), pa.string()) for column, value in columns.items()}
+        )
+        with closing(self.storage.open_pending(source, f"{self.folder}/{name}")) as file:
+            pq.write_table(table, file)
+            size = file.tell()
+        facts = {"name": name, "source": source, "size": size, "rows": len(ids)}
+        self.schema = keep_schema(self.storage, "p", TableSchema(table.schema))
+        return facts | ({"upload": file.upload} if file.upload else {})
+
+    def entry(self, *adds: dict[str, Any], removes: list[str] | None = None, mode: str = "append") -> dict[str, Any]:
+        facts = {"schema": self.schema, "mode": mode, "adds": list(adds), "removes": removes or []}
+        return {"stream": "s", "folder": self.folder, "format": self.format} | facts
+
+    def append(self, committer: Committer, ids: list[int], **columns: Any) -> None:
+        """Commit rows, with the STATE that they are the last."""
+        committer.commit({"last": ids[-1]}, [self.entry(self.pending(committer, ids, **columns))])
+
+    def replace(self, committer: Committer, ids: list[int], **columns: Any) -> None:
+        """Commit rows instead of all that the table has."""
+        new, old = self.pending(committer, ids, **columns), list(committer.view.tables["s"].files)
+        committer.commit({"last": ids[-1]}, [self.entry(new, removes=old, mode="replace")])
+
+    def rewrite(self, committer: Committer, ids: list[int], **columns: Any) -> None:
+        """Commit one file anew, with other rows, and add another, as a merge by key does."""
+        old = min(committer.view.tables["s"].files)
+        files = [self.pending(committer, part, **columns) for part in (ids[:-1], ids[-1:])]
+        committer.commit({"last": ids[-1]}, [self.entry(*files, removes=[old])])
+
+    def table(self, version: int | None = None) -> DeltaTable:
+        where = f"{self.storage.uri}/{self.folder}"
+        return DeltaTable(where, version, storage_options=self.storage.for_libraries() or None)
+
+    def ids(self, version: int | None = None) -> list[int]:
+        return sorted(self.table(version).to_pyarrow_table(columns=["id"])["id"].to_pylist())
+
+    @property
+    def is_there(self) -> bool:
+        return any(True for _ in self.storage.list(f"{self.folder}/_delta_log") if _.endswith(".json"))
+
+    def listed(self) -> list[int]:
+        """The ids in the files that the manifest lists."""
+        lines = (self.storage.read(f".bridge/tables/{self.folder}.manifest") or b"").decode().splitlines()
+        keys = [line.removeprefix(f"{self.storage.uri}/") for line in lines]
+        return sorted(n for key in keys for n in _ids(self.storage, key))
+
+    def bytes_of(self) -> dict[str, bytes]:
+        """All of a folder's files."""
+        root = Path(self.storage.uri)
+        return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def _ids(storage: Storage, key: str) -> list[int]:
+    with storage.open(key) as file:
+        ids: list[int] = pq.read_table(file)["id"].to_pylist()
+    return ids

@@ -1,0 +1,62 @@
+"""A pipeline with one Iceberg table, committed in process; and the rows that readers of Iceberg find in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table
+
+from bridge.storage import Storage
+from tests.support.delta_lake import DeltaLake
+
+__all__ = ["IcebergLake", "catalog_of"]
+
+
+def catalog_of(storage: Storage, uri: str | None = None, **properties: str) -> Catalog:
+    """The catalog as a stranger opens it: by pyiceberg alone, with its own access to the files."""
+    return load_catalog("lake", uri=uri or f"sqlite:///{storage.uri}/.bridge/catalog.db", **properties)
+
+
+class IcebergLake(DeltaLake):
+    """The pipeline `p` whose stream `s` is an Iceberg table."""
+
+    format = "iceberg"
+
+    def __init__(self, storage: Storage, uri: str | None = None, **properties: str) -> None:
+        super().__init__(storage)
+        self._catalog = uri, properties
+
+    def iceberg(self) -> Table:
+        """The table as its readers find it."""
+        uri, properties = self._catalog
+        with catalog_of(self.storage, uri, **properties) as catalog:
+            return catalog.load_table("p.s")
+
+    def snapshots(self) -> list[int]:
+        return [entry.snapshot_id for entry in self.iceberg().history()]
+
+    def done(self) -> int:
+        return int(self.iceberg().metadata.properties["singer-bridge.commit"])
+
+    def ids(self, version: int | None = None) -> list[int]:
+        """The ids now, or as they were at the snapshot of that number, from 0."""
+        table = self.iceberg()
+        at = None if version is None else self.snapshots()[version]
+        found = table.scan(selected_fields=("id",), snapshot_id=at).to_arrow()
+        return sorted(found["id"].to_pylist())
+
+    @property
+    def is_there(self) -> bool:
+        if not self._catalog[0] and self.storage.size(".bridge/catalog.db") is None:
+            return False
+        try:
+            self.iceberg()
+        except NoSuchTableError:
+            return False
+        return True
+
+    def rows(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.iceberg().scan().to_arrow().to_pylist()
+        return sorted(found, key=lambda row: row["id"])

@@ -1,0 +1,154 @@
+"""A bucket under the commit protocol, looked at from outside, and one behind a bad network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from bridge.commit.committer import Committer
+from bridge.errors import LakeError
+from bridge.lake.lease import take
+from bridge.lake.log import Log, meta
+from bridge.storage.local.storage import LocalStorage
+
+__all__ = ["DEAD", "FIRST", "Faulty", "Lake", "closed", "fail", "unpublished", "unreachable"]
+
+DEAD: dict[str, Any] = {"format": 1, "head": None, "closed": None}
+"""What the lease of a run that was killed says."""
+
+FIRST: dict[str, Any] = {}
+"""What the lease says before any run."""
+
+
+def closed(head: int) -> dict[str, Any]:
+    """What the lease of a run that ended cleanly says."""
+    return {"format": 1, "head": head, "closed": head}
+
+
+class Lake:
+    """A bucket, looked at from outside."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.storage = LocalStorage(root)
+        self._files = 0
+
+    def open(self, last: dict[str, Any], storage: LocalStorage | None = None) -> Committer:
+        return Committer(storage or self.storage, "p", "run", last=last)
+
+    def pending(self, generation: int) -> dict[str, Any]:
+        """Write a pending file of a run's generation and return it as a report names it."""
+        self._files += 1
+        name = f"part-{generation:010d}-000001-{self._files:032x}.parquet"
+        source = meta("p", "pending", f"{name}.pending")
+        with closing(self.storage.open_pending(source, f"p/s/{name}")) as file:
+            file.write(b"rows" * self._files)
+        return {"name": name, "source": source, "size": 4 * self._files, "rows": 1}
+
+    def entry(self, *files: dict[str, Any], removes: tuple[str, ...] = (), stream: str = "s") -> dict[str, Any]:
+        mode = "replace" if removes else "append"
+        adds, folder = list(files), f"p/{stream}"
+        return {"stream": stream, "folder": folder, "schema": "c", "mode": mode, "adds": adds, "removes": list(removes)}
+
+    def load(self, committer: Committer, state: Any, **facts: Any) -> dict[str, Any]:
+        """Commit one new file of the table `s` and return it."""
+        file = self.pending(committer.generation)
+        committer.commit(state, [self.entry(file)], **facts)
+        return file
+
+    def visible(self, stream: str = "s") -> set[str]:
+        folder = self.root / "p" / stream
+        return {path.name for path in folder.iterdir()} if folder.exists() else set()
+
+    @property
+    def waiting(self) -> set[str]:
+        return {path.name.removesuffix(".pending") for path in (self.root / ".bridge/p/pending").glob("*")}
+
+    @property
+    def kinds(self) -> list[str]:
+        log = Log(self.storage, "p")
+        return [record["kind"] for record in reversed(list(log.history(log.head())))]
+
+    @property
+    def state(self) -> Any:
+        path = self.root / ".bridge/p/state.json"
+        return orjson.loads(path.read_bytes()) if path.exists() else None
+
+    def edit_state(self, text: str) -> None:
+        self.storage.write(".bridge/p/state.json", text.encode())
+
+    def manifest(self, stream: str = "s") -> set[str]:
+        return {
+            Path(line).name for line in (self.root / f".bridge/tables/p/{stream}.manifest").read_text().splitlines()
+        }
+
+    def everything(self) -> dict[str, bytes]:
+        return {str(path.relative_to(self.root)): path.read_bytes() for path in self.root.rglob("*") if path.is_file()}
+
+
+class Faulty(LocalStorage):
+    """A bucket behind a bad network: what happens around each call is given."""
+
+    def __init__(
+        self,
+        lake: Lake,
+        *,
+        put: Callable[[Callable[[], bool]], bool] | None = None,
+        read: Callable[[], None] = lambda: None,
+        publish: Callable[[Callable[[], None]], None] | None = None,
+    ) -> None:
+        super().__init__(lake.root)
+        self._put, self._read, self._publish = put, read, publish
+        self.armed = False
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        def whole() -> bool:
+            return super(Faulty, self).put_if_absent(key, data)
+
+        return self._put(whole) if self._put and self.armed else whole()
+
+    def read(self, key: str) -> bytes | None:
+        if self.armed:
+            self._read()
+        return super().read(key)
+
+    def publish(self, changes: Any) -> None:
+        def whole() -> None:
+            super(Faulty, self).publish(changes)
+
+        if self._publish and self.armed:
+            self._publish(whole)
+        else:
+            whole()
+
+
+def unreachable() -> LakeError:
+    return LakeError("cannot reach the bucket", hint="look at the network")
+
+
+def fail(*_: Any) -> Any:
+    raise unreachable()
+
+
+def unpublished(lake: Lake, state: Any, entries: list[dict[str, Any]], last: dict[str, Any], **facts: Any) -> None:
+    """Make a commit and die before it is published."""
+    storage = Faulty(lake, publish=fail)
+    committer = lake.open(last, storage)
+    storage.armed = True
+    with pytest.raises(LakeError, match="cannot reach the bucket"):
+        committer.commit(state, entries, **facts)
+
+
+@contextmanager
+def holding(lake: Lake, run: str, *, brief: bool = False) -> Iterator[None]:
+    """Hold the pipeline as another process does: a lock belongs to its descriptor, not to its process."""
+    lease = take(lake.storage, "p", run, brief=brief)
+    try:
+        yield
+    finally:
+        lease.close(head=Log(lake.storage, "p").head(), clean=True)

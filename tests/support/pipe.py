@@ -1,0 +1,264 @@
+"""The bytes of a tap into a lake, without a process and without Spark: everything between the two is the real thing.
+
+```
+lake = Pipe(tmp_path)
+found = lake.load(b'{"type":"SCHEMA",...}\\n...', load_method="overwrite")
+assert found.rows("users") == [{"id": 1}]
+```
+`bridge.load.loader.Load` wires the parts, as it does in a run. A bundle is decoded in this process, from the manifest that
+Spark would read, and its report goes the way of Spark's reports.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bridge.commit.open import opened
+from bridge.errors import BridgeError, TapError
+from bridge.lake.lease import take
+from bridge.lake.log import View
+from bridge.lake.runs import new_run_id
+from bridge.load.checks.replay_guard import Superseding
+from bridge.load.dispatcher import Counts
+from bridge.load.loader import Follow, Load
+from bridge.load.scratch import Scratch
+from bridge.load.table_plan import Placement
+from bridge.settings.load import Pipeline
+from bridge.singer.messages import Message
+from bridge.spark import Engine
+from bridge.spool.spool import Segment
+from bridge.storage import lake_of
+from bridge.tap.stdin import Start, Stdin
+from bridge.write.parquet import write_bundle
+
+__all__ = ["Found", "InProcess", "Listening", "Pipe", "plain", "wire"]
+
+
+def wire(*messages: dict[str, Any]) -> bytes:
+    """Messages as lines."""
+    return b"".join(orjson.dumps(message) + b"\n" for message in messages)
+
+
+def plain(value: Any) -> Any:
+    """A stored value as JSON can say it: times as ISO text, decimals as text with their digits, NaN by its name."""
+    if isinstance(value, dict):
+        return {key: plain(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [plain(entry) for entry in value]
+    if isinstance(value, (datetime, date, time)):
+        return value.isoformat()
+    if isinstance(value, Decimal) or (isinstance(value, float) and value - value != 0):
+        return str(value)
+    return value.hex() if isinstance(value, bytes) else value
+
+
+@dataclass
+class Found:
+    """What a load left behind."""
+
+    root: Path
+    view: View
+    counts: dict[str, Counts]
+    warnings: list[str]
+    error: BridgeError | None
+    commits: int
+
+    @property
+    def state(self) -> Any:
+        """The committed STATE."""
+        return self.view.state
+
+    def table(self, stream: str) -> pa.Table:
+        """The committed rows, in the order of files and rows; columns that a file lacks are null."""
+        table = self.view.tables[stream]
+        folder = self.root / table.folder
+        files = [pq.ParquetFile(folder / name).read() for name in table.files]
+        return pa.concat_tables(files, promote_options="default")
+
+    def rows(self, stream: str) -> list[dict[str, Any]]:
+        """The committed rows as Python values."""
+        rows: list[dict[str, Any]] = self.table(stream).to_pylist()
+        return rows
+
+    def streams(self) -> list[str]:
+        """The streams that have a table."""
+        return sorted(self.view.tables)
+
+    def rejects(self) -> list[dict[str, Any]]:
+        """The committed rejects, in no particular order between streams."""
+        log = self.root / ".bridge/p/commits"
+        records = [json.loads(path.read_bytes()) for path in sorted(log.glob("*.json"))]  # a STATE may hold any text
+        files = [reject["file"] for record in records for reject in record.get("rejects", ())]
+        lines = [line for file in files for line in (self.root / file).read_bytes().splitlines()]
+        return [orjson.loads(line) for line in lines]
+
+
+@dataclass
+class Listening:
+    """A target's side of the pipe: what the tap was started with, and who hears of the STATEs, which may end it all."""
+
+    start: Start | None
+    said: Callable[[Any], None] = lambda state: None
+
+
+@dataclass
+class Pipe:
+    """The pipeline `p` over a lake in `root/lake`; each `load` is a run."""
+
+    root: Path
+    lake: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.lake = self.root / "lake"
+
+    def load(
+        self,
+        data: bytes | Iterable[bytes],
+        *,
+        catalog: dict[str, Any] | None = None,
+        full: bool = False,
+        deselected: Iterable[str] = (),
+        max_records: int | None = None,
+        fails: bool = False,
+        started: Callable[[Any], object] = lambda state: None,
+        listening: Listening | None = None,
+        **settings: Any,
+    ) -> Found:
+        """Load what a tap says, in one chunk or in several; `fails`: the tap then exits 1. `listening`: as a target.
+
+        `settings` are those of bridge.yaml: keys of `destination` by their names, `streams`, `commit`, `rejects`. An
+        error of the bridge is returned, not raised.
+        """
+        pipeline = self.pipeline(**settings)
+        storage = lake_of(pipeline.destination)
+        run = new_run_id() if listening else "run"
+        scratch = Scratch(self.root / "home", pipeline, run)
+        scratch.prepare(storage)
+        found: Found | None = None
+        error: BridgeError | None = None
+        data = [data] if isinstance(data, bytes) else data
+        said = listening.said if listening else lambda state: None
+        try:
+            with ExitStack() as stack:
+                lease = take(storage, "p", run)
+                committer = stack.enter_context(opened(storage, "p", run, lease))
+                superseding = Superseding(committer, listening.start) if listening else None
+                view = superseding.view if superseding else committer.view
+                placement = Placement(storage, pipeline, view, catalog, full=full, append=False)
+                load = InProcess(
+                    pipeline,
+                    committer,
+                    placement,
+                    scratch,
+                    Follow(lambda: None, lambda stage: None, said),
+                    full=full,
+                    deselected=set(deselected),
+                    kept=set(deselected),
+                    restarted=set(committer.view.staged),
+                    max_records=max_records,
+                    superseding=superseding,
+                )
+                started(committer.view.state)
+                try:
+                    load.read(Stdin(io.BytesIO(b"".join(data))) if listening else _Tap(data, fails))
+                except BridgeError as failed:
+                    error = failed
+                warnings = [*(superseding.notes if superseding else ()), *load.close()]
+                found = Found(self.lake, committer.view, load.counts, warnings, error, load.commits)
+                if error:
+                    raise error
+        except BridgeError as failed:
+            if found is None:
+                raise
+            assert failed is error
+        finally:
+            shutil.rmtree(self.root / "home")
+        return found
+
+    def pipeline(self, **settings: Any) -> Pipeline:
+        """The settings, with the rest as in a file that says no more."""
+        outside = {
+            key: settings.pop(key) for key in ("streams", "commit", "rejects", "guard", "spool") if key in settings
+        }
+        destination = {"bucket": str(self.lake), **settings}
+        return Pipeline.model_validate({"name": "p", "source": {"tap": "tap"}, "destination": destination, **outside})
+
+
+class _Tap:
+    """The messages of a tap as it would write them, and how it ends."""
+
+    proves_end = True
+
+    def __init__(self, data: Iterable[bytes], fails: bool) -> None:
+        self._data, self._fails = data, fails
+
+    def chunks(self, *, idle: timedelta | None, tick: Callable[[], None]) -> Iterator[bytes]:
+        for chunk in self._data:
+            tick()
+            yield chunk
+
+    def heard(self, messages: Iterable[Message]) -> Iterable[Message]:
+        return messages
+
+    def wait(self, *, idle: timedelta | None, tick: Callable[[], None]) -> None:
+        tick()
+        if self._fails:
+            raise TapError("the tap failed", exit_code=1)
+
+    def terminate(self) -> None:
+        pass
+
+    def failure(self, message: str) -> TapError:
+        return TapError(message)
+
+
+class _Engine(Engine):
+    """The engine before its JVM: bundles are decoded where Spark's reports are taken in."""
+
+    def start(self) -> None:
+        pass
+
+    def check(self) -> None:
+        super().check()
+        for seq in sorted(self._sealed):
+            manifest = self._spool.folder / "manifests" / f"{seq:012d}.json"
+            if manifest.exists():  # it is released a moment after it is sealed
+                try:
+                    rows = [self._done(orjson.loads(line)) for line in manifest.read_bytes().splitlines()]
+                    self._deliver(rows, [])
+                except BaseException as error:
+                    self._fail(error)
+                    raise
+
+    def _done(self, row: dict[str, Any]) -> Any:
+        report = write_bundle(self._job, row["seq"], [Segment(**segment) for segment in row["segments"]])
+        return SimpleNamespace(seq=row["seq"], bundle=row["bundle"], report=orjson.dumps(report).decode())
+
+
+class InProcess(Load):
+    def _new_engine(self, scratch: Scratch) -> Engine:
+        engine = _Engine(
+            master="local[2]",
+            conf={},
+            spool=self._spool,
+            scratch=scratch.spark,
+            log=scratch.spark_log,
+            job=self._job,
+            handle=self._handle,
+        )
+        engine.tasks = 2
+        return engine

@@ -1,0 +1,70 @@
+"""The progress of a run: true while it works, and at once when all that is left is Spark's next start."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from bridge.cli.run.progress import Progress
+from bridge.cli.show import console
+from bridge.load.dispatcher import Counts
+from bridge.load.loader import LEAVING
+from bridge.load.run import Request, Run
+from bridge.settings.load import Pipeline, load
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    (tmp_path / "bridge.yaml").write_text("pipelines: {shop: {source: {tap: t}, destination: {bucket: lake}}}")
+    pipeline: Pipeline = load(tmp_path / "bridge.yaml", {}).pipeline("shop")
+    return Run(pipeline, Request(), tmp_path)
+
+
+def frame(run: Run) -> str:
+    """What a terminal shows."""
+    out = console()
+    out.width = 100
+    with out.capture() as caught:
+        out.print(Progress(run, enabled=False)._table())
+    return caught.get()
+
+
+def test_the_rate_is_the_taps(run: Run) -> None:
+    """It stands still when the tap has ended, and is none for a tap that was done at once."""
+    now = time.monotonic()
+    run.result.streams["users"] = Counts("overwrite", "", records=6000, first_at=now - 60, last_at=now - 57)
+    run.stage = "starting Spark"
+    assert "shop: starting Spark   0 s   2,000 records/s" in frame(run)
+    run.stage = "extracting"
+    assert "   100 records/s" in frame(run)
+    run.result.streams["users"].last_at = now - 60
+    run.stage = "writing"
+    assert "records/s" not in frame(run)
+
+
+def test_figures_come_when_there_are_any(run: Run) -> None:
+    """No column of zeros while Spark starts."""
+    counts = run.result.streams["users"] = Counts("overwrite", "", records=6000)
+    assert frame(run).splitlines()[-1].split() == ["users", "6,000"]
+    counts.committed, counts.bytes = 6000, 2048
+    assert frame(run).splitlines()[-1].split() == ["users", "6,000", "6,000", "2.0", "KiB"]
+
+
+def test_what_is_prepared_once_is_said_at_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a terminal, too, nobody thinks that a run hangs while the JVM writes its class data."""
+    said = threading.Event()
+    lines: list[str] = []
+
+    def hear(text: str, **_: object) -> None:
+        lines.append(text)
+        said.set()
+
+    progress = Progress(run, enabled=True)
+    monkeypatch.setattr(progress._console, "print", hear)
+    with progress:
+        run.stage = LEAVING
+        assert said.wait(5)
+    assert lines == [f"shop: {LEAVING}, 0 s, 0 streams, 0 records read, 0 committed"]

@@ -1,0 +1,101 @@
+"""Tables, times and sums for people: what a terminal has no room for gives way, and nothing is cut that matters."""
+
+from __future__ import annotations
+
+import pytest
+from click import unstyle
+
+from bridge.cli.run.summary import summary
+from bridge.cli.show import count_of, moment, print_table
+from bridge.load.dispatcher import Counts
+from bridge.load.run import Result
+
+RUN = "20261120T163504Z-z9m2"
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """A terminal; its width is the variable COLUMNS."""
+    for name, value in {"FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": "40"}.items():
+        monkeypatch.setenv(name, value)
+    return monkeypatch
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return [line.rstrip() for line in unstyle(capsys.readouterr().out).splitlines()]
+
+
+def test_what_matters_less_gives_way_first(terminal: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Columns go in the order of `less`, no more of them than must, and are named; ids and numbers stay whole."""
+    columns, row = ["run", "files", "rows", "kind"], [RUN, "1,234", "56,789", "state"]
+    for width, shown in ((60, columns), (40, ["run", "rows", "kind"]), (34, ["run", "rows"]), (10, ["run", "rows"])):
+        terminal.setenv("COLUMNS", str(width))
+        print_table(columns, [row], right=["files", "rows"], less=["files", "kind"])
+        head, line, *note = lines(capsys)
+        assert (head.split(), line.split()) == (shown, [row[columns.index(name)] for name in shown])
+        hidden = [name for name in columns if name not in shown]
+        assert note == ([f"not shown: {', '.join(hidden)}; a wider terminal has room"] if hidden else [])
+
+
+def test_an_empty_column_is_not_missed(terminal: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A column without content that gives way is not named."""
+    terminal.setenv("COLUMNS", "10")
+    print_table(["run", "reason"], [[RUN, ""]], less=["reason"])
+    assert len(lines(capsys)) == 2
+
+
+def test_text_folds_at_words(terminal: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A sentence takes several lines beside a number that stays in one."""
+    print_table(["run", "error"], [[RUN, "the tap failed again"]], folds=["error"])
+    assert lines(capsys) == ["run                     error", f"{RUN}   the tap failed", f"{'':24}again"]
+
+
+def test_a_long_text_takes_no_column_that_fits(
+    terminal: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A sentence that can be read at some width has other columns give way for that width only."""
+    for width, shown in ((70, ["run", "files", "error"]), (50, ["run", "error"])):
+        terminal.setenv("COLUMNS", str(width))
+        row = [RUN, "1,234", "word " * 40]
+        print_table(["run", "files", "error"], [row], folds=["error"], less=["files"], readable=30)
+        said = lines(capsys)
+        assert said[0].split() == shown
+        assert max(map(len, said)) <= width
+
+
+def test_lines_are_whole_where_nobody_watches(capsys: pytest.CaptureFixture[str]) -> None:
+    """A program that reads the table finds every column, and a row a line."""
+    print_table(["run", "error"], [[RUN, "word " * 100]], folds=["error"], less=["run"])
+    assert lines(capsys)[1:] == [f"{RUN}   {'word ' * 100}".rstrip()]
+
+
+def test_a_summary_fits_into_80_columns(terminal: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The run's id has a line of its own; rejects are shown only where there are any."""
+    terminal.setenv("COLUMNS", "80")
+    counts = Counts("append-only", "the catalog says INCREMENTAL", committed=5000, files=1, bytes=79_000)
+    facts = {"total": 25.0, "load": 24.0, "class_data": 15.0}
+    summary(Result(RUN, "shop", status="success", commits=1, streams={"public-orders": counts}, seconds=facts))
+    said = lines(capsys)
+    assert said == [
+        "stream          load method                                  records       size",
+        "public-orders   append-only (the catalog says INCREMENTAL)     5,000   77.1 KiB",
+        "not shown: files; a wider terminal has room",
+        "",
+        "✓ success  5,000 records in 25.0 s, 556 records/s, 1 commit",
+        f"  run {RUN}",
+    ]
+    counts.rejected = 7
+    summary(Result(RUN, "shop", status="success", streams={"public-orders": counts}))
+    assert "rejected" in lines(capsys)[0]
+
+
+def test_one_time_format() -> None:
+    """UTC, to the second, from whatever zone and precision it is kept in."""
+    for at in ("2026-11-20T20:41:33Z", "2026-11-20T20:41:33.123456+00:00", "2026-11-20T22:41:33+02:00"):
+        assert moment(at) == "2026-11-20 20:41:33Z"
+    assert moment("") == moment(None) == ""
+
+
+def test_numbers_of_things() -> None:
+    """One is not several."""
+    assert [count_of(number, "commit") for number in (0, 1, 2000)] == ["0 commits", "1 commit", "2,000 commits"]

@@ -1,0 +1,72 @@
+"""Delta tables in a bucket: the same protocol by conditional puts; readers reach it by the keys that boto3 finds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import polars as pl
+import pytest
+
+from bridge.errors import CommitLost
+from bridge.storage.s3 import S3Storage
+from tests.support.delta_lake import DeltaLake
+from tests.support.lake import DEAD, FIRST, closed
+from tests.support.s3server import S3Server
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    with S3Server() as server:
+        yield server
+
+
+@pytest.mark.parametrize("prefix", ["team", "a b/ü"])
+def test_a_table_in_a_bucket(server: S3Server, prefix: str) -> None:
+    """Append, overwrite, time travel, a checkpoint: as in a folder."""
+    lake = DeltaLake(server.storage(f"s3://delta/{prefix}"))
+    lake.append(lake.open(FIRST), [1, 2])
+    committer = lake.open(closed(1))
+    lake.replace(committer, [3], name="new")
+    assert lake.ids() == lake.listed() == [3]
+    assert lake.ids(version=0) == [1, 2]
+    for n in range(4, 13):
+        lake.append(committer, [n], name="new")
+    options = lake.storage.for_libraries()
+    if prefix != "team":
+        assert lake.ids() == list(range(3, 13))
+        return  # Polars does not find what a URI has to encode
+    found = pl.scan_delta(f"{lake.storage.uri}/{lake.folder}", storage_options=options).collect()
+    assert sorted(found["id"].to_list()) == list(range(3, 13))
+    names = list(lake.storage.list(f"{lake.folder}/_delta_log"))
+    assert f"{10:020d}.checkpoint.parquet" in names
+
+
+def test_the_slow_writer_in_a_bucket(server: S3Server) -> None:
+    """A conditional put keeps out who was overtaken, as a link does in a folder."""
+    lake = DeltaLake(server.storage("s3://delta/slow"))
+    lake.append(lake.open(FIRST), [1])
+
+    class Overtaken(S3Storage):
+        taken = False
+
+        def put_if_absent(self, key: str, data: bytes) -> bool:
+            if "_delta_log" in key and not self.taken:
+                self.taken = True
+                lake.append(lake.open(DEAD), [3])
+            return super().put_if_absent(key, data)
+
+    slow = Overtaken("s3://delta/slow", lake.storage._bucket.options)
+    with pytest.raises(CommitLost):
+        lake.append(lake.open(closed(1), slow), [2])
+    assert lake.ids() == lake.listed() == [1, 2, 3]
+
+
+def test_an_answer_that_is_lost(server: S3Server) -> None:
+    """An entry that was put, and whose answer was not heard, is there once."""
+    lake = DeltaLake(server.storage("s3://delta/lost"))
+    server.fault("reset", match="PUT .*_delta_log", when="after")
+    lake.append(lake.open(FIRST), [1])
+    server.clear()
+    lake.append(lake.open(closed(1)), [2])
+    assert lake.ids() == [1, 2]
+    assert lake.table().version() == 1

@@ -1,0 +1,80 @@
+"""Iceberg tables in a REST catalog: its answers decide who was first, and one that is lost changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bridge.maintain.doctor.lake import lake_checks
+from bridge.errors import CommitLost
+from bridge.commit.rollback import roll_back
+from bridge.settings.options import Pipeline
+from bridge.storage.local.storage import LocalStorage
+from bridge.lake.formats.iceberg.catalog import keep_catalog
+from tests.support.iceberg_lake import IcebergLake
+from tests.support.lake import DEAD, FIRST, closed
+from tests.support.restcatalog import RestCatalog
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RestCatalog]:
+    with RestCatalog(tmp_path) as server:
+        yield server
+
+
+def settings(server: RestCatalog, bucket: Path) -> Pipeline:
+    catalog = {"properties": {"type": "rest", "uri": server.uri}}
+    destination = {"bucket": str(bucket), "format": "iceberg", "catalog": catalog}
+    return Pipeline.model_validate({"name": "p", "source": {"tap": "tap"}, "destination": destination})
+
+
+@pytest.fixture
+def lake(server: RestCatalog, tmp_path: Path) -> IcebergLake:
+    storage = LocalStorage(tmp_path / "lake")
+    storage.prepare()
+    keep_catalog(storage, settings(server, tmp_path / "lake"))
+    return IcebergLake(storage, server.uri)
+
+
+def test_a_table_in_a_rest_catalog(lake: IcebergLake, server: RestCatalog, tmp_path: Path) -> None:
+    """Append, a new column, a merge, overwrite, time travel, rollback: as in a database. The doctor hears it answer."""
+    committer = lake.open(FIRST)
+    lake.append(committer, [1, 2])
+    lake.append(committer, [5], name="new")
+    lake.replace(committer, [3], name="all")
+    assert [lake.ids(version) for version in range(3)] == [[1, 2], [1, 2, 5], [3]]
+    roll_back(lake.storage, "p", 1)
+    assert lake.ids() == lake.listed() == [1, 2]
+    check = dict(lake_checks(settings(server, tmp_path / "lake"), lake.storage))["catalog"]
+    assert [finding.found for finding in check()] == ["lake answers; the tables are in p"]
+    assert not (tmp_path / "lake/.bridge/catalog.db").exists()
+
+
+def test_the_slow_writer(lake: IcebergLake, tmp_path: Path) -> None:
+    """The catalog keeps out who was overtaken."""
+    lake.append(lake.open(FIRST), [1])
+
+    class Overtaken(LocalStorage):
+        taken = False
+
+        def write(self, key: str, data: bytes) -> None:
+            if "/metadata/snap-" in key and not self.taken:
+                self.taken = True
+                lake.append(lake.open(DEAD), [3])
+            super().write(key, data)
+
+    with pytest.raises(CommitLost):
+        lake.append(lake.open(closed(1), Overtaken(tmp_path / "lake")), [2])
+    assert lake.ids() == lake.listed() == [1, 2, 3]
+
+
+def test_an_answer_that_is_lost(lake: IcebergLake, server: RestCatalog) -> None:
+    """A snapshot that was committed, and whose answer was not heard, is there once."""
+    committer = lake.open(FIRST)
+    for n in (1, 2):
+        server.lose = 1
+        lake.append(committer, [n])
+    assert lake.ids() == [1, 2]
+    assert len(lake.snapshots()) == 2

@@ -1,0 +1,425 @@
+"""The lease of a bucket: who may take it, when, and how its holder learns that it is lost. A store over real HTTP."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.errors import CommitLost, LakeError, PipelineHeld
+from bridge.lake.lease import Lease, fate, holder, holds, last_lease, release, silence, take
+from bridge.storage import Storage
+from bridge.storage.local.storage import LocalStorage
+from tests.support.s3server import S3Server
+
+KEY = ".bridge/p/lease.json"
+PUT = r"PUT /lake/.*/lease\.json"
+TTL = timedelta(seconds=1)
+
+_HOLD = """
+import sys
+from datetime import timedelta
+from bridge.errors import BridgeError
+from bridge.lake.lease import take
+from bridge.storage import open_storage
+lease = take(open_storage(sys.argv[1]), "p", "run-of-another", ttl=timedelta(seconds=float(sys.argv[2])))
+print("held", flush=True)
+for line in sys.stdin:
+    try:
+        lease.check()
+        print("ours", flush=True)
+    except BridgeError as error:
+        print(type(error).__name__, error.message, flush=True)
+lease.close(head=7, clean=True)
+"""
+
+Hold = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def lake(s3: S3Server, request: pytest.FixtureRequest) -> Any:
+    """A new bucket's folder for each test; `prepare` was done."""
+    storage = s3.storage(f"s3://lake/{request.node.name.replace('[', '-').rstrip(']')}")
+    storage.prepare()
+    return storage
+
+
+@pytest.fixture
+def hold(lake: Storage) -> Iterator[Hold]:
+    """Start processes that take the lease, check it at each line, and keep it until there are no more."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(ttl: float = 60) -> subprocess.Popen[str]:
+        words = [sys.executable, "-c", _HOLD, lake.uri, str(ttl)]
+        process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        started.append(process)
+        assert process.stdout
+        assert process.stdout.readline() == "held\n"
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def checked(process: subprocess.Popen[str]) -> str:
+    """What the holder's `check` says."""
+    assert process.stdin
+    assert process.stdout
+    process.stdin.write("\n")
+    process.stdin.flush()
+    return process.stdout.readline().strip()
+
+
+def foreign(lake: Storage, *, renewed: float = 0, **facts: Any) -> dict[str, Any]:
+    """Leave the lease of a run on another host, which renewed it so many seconds ago by its own clock."""
+    at = datetime.now(timezone.utc) - timedelta(seconds=renewed)
+    place = {"run": "far-away", "host": "elsewhere", "boot": "other", "pids": "pid:[1]", "pid": 1, "start": "7"}
+    owner = {"format": 1, **place, "since": at.isoformat(), "renewed": at.isoformat(), "ttl": TTL.total_seconds()}
+    lake.write(KEY, json.dumps(owner | {"nonce": "theirs", "head": 3, "closed": None} | facts).encode())
+    return last_lease(lake, "p")
+
+
+def said(lake: Storage) -> dict[str, Any]:
+    """What the object says."""
+    value: dict[str, Any] = json.loads(lake.read(KEY) or b"{}")
+    return value
+
+
+def quick(lake: Storage, run: str = "mine", **more: Any) -> Lease:
+    """Take a lease that lives for a second."""
+    return take(lake, "p", run, ttl=TTL, **more)
+
+
+def briefly(_: timedelta) -> None:
+    """Wait for less than a user would."""
+    time.sleep(0.05)
+
+
+def interrupted(_: timedelta) -> None:
+    """Hear of Ctrl-C while waiting."""
+    raise KeyboardInterrupt
+
+
+def never(_: timedelta) -> None:
+    """Fail, as there is nothing to wait for."""
+    raise AssertionError("this had not to wait")
+
+
+def seconds(since: float) -> float:
+    return time.monotonic() - since
+
+
+# taking it, and letting it go
+
+
+def test_a_second_run_is_told_who_holds_it_until_it_is_dead(lake: Storage, hold: Hold) -> None:
+    """Exit 4 at once, with run, process, host and since when; SIGKILL of the holder frees the pipeline at once."""
+    other = hold()
+    with pytest.raises(PipelineHeld) as caught:
+        quick(lake)
+    assert caught.value.exit_code == 4
+    for fact in ("run=run-of-another", f"pid={other.pid}", f"host={socket.gethostname()}", "since=20"):
+        assert fact in caught.value.message
+    assert "--wait" in caught.value.hint
+    held = holder(lake, "p")
+    assert held
+    assert (held["pid"], fate(held), silence(held)) == (other.pid, "alive", None)
+    assert (holds(lake, "p", "run-of-another"), holds(lake, "p", "mine")) == (True, False)
+    other.send_signal(signal.SIGKILL)
+    other.wait()
+    assert holder(lake, "p") is None
+    lease = quick(lake, pause=never)
+    assert (lease.last["run"], lease.last["closed"]) == ("run-of-another", None)
+    lease.close(head=0, clean=True)
+
+
+def test_a_clean_end_names_the_head(lake: Storage) -> None:
+    """The next holder learns the last commit, and that nothing was left half done; in between it is free."""
+    assert (holder(lake, "p"), last_lease(lake, "p")) == (None, {})
+    quick(lake).close(head=7, clean=True)
+    assert holder(lake, "p") is None
+    lease = quick(lake)
+    assert (lease.last["head"], lease.last["closed"]) == (7, 7)
+    assert (said(lake)["head"], said(lake)["closed"]) == (7, None)
+    lease.close(head=9, clean=False)
+    again = quick(lake)
+    assert (again.last["head"], again.last["closed"]) == (9, None)
+    again.close(head=9, clean=True)
+
+
+def test_waiting_for_the_end_of_another(lake: Storage) -> None:
+    """Whoever waits gets it as soon as it is let go; a wait that is too short ends as none would."""
+    other = take(lake, "p", "other")
+    with pytest.raises(PipelineHeld):
+        quick(lake, wait=timedelta(seconds=0.3), pause=briefly)
+    with pytest.raises(KeyboardInterrupt):
+        quick(lake, wait=timedelta(minutes=1), pause=interrupted)
+    done = threading.Timer(0.3, lambda: other.close(head=7, clean=True))
+    done.start()
+    lease = quick(lake, wait=timedelta(minutes=1), pause=briefly)
+    done.join()
+    assert lease.last["closed"] == 7
+    lease.close(head=7, clean=True)
+
+
+@pytest.mark.parametrize("before", ["free", "dead"])
+def test_of_several_that_come_at_once_one_gets_it(lake: Storage, before: str) -> None:
+    """However many take a free lease, or one whose owner died, in the same instant: exactly one has it."""
+    if before == "dead":
+        quick(lake).close(head=0, clean=True)
+        lake.write(KEY, json.dumps(said(lake) | {"nonce": "x", "start": "1"}).encode())
+    gate, won, lost = threading.Barrier(6), list[Lease](), list[PipelineHeld]()
+
+    def race(number: int) -> None:
+        gate.wait()
+        try:
+            won.append(take(lake, "p", f"run-{number}"))
+        except PipelineHeld as error:
+            lost.append(error)
+
+    racers = [threading.Thread(target=race, args=(number,)) for number in range(6)]
+    for racer in racers:
+        racer.start()
+    for racer in racers:
+        racer.join()
+    assert (len(won), len(lost)) == (1, 5)
+    won[0].check()
+    won[0].close(head=0, clean=True)
+
+
+def test_brief_holders_stand_in_line(lake: Storage) -> None:
+    """Writers of one commit each wait for each other: none is refused, and no two have it at once."""
+    taken: list[int] = []
+    busy = threading.Lock()
+
+    def write(number: int) -> None:
+        lease = quick(lake, f"writer-{number}", brief=True)
+        assert busy.acquire(blocking=False)
+        taken.append(number)
+        time.sleep(0.05)
+        busy.release()
+        lease.close(head=number, clean=True)
+
+    writers = [threading.Thread(target=write, args=(number,)) for number in range(5)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert sorted(taken) == list(range(5))
+    assert holder(lake, "p") is None
+
+
+# after a death
+
+
+def test_a_pid_that_was_given_again(lake: Storage) -> None:
+    """A container that was started anew has the same host and pid 1: only the process's start tells."""
+    quick(lake).close(head=2, clean=True)
+    lake.write(KEY, json.dumps(said(lake) | {"nonce": "x", "pid": os.getppid(), "start": "1"}).encode())
+    lease = quick(lake, pause=never)
+    assert lease.last["nonce"] == "x"
+    lease.close(head=2, clean=True)
+
+
+def test_what_a_failed_attempt_of_ours_left(lake: Storage) -> None:
+    """A put of this very process that was thought to have failed, and landed, does not keep its next attempt out."""
+    quick(lake).close(head=2, clean=True)
+    lake.write(KEY, json.dumps(said(lake) | {"nonce": "late", "closed": None}).encode())
+    quick(lake, pause=never).close(head=2, clean=True)
+
+
+def test_a_holder_elsewhere_that_renewed_just_now(lake: Storage) -> None:
+    """It is taken to be alive, whatever became of it: refused at once, unless somebody wants to wait."""
+    for skew in (0.5, -0.5):
+        foreign(lake, renewed=skew, ttl=30)
+        with pytest.raises(PipelineHeld, match="run=far-away pid=1 host=elsewhere"):
+            quick(lake)
+
+
+@pytest.mark.parametrize("renewed", [3600, -3600])
+def test_a_silent_holder_elsewhere(lake: Storage, renewed: float) -> None:
+    """After a whole time to live in which nothing changed, and not before, it is taken; without being told to wait."""
+    owner = foreign(lake, renewed=renewed)
+    assert silence(owner)
+    assert holder(lake, "p") == owner
+    assert not holds(lake, "p", "far-away"), "no sign of life"
+    began = time.monotonic()
+    lease = quick(lake, pause=briefly)
+    assert 1 <= seconds(began) < 8
+    assert (lease.last["run"], lease.last["head"], lease.last["closed"]) == ("far-away", 3, None)
+    assert said(lake)["head"] == 3
+    lease.close(head=3, clean=True)
+
+
+def test_a_wrong_clock_elsewhere(lake: Storage) -> None:
+    """A holder whose clock is an hour off, and that renews, keeps its lease from everybody."""
+    foreign(lake, renewed=3600, ttl=2)
+    looks = []
+
+    def renews(_: timedelta) -> None:
+        looks.append(time.monotonic())
+        time.sleep(0.3)
+        foreign(lake, renewed=3600 - len(looks), ttl=2)
+
+    with pytest.raises(PipelineHeld):
+        quick(lake, wait=timedelta(seconds=3), pause=renews)
+    assert looks[-1] - looks[0] > 2
+    with pytest.raises(PipelineHeld):
+        quick(lake, pause=renews)  # it changed: it is alive, and nobody said to wait
+
+
+def test_waiting_outlives_the_holder(lake: Storage) -> None:
+    """With `--wait` one that seemed alive, and died elsewhere, is taken when it was silent for long enough."""
+    foreign(lake)
+    began = time.monotonic()
+    lease = quick(lake, wait=timedelta(minutes=1), pause=briefly)
+    assert 1 <= seconds(began) < 8
+    lease.close(head=3, clean=True)
+
+
+# while it is held
+
+
+def test_renewing_keeps_it(lake: Storage) -> None:
+    """For as long as its holder lives nobody gets it, however long they wait; its version changes all the time."""
+    lease = take(lake, "p", "mine", ttl=2 * TTL)
+    with pytest.raises(PipelineHeld):
+        take(lake, "p", "other", wait=timedelta(seconds=3.5), pause=briefly)
+    lease.check()
+    assert said(lake)["beat"] >= 4
+    lease.close(head=0, clean=True)
+    assert "nonce" not in said(lake)
+
+
+def test_a_stopped_holder(lake: Storage, hold: Hold) -> None:
+    """SIGSTOP: if nobody missed it, it goes on; else it was taken over, is told so, and its end changes nothing."""
+    other = hold(ttl=1)
+    other.send_signal(signal.SIGSTOP)
+    time.sleep(1.3)
+    other.send_signal(signal.SIGCONT)
+    assert checked(other) == "ours"
+    other.send_signal(signal.SIGSTOP)
+    lease = take(lake, "p", "mine", wait=timedelta(minutes=1), pause=briefly)
+    other.send_signal(signal.SIGCONT)
+    assert checked(other) == f"CommitLost another run took over run=mine pid={os.getpid()} host={socket.gethostname()}"
+    other.communicate()
+    assert other.returncode == 0
+    lease.check()
+    assert said(lake)["run"] == "mine"
+    lease.close(head=0, clean=True)
+
+
+def test_a_store_that_is_busy_for_a_while(lake: Storage, s3: S3Server) -> None:
+    """Renewals that meet with 503, a reset or a lost answer lose nothing."""
+    lease = quick(lake)
+    s3.fault("error", PUT, status=503, code="SlowDown", times=3)
+    s3.fault("reset", PUT, skip=3, times=1)
+    s3.fault("reset", PUT, skip=5, times=1, when="after")
+    until, beat = time.monotonic() + 20, said(lake)["beat"]
+    while said(lake)["beat"] < beat + 4:
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    lease.check()
+    lease.close(head=1, clean=True)
+    assert said(lake)["closed"] == 1
+
+
+def test_a_store_that_is_gone(lake: Storage, s3: S3Server) -> None:
+    """Not renewed for a time to live, another may have it: the run is told to end, and why. It can begin anew."""
+    lease = quick(lake)
+    s3.fault("error", PUT, status=403, code="AccessDenied", times=None)
+    until = time.monotonic() + 10
+    with pytest.raises(LakeError, match="the lease could not be renewed in time") as caught:
+        while time.monotonic() < until:
+            lease.check()
+            time.sleep(0.05)
+    assert not isinstance(caught.value, CommitLost)
+    assert "AccessDenied" in caught.value.hint or "s3:PutObject" in caught.value.hint
+    with pytest.raises(LakeError):
+        lease.close(head=0, clean=True)
+    s3.clear()
+    again = quick(lake)  # ours is the process that it names, and it let go
+    again.close(head=0, clean=True)
+
+
+def test_taken_away_by_hand(lake: Storage) -> None:
+    """`release` frees it for anybody, and its holder is told; an owner that is none any more keeps nothing."""
+    lease = quick(lake)
+    owner = said(lake)
+    assert release(lake, "p", owner) is None
+    assert holder(lake, "p") is None
+    until = time.monotonic() + 10
+    with pytest.raises(CommitLost, match="taken away"):
+        while time.monotonic() < until:
+            lease.check()
+            time.sleep(0.02)
+    lease.close(head=0, clean=True)
+    assert said(lake)["closed"] is None
+    other = quick(lake, "other")
+    held = release(lake, "p", owner)
+    assert held
+    assert held["run"] == "other"
+    other.check()
+    other.close(head=0, clean=True)
+    assert release(lake, "p", owner) is None
+
+
+class Unsure(LocalStorage):
+    """Objects whose swaps, `lost` of them, do what they shall and then fail: the answer never came."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.folder = None
+        self.lost = 0
+
+    def swap(self, key: str, data: bytes, version: str | None) -> str | None:
+        new = super().swap(key, data, version)
+        if self.lost:
+            self.lost -= 1
+            raise LakeError("no answer", hint="look at the network")
+        return new
+
+
+def test_answers_that_never_came(tmp_path: Path) -> None:
+    """A lease that was taken, renewed or let go without our knowing is still known as our own."""
+    lake = Unsure(tmp_path)
+    lake.lost = 1
+    with pytest.raises(LakeError, match="no answer"):
+        quick(lake)
+    lease = quick(lake, pause=never)
+    for _ in range(2):
+        lake.lost, beat, until = 1, said(lake)["beat"], time.monotonic() + 20
+        while said(lake)["beat"] < beat + 3:
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        lease.check()
+    lake.lost = 99
+    with pytest.raises(LakeError, match="no answer"):
+        lease.close(head=5, clean=True)
+    lake.lost = 0
+    assert holder(lake, "p") is None
+    quick(lake, pause=never).close(head=5, clean=True)
+
+
+@pytest.mark.parametrize("torn", [b"", b"[]", b"\xff\x00", b'{"head": 3, "clo'])
+def test_a_lease_that_nobody_can_read(lake: Storage, torn: bytes) -> None:
+    """What somebody wrote by hand holds nobody up; it costs a fence."""
+    lake.write(KEY, torn)
+    assert holder(lake, "p") is None
+    lease = quick(lake)
+    assert lease.last == {}
+    lease.close(head=3, clean=True)
+    assert said(lake)["closed"] == 3

@@ -1,0 +1,113 @@
+"""Run records: written at start and end, listed newest first, never in the way of the next run."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from bridge.errors import CorruptLake
+from bridge.lake.log import LiveTable, View
+from bridge.lake.runs import RunRecord, is_run_id, log_key, new_run_id, read_log, read_run, read_runs, write_streams
+from bridge.storage import Storage, open_storage
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Storage:
+    """A local bucket."""
+    return open_storage(str(tmp_path / "lake"))
+
+
+def test_run_ids_sort_and_differ() -> None:
+    """An id begins with the time of its start and is not given twice."""
+    ids = [new_run_id() for _ in range(200)]
+    assert all(re.fullmatch(r"\d{8}T\d{6}Z-[a-z0-9]{4}", run) for run in ids)
+    assert len(set(ids)) > 195
+    assert ids[0][:16] <= ids[-1][:16]
+
+
+def test_a_run_that_only_started_was_killed(storage: Storage) -> None:
+    """The record is there from the start, as running; the end completes it and keeps what the start said."""
+    record = RunRecord(storage, "flights", "r1", tap="tap-x")
+    started = read_run(storage, "flights", "r1")
+    assert started
+    assert (started["status"], started["tap"], started["format"]) == ("running", "tap-x", 1)
+    assert "ended" not in started
+    record.finish(status="failed", commits=3)
+    ended = read_run(storage, "flights", "r1")
+    assert ended
+    assert ended | {"ended": None} == started | {"status": "failed", "commits": 3, "ended": None}
+
+
+def test_runs_are_listed_newest_first(storage: Storage) -> None:
+    """The latest runs come first, as many as were asked for; other pipelines and other files do not count."""
+    for second in (1, 3, 2):
+        RunRecord(storage, "flights", f"20260101T00000{second}Z-aaaa")
+    RunRecord(storage, "other", "20260101T000009Z-aaaa")
+    storage.write(".bridge/flights/runs/notes.txt", b"mine")
+    found = [run["run_id"][:16] for run in read_runs(storage, "flights", 2)]
+    assert found == ["20260101T000003Z", "20260101T000002Z"]
+    assert list(read_runs(storage, "never-ran", 5)) == []
+
+
+def test_runs_since(storage: Storage) -> None:
+    """Only runs that began at a time or later, whatever zone it is given in; each is read when it is asked for."""
+    for second in (1, 2, 3):
+        RunRecord(storage, "flights", f"20260101T00000{second}Z-aaaa")
+    zone = timezone(timedelta(hours=2))
+    found = read_runs(storage, "flights", since=datetime(2026, 1, 1, 2, 0, 2, tzinfo=zone))
+    storage.write(".bridge/flights/runs/20260101T000001Z-aaaa.json", b"torn, but too old to be read")
+    assert [run["run_id"][14] for run in found] == ["3", "2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "known"), [("20260101T000001Z-aaaa", True), ("flights", False), ("20260101T000001Z", False)]
+)
+def test_a_run_id_is_known_by_its_form(text: str, known: bool) -> None:
+    """A name on the command line is told from a run's id."""
+    assert is_run_id(text) is known
+    assert is_run_id(new_run_id())
+
+
+def test_streams_are_described_for_people(storage: Storage) -> None:
+    """Beside each table's name: its bookmark, rows, files and columns as of the last commit."""
+    table = LiveTable("flights/Orders", "c0", {"f": {"size": 1, "rows": 7}})
+    view = View(3, {"bookmarks": {"Orders": {"id": 7}}}, {"Orders": table})
+    write_streams(storage, "flights", view, ["Orders", "new"])
+    said = json.loads(storage.read(".bridge/flights/streams/Orders.json") or b"")
+    assert (said["bookmark"], said["rows"], said["files"], said["schema"], said["commit"]) == ({"id": 7}, 7, 1, "c0", 3)
+    assert json.loads(storage.read(".bridge/flights/streams/new.json") or b"")["bookmark"] is None
+
+
+def test_an_unknown_run_is_none(storage: Storage) -> None:
+    """No record and no log is an answer, not an error."""
+    assert read_run(storage, "flights", "r9") is None
+    assert read_log(storage, "flights", "r9") is None
+
+
+@pytest.mark.parametrize("torn", [b"", b"{", b"3", b'"text"'])
+def test_a_damaged_record_says_so(storage: Storage, torn: bytes) -> None:
+    """A record that is no JSON object names itself, and says that it may be deleted."""
+    storage.write(".bridge/flights/runs/r1.json", torn)
+    with pytest.raises(CorruptLake, match="run=r1") as caught:
+        read_run(storage, "flights", "r1")
+    assert "delete" in caught.value.hint
+
+
+def test_the_log_is_beside_the_record(storage: Storage) -> None:
+    """A run's log is kept under its id, as the tap wrote it."""
+    storage.write(log_key("flights", "r1"), b"INFO \xff hello\n")
+    assert log_key("flights", "r1") == ".bridge/flights/logs/r1.log"
+    assert read_log(storage, "flights", "r1") == b"INFO \xff hello\n"
+
+
+def test_a_record_is_plain_json(storage: Storage, tmp_path: Path) -> None:
+    """People and other tools read it with any JSON parser, whatever a STATE holds."""
+    RunRecord(storage, "flights", "r1").finish(state={"bookmarks": {"a": {"id": 2**60, "name": "é"}}})
+    assert (
+        json.loads((tmp_path / "lake/.bridge/flights/runs/r1.json").read_text())["state"]["bookmarks"]["a"]["id"]
+        == 2**60
+    )

@@ -1,0 +1,243 @@
+"""The slot guard without a database: which slot a tap reads, what a bookmark proves, when a run is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.errors import CorruptLake, SettingsError, SlotError
+from bridge.lake.log import View
+from bridge.settings.load import Pipeline
+from bridge.slots.database import lsn, text
+from bridge.slots.guard import Asked, SlotGuard, begin, log_based
+from bridge.slots.note import Note, NoteFile, Safe
+from bridge.slots.positions import bookmark_lsn, proven, started, target
+from bridge.storage.local.storage import LocalStorage
+from bridge.tap.slot_source import SlotSource, slot_source
+from tests.support.catalogs import catalog, stream
+from tests.unit.conftest import Load
+
+MELTANO, WISE = "meltanolabs-tap-postgres", "pipelinewise-tap-postgres"
+LOGIN = {"host": "db", "port": 5433, "user": "me", "password": "s3cret"}
+TABLES = catalog(*(stream(name, selected=True, replication_method="LOG_BASED") for name in "ab"))
+
+
+@pytest.fixture
+def pipeline(settings: Load) -> Any:
+    def make(package: str = MELTANO, slot: Any = None, **config: Any) -> Pipeline:
+        source = {"tap": "/none/tap-postgres", "pip_url": package, "config": config, "replication_slot": slot or {}}
+        base = {"source": source, "destination": {"bucket": "lake"}}
+        return settings(json.dumps({"pipelines": {"shop": base}})).pipeline("shop")
+
+    return make
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> LocalStorage:
+    (tmp_path / "lake").mkdir()
+    return LocalStorage(tmp_path / "lake")
+
+
+def slot_of(pipeline: Pipeline) -> SlotSource:
+    source = slot_source(pipeline, pipeline.source.argv)
+    assert source
+    return source
+
+
+def test_the_slot_of_meltanolabs(pipeline: Any) -> None:
+    """Its name is one of the tap's settings; how to connect is told by a URL or by its parts."""
+    one = slot_of(pipeline(**LOGIN, database="shop", ssl_enable=True, ssl_mode="require"))
+    assert (one.slot, one.setting, one.named("copy")) == ("tappostgres", "replication_slot_name", ("copy", "copy"))
+    parts = {"host": "db", "port": "5433", "user": "me", "password": "s3cret", "dbname": "shop", "sslmode": "require"}
+    assert one.parameters == parts
+    assert "s3cret" not in repr(one)
+    url = "postgresql+psycopg2://me:p%40ss@localhost/shop?host=%2Ftmp%2Fsocket"
+    two = slot_of(pipeline(sqlalchemy_url=url, replication_slot_name="mine", ssh_tunnel={"enable": True}))
+    assert (two.slot, two.tunnel) == ("mine", True)
+    assert two.parameters == {"host": "/tmp/socket", "user": "me", "password": "p@ss", "dbname": "shop"}
+
+
+def test_the_slot_of_pipelinewise(pipeline: Any) -> None:
+    """Its name is made of database and tap_id as the tap makes it; a copy is found by a tap_id of its own."""
+    one = slot_of(pipeline(WISE, **LOGIN, dbname="Shop-DB", tap_id="Main.1"))
+    assert (one.slot, one.shared_slot) == ("pipelinewise_shop_db_main_1", "pipelinewise_shop_db")
+    assert one.named("bridge_x") == ("pipelinewise_shop_db_bridge_x", "bridge_x")
+    assert slot_of(pipeline(WISE, **LOGIN, dbname="shop")).slot == "pipelinewise_shop"
+
+
+def test_a_tap_that_is_not_known(pipeline: Any) -> None:
+    """Nothing is guessed of it; where the settings say which of its settings names the slot it is guarded, too."""
+    unknown = pipeline("tap-mysql", **LOGIN, slot_name="s")
+    assert slot_source(unknown, unknown.source.argv) is None
+    slot = {"setting": "slot_name", "url": "postgresql://me@elsewhere/shop"}
+    told = slot_of(pipeline("tap-mine", slot, **LOGIN, slot_name="s"))
+    assert (told.kind, told.slot, told.named("c"), told.parameters["host"]) == ("other", "s", ("c", "c"), "elsewhere")
+
+
+@pytest.mark.parametrize("said", ["auto", "off", '"off"', "false"])
+def test_off_as_yaml_reads_it(settings: Load, said: str) -> None:
+    """A bare `off` is false in YAML."""
+    file = f"pipelines: {{p: {{source: {{tap: t, replication_slot: {{guard: {said}}}}}, destination: {{bucket: b}}}}}}"
+    assert settings(file).pipeline("p").source.replication_slot.guard == ("auto" if said == "auto" else "off")
+    with pytest.raises(SettingsError, match=r"auto or off|must be"):
+        settings(file.replace(said, "true")).pipeline("p")
+
+
+def test_positions_as_postgresql_writes_them() -> None:
+    """Both ways, above and below four gigabytes."""
+    for number, said in ((0x16B374D848, "16/B374D848"), (255, "0/FF"), (1 << 32, "1/0")):
+        assert (lsn(said), text(number)) == (number, said)
+    assert lsn(None) is None
+
+
+@pytest.mark.parametrize(
+    ("mark", "found"),
+    [
+        ({"replication_key": "_sdc_lsn", "replication_key_value": 7}, 7),
+        ({"lsn": 9, "version": 3, "xmin": None}, 9),
+        ({"lsn": "1/2"}, (1 << 32) + 2),
+        *[
+            (mark, None)
+            for mark in (None, {}, {"lsn": None}, {"replication_key_value": "2024-01-01"}, {"lsn": True}, 5)
+        ],
+    ],
+)
+def test_the_position_in_a_bookmark(mark: Any, found: int | None) -> None:
+    """Each tap's own; what is none is none."""
+    assert bookmark_lsn(mark) == found
+
+
+def test_what_a_bookmark_proves() -> None:
+    """meltanolabs' end of the log counts as far as the server had read; a snapshot's holds the slot where it was."""
+    before = Safe(100, 100)
+    assert proven("meltanolabs", before, 900, 500) == Safe(500, 900)
+    assert proven("meltanolabs", before, 400, 500) == Safe(400, 400)
+    assert proven("meltanolabs", Safe(50, 100), 100, 500) == Safe(50, 100), "kept from before: rows since 50 come again"
+    assert proven("meltanolabs", before, 900, 0) == Safe(100, 900), "nothing was seen of the reader"
+    assert proven("pipelinewise", before, 900, 0) == Safe(900, 900)
+    assert proven("pipelinewise", before, 50, 0) == Safe(100, 50), "never backwards"
+    assert proven("meltanolabs", Safe(100, None), 900, 900) == Safe(100, None), "rows changed during the snapshot"
+    assert target([Safe(300, 1), Safe(200, None), Safe(400, 2)]) == 200
+    assert target([]) is None
+
+
+def noted(**streams: Safe) -> Note:
+    return Note("s", "run", True, streams)
+
+
+def test_from_where_a_stream_is_safe() -> None:
+    """A new one holds the slot; one that is known goes on; a crash between commit and note changes nothing."""
+    assert started("a", None, 70, None, anew=False) == Safe(70, None)
+    assert started("a", 500, 70, noted(a=Safe(90, 90)), anew=True) == Safe(70, None)
+    assert started("a", 90, 70, None, anew=False) == Safe(90, 90)
+    assert started("a", 900, 70, noted(a=Safe(90, 90)), anew=False) == Safe(90, 900)
+    assert started("a", 900, 70, noted(a=Safe(70, None)), anew=False) == Safe(70, 900)
+    assert started("a", 50, 80, noted(a=Safe(90, 50)), anew=False) == Safe(90, 50), "nothing of it changed up to 90"
+    assert started("a", 85, 80, noted(a=Safe(90, 90)), anew=False) == Safe(85, 85), "set back, and still in the log"
+
+
+@pytest.mark.parametrize(
+    ("bookmark", "confirmed", "note"),
+    [
+        (50, 70, None),  # a run without the guard died, or streams shared the slot
+        (50, 70, noted(b=Safe(60, 60))),  # deselected for a while
+        (60, 70, noted(a=Safe(90, 90))),  # `state set`, or a rollback
+        (90, 91, noted(a=Safe(90, 90))),  # somebody read the slot; or it was made again
+    ],
+)
+def test_a_slot_that_has_let_go_of_rows(bookmark: int, confirmed: int, note: Note | None) -> None:
+    """What cannot be read any more is said, with the command that loads the table anew."""
+    with pytest.raises(SlotError, match="slot") as raised:
+        started("a", bookmark, confirmed, note, anew=False)
+    assert "--full -s a" in raised.value.hint
+
+
+def test_the_note_stays_with_who_wrote_last(storage: LocalStorage) -> None:
+    """It comes back as it was written; a run that was overtaken writes no more; a broken one is said."""
+    one, other = NoteFile(storage, "shop"), NoteFile(storage, "shop")
+    note = Note("s", "r1", True, {"a": Safe(1 << 33, None), "b": Safe(5, 6)}, ("c",))
+    assert one.note is None
+    assert one.write(note)
+    assert NoteFile(storage, "shop").note == note
+    assert not other.write(replace(note, run="r2"))
+    assert one.write(replace(note, run="r3"))
+    storage.write(".bridge/shop/slot.json", b"{}")
+    with pytest.raises(CorruptLake, match=r"slot\.json"):
+        NoteFile(storage, "shop")
+
+
+def guard(
+    pipeline: Pipeline, storage: LocalStorage, run: str = "r", *, full: bool = False, names: str = "a"
+) -> SlotGuard:
+    given = catalog(*(entry for entry in TABLES["streams"] if entry["tap_stream_id"] in names))
+    return begin(pipeline, pipeline.source.argv, storage, View(), given, Asked(run, [tuple(names)], full, False))
+
+
+def test_without_the_guard_an_unclean_end_is_remembered(pipeline: Any, storage: LocalStorage) -> None:
+    """The next run is refused, whatever is set by then, until the stream is loaded anew and that ended well."""
+    off = pipeline(**LOGIN, slot={"guard": "off"})
+    first = guard(off, storage)
+    assert "no slot guard" in first.warnings[0]
+    first.close(ended=True)
+    guard(off, storage).close(ended=False)
+    for one in (off, pipeline(**LOGIN)):
+        with pytest.raises(SlotError, match=r"may have lost rows.* streams=a") as raised:
+            guard(one, storage)
+        assert raised.value.hint.endswith("singer-bridge run shop --full -s a")
+    guard(off, storage, full=True).close(ended=False)
+    with pytest.raises(SlotError, match="may have lost"):
+        guard(off, storage)
+    guard(off, storage, full=True).close(ended=True)
+    guard(off, storage).close(ended=True)
+
+
+def test_a_run_of_other_streams_forgets_nothing(pipeline: Any, storage: LocalStorage) -> None:
+    """What was lost of one stream is still lost after a clean run of another."""
+    off = pipeline(**LOGIN, slot={"guard": "off"})
+    guard(off, storage, names="a").close(ended=False)
+    guard(off, storage, names="b").close(ended=True)
+    with pytest.raises(SlotError, match="streams=a"):
+        guard(off, storage, names="a")
+
+
+def test_streams_that_share_a_slot_without_the_guard(pipeline: Any, storage: LocalStorage) -> None:
+    """Each connection confirms the rows of the other: refused, unless the tap reads them by one connection."""
+    with pytest.raises(SlotError, match="share a replication slot"):
+        guard(pipeline(**LOGIN, slot={"guard": "off"}), storage, names="ab")
+    one = pipeline(**LOGIN, slot={"guard": "off"}, log_based_single_connection=True)
+    assert guard(one, storage, names="ab").warnings
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [({**LOGIN, "ssh_tunnel": {"enable": True}}, "SSH tunnel"), ({}, "do not tell how to connect")],
+)
+def test_why_there_is_no_guard(pipeline: Any, storage: LocalStorage, config: dict[str, Any], reason: str) -> None:
+    """The reason is said in the run's warnings."""
+    assert reason in guard(pipeline(**config), storage).warnings[0]
+
+
+def test_nothing_to_guard(pipeline: Any, storage: LocalStorage) -> None:
+    """Other taps and other streams are left alone; pipelinewise' default method counts."""
+    mysql = pipeline("tap-mysql", **LOGIN)
+    assert begin(mysql, mysql.source.argv, storage, View(), TABLES, Asked("r", ["ab"], False, False)) == SlotGuard()
+    given = catalog(stream("a", selected=True), stream("b", selected=True, replication_method="FULL_TABLE"))
+    assert log_based(pipeline(**LOGIN), given) == []
+    assert log_based(pipeline(WISE, **LOGIN, default_replication_method="LOG_BASED"), given) == ["a"]
+    assert list(storage.list(".bridge/shop")) == []
+
+
+def test_what_a_bookmark_is_lowered_to() -> None:
+    """The tap is given what is proven; other streams keep theirs."""
+    state = {"bookmarks": {"a": {"lsn": 9, "version": 1, "xmin": 5}, "b": {"lsn": 4}, "c": {"id": 1}}}
+    given = SlotGuard(lowered={"a": 7, "b": 7}).handed(state)
+    assert given == {
+        "bookmarks": {"a": {"lsn": 7, "version": 1, "xmin": None}, "b": {"lsn": 4, "xmin": None}, "c": {"id": 1}}
+    }
+    assert SlotGuard().handed(state) is state
+    again = SlotGuard(lowered={"a": 7}, forgotten=frozenset("a")).handed(state)
+    assert again["bookmarks"].keys() == {"b", "c"}
