@@ -3,7 +3,6 @@
 ```
 BridgeError                 the root; `exit_code` 1
 ├── SettingsError           exit 2: change the settings or the command line
-│   └── NotAvailable        a name of the reference that is not built yet
 ├── TapError                exit 1: look at the tap (its reason is in the message, its last stderr lines in the hint)
 │   ├── TapNotFound         there is no such program; install it
 │   └── TimedOut            the run's own limit; nothing is wrong but its length
@@ -24,7 +23,9 @@ BridgeError                 the root; `exit_code` 1
 
 from __future__ import annotations
 
+import difflib
 import signal
+from collections.abc import Iterable
 from typing import Any
 
 __all__ = [
@@ -38,7 +39,6 @@ __all__ = [
     "Interrupted",
     "LakeError",
     "MissingFiles",
-    "NotAvailable",
     "PipelineHeld",
     "RecordBeforeSchema",
     "SettingsError",
@@ -46,6 +46,7 @@ __all__ = [
     "TapError",
     "TapNotFound",
     "TimedOut",
+    "did_you_mean",
 ]
 
 
@@ -68,10 +69,6 @@ class SettingsError(BridgeError):
     """A setting or an argument is wrong; nothing was started."""
 
     exit_code = 2
-
-
-class NotAvailable(SettingsError):
-    """A setting or verb that the reference names and this version does not have yet."""
 
 
 class TapError(BridgeError):
@@ -141,3 +138,9 @@ class Interrupted(BridgeError):
         self.exit_code = 128 + signal_number
         name = signal.Signals(signal_number).name
         super().__init__(f"stopped by {name}", hint="what was committed stays; run again to go on from there")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The question for a hint, or an empty text where no known name is close."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f'did you mean "{close[0]}"?' if close else ""

@@ -1,4 +1,4 @@
-"""The house keeps its shape: the ladder of imports, one room for pyspark, taps apart, small files."""
+"""The house keeps its shape: rungs of rooms, one room for pyspark, taps apart, small files and folders."""
 
 from __future__ import annotations
 
@@ -9,45 +9,19 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-LADDER = [
-    ["errors", "verbatim"],
-    ["transform"],
-    ["settings"],
-    ["config", "messages"],
-    ["about", "catalog", "classdata", "java", "lastwords", "names", "stop", "storage", "types", "venvs"],
-    ["feed"],
-    ["pumps"],
-    ["changes", "overrides", "proposal", "schema", "select"],
-    ["decode", "kept", "log", "spool", "tap"],
-    ["columns", "owners", "state"],
-    ["edit", "groups", "leftovers", "stdin", "tablelog"],
-    ["batches", "commit", "formats", "installed", "lock", "retention", "runs", "schedule", "tables"],
-    ["commits", "fingerprint", "guard", "lastcommit", "opening", "past", "presence", "slots"],
-    [
-        "compact",
-        "division",
-        "engine",
-        "epoch",
-        "merge",
-        "lookback",
-        "recover",
-        "resume",
-        "rollback",
-        "scratch",
-        "source",
-        "store",
-    ],
-    ["methods", "shaping", "starting", "supersede"],
-    ["intake", "ledger", "placement", "verify"],
-    ["parts", "repeats"],
-    ["reading", "result"],
-    ["adopt", "load", "rejects"],
-    ["pipeline"],
-    ["retry"],
-    ["demo", "doctor", "project", "smoke"],
-    ["cli"],
-]
-LEVEL = {room: level for level, rooms in enumerate(LADDER) for room in rooms}
+RUNGS = """
+errors exact_json
+settings singer schema spool
+storage decode
+lake tap
+write commit project slots
+state spark
+load
+maintain smoke
+demo
+cli
+"""
+LEVEL = {room: level for level, rooms in enumerate(RUNGS.split("\n")) for room in rooms.split()}
 FILES = sorted((ROOT / "bridge").rglob("*.py"))
 ALL_FILES = FILES + sorted([*(ROOT / "taps").rglob("*.py"), *(ROOT / "targets").rglob("*.py")])
 
@@ -77,8 +51,8 @@ def room_of(module: str) -> str:
 
 
 @pytest.mark.parametrize("path", FILES, ids=module_of)
-def test_a_module_imports_only_from_lines_above_its_own(path: Path) -> None:
-    """The ladder has no way back up, so there are no cycles between rooms."""
+def test_a_module_imports_only_from_rungs_above_its_own(path: Path) -> None:
+    """Imports have one direction, so there are no cycles between rooms. Rooms of one rung do not know each other."""
     room = room_of(module_of(path))
     if room in ("", "__main__"):
         return
@@ -88,7 +62,7 @@ def test_a_module_imports_only_from_lines_above_its_own(path: Path) -> None:
             assert LEVEL[other] < LEVEL[room], f"{module_of(path)} imports {name}"
 
 
-def test_every_room_is_on_the_ladder() -> None:
+def test_every_room_is_on_a_rung() -> None:
     """A new room gets its line before it gets its first import."""
     rooms = {room_of(module_of(path)) for path in FILES} - {"", "__main__"}
     assert rooms == set(LEVEL)
@@ -111,12 +85,12 @@ def test_no_module_imports_itself_in_a_circle() -> None:
         visit(name, ())
 
 
-def test_only_engine_imports_pyspark() -> None:
+def test_only_spark_imports_pyspark() -> None:
     """`state get`, `discover` and `--help` can never start a JVM."""
     found = {
         room_of(module_of(path)) for path in ALL_FILES for name in imports_of(path) if name.split(".")[0] == "pyspark"
     }
-    assert found == {"engine"}
+    assert found == {"spark"}
 
 
 def test_taps_and_bridge_meet_on_a_pipe_only() -> None:
@@ -145,3 +119,13 @@ def test_no_room_without_a_name() -> None:
     for path in ALL_FILES:
         assert path.stem not in ("utils", "helpers", "base", "common", "misc")
         assert ast.get_docstring(ast.parse(path.read_text())), path
+
+
+def test_a_folder_can_be_read_at_a_glance() -> None:
+    """At most 18 files a folder, and six at the top. Each room's `__init__` says in at most 15 lines what it is for."""
+    for folder in {path.parent for path in FILES}:
+        files = [path for path in FILES if path.parent == folder]
+        assert len(files) <= (6 if folder == ROOT / "bridge" else 18), folder
+        room = folder / "__init__.py"
+        promise = ast.get_docstring(ast.parse(room.read_text())) or ""
+        assert folder == ROOT / "bridge" or 0 < promise.count("\n") + 1 <= 15, room

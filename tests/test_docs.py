@@ -17,8 +17,7 @@ import pytest
 from pydantic_core import PydanticUndefined
 from target_bridge import TargetBridge
 
-from bridge.cli import _LATER, cli
-from bridge.cli.later import Verbs
+from bridge.cli import cli
 from bridge.load.dispatcher import Counts
 from bridge.load.run import Result
 from bridge.settings.load import load, parse_duration, parse_size
@@ -181,13 +180,6 @@ def settings(kind: type[Section], prefix: str = "") -> Iterator[tuple[str, Any]]
         yield from settings(inner, inner_prefix)
 
 
-def later(kind: type[Section], prefix: str = "") -> Iterator[str]:
-    """Every key that is refused as not available yet, dotted."""
-    yield from (prefix + key for key in kind.later)
-    for inner_prefix, inner in below(kind, prefix):
-        yield from later(inner, inner_prefix)
-
-
 def written(default: Any) -> str:
     """A default as the reference writes it."""
     if default is PydanticUndefined:
@@ -211,21 +203,6 @@ def test_every_setting_is_documented_with_its_default() -> None:
             assert parse_size(shown.strip("`")) == default, key
         else:
             assert shown == written(default), key
-
-
-def test_settings_that_are_not_available_yet_are_listed() -> None:
-    """The list at the reference's end has exactly the keys that are refused as not available."""
-    listed = tables(section("## Not available yet"))
-    assert {name for table in listed for name in names(table)} == set(later(Keys))
-
-
-def test_verbs_that_are_not_available_yet_are_listed() -> None:
-    """The list at the reference's end has exactly the verbs that the command line refuses as such."""
-    text = section("## Not available yet")
-    parts = re.split(r"(?:Verbs|Of `state`|Of `tables`):", text)[1:]
-    groups = [cli.get_command(click.Context(cli), group) for group in ("state", "tables")]
-    later = [_LATER, *(set(group.later) for group in groups if isinstance(group, Verbs))]
-    assert [set(re.findall(r"`([a-z]+)`", part)) for part in parts] == later
 
 
 def tables(text: str) -> list[str]:

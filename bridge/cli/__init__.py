@@ -13,7 +13,7 @@ import click
 from bridge import __version__
 from bridge.cli import events, flags
 from bridge.cli.events import report
-from bridge.errors import BridgeError, NotAvailable
+from bridge.errors import BridgeError
 
 __all__ = ["main", "report"]
 
@@ -56,21 +56,25 @@ _GROUPS = {
     },
 }
 """What the help shows; two words are a verb of a group that stands elsewhere."""
-_LATER: frozenset[str] = frozenset()
+_FOLDERS = {"Run": "run", "Look": "look", "Repair": "repair", "Set up": "setup"}
+_MODULES = {
+    verb: "bridge.cli.state" if verb == "state" else f"bridge.cli.{_FOLDERS[group]}.{verb}"
+    for group, verbs in _GROUPS.items()
+    for verb in verbs
+    if " " not in verb
+}
 
 
 class _Verbs(click.Group):
     """Finds a verb's module by its name, so that `state get` never pays for what `run` needs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [verb for verbs in _GROUPS.values() for verb in verbs if " " not in verb]
+        return list(_MODULES)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name in _LATER and not ctx.resilient_parsing:
-            raise NotAvailable("this verb is not available yet", hint="see `singer-bridge --help`", verb=name)
-        if name not in self.list_commands(ctx):
+        if name not in _MODULES:
             return None
-        command: click.Command = getattr(importlib.import_module(f"bridge.cli.{name}"), name)
+        command: click.Command = getattr(importlib.import_module(_MODULES[name]), name)
         flags.prepare(command, name)
         return command
 

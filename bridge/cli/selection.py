@@ -14,10 +14,9 @@ import click
 from click.core import ParameterSource
 
 from bridge.cli.setup.completion import complete_environments, complete_names
-from bridge.errors import BridgeError, LakeError, SettingsError
+from bridge.errors import BridgeError, LakeError, SettingsError, did_you_mean
 from bridge.lake.lease import holder
 from bridge.lake.log import Log, View, meta
-from bridge.settings.explain import did_you_mean
 from bridge.settings.load import FILE_NAME, Pipeline, Settings, find_file, inline_destination, inline_pipeline, load
 from bridge.settings.text.variables import read_dotenv
 from bridge.storage import Storage, lake_of

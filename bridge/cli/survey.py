@@ -10,10 +10,9 @@ from typing import Any
 from bridge.cli import report
 from bridge.cli.selection import Chosen, choose, in_bucket, settings_file, settings_in
 from bridge.cli.show import count_of
-from bridge.errors import SettingsError
+from bridge.errors import SettingsError, did_you_mean
 from bridge.lake.lease import holds
 from bridge.lake.runs import read_run
-from bridge.settings.explain import did_you_mean
 from bridge.settings.load import inline_destination
 from bridge.storage import Storage, lake_of
 from bridge.tap.source import home_folder

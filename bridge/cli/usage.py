@@ -6,8 +6,7 @@ import re
 
 import click
 
-from bridge.errors import SettingsError
-from bridge.settings.explain import did_you_mean
+from bridge.errors import SettingsError, did_you_mean
 
 __all__ = ["wrong_usage"]
 

@@ -1,1 +1,8 @@
-"""."""
+"""What is in the bucket of a lake, beside the tables' rows: the commit log and what is derived from it.
+
+Enters and leaves: bytes of a `Storage`. The commit log, `.bridge/<pipeline>/commits/<n>.json`, is the only truth about
+files and STATE; all else here can be made again from it.
+
+`log.py` reads and creates commits, `lease/` says who may write, `formats/` holds the logs that Delta and Iceberg
+tables have of their own. Read `log.py` first.
+"""

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from bridge.errors import SettingsError
+from bridge.errors import SettingsError, did_you_mean
 from bridge.lake.log import View
 from bridge.lake.runs import read_runs
 from bridge.lake.tap_groups import Group, begun, groups_of
-from bridge.settings.explain import did_you_mean
 from bridge.settings.load import Pipeline
 from bridge.singer.catalog import (
     Catalog,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from bridge.errors import LakeError, SettingsError
+from bridge.errors import LakeError, SettingsError, did_you_mean
 from bridge.exact_json import dumps
 from bridge.lake.folder_names import folder_name
 from bridge.lake.formats.registry import TableLogs
@@ -19,7 +19,6 @@ from bridge.load.barriers import Mode, Stream
 from bridge.load.column_plan import Incoming, Shaping
 from bridge.load.methods import Method, decide, of_catalog, refusal
 from bridge.schema.table_schema import Evolution, TableSchema, merge
-from bridge.settings.explain import did_you_mean
 from bridge.settings.load import Pipeline
 from bridge.singer.catalog import Catalog, namesakes, replication_key, replication_method, says_keys, stream_entry
 from bridge.singer.messages import Schema

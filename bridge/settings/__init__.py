@@ -1,1 +1,8 @@
-"""What `bridge.settings.load` is made of: the YAML with its lines, variables, units, checked types, secrets, explanations."""
+"""What bridge.yaml may say: YAML to frozen, typed settings. Each error names file, line and key; none shows a secret.
+
+Enters: the settings files, the environment, or a command line's flags. Leaves: a `Pipeline`.
+
+`text/` reads YAML with the line of every key, `layers.py` merges defaults and environments, `reading.py` checks one
+pipeline, `options.py` and `destination.py` are the settings themselves, `values/` the types they are made of.
+Read `options.py` first; `load.py` is what others call.
+"""

@@ -5,20 +5,18 @@ A place is a line of the settings file or a flag of the command line; keys are r
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pydantic import ValidationError
 
-from bridge.errors import NotAvailable, SettingsError
+from bridge.errors import SettingsError, did_you_mean
 from bridge.settings.options import Keys
 from bridge.settings.text.tree import Document, Key
 from bridge.settings.values.section import Section, section_of
 
-__all__ = ["CommandLine", "InFile", "Order", "Place", "did_you_mean", "explained"]
+__all__ = ["CommandLine", "InFile", "Order", "Place", "explained"]
 
 Order = tuple[str, int]
 """File and line: errors are told as a reader meets them."""
@@ -44,9 +42,7 @@ _TYPES = {
 class Place(Protocol):
     """Where settings were written."""
 
-    def error(
-        self, key: Key, text: str, hint: str, kind: type[SettingsError] = SettingsError, **facts: Any
-    ) -> SettingsError:
+    def error(self, key: Key, text: str, hint: str, **facts: Any) -> SettingsError:
         """Return the error for a key of the pipeline."""
         ...
 
@@ -61,11 +57,9 @@ class InFile:
 
     document: Document
 
-    def error(
-        self, key: Key, text: str, hint: str, kind: type[SettingsError] = SettingsError, **facts: Any
-    ) -> SettingsError:
+    def error(self, key: Key, text: str, hint: str, **facts: Any) -> SettingsError:
         node, below = self.document.nearest(key)
-        return node.error(text, hint, kind, below=below, **facts)
+        return node.error(text, hint, below=below, **facts)
 
     def order(self, key: Key) -> Order:
         node, _ = self.document.nearest(key)
@@ -76,10 +70,8 @@ class InFile:
 class CommandLine:
     """The flags of one command."""
 
-    def error(
-        self, key: Key, text: str, hint: str, kind: type[SettingsError] = SettingsError, **facts: Any
-    ) -> SettingsError:
-        return kind(f"{_FLAGS.get(key[:2], '.'.join(map(str, key)))}: {text}", hint=hint, **facts)
+    def error(self, key: Key, text: str, hint: str, **facts: Any) -> SettingsError:
+        return SettingsError(f"{_FLAGS.get(key[:2], '.'.join(map(str, key)))}: {text}", hint=hint, **facts)
 
     def order(self, key: Key) -> Order:
         return "", 0
@@ -114,17 +106,9 @@ def _explain(key: Key, error: Any, place: Place) -> SettingsError:
     return place.error(key, *_TYPES.get(kind, ("is not valid", "look it up in the reference of settings")))
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return the question, or nothing if no known name is close."""
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f'did you mean "{close[0]}"?' if close else ""
-
-
 def _unknown(key: Key, place: Place) -> SettingsError:
     section = _section(key[:-1])
     name = str(key[-1])
-    if name in section.later:
-        return place.error(key, "not available yet", "remove it", NotAvailable)
     return place.error(key, "unknown key", did_you_mean(name, section.model_fields) or _belongs(name, section))
 
 

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bridge.errors import SettingsError
-from bridge.settings.explain import Order, did_you_mean
+from bridge.errors import SettingsError, did_you_mean
+from bridge.settings.explain import Order
 from bridge.settings.text import yamlfile
 from bridge.settings.text.tree import Expand, Node, overlay, resolve
 from bridge.settings.values.checked import pipeline_name

@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bridge.errors import SettingsError
+from bridge.errors import SettingsError, did_you_mean
 from bridge.settings.destination import Destination
-from bridge.settings.explain import did_you_mean
 from bridge.settings.inline import inline_destination, inline_pipeline
 from bridge.settings.layers import Project, read_project
 from bridge.settings.options import CommitEvery, Incremental, Pipeline, Rejects, Source, Spark, Spool

@@ -1,8 +1,7 @@
 """The settings of one pipeline as frozen values, typed once. Their repr shows no secret.
 
 Relative paths are made absolute while validating: against `context={"folders": {key: folder}}`, the folder of the file
-that has the key, or else the current one. What REFERENCE names and this version does not have is listed in `later`,
-never accepted and ignored. The docstring under a key is its description in `bridge.schema.json`.
+that has the key, or else the current one. The docstring under a key is its description in `bridge.schema.json`.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from bridge.errors import SettingsError
-from bridge.settings.explain import InFile, did_you_mean, explained
+from bridge.errors import SettingsError, did_you_mean
+from bridge.settings.explain import InFile, explained
 from bridge.settings.layers import Project
 from bridge.settings.options import Keys, Pipeline, Source
 from bridge.settings.secrets import config_file, with_secrets

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
-from bridge.errors import SettingsError
-from bridge.settings.explain import did_you_mean
+from bridge.errors import SettingsError, did_you_mean
 from bridge.singer.catalog import (
     Catalog,
     Path,

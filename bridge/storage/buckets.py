@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bridge.errors import NotAvailable
+from bridge.errors import SettingsError
 from bridge.storage.local.storage import LocalStorage
 from bridge.storage.protocol import Storage
 
@@ -23,7 +23,7 @@ def open_storage(uri: str, s3: S3Options | None = None) -> Storage:
 
         return S3Storage(uri, s3)
     if "://" in uri and not uri.startswith("file://"):
-        raise NotAvailable("this kind of bucket is not available yet", hint="use a folder or s3://", bucket=uri)
+        raise SettingsError("this kind of bucket is not supported", hint="use a folder or s3://", bucket=uri)
     return LocalStorage(Path(uri.removeprefix("file://")))
 
 

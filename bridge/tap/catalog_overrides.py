@@ -11,10 +11,9 @@ from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
 from typing import Any
 
-from bridge.errors import SettingsError
+from bridge.errors import SettingsError, did_you_mean
 from bridge.exact_json import dumps
 from bridge.settings.destination import StreamKeys
-from bridge.settings.explain import did_you_mean
 from bridge.settings.load import Pipeline
 from bridge.singer.catalog import (
     Catalog,

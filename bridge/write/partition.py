@@ -77,7 +77,7 @@ def check_layout(schema: pa.Schema, stream: str, partition_by: Sequence[Partitio
 def _field(schema: pa.Schema, stream: str, setting: str, column: str) -> pa.Field:
     if column in schema.names:
         return schema.field(column)
-    from bridge.settings.explain import did_you_mean
+    from bridge.errors import did_you_mean
 
     hint = did_you_mean(column, schema.names) or f"the table's columns are: {', '.join(schema.names[:20])}"
     raise SettingsError(f"{setting} names no column", hint=hint, stream=stream, column=column)

@@ -23,10 +23,9 @@ from singer_sdk.exceptions import ConfigValidationError, MissingKeyPropertiesErr
 from singer_sdk.helpers.capabilities import CapabilitiesEnum, PluginCapabilities, TargetCapabilities
 from singer_sdk.io_base import SingerReader
 
-from bridge.errors import BridgeError, RecordBeforeSchema
+from bridge.errors import BridgeError, RecordBeforeSchema, did_you_mean
 from bridge.exact_json import dumps
 from bridge.load.run import Request, Result, Run
-from bridge.settings.explain import did_you_mean
 from bridge.settings.load import Pipeline
 from bridge.tap.source import home_folder
 from bridge.tap.stdin import Piped, Start, Stdin

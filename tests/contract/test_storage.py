@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bridge.errors import LakeError, NotAvailable
+from bridge.errors import LakeError, SettingsError
 from bridge.storage import Add, Change, Missing, Storage, open_storage
 
 from .lakes import AFTER, CHANGES, PENDING, TRASH, pend, replacing, table, tree, waiting
@@ -261,9 +261,9 @@ def test_prepare(storage: Storage) -> None:
     assert list(once) == [".bridge/lake.json"]
 
 
-def test_other_buckets_are_refused_for_now() -> None:
+def test_other_buckets_are_refused() -> None:
     """A bucket of a kind that there is no backend for is refused by name; `file://` is a folder."""
-    with pytest.raises(NotAvailable, match="gs://lake") as caught:
+    with pytest.raises(SettingsError, match="gs://lake") as caught:
         open_storage("gs://lake")
     assert caught.value.hint
     assert open_storage("file:///lake").uri == open_storage("/lake").uri == "/lake"

@@ -1,7 +1,7 @@
 """One run without Spark and without a tap process: the real intake, spool, decoding, ledger and commit protocol.
 
-Wired as `bridge.load.loader` wires them. Only the engine is missing: a bundle is written where it is sealed, in the same
-order in which Spark would deliver it, `lag` manifests late.
+Wired as `bridge.load.loader` wires them. Only the engine is missing: a bundle is written where it is sealed, in the
+same order in which Spark would deliver it, `lag` manifests late.
 """
 
 from __future__ import annotations

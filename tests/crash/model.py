@@ -1,4 +1,4 @@
-"""The commit protocol as a model: every method of `Committer` is named after the one of bridge/commit/committer.py it stands for.
+"""The commit protocol as a model: each method is named after the one of bridge/commit/committer.py it stands for.
 
 A run is a generator that yields the one thing it asks of the bucket next, and is sent the answer; between two of its
 requests everybody else may act. `bucket.py` says what a request does, `explorer.py` tries every order of them. The

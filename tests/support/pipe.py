@@ -5,8 +5,8 @@ lake = Pipe(tmp_path)
 found = lake.load(b'{"type":"SCHEMA",...}\\n...', load_method="overwrite")
 assert found.rows("users") == [{"id": 1}]
 ```
-`bridge.load.loader.Load` wires the parts, as it does in a run. A bundle is decoded in this process, from the manifest that
-Spark would read, and its report goes the way of Spark's reports.
+`bridge.load.loader.Load` wires the parts, as it does in a run. A bundle is decoded in this process, from the manifest
+that Spark would read, and its report goes the way of Spark's reports.
 """
 
 from __future__ import annotations

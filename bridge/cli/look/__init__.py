@@ -1,1 +1,1 @@
-"""."""
+"""Verbs that only look: `status`, `runs`, `commits`, `tables`, `rejects`."""

@@ -105,7 +105,7 @@ def _table(
     if stream is None:
         text = "which table? there are several" if view.tables else "this pipeline has no table yet"
         raise SettingsError(text, hint=f"give --stream; {there}" if view.tables else there, pipeline=pipeline.name)
-    from bridge.settings.explain import did_you_mean
+    from bridge.errors import did_you_mean
 
     raise SettingsError("no such table", hint=did_you_mean(stream, view.tables) or there, stream=stream)
 

@@ -14,9 +14,8 @@ from bridge.cli import events
 from bridge.cli.param_types import DURATION, SIZE
 from bridge.cli.selection import choose, committed, options
 from bridge.cli.show import as_json, console, count, count_of, note, size
-from bridge.errors import SettingsError
+from bridge.errors import SettingsError, did_you_mean
 from bridge.lake.log import Log, View
-from bridge.settings.explain import did_you_mean
 from bridge.settings.load import Pipeline
 from bridge.state.store import StateStore
 

@@ -1,1 +1,1 @@
-"""."""
+"""Verbs that start a tap: `run`, `smoke`, `demo`."""

@@ -12,8 +12,8 @@ from typing import Any
 import click
 
 from bridge.cli.show import console
+from bridge.errors import did_you_mean
 from bridge.project.entry import variable_name
-from bridge.settings.explain import did_you_mean
 from bridge.tap.about import About, Setting
 
 __all__ = ["Answers", "ask_settings", "somebody_answers"]

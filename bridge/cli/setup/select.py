@@ -12,8 +12,7 @@ import click
 
 from bridge.cli.selection import Chosen, choose, environment, options
 from bridge.cli.show import as_json, console, count_of, note, print_table
-from bridge.errors import SettingsError
-from bridge.settings.explain import did_you_mean
+from bridge.errors import SettingsError, did_you_mean
 from bridge.settings.load import find_file, load
 from bridge.singer.catalog import Catalog, stream_id, user_streams_first
 from bridge.singer.selection import Choice, choices, is_glob, loaded_streams, reselected, unmatched

@@ -8,10 +8,9 @@ from typing import Any
 
 from bridge.cli.selection import Chosen, environment
 from bridge.cli.show import count
-from bridge.errors import SettingsError
+from bridge.errors import SettingsError, did_you_mean
 from bridge.lake.log import Log
 from bridge.lake.runs import read_runs
-from bridge.settings.explain import did_you_mean
 from bridge.settings.load import Pipeline
 from bridge.singer.catalog import stream_ids
 from bridge.singer.state import is_flat

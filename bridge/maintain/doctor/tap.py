@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bridge.errors import SettingsError, TapError
+from bridge.errors import SettingsError, TapError, did_you_mean
 from bridge.maintain.doctor.finding import Check, Finding, fine, looked_at, warning
 from bridge.maintain.doctor.postgres import postgres_checks
-from bridge.settings.explain import did_you_mean
 from bridge.settings.load import Pipeline
 from bridge.singer.catalog import selected_streams, stream_id, stream_ids, user_streams_first
 from bridge.singer.selection import loaded_streams, select, unmatched

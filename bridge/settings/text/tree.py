@@ -57,14 +57,12 @@ class Node:
         """Return `file:line`, which terminals and editors turn into a link."""
         return f"{self.origin.label}:{self.line}"
 
-    def error(
-        self, text: str, hint: str, kind: type[SettingsError] = SettingsError, *, below: Key = (), **facts: Any
-    ) -> SettingsError:
+    def error(self, text: str, hint: str, *, below: Key = (), **facts: Any) -> SettingsError:
         """Return the error for this node, or for a key `below` that is not written."""
         dotted = ".".join(str(part) for part in (*self.key, *below))
         if text == "unknown key":
-            return kind(f"{self.where}: {text} {dotted}", hint=hint, **facts)
-        return kind(f"{self.where}: {text}", hint=hint, **({"key": dotted} if dotted else {}), **facts)
+            return SettingsError(f"{self.where}: {text} {dotted}", hint=hint, **facts)
+        return SettingsError(f"{self.where}: {text}", hint=hint, **({"key": dotted} if dotted else {}), **facts)
 
 
 @dataclass(frozen=True)

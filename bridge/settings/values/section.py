@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, get_args
+from typing import Annotated, Any, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, WithJsonSchema
 
@@ -23,9 +23,6 @@ class Section(BaseModel):
     """A mapping of the settings file: frozen, strict, unknown keys refused, values never echoed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
-
-    later: ClassVar[frozenset[str]] = frozenset()
-    """Keys of the reference that this version refuses as not available yet."""
 
 
 def section_of(annotation: Any) -> type[Section] | None:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from bridge.errors import NotAvailable, SettingsError
+from bridge.errors import SettingsError
 from bridge.settings.load import find_file, load
 from tests.unit.settings.settings_files import GOOD, PASSWORD, Load, pipeline_text, refused
 
@@ -71,12 +71,6 @@ BLOCK = {
     },
     "top": {"defaults": "{}", "environments": "{}", "include": '["*/more.yaml"]', "x-anything": "[1]"},
 }
-NOT_YET = {
-    "source": set(),
-    "destination": set(),
-    "": set(),
-    "top": set(),
-}
 
 
 def block_text(section: str, key: str, value: str) -> str:
@@ -93,15 +87,8 @@ def block_text(section: str, key: str, value: str) -> str:
 
 @pytest.mark.parametrize(("section", "key"), [(section, key) for section, keys in BLOCK.items() for key in keys])
 def test_every_key_of_the_reference_is_known(settings: Load, section: str, key: str) -> None:
-    """A key that the reference names is accepted or "not available yet", never unknown and never ignored."""
-    text = block_text(section, key, BLOCK[section][key])
-    if key not in NOT_YET[section]:
-        assert settings(text).pipeline("flights")
-        return
-    error = refused(lambda: settings(text), NotAvailable)
-    line = next(number for number, row in enumerate(text.splitlines(), 1) if row.strip().startswith(f"{key}:"))
-    dotted = ".".join(part for part in ("pipelines.flights", section, key) if part) if section != "top" else key
-    assert error.message.endswith(f"bridge.yaml:{line}: not available yet key={dotted}")
+    """A key that the reference names is accepted."""
+    assert settings(block_text(section, key, BLOCK[section][key])).pipeline("flights")
 
 
 @pytest.mark.parametrize(
