@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bridge.commit.committer import Committer
-from bridge.commit.open import opened
+from bridge.commit.open import open_pipeline
 from bridge.commit.retention import sweep
 from bridge.errors import BridgeError, CommitLost, Interrupted, LakeError, SettingsError
 from bridge.lake.formats.iceberg.catalog import keep_catalog
@@ -182,7 +182,7 @@ class Run:
         self.stage = "reading the commit log"
         name, run, clean = self.pipeline.name, self.result.run_id, lambda: self._clean
         first = partial(keep_catalog, storage, self.pipeline)
-        with opened(storage, name, run, lease, clean=clean, first=first) as committer:
+        with open_pipeline(storage, name, run, lease=lease, clean=clean, first=first) as committer:
             self._recorded(storage, committer, source, catalog, deselected)
             if self._clean:
                 with suppress(LakeError):  # all is committed; to delete what is old is the business of who holds it now

@@ -27,9 +27,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bridge.commit.open import opened
+from bridge.commit.open import open_pipeline
 from bridge.errors import BridgeError, TapError
-from bridge.lake.lease import take
 from bridge.lake.log import View
 from bridge.lake.runs import new_run_id
 from bridge.load.checks.replay_guard import Superseding
@@ -154,8 +153,7 @@ class Pipe:
         said = listening.said if listening else lambda state: None
         try:
             with ExitStack() as stack:
-                lease = take(storage, "p", run)
-                committer = stack.enter_context(opened(storage, "p", run, lease))
+                committer = stack.enter_context(open_pipeline(storage, "p", run))
                 superseding = Superseding(committer, listening.start) if listening else None
                 view = superseding.view if superseding else committer.view
                 placement = Placement(storage, pipeline, view, catalog, full=full, append=False)

@@ -22,11 +22,10 @@ from typing import Any
 import pyarrow as pa
 
 from bridge.commit.committer import Committer
-from bridge.commit.open import opened
+from bridge.commit.open import open_pipeline
 from bridge.decode.decoder import decode
-from bridge.lake.lease import take
 from bridge.lake.log import Log, View
-from bridge.lake.runs import new_run_id, write_streams
+from bridge.lake.runs import write_streams
 from bridge.lake.schemas import read_schema
 from bridge.load.accounting import Ledger
 from bridge.load.barriers import Barrier
@@ -95,8 +94,7 @@ def rehearse(storage: Storage, pipeline: Pipeline, wanted: Wanted) -> Replayed:
 
 def replay(storage: Storage, pipeline: Pipeline, wanted: Wanted) -> Replayed:
     """Load the rejects that are meant and fit by now. Raises `PipelineHeld` while a run is alive."""
-    run = new_run_id()
-    with opened(storage, pipeline.name, run, take(storage, pipeline.name, run, brief=True)) as committer:
+    with open_pipeline(storage, pipeline.name, brief=True) as committer:
         placement = _placement(storage, pipeline, committer.view)
         streams, works = _judged(storage, pipeline, committer.view, wanted, placement)
         if works:
