@@ -15,7 +15,8 @@ from typing import Any
 
 from bridge.errors import CorruptLake, LakeError
 from bridge.exact_json import NotJson, dumps, loads
-from bridge.storage import Add, Change, Remove, Rewrite, Storage
+from bridge.lake.folder_names import paths_of
+from bridge.storage import Add, Change, Remove, Rewrite, Storage, leads_out
 from bridge.storage.parallel import each
 
 __all__ = [
@@ -197,6 +198,9 @@ class Log:
                 raise CorruptLake("the commit log has a newer format", hint=hint, file=self.key(n))
             if record["n"] != n or "state" not in record:
                 raise KeyError("n")
+            if bad := [name for name in paths_of(record) if leads_out(name)]:
+                hint = "somebody else wrote it: see who may write to the bucket; nothing was changed"
+                raise CorruptLake("a commit record names a file out of the bucket", hint=hint, name=bad[0], record=n)
         except (NotJson, KeyError, TypeError) as error:
             hint = "restore this file from a backup of the bucket; nothing was read past it and nothing was changed"
             raise CorruptLake("a commit record is unreadable", hint=hint, file=self.key(n)) from error

@@ -25,7 +25,7 @@ from bridge.load.table_plan import Placement
 from bridge.load.tap_reader import Reading
 from bridge.load.tap_session import Follow, Joint, Part
 from bridge.schema.table_schema import TableSchema
-from bridge.settings.load import Pipeline
+from bridge.settings.load import Pipeline, redactor
 from bridge.singer.messages import Reader
 from bridge.slots.guard import SlotGuard
 from bridge.spark import Engine
@@ -112,6 +112,7 @@ class Load:
             commit_bytes=pipeline.commit.bytes // (len(division.groups) if division else 1),
             commit_rows=pipeline.commit.rows,
             max_noise=self._limit,
+            redact=redactor(pipeline.secrets),
             batches=Batches(spool.folder, pipeline.destination.s3_options, self._between),
             validates=pipeline.rejects.validate == "full",
             own=division.names[number] if division else None,

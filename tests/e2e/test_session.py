@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -41,6 +42,30 @@ def test_secrets_are_not_in_the_process_list_and_sessions_follow_each_other(tmp_
     second = Session("local[1]", {}, tmp_path / "second", tmp_path / "log")
     assert second.spark.range(3).count() == 3
     second.close(hurry=True)
+
+
+def test_a_jvm_that_is_killed_is_not_complained_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A command that is on its way when the JVM is killed, as py4j's collector sends, fails without a line on any log.
+
+    py4j reports it to the root logger, which a program such as `target-bridge` prints.
+    """
+    session = Session("local[1]", {}, tmp_path / "scratch", tmp_path / "log")
+    under_way = threading.Event()
+
+    def send() -> None:
+        with suppress(Exception):
+            while True:
+                session.spark.sparkContext._jvm.java.lang.Thread.sleep(50)  # type: ignore[union-attr]
+                under_way.set()
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    assert under_way.wait(60)
+    with caplog.at_level("INFO", logger="root"):
+        session.close(hurry=True)
+        sender.join(60)
+    assert not sender.is_alive()
+    assert [record.getMessage() for record in caplog.records if record.name == "root"] == []
 
 
 def processes_of(folder: Path) -> list[psutil.Process]:

@@ -136,6 +136,17 @@ def test_stderr_never_blocks(script: Script) -> None:
     assert len(script.log.getvalue()) == 11_000_000
 
 
+@pytest.mark.parametrize("ending", ["\\n", ""])
+def test_no_part_of_a_long_line_shows_a_secret(script: Script, ending: str) -> None:
+    """A secret is masked wherever it stands in a line without end, also where one read ends and the next begins."""
+    text = f"""
+        sys.stderr.write(("x" * 65_530 + {SECRET!r}) * 40 + {SECRET[:-1]!r} + "{ending}")
+    """
+    script.read(script.tap(text))
+    log = script.log.getvalue().decode()
+    assert log == ("x" * 65_530 + "***") * 40 + SECRET[:-1] + ("\n" if ending else "")
+
+
 def test_a_log_that_takes_no_more_blocks_nothing(script: Script) -> None:
     """When the disk of the log is full the tap still runs to its end, and its last words are known."""
 
@@ -211,7 +222,7 @@ def test_a_program_that_cannot_run(script: Script, tmp_path: Path) -> None:
     broken = tmp_path / "tap-broken"
     broken.write_text("#!/nonexistent/python\n")
     broken.chmod(0o755)
-    tap = Tap([str(broken)], config={}, environ=dict(os.environ), log=script.log, redact=lambda data: data)
+    tap = Tap([str(broken)], config={}, environ=dict(os.environ), log=script.log, redact=redactor([]))
     with pytest.raises(TapError, match=r"exit_code=12[67]") as caught:
         script.read(tap)
     assert "tap-broken" in caught.value.hint
@@ -329,10 +340,11 @@ def test_no_secret_in_any_process_list(script: Script) -> None:
 
 _ORCHESTRATOR = """
     import io, os, sys
+    from bridge.settings.load import redactor
     from bridge.tap.process import Tap
 
     with Tap([sys.executable, sys.argv[1]], config={"password": "x"}, state={"a": 1}, environ=dict(os.environ),
-             log=io.BytesIO(), redact=lambda data: data) as tap:
+             log=io.BytesIO(), redact=redactor([])) as tap:
         for chunk in tap.chunks(idle=None, tick=lambda: None):
             print(tap._files.name, tap._guard.pid, chunk.decode().strip(), flush=True)
 """
