@@ -9,11 +9,11 @@ import polars as pl
 import pytest
 
 from bridge.errors import CommitLost, LakeError
+from bridge.lake.formats.iceberg.catalog import keep_catalog
+from bridge.maintain.verify.check import verify
 from bridge.settings.options import Pipeline
 from bridge.storage import Storage
 from bridge.storage.s3 import S3Storage
-from bridge.lake.formats.iceberg.catalog import keep_catalog
-from bridge.maintain.verify.check import verify
 from tests.support.iceberg_lake import IcebergLake
 from tests.support.lake import DEAD, FIRST, closed
 from tests.support.s3server import S3Server
@@ -51,6 +51,14 @@ def test_a_table_in_a_bucket(server: S3Server, tmp_path: Path, prefix: str, monk
     monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
     found = pl.scan_iceberg(lake.iceberg(), storage_options=lake.storage.for_libraries()).collect()
     assert found["id"].to_list() == [3]
+
+
+def test_a_path_that_readers_end_too_early(server: S3Server, tmp_path: Path) -> None:
+    """Refused before a row is stored, as pyiceberg could not open the files."""
+    lake = lake_of(server, "s3://iceberg/a#b", tmp_path)
+    with pytest.raises(LakeError, match="cannot be opened by readers of Iceberg"):
+        lake.append(lake.open(FIRST), [1])
+    assert not list(lake.storage.list("p/s"))
 
 
 def test_the_slow_writer_in_a_bucket(server: S3Server, tmp_path: Path) -> None:
