@@ -14,7 +14,7 @@ __all__ = ["file_name", "folder_name", "paths_of", "table_and_name"]
 
 # Separators, Hive's `=`, globs, whatever Windows or a URI would read otherwise, and what no file name can hold; `~`
 # because it is our escape.
-_UNSAFE = re.compile(r'[/\\%=:?*"<>|~\x00-\x1f\x7f\ud800-\udfff]|^[._]|[. ]$')
+_UNSAFE = re.compile(r'[/\\%=:?#*"<>|~\x00-\x1f\x7f\ud800-\udfff]|^[._]|[. ]$')
 _RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?$")
 _LIMIT = 180
 

@@ -29,6 +29,7 @@ __all__ = [
     "EXTRA",
     "LEFT_OUT",
     "SCALARS",
+    "Names",
     "Shape",
     "is_json",
     "is_left_out",
@@ -36,7 +37,6 @@ __all__ = [
     "json_pointer",
     "record_fields",
     "source",
-    "unique",
 ]
 
 EXTRA = "_sdc_extra"
@@ -118,18 +118,24 @@ def json_pointer(path: Iterable[object]) -> str:
     return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)
 
 
-def unique(name: str, taken: Iterable[str]) -> str:
-    """`name`, or `name_2`, `name_3`, ... : Spark refuses a table whose columns differ in case only.
+class Names:
+    """Names of columns, no two alike: Spark refuses a table whose columns differ in case only."""
 
-    `_` stands for no name, and for the NUL that ends a name for Arrow.
-    """
-    name = name.replace("\x00", "_") or "_"
-    folded = {other.casefold() for other in taken}
-    candidate, number = name, 1
-    while candidate.casefold() in folded:
-        number += 1
-        candidate = f"{name}_{number}"
-    return candidate
+    def __init__(self, taken: Iterable[str]) -> None:
+        self._folded = {name.casefold() for name in taken}
+
+    def take(self, name: str) -> str:
+        """`name`, or `name_2`, `name_3`, ... ; from now on it is taken.
+
+        `_` stands for no name, and for the NUL that ends a name for Arrow.
+        """
+        name = name.replace("\x00", "_") or "_"
+        candidate, number = name, 1
+        while candidate.casefold() in self._folded:
+            number += 1
+            candidate = f"{name}_{number}"
+        self._folded.add(candidate.casefold())
+        return candidate
 
 
 def _checked(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -168,12 +174,11 @@ class _Reader:
         taken: Iterable[str] = (),
     ) -> list[pa.Field]:
         """One field a property, case twins renamed, the original name kept in the metadata."""
-        used = {name.casefold() for name in taken}
+        names = Names(taken)
         result = []
         for name, node in properties.items():
             type_, metadata = self.shape(node, f"{at}/{name}", seen)
-            column = unique(name, used)
-            used.add(column.casefold())
+            column = names.take(name)
             if column != name:
                 metadata = {**(metadata or {}), b"singer": name.encode()}
             result.append(pa.field(column, type_, nullable=name not in keys, metadata=metadata))

@@ -14,7 +14,7 @@ from typing import Literal
 import pyarrow as pa
 
 from bridge.errors import DataError
-from bridge.schema.json_schema import EXTRA, LEFT_OUT, SCALARS, is_json, is_null_only, source, unique
+from bridge.schema.json_schema import EXTRA, LEFT_OUT, SCALARS, Names, is_json, is_null_only, source
 from bridge.schema.widening import fits, stands_beside, wider
 
 __all__ = ["Evolution", "label", "left_out", "merged"]
@@ -73,6 +73,7 @@ class _Merging:
         lake: list[pa.Field] = []
         reading: list[pa.Field] = []
         more: list[pa.Field] = []
+        names = Names([*(field.name for field in ours), *([] if at else [EXTRA])])
         for field in ours:
             if _is_variant(field) or _kind(field) == _EXTRA:
                 lake.append(field)
@@ -81,14 +82,14 @@ class _Merging:
             both = self.field(field, new, at)
             if both is None:
                 assert new is not None
-                variant = variants.get(source(field)) or self.variant(field, [*ours, *more])
+                variant = variants.get(source(field)) or self.variant(field, names)
                 more += [] if source(field) in variants else [variant]
                 both = field.with_nullable(True), variant
             lake.append(both[0])
             reading.append(both[1])
         lake += more
         for new in waiting.values():
-            self.add(new, lake, reading, at)
+            self.add(new, lake, reading, names, at)
         lake += [field for field in theirs if _kind(field) == _EXTRA and EXTRA not in (other.name for other in ours)]
         return lake, reading
 
@@ -135,18 +136,17 @@ class _Merging:
         field = pa.field(ours.name, type_, nullable=ours.nullable, metadata=metadata or None)
         return field, field
 
-    def variant(self, field: pa.Field, taken: Sequence[pa.Field]) -> pa.Field:
+    def variant(self, field: pa.Field, names: Names) -> pa.Field:
         """The column that takes, as text, what the other one cannot."""
-        name = unique(f"{field.name}__string", [other.name for other in taken])
+        name = names.take(f"{field.name}__string")
         return pa.field(name, pa.string(), metadata={b"kind": _VARIANT, b"singer": source(field).encode()})
 
-    def add(self, field: pa.Field, lake: list[pa.Field], reading: list[pa.Field], at: str) -> None:
+    def add(self, field: pa.Field, lake: list[pa.Field], reading: list[pa.Field], names: Names, at: str) -> None:
         """Take in a property that the table has no column for."""
         name = source(field)
         if self.freeze:
             raise DataError("a column is new", hint=_FROZEN, column=f"{at}{name}", type=label(field))
-        ours = [] if at else [EXTRA]
-        column = unique(_wished(field), [*(other.name for other in lake), *(other.name for other in reading), *ours])
+        column = names.take(_wished(field))
         metadata = {key: value for key, value in (field.metadata or {}).items() if key != b"singer"}
         if column != name:
             metadata[b"singer"] = name.encode()
