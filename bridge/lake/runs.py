@@ -10,11 +10,11 @@ from datetime import datetime, timezone
 from typing import Any
 
 from bridge.errors import CorruptLake
-from bridge.lake.log import View, bookmarks, meta
+from bridge.exact_json import NotJson, dumps, loads
 from bridge.lake.folder_names import folder_name
+from bridge.lake.log import View, bookmarks, meta
 from bridge.storage import Storage
 from bridge.storage.parallel import each
-from bridge.exact_json import NotJson, dumps, loads
 
 __all__ = [
     "RunRecord",
