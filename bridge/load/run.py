@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -32,7 +32,7 @@ from bridge.load.division import divided
 from bridge.load.loader import Follow, Load
 from bridge.load.methods import refusal
 from bridge.load.result import Result
-from bridge.load.scratch import Marked, Scratch, Tee
+from bridge.load.scratch import EndOfLog, Marked, Scratch, Tee
 from bridge.load.start_state import Starting
 from bridge.load.stop import Stop
 from bridge.load.table_plan import Placement, refuse_namesakes
@@ -336,7 +336,7 @@ class Run:
         """Start a process of the tap for each catalog, STATE and group, and read them all."""
         try:
             with ExitStack() as stack:
-                log = Tee(stack.enter_context(scratch.tap_log.open("ab")), self.echo)
+                log = Tee(stack.enter_context(closing(EndOfLog(scratch.tap_log))), self.echo)
                 taps: list[AbstractContextManager[Feed]] = [
                     source.start(catalog, state, Marked(log, group.label) if group.label else log, self._slots.of(n))
                     for n, (catalog, (state, _), group) in enumerate(given)

@@ -45,7 +45,8 @@ class Session:
         except Exception as error:  # pyspark, py4j and the system each have their own
             jvm.kill()
             jvm.end()
-            raise EngineError("Spark did not start", hint=tail(log), cause=type(error).__name__) from error
+            cause = str(error) if isinstance(error, ChildProcessError) else type(error).__name__
+            raise EngineError("Spark did not start", hint=tail(log), cause=cause) from error
 
     @property
     def takes_leave(self) -> bool:

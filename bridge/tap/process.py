@@ -9,6 +9,7 @@ stderr is drained at all times into the run's log. Secrets reach the tap in file
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -182,11 +183,14 @@ class Tap:
     def chunks(self, *, idle: timedelta | None, tick: Callable[[], None]) -> Iterator[bytes]:
         """Yield stdout until its end. `tick` runs at least twice a second and may raise to end the run.
 
+        What a tap that has exited leaves behind with its stdout open is stopped after some seconds of silence.
         Raises `TapError` when nothing at all came for `idle`; the tap is then already stopped.
         """
         assert self._process.stdout
         try:
-            yield from read_pipe(self._process.stdout.fileno(), idle=idle, tick=tick)
+            yield from read_pipe(self._process.stdout.fileno(), idle=idle, tick=tick, ended=lambda: self.ended)
+            if not select.select([self._process.stdout], [], [], 0)[0]:  # at its end it could be read
+                self.kill()
         except Silent:
             self.kill()
             hint = "raise `source.idle_timeout` if it needs longer; " + self._said()

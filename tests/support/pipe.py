@@ -116,9 +116,11 @@ class Listening:
 
 @dataclass
 class Pipe:
-    """The pipeline `p` over a lake in `root/lake`; each `load` is a run."""
+    """The pipeline `p` over a lake in `root/lake`; each `load` is a run, `tick` raises when it shall end."""
 
     root: Path
+    tick: Callable[[], None] = lambda: None
+    kind: type[Load] = field(default_factory=lambda: InProcess)
     lake: Path = field(init=False)
 
     def __post_init__(self) -> None:
@@ -157,12 +159,12 @@ class Pipe:
                 superseding = Superseding(committer, listening.start) if listening else None
                 view = superseding.view if superseding else committer.view
                 placement = Placement(storage, pipeline, view, catalog, full=full, append=False)
-                load = InProcess(
+                load = self.kind(
                     pipeline,
                     committer,
                     placement,
                     scratch,
-                    Follow(lambda: None, lambda stage: None, said),
+                    Follow(self.tick, lambda stage: None, said),
                     full=full,
                     deselected=set(deselected),
                     kept=set(deselected),
