@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bridge.errors import CorruptLake, LakeError
+from bridge.exact_json import NotJson, dumps, loads
 from bridge.storage import Add, Change, Remove, Rewrite, Storage
 from bridge.storage.parallel import each
-from bridge.exact_json import NotJson, dumps, loads
 
 __all__ = [
     "SNAPSHOT_EVERY",

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from bridge.errors import CorruptLake
+from bridge.exact_json import NotJson, loads
 from bridge.lake.log import meta
 from bridge.storage import Storage
-from bridge.exact_json import NotJson, loads
 
 __all__ = ["Entry", "flat", "holds_json", "item_of", "read_columns", "struct_of", "words"]
 

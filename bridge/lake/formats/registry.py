@@ -9,15 +9,15 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from bridge.errors import SettingsError
-from bridge.lake.log import LiveTable, Log, View, left_behind
 from bridge.lake.formats.protocol import Commit
+from bridge.lake.log import LiveTable, Log, View, left_behind
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-    from bridge.schema.table_schema import TableSchema
     from bridge.lake.formats.iceberg.catalog import CatalogFacts
     from bridge.lake.formats.protocol import OwnLog
+    from bridge.schema.table_schema import TableSchema
 
 __all__ = ["OWN_LOGS", "TableLogs", "installed", "require"]
 
@@ -61,7 +61,9 @@ class TableLogs:
         require(kind)
         storage, pipeline = self._log.storage, self._log.pipeline
         if kind == "delta":
-            from bridge.lake.formats.delta.log import DeltaLog  # Arrow is slow to import, plain tables need none of it here
+            from bridge.lake.formats.delta.log import (
+                DeltaLog,  # Arrow is slow to import, plain tables need none of it here
+            )
 
             return DeltaLog(storage, folder, pipeline, stream)
         from bridge.lake.formats.iceberg.catalog import open_catalog, read_catalog

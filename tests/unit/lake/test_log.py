@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from bridge.commit.committer import Committer
-from bridge.errors import CorruptLake
-from bridge.lake.log import LiveTable, Log, View, bookmarks, changes_of, inverse
 from bridge.commit.retention import Sweep
+from bridge.errors import CorruptLake
+from bridge.exact_json import dumps
+from bridge.lake.log import LiveTable, Log, View, bookmarks, changes_of, inverse
 from bridge.settings.options import Retention
 from bridge.storage.local.storage import LocalStorage
-from bridge.exact_json import dumps
 
 
 @pytest.fixture

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from bridge.lake import presence
+from bridge.commit.open import opened
+from bridge.commit.recover import recover
 from bridge.errors import MissingFiles
+from bridge.lake import presence
 from bridge.lake.lease import last_lease, take
 from bridge.lake.log import LiveTable, Log
-from bridge.commit.open import opened
 from bridge.lake.presence import missing_files, require_files, wrong_size
-from bridge.commit.recover import recover
-from bridge.storage.local.storage import LocalStorage
 from bridge.maintain.verify.check import verify
+from bridge.storage.local.storage import LocalStorage
 from tests.support.shelf import Shelf, record, schema, state
 from tests.support.tables import INTEGER, Shop
 

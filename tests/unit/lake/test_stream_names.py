@@ -7,11 +7,11 @@ from typing import Any
 import orjson
 import pytest
 
-from bridge.singer.catalog import namesakes, stream_names
-from bridge.load.barriers import Barrier, Epochs, Mode, Stream
 from bridge.errors import SettingsError
+from bridge.load.barriers import Barrier, Epochs, Mode, Stream
 from bridge.load.table_plan import refuse_namesakes
 from bridge.schema.table_schema import from_singer
+from bridge.singer.catalog import namesakes, stream_names
 from bridge.singer.state import bookmark, known_as, moved_on
 from tests.support.catalogs import catalog, stream
 

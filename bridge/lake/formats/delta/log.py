@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from bridge.errors import DataError, LakeError
+from bridge.exact_json import dumps
+from bridge.lake.formats.delta.misleading import misleading
+from bridge.lake.formats.delta.stats import statistics
+from bridge.lake.formats.protocol import Commit
 from bridge.lake.log import LiveTable
 from bridge.schema.table_schema import TableSchema
 from bridge.storage import Storage
 from bridge.storage.parallel import each
-from bridge.lake.formats.delta.misleading import misleading
-from bridge.lake.formats.protocol import Commit
-from bridge.lake.formats.delta.stats import statistics
-from bridge.exact_json import dumps
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,8 +16,8 @@ from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from bridge.lake.formats.delta.unsaid import Path, Unsaid, at_least, at_most
 from bridge.exact_json import dumps
+from bridge.lake.formats.delta.unsaid import Path, Unsaid, at_least, at_most
 
 if TYPE_CHECKING:
     import pyarrow as pa

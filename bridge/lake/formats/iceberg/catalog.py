@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from bridge.errors import CorruptLake, LakeError
+from bridge.exact_json import NotJson, dumps, loads
 from bridge.lake.log import meta
 from bridge.storage import Storage
-from bridge.exact_json import NotJson, dumps, loads
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

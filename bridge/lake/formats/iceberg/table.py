@@ -21,14 +21,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bridge.errors import BridgeError, LakeError
+from bridge.lake.formats.iceberg.catalog import CatalogFacts, unreachable
+from bridge.lake.formats.iceberg.columns import columns, ids_of, mapping
+from bridge.lake.formats.iceberg.io import STORAGE, BucketIO, root_of
+from bridge.lake.formats.iceberg.manifests import Files, files_of, garbage, sequence_of, snapshot
+from bridge.lake.formats.protocol import Commit
 from bridge.lake.log import LiveTable
 from bridge.schema.table_schema import TableSchema
 from bridge.storage import Storage
-from bridge.lake.formats.iceberg.io import STORAGE, BucketIO, root_of
-from bridge.lake.formats.iceberg.catalog import CatalogFacts, unreachable
-from bridge.lake.formats.iceberg.columns import columns, ids_of, mapping
-from bridge.lake.formats.iceberg.manifests import Files, files_of, garbage, sequence_of, snapshot
-from bridge.lake.formats.protocol import Commit
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

@@ -15,22 +15,22 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from bridge.load.adopt import adopt
 from bridge.cli import main
-from bridge.maintain.compact import Wish, compact
-from bridge.settings.load import load
-from bridge.errors import CommitLost, LakeError, SettingsError
-from bridge.lake.log import LiveTable
-from bridge.singer.messages import Schema
-from bridge.load.table_plan import Placement
 from bridge.commit.retention import Sweep
 from bridge.commit.rollback import roll_back
-from bridge.settings.options import Pipeline, Retention
-from bridge.storage.local.storage import LocalStorage
+from bridge.errors import CommitLost, LakeError, SettingsError
 from bridge.lake.formats.delta.log import DeltaLog
 from bridge.lake.formats.delta.stats import statistics
+from bridge.lake.log import LiveTable
+from bridge.load.adopt import adopt
+from bridge.load.table_plan import Placement
+from bridge.maintain.compact import Wish, compact
 from bridge.maintain.verify.check import verify
 from bridge.maintain.verify.mend import repair
+from bridge.settings.load import load
+from bridge.settings.options import Pipeline, Retention
+from bridge.singer.messages import Schema
+from bridge.storage.local.storage import LocalStorage
 from tests.support.delta_lake import DeltaLake
 from tests.support.lake import DEAD, FIRST, closed
 

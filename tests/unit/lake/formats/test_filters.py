@@ -19,13 +19,13 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from bridge.commit.committer import Committer
-from bridge.maintain.compact import Wish, compact
-from bridge.lake.log import Log
 from bridge.commit.rollback import roll_back
-from bridge.settings.options import Pipeline
-from bridge.storage.local.storage import LocalStorage
+from bridge.lake.log import Log
+from bridge.maintain.compact import Wish, compact
 from bridge.maintain.verify.check import verify
 from bridge.maintain.verify.mend import repair
+from bridge.settings.options import Pipeline
+from bridge.storage.local.storage import LocalStorage
 from tests.support.filters import OPERATORS, Asked, Places, wrong
 from tests.support.iceberg_lake import catalog_of
 from tests.support.lake import closed

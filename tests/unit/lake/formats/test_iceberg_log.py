@@ -15,21 +15,21 @@ import pytest
 from pyiceberg.schema import Schema as Columns
 from pyiceberg.types import LongType, NestedField
 
-from bridge.load.adopt import adopt
 from bridge.cli import main
-from bridge.maintain.compact import Wish, compact
-from bridge.settings.load import load
-from bridge.errors import CommitLost, LakeError, SettingsError
-from bridge.singer.messages import Schema
-from bridge.load.table_plan import Placement
 from bridge.commit.retention import Sweep
 from bridge.commit.rollback import roll_back
-from bridge.settings.options import Pipeline, Retention
-from bridge.storage.local.storage import LocalStorage
+from bridge.errors import CommitLost, LakeError, SettingsError
 from bridge.lake.formats.iceberg import manifests
 from bridge.lake.formats.iceberg.catalog import keep_catalog, read_catalog
+from bridge.load.adopt import adopt
+from bridge.load.table_plan import Placement
+from bridge.maintain.compact import Wish, compact
 from bridge.maintain.verify.check import verify
 from bridge.maintain.verify.mend import repair
+from bridge.settings.load import load
+from bridge.settings.options import Pipeline, Retention
+from bridge.singer.messages import Schema
+from bridge.storage.local.storage import LocalStorage
 from tests.support.iceberg_lake import IcebergLake, catalog_of
 from tests.support.lake import DEAD, FIRST, closed
 

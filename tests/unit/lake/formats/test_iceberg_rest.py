@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from bridge.maintain.doctor.lake import lake_checks
-from bridge.errors import CommitLost
 from bridge.commit.rollback import roll_back
+from bridge.errors import CommitLost
+from bridge.lake.formats.iceberg.catalog import keep_catalog
+from bridge.maintain.doctor.lake import lake_checks
 from bridge.settings.options import Pipeline
 from bridge.storage.local.storage import LocalStorage
-from bridge.lake.formats.iceberg.catalog import keep_catalog
 from tests.support.iceberg_lake import IcebergLake
 from tests.support.lake import DEAD, FIRST, closed
 from tests.support.restcatalog import RestCatalog

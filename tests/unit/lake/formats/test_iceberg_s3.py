@@ -9,11 +9,11 @@ import polars as pl
 import pytest
 
 from bridge.errors import CommitLost, LakeError
+from bridge.lake.formats.iceberg.catalog import keep_catalog
+from bridge.maintain.verify.check import verify
 from bridge.settings.options import Pipeline
 from bridge.storage import Storage
 from bridge.storage.s3 import S3Storage
-from bridge.lake.formats.iceberg.catalog import keep_catalog
-from bridge.maintain.verify.check import verify
 from tests.support.iceberg_lake import IcebergLake
 from tests.support.lake import DEAD, FIRST, closed
 from tests.support.s3server import S3Server
