@@ -18,6 +18,7 @@ from bridge.storage.parallel import each
 
 __all__ = [
     "RunRecord",
+    "changed",
     "is_run_id",
     "log_key",
     "new_run_id",
@@ -97,6 +98,16 @@ def records(run: dict[str, Any]) -> int | None:
     if "ended" not in run:
         return None
     return sum(int(stream["records"]) for stream in run.get("streams", {}).values())
+
+
+def changed(before: View, after: View) -> set[str]:
+    """Return the streams with a table whose rows or bookmark are others in `after`."""
+    was, now = bookmarks(before.state), bookmarks(after.state)
+    return {
+        stream
+        for stream, table in after.tables.items()
+        if table != before.tables.get(stream) or was.get(stream) != now.get(stream)
+    }
 
 
 def write_streams(storage: Storage, pipeline: str, view: View, streams: Sequence[str]) -> None:

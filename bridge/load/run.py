@@ -20,7 +20,7 @@ from bridge.lake.formats.registry import require
 from bridge.lake.lease import Lease, take
 from bridge.lake.log import View
 from bridge.lake.presence import require_files
-from bridge.lake.runs import RunRecord, new_run_id, write_streams
+from bridge.lake.runs import RunRecord, changed, new_run_id, write_streams
 from bridge.lake.tap_groups import Group
 from bridge.load.adopt import adopt
 from bridge.load.checks.fingerprint import fingerprint, noticed
@@ -32,7 +32,7 @@ from bridge.load.division import divided
 from bridge.load.loader import Follow, Load
 from bridge.load.methods import refusal
 from bridge.load.result import Result
-from bridge.load.scratch import EndOfLog, Marked, Scratch, Tee
+from bridge.load.scratch import EndOfLog, Marked, Scratch, Tee, check_paths
 from bridge.load.start_state import Starting
 from bridge.load.stop import Stop
 from bridge.load.table_plan import Placement, refuse_namesakes
@@ -135,9 +135,11 @@ class Run:
         self.result.status = "interrupted" if isinstance(error, Interrupted) else "failed"
 
     def _masked(self, text: str) -> str:
-        return redactor(self.pipeline.secrets)(text.encode()).decode(errors="replace")
+        # A tap, or a file's name, may bring half of a character: it is shown as JSON writes it.
+        return redactor(self.pipeline.secrets)(text.encode(errors="backslashreplace")).decode(errors="replace")
 
     def _check_request(self) -> None:
+        check_paths(self.home, self.pipeline)
         find_java()
         require(self.pipeline.destination.format)
         self._check_parallelism()
@@ -212,10 +214,10 @@ class Run:
         catalog: dict[str, Any] | None,
         deselected: set[str],
     ) -> None:
-        result, began = self.result, time.monotonic()
+        result, before, began = self.result, committer.view, time.monotonic()
         result.warnings += committer.notes
         told = len(committer.notes)
-        result.state = result.state_before = committer.view.state
+        result.state = result.state_before = before.state
         if self.request.resume:
             catalog, deselected = self._resumed(storage, catalog, committer.view.state)
         facts = fingerprint(self.pipeline, source.argv, catalog)
@@ -244,7 +246,8 @@ class Run:
             result.seconds["load"] = time.monotonic() - began
             with suppress(BridgeError):  # a full disk must not hide what went wrong first
                 if not isinstance(result.error, CommitLost):  # else it is another run that knows better
-                    write_streams(storage, self.pipeline.name, committer.view, list(result.streams))
+                    streams = changed(before, committer.view) | result.streams.keys()
+                    write_streams(storage, self.pipeline.name, committer.view, sorted(streams))
                 scratch.keep_logs(storage)
                 record.finish(**result.to_json())
             scratch.delete()

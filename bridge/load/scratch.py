@@ -9,15 +9,26 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
+from bridge.errors import SettingsError
 from bridge.lake.runs import log_key
 from bridge.settings.load import Pipeline
 from bridge.storage import Storage
 from bridge.tap.process import Log
 
-__all__ = ["EndOfLog", "Marked", "Scratch", "Tee"]
+__all__ = ["EndOfLog", "Marked", "Scratch", "Tee", "check_paths"]
 
 _LOG_LIMIT = 32 << 20
 """Bytes kept of the end of a log."""
+
+
+def check_paths(home: Path, pipeline: Pipeline) -> None:
+    """Raise `SettingsError` if the project, the spool or the lake is in a folder whose name is not UTF-8."""
+    for path in (home, pipeline.spool.dir, pipeline.destination.bucket):
+        try:
+            str(path).encode()
+        except UnicodeEncodeError:
+            hint = "rename the folder, or move the project: Spark cannot open files in it"
+            raise SettingsError("a folder's name is not UTF-8", hint=hint, folder=path) from None
 
 
 class Scratch:

@@ -17,7 +17,7 @@ from bridge.errors import DataError
 from bridge.schema.json_schema import EXTRA, LEFT_OUT, SCALARS, Names, is_json, is_null_only, source
 from bridge.schema.widening import fits, stands_beside, wider
 
-__all__ = ["Evolution", "label", "left_out", "merged"]
+__all__ = ["Evolution", "label", "left_out", "merged", "without_variants"]
 
 _NAMES = {type_: name for name, type_ in SCALARS.items()}
 _VARIANT = b"variant"
@@ -42,6 +42,19 @@ def merged(ours: Sequence[pa.Field], theirs: Sequence[pa.Field], evolution: Evol
     """The columns in the lake, and those to read. Raises DataError for what `evolution` does not allow."""
     lake, reading = _Merging(evolution).fields(ours, theirs, "")
     return pa.schema(lake), pa.schema(reading)
+
+
+def without_variants(fields: Sequence[pa.Field]) -> list[pa.Field]:
+    """The fields as RECORDs are read into where no SCHEMA says which of a field and its variant they mean."""
+    return [_first_type(field) for field in fields if not _is_variant(field)]
+
+
+def _first_type(field: pa.Field) -> pa.Field:
+    if pa.types.is_struct(field.type):
+        return field.with_type(pa.struct(without_variants(list(field.type))))
+    if pa.types.is_list(field.type):
+        return field.with_type(pa.list_(_first_type(field.type.value_field)))
+    return field
 
 
 def left_out(fields: Sequence[pa.Field], at: str = "") -> list[str]:
@@ -96,7 +109,7 @@ class _Merging:
     def field(self, ours: pa.Field, theirs: pa.Field | None, at: str) -> _Both | None:
         """One field after the change; None where a variant has to take the new values."""
         if theirs is None:
-            return ours.with_nullable(True), ours.with_nullable(True)
+            return ours.with_nullable(True), _first_type(ours).with_nullable(True)
         nullable = ours.nullable or theirs.nullable
         if is_null_only(ours) and not is_null_only(theirs):
             ours = ours.with_metadata({**ours.metadata, b"kind": b"json"})
@@ -109,7 +122,7 @@ class _Merging:
     def nested(self, ours: pa.Field, theirs: pa.Field, name: str) -> _Both | None:
         old, new = ours.type, theirs.type
         if old == pa.string() or is_null_only(theirs):
-            return ours, ours
+            return ours, _first_type(ours)
         if pa.types.is_struct(old) and pa.types.is_struct(new):
             lake, reading = self.fields(list(old), list(new), f"{name}.")
             return ours.with_type(pa.struct(lake)), ours.with_type(pa.struct(reading))
@@ -125,7 +138,7 @@ class _Merging:
         if self.freeze:
             raise _refused(name, ours, theirs, _FROZEN)
         if not self.evolve:
-            return ours, ours  # what does not fit is rejected, value by value
+            return ours, _first_type(ours)  # what does not fit is rejected, value by value
         type_, kind = wider(ours, theirs)
         if not stands_beside(ours.type, type_):
             if self.on_type_change == "fail":

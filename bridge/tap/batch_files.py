@@ -82,8 +82,8 @@ class Batches:
             raise DataError("a file of a BATCH is somewhere else", hint=hint, stream=stream, file=uri)
         try:
             file = _local(rest.removeprefix("localhost/") if scheme else uri).open("rb")
-        except OSError as error:
-            raise _unreadable(uri, stream, error.strerror or "error") from error
+        except (OSError, ValueError) as error:  # a name with NUL
+            raise _unreadable(uri, stream, getattr(error, "strerror", None) or str(error)) from error
         with file:
             yield file
 

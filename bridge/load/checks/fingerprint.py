@@ -50,7 +50,7 @@ def _command(pipeline: Pipeline) -> str:
     """Return the tap's command without its folder, which differs between machines, and without secrets."""
     program, *arguments = pipeline.source.argv
     command = shlex.join([Path(program).name, *arguments])
-    return redactor(pipeline.secrets)(command.encode()).decode(errors="replace")
+    return redactor(pipeline.secrets)(command.encode(errors="backslashreplace")).decode(errors="replace")
 
 
 def _settings(pipeline: Pipeline) -> dict[str, str]:

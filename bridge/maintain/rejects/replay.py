@@ -35,6 +35,7 @@ from bridge.load.table_plan import Placement
 from bridge.maintain.rejects.rewrite import kept_of
 from bridge.maintain.rejects.survey import RejectFile, Wanted, find, read
 from bridge.schema.json_schema import source
+from bridge.schema.merging import without_variants
 from bridge.schema.table_schema import TableSchema
 from bridge.settings.load import Pipeline
 from bridge.singer.messages import Schema
@@ -157,8 +158,8 @@ def _columns(
     columns = read_schema(storage, pipeline.name, view.tables[stream].schema or "")
     properties: dict[str, Any] = {source(field): {} for field in columns.arrow}
     placement.open(Schema(stream, {"properties": properties}, None, None))
-    if variants := [field for field in columns.arrow if (field.metadata or {}).get(b"kind") == b"variant"]:
-        columns = TableSchema(columns.arrow, pa.schema([field for field in columns.arrow if field not in variants]))
+    reading = pa.schema(without_variants(columns.arrow))
+    columns = TableSchema(columns.arrow, None if reading == columns.arrow else reading)
     shaping = Shaping.of(pipeline, stream, None)
     unwanted = sorted(name for name in names - properties.keys() if not shaping.wants(name))
     fields = [pa.field(name, pa.string()) for name in unwanted]
