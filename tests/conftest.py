@@ -1,4 +1,4 @@
-"""What tests in more than one folder start from."""
+"""What tests in more than one folder start from, and which of them `make check` leaves out."""
 
 from __future__ import annotations
 
@@ -7,6 +7,16 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.s3server import S3Server
+
+HEAVY_FIXTURES = {"s3", "s3_server", "spark"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as `heavy` each test that has a fixture which starts Spark or an S3 server."""
+    for item in items:
+        asked = set(getattr(item, "fixturenames", ()))
+        if HEAVY_FIXTURES & asked:
+            item.add_marker(pytest.mark.heavy)
 
 
 @pytest.fixture(scope="session")

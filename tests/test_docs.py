@@ -25,7 +25,8 @@ from bridge.settings.options import Keys
 from bridge.settings.values.section import Section, section_of
 
 ROOT = Path(__file__).parent.parent
-DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+ARCHITECTURE = ROOT / "ARCHITECTURE.md"
+DOCS = [ROOT / "README.md", ARCHITECTURE, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 OF_SOURCES = {"mysql.md", "postgres.md", "rest-api.md"}
 """Pages that need a database or a tap from PyPI: `make taps` types what they say, in tests/e2e/test_source_docs.py."""
 REFERENCE = (ROOT / "docs" / "reference.md").read_text()
@@ -152,7 +153,7 @@ def test_example_settings_are_accepted(path: Path, tmp_path: Path) -> None:
                 assert list(loaded.pipelines.values())
 
 
-@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*DOCS, ROOT / "tests/crash/README.md"], ids=lambda path: "/".join(path.parts[-2:]))
 def test_links_lead_somewhere(path: Path) -> None:
     """A link inside the repository names a file, and a heading, that exist."""
     for target in re.findall(r"\]\((?!https?://)([^)]+)\)", path.read_text()):
@@ -262,19 +263,27 @@ def test_every_setting_of_the_target_is_documented() -> None:
 
 
 def layout() -> set[str]:
-    """The paths that README's layout lists."""
-    text = (ROOT / "README.md").read_text().split("\n## Layout\n")[1]
-    found, above = set(), ""
+    """The paths that ARCHITECTURE.md lists as rooms."""
+    text = ARCHITECTURE.read_text().split("\n## Rooms\n")[1]
+    listed, above = set(), ""
     for indent, name in re.findall(r"^( *)([\w.]+/?)(?: |$)", _FENCE.findall(text)[0][2], re.MULTILINE):
         above = above if indent else name
-        found.add(above + name if indent else name)
-    return found
+        listed.add(above + name if indent else name)
+    return listed
 
 
 def test_the_layout_is_the_repository() -> None:
-    """README's layout lists every folder of code, and nothing that does not exist."""
+    """ARCHITECTURE.md lists every folder of code, and nothing that does not exist."""
     tops = [ROOT / top for top in ("bridge", "taps", "targets", "tests")]
     folders = [*tops, *(folder for top in tops for folder in top.iterdir())]
     of_code = {f"{folder.relative_to(ROOT)}/" for folder in folders if any(folder.rglob("*.py"))}
     assert of_code - layout() == set()
     assert [path for path in layout() if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize("path", [ARCHITECTURE, ROOT / "CONTRIBUTING.md"], ids=lambda path: path.name)
+def test_a_named_file_exists(path: Path) -> None:
+    """Each path in code marks that a page for developers names is in the repository; `room/` alone is bridge's."""
+    named = re.findall(r"`([\w.]+/[\w./]*)`", path.read_text())
+    assert named
+    assert [name for name in named if not any((top / name).exists() for top in (ROOT, ROOT / "bridge"))] == []

@@ -14,7 +14,7 @@ from tests.support.pipe import Pipe, plain
 
 __all__ = ["DATA", "FILES", "outcome", "said"]
 
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parents[1] / "data"
 FILES = sorted(DATA.glob("*.singer"))
 _LONG = 200
 
