@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -47,7 +47,10 @@ _DRIFT = (
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block. `marks`: `file` names the file it is, `exit` what its commands end with, `skip` why not here."""
+    """A fenced block. `marks`: `file` names the file it is, `exit` what its commands end with, `skip` why not here.
+
+    `folder` begins a new folder, `needs` says what a machine must have to type it.
+    """
 
     language: str
     marks: dict[str, str]
@@ -118,10 +121,19 @@ def check_output(command: str, shown: list[str], printed: str) -> None:
         assert wanted == "..." or wanted in lines, f"$ {command}\nthe document shows: {wanted}\n{printed}"
 
 
-def type_page(path: Path, folder: Path, environ: Mapping[str, str] | None = None) -> None:
-    """Type a document's commands in a folder, from top to bottom; fail where one does not print what is shown."""
+def type_page(path: Path, folder: Path, environ: Mapping[str, str] | None = None, *, has: Collection[str] = ()) -> None:
+    """Type a document's commands in a folder, from top to bottom; fail where one does not print what is shown.
+
+    A block that `needs` something is typed if the machine `has` it. From one that is marked with a `folder` on, all is
+    typed in a new folder of that name.
+    """
+    top = folder
     for block in blocks(path):
-        if reason := block.marks.get("skip"):
+        if name := block.marks.get("folder"):
+            folder = top / name
+            folder.mkdir()
+        needed = block.marks.get("needs", "")
+        if reason := block.marks.get("skip", "" if not needed or needed in has else needed):
             print(f"not run ({reason}): {block.text.splitlines()[0]}")
         elif name := block.marks.get("file"):
             (folder / name).write_text(block.text)
