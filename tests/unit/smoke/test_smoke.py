@@ -328,7 +328,7 @@ def test_the_replication_method_is_the_settings_or_full_table(typed: Typed, sett
     assert found.get("resume", "passed") == ("passed" if settings else "skipped")
 
 
-@pytest.mark.parametrize("by", [pytest.param("settings", marks=pytest.mark.heavy), "catalog"])
+@pytest.mark.parametrize("by", ["settings", "catalog"])
 def test_a_log_is_never_read(typed: Typed, by: str) -> None:
     """LOG_BASED streams are tried as FULL_TABLE, through the engine, too: a slot that is read loses what it gave."""
     tap = _CHOOSY.replace("said = [{", 'assert method == "FULL_TABLE"\nsaid = [{', 1)

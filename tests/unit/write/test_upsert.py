@@ -49,7 +49,7 @@ def rows(shop: Shop, stream: str = "users") -> list[dict[str, Any]]:
         return [dict(zip([c[0] for c in found.description], row, strict=True)) for row in found.fetchall()]
 
 
-@pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.heavy)])
+@pytest.fixture(params=["local", "s3"])
 def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Shop:
     """The pipeline `shop` over a folder and over a bucket; its table `users` has the key `id`."""
     if request.param == "local":
