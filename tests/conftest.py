@@ -31,10 +31,10 @@ HEAVY_FILES = {
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark as `heavy` what `make check` leaves out: Spark, an S3 server, and the files that take longest."""
-    unit = Path(__file__).parent / "unit"
+    files = {Path(__file__).parent / "unit" / name for name in HEAVY_FILES}
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
-        if HEAVY_FIXTURES & fixtures or item.path in {unit / name for name in HEAVY_FILES}:
+        if HEAVY_FIXTURES & fixtures or item.path in files:
             item.add_marker(pytest.mark.heavy)
 
 
