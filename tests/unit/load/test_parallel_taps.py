@@ -34,7 +34,7 @@ from bridge.state.store import StateStore
 from bridge.storage import open_storage
 from tests.support.pipe import InProcess
 
-TAP = str(Path(__file__).parents[2] / "support/paged_tap.py")
+TAP = str(Path(__file__).parents[2] / "support" / "paged_tap.py")
 
 
 class Lake:
