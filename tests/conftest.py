@@ -13,8 +13,11 @@ HEAVY_FIXTURES = {"s3", "s3_server", "spark"}
 HEAVY_FILES = {
     "cli/test_completion.py",
     "cli/test_many.py",
+    "decode/test_reference.py",
     "docs/test_types_doc.py",
+    "lake/formats/test_delta_s3.py",
     "lake/formats/test_filters.py",
+    "lake/formats/test_iceberg_s3.py",
     "load/test_epoch_crashes.py",
     "load/test_parallel_tables.py",
     "load/test_parallel_taps.py",
@@ -26,7 +29,7 @@ HEAVY_FILES = {
     "write/test_merge.py",
     "write/test_upsert.py",
 }
-"""Files of tests/unit whose tests are whole runs, or start processes: half of all unit tests' time."""
+"""Files of tests/unit that do whole runs, or start processes or servers: half of all unit tests' time."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -90,6 +90,7 @@ def test_older_files_keep_their_names(shop: Shop) -> None:
     assert rows(shop) == [{"id": 0, "v": "0"}, {"id": 1, "v": "1"}, {"id": 2, "v": "two"}]
 
 
+@pytest.mark.heavy
 def test_older_files_in_a_bucket_keep_their_names(tmp_path: Path) -> None:
     """The same in a bucket, where the new bytes of a large file wait as an upload to its own key."""
     text = b64encode(Random(5).randbytes(9 << 20)).decode()
