@@ -135,8 +135,7 @@ class Run:
         self.result.status = "interrupted" if isinstance(error, Interrupted) else "failed"
 
     def _masked(self, text: str) -> str:
-        # A tap, or a file's name, may bring half of a character: it is shown as JSON writes it.
-        return redactor(self.pipeline.secrets)(text.encode(errors="backslashreplace")).decode(errors="replace")
+        return redactor(self.pipeline.secrets).text(text)
 
     def _check_request(self) -> None:
         check_paths(self.home, self.pipeline)

@@ -114,6 +114,10 @@ class Redactor:
     def __call__(self, data: bytes) -> bytes:
         return self._pattern.sub(b"***", data) if self._pattern else data
 
+    def text(self, text: str) -> str:
+        """Mask a text; half of a character, which a tap or a file's name may bring, is written as JSON does."""
+        return self(text.encode(errors="backslashreplace")).decode(errors="replace")
+
     def settled(self, data: bytes) -> int:
         """Return how many bytes of `data` no secret can reach beyond, whatever follows."""
         cut = len(data) - max(0, self._longest - 1)

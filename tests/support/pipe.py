@@ -42,9 +42,10 @@ from bridge.spark import Engine
 from bridge.spool.spool import Segment
 from bridge.storage import lake_of
 from bridge.tap.stdin import Start, Stdin
+from bridge.write.context import Job
 from bridge.write.parquet import write_bundle
 
-__all__ = ["Found", "InProcess", "Listening", "Pipe", "plain", "wire"]
+__all__ = ["Found", "InProcess", "Listening", "Pipe", "done", "plain", "wire"]
 
 
 def wire(*messages: dict[str, Any]) -> bytes:
@@ -238,20 +239,27 @@ class _Engine(Engine):
             manifest = self._spool.folder / "manifests" / f"{seq:012d}.json"
             if manifest.exists():  # it is released a moment after it is sealed
                 try:
-                    rows = [self._done(orjson.loads(line)) for line in manifest.read_bytes().splitlines()]
-                    self._deliver(rows, [])
+                    self._deliver(done(self._job, manifest), [])
                 except BaseException as error:
                     self._fail(error)
                     raise
 
-    def _done(self, row: dict[str, Any]) -> Any:
-        report = write_bundle(self._job, row["seq"], [Segment(**segment) for segment in row["segments"]])
-        return SimpleNamespace(seq=row["seq"], bundle=row["bundle"], report=orjson.dumps(report).decode())
+
+def done(job: Job, manifest: Path) -> list[Any]:
+    """Do what Spark's workers do for a sealed batch, and return its rows of reports."""
+    rows = [orjson.loads(line) for line in manifest.read_bytes().splitlines()]
+    reports = [write_bundle(job, row["seq"], [Segment(**segment) for segment in row["segments"]]) for row in rows]
+    return [
+        SimpleNamespace(seq=row["seq"], bundle=row["bundle"], report=orjson.dumps(report).decode())
+        for row, report in zip(rows, reports, strict=True)
+    ]
 
 
 class InProcess(Load):
+    engine: type[Engine] = _Engine
+
     def _new_engine(self, scratch: Scratch) -> Engine:
-        engine = _Engine(
+        engine = self.engine(
             master="local[2]",
             conf={},
             spool=self._spool,

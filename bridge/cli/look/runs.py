@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from bridge.cli.listing import Listing
-from bridge.cli.plain import plain
+from bridge.cli.plain import PlainLines
 from bridge.cli.selection import Chosen, options
 from bridge.cli.show import as_json, console, count, moment, note, print_table, size
 from bridge.cli.survey import Unread, look_at, readable, settled, with_warnings
@@ -181,7 +181,7 @@ def _print_logs(chosen: Chosen, record: dict[str, Any]) -> None:
         # A log comes into the bucket when its run ends; one that died or still runs has it on its own machine.
         kept = read_log(storage, pipeline.name, run + suffix)
         log = kept if kept is not None else here.read_bytes() if here.exists() else b""
-        sys.stdout.buffer.write(plain(log.decode("utf-8", "replace")).encode())
+        PlainLines(sys.stdout.buffer).write(log)
     sys.stdout.flush()
 
 

@@ -90,7 +90,7 @@ class LocalStorage:
     def _inside(self, key: str) -> Path:
         """Return the path of what is to be changed. Raises `CorruptLake` where it leads out of the bucket."""
         require_inside(self.root, [key])
-        return self._path(key)
+        return self.root / key
 
     def for_libraries(self) -> dict[str, str]:
         return {}

@@ -12,15 +12,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import orjson
 import pytest
 
 from bridge.errors import BridgeError, Interrupted, TimedOut
 from bridge.load.scratch import Scratch
 from bridge.spark import Engine
-from bridge.spool.spool import Segment
-from bridge.write.parquet import write_bundle
-from tests.support.pipe import Found, InProcess, Pipe, wire
+from tests.support.pipe import Found, InProcess, Pipe, done, wire
 
 SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}, "v": {"type": "string"}}}
 GRACE = 0.3
@@ -97,30 +94,21 @@ class Standing(Engine):
                     if path.exists():
                         if seq > self.spark.manifests:
                             self.spark.stand()
-                        self._deliver([self._done(orjson.loads(line)) for line in path.read_bytes().splitlines()], [])
+                        self._deliver(done(self._job, path), [])
                 time.sleep(0.005)
         except BaseException as error:
             self._fail(error)
-
-    def _done(self, row: dict[str, Any]) -> Any:
-        report = write_bundle(self._job, row["seq"], [Segment(**segment) for segment in row["segments"]])
-        return SimpleNamespace(seq=row["seq"], bundle=row["bundle"], report=orjson.dumps(report).decode())
 
 
 def lake(root: Path, spark: Spark) -> Pipe:
     """A pipeline whose Spark is this one."""
 
     class Standstill(InProcess):
+        engine = Standing
+
         def _new_engine(self, scratch: Scratch) -> Engine:
-            engine = Standing(
-                master="local[2]",
-                conf={},
-                spool=self._spool,
-                scratch=scratch.spark,
-                log=scratch.spark_log,
-                job=self._job,
-                handle=self._handle,
-            )
+            engine = super()._new_engine(scratch)
+            assert isinstance(engine, Standing)
             engine.spark, engine.grace = spark, GRACE
             return engine
 
