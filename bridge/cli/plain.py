@@ -7,8 +7,6 @@ from typing import IO, Any
 
 import click
 
-__all__ = ["PlainLines", "echo", "plain", "plain_json"]
-
 # C0 and C1, in which every escape sequence begins; the end of a line and the tab are text.
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?!\n)")
 

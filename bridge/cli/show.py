@@ -17,8 +17,6 @@ from bridge.cli import events
 from bridge.cli.plain import plain
 from bridge.exact_json import dumps
 
-__all__ = ["as_json", "console", "count", "count_of", "moment", "note", "print_table", "size"]
-
 _GAP = 3
 """Cells between two columns."""
 

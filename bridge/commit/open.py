@@ -11,8 +11,6 @@ from bridge.lake.lease import Lease, take
 from bridge.lake.runs import new_run_id
 from bridge.storage import Storage
 
-__all__ = ["open_pipeline"]
-
 
 @contextmanager
 def open_pipeline(

@@ -10,8 +10,6 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from typing import Any
 
-__all__ = ["file_name", "folder_name", "paths_of", "table_and_name"]
-
 # Separators, Hive's `=`, globs, whatever Windows or a URI would read otherwise, and what no file name can hold; `~`
 # because it is our escape.
 _UNSAFE = re.compile(r'[/\\%=:?#*"<>|~\x00-\x1f\x7f\ud800-\udfff]|^[._]|[. ]$')

@@ -19,21 +19,6 @@ from bridge.lake.folder_names import paths_of
 from bridge.storage import Add, Change, Remove, Rewrite, Storage, leads_out
 from bridge.storage.parallel import each
 
-__all__ = [
-    "SNAPSHOT_EVERY",
-    "Beginning",
-    "LiveTable",
-    "Log",
-    "View",
-    "add_of",
-    "bookmarks",
-    "changes_of",
-    "inverse",
-    "left_behind",
-    "meta",
-    "rows_of",
-]
-
 SNAPSHOT_EVERY = 100
 _STEPS = 100
 """So many records past a known one are looked for one by one; a listing of all of them is cheaper then."""

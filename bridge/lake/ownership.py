@@ -14,8 +14,6 @@ from bridge.errors import CorruptLake, LakeError
 from bridge.lake.log import LiveTable, Log
 from bridge.storage import Storage
 
-__all__ = ["Owner", "claim", "owned_by", "owners_of", "tables_of"]
-
 _TRIES = 10
 
 

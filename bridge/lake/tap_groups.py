@@ -15,8 +15,6 @@ from typing import Any
 from bridge.lake.log import View
 from bridge.singer.state import bookmark, forget, is_empty, is_flat
 
-__all__ = ["Group", "begun", "groups_again", "groups_of", "shown"]
-
 
 @dataclass(frozen=True, slots=True)
 class Group:

@@ -31,8 +31,6 @@ from bridge.write.parquet import Job, raise_failure, write_empty
 from bridge.write.rejects import too_many
 from bridge.write.rewrite import Rewriting
 
-__all__ = ["Ledger"]
-
 _MANY_FOLDERS = 1000
 """Partitions that one task's rows may be of without a warning."""
 _OF_A_FILE = ("name", "source", "size", "rows", "upload", "version", "deleted", "stale")

@@ -10,8 +10,6 @@ from typing import Any
 from bridge.lake.log import Log, View, rows_of
 from bridge.singer.state_edits import Difference, differences
 
-__all__ = ["CommitStep", "TableStep", "commit_step", "commit_steps"]
-
 
 @dataclass(frozen=True, slots=True)
 class TableStep:

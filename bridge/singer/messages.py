@@ -19,21 +19,6 @@ import orjson
 
 from bridge.errors import DataError
 
-__all__ = [
-    "LONGEST_LINE",
-    "Activate",
-    "Batch",
-    "Message",
-    "Noise",
-    "Reader",
-    "Records",
-    "Schema",
-    "State",
-    "Unsupported",
-    "parse",
-    "version_of",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Records:

@@ -9,8 +9,6 @@ from typing import Any
 from bridge.lake.log import Log, bookmarks
 from bridge.singer.state_edits import Difference, differences, same
 
-__all__ = ["Step", "last_move", "steps"]
-
 
 @dataclass(frozen=True, slots=True)
 class Step:

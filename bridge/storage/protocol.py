@@ -16,8 +16,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-__all__ = ["Add", "Change", "Missing", "PendingFile", "Remove", "Rewrite", "Storage", "Stored", "leads_out"]
-
 _OUT = re.compile(r"\A/|(?:\A|/)\.\.(?:/|\Z)|\0")
 
 

@@ -10,8 +10,6 @@ from bridge.settings.values.s3options import S3Options
 from bridge.storage import Storage, open_storage
 from bridge.write.layout import Target
 
-__all__ = ["Job", "failure", "raise_failure"]
-
 
 @dataclass(frozen=True, slots=True)
 class Job:

@@ -25,8 +25,6 @@ from bridge.spool.spool import Segment
 from bridge.write.context import Job
 from bridge.write.keys import key_columns, keys_of
 
-__all__ = ["ABSENT", "HIDDEN", "ORDER", "VERSION", "Spill", "keyed", "ordered", "packed", "spills", "unpacked"]
-
 ORDER = ["\x1fseq", "\x1forder", "\x1frow"]
 VERSION = "\x1fversion"
 HIDDEN = [*ORDER, VERSION]

@@ -9,21 +9,6 @@ from typing import Any
 
 from bridge.storage import Add, Change, Remove, Storage
 
-__all__ = [
-    "AFTER",
-    "CHANGES",
-    "PENDING",
-    "TRASH",
-    "kept",
-    "pend",
-    "record",
-    "replacing",
-    "rewriting",
-    "table",
-    "tree",
-    "waiting",
-]
-
 PENDING, TRASH = ".bridge/p/pending", ".bridge/p/trash"
 
 

@@ -25,8 +25,6 @@ from bridge.storage import Storage, open_storage
 
 from .driver import PIPELINE, Line, Run
 
-__all__ = ["Rewrites", "RollsBack", "nothing_said"]
-
 _COLUMNS = pa.schema([pa.field("id", pa.int64()), pa.field("g", pa.int64())])
 _FILES = ("", "part=x/")
 """The Hive folders of the two files that are rewritten."""

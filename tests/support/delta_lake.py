@@ -17,8 +17,6 @@ from bridge.lake.schemas import keep_schema
 from bridge.schema.table_schema import TableSchema
 from bridge.storage import Storage
 
-__all__ = ["DeltaLake"]
-
 
 class DeltaLake:
     """The pipeline `p` whose stream `s` is a Delta table."""

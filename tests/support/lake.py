@@ -16,8 +16,6 @@ from bridge.lake.lease import take
 from bridge.lake.log import Log, meta
 from bridge.storage.local.storage import LocalStorage
 
-__all__ = ["DEAD", "FIRST", "Faulty", "Lake", "closed", "fail", "unpublished", "unreachable"]
-
 DEAD: dict[str, Any] = {"format": 1, "head": None, "closed": None}
 """What the lease of a run that was killed says."""
 

@@ -45,8 +45,6 @@ from bridge.tap.stdin import Start, Stdin
 from bridge.write.context import Job
 from bridge.write.parquet import write_bundle
 
-__all__ = ["Found", "InProcess", "Listening", "Pipe", "done", "plain", "wire"]
-
 
 def wire(*messages: dict[str, Any]) -> bytes:
     """Messages as lines."""

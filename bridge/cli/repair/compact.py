@@ -23,8 +23,6 @@ from bridge.state.store import StateStore
 if TYPE_CHECKING:
     from bridge.maintain.compact import Compacted, Piece
 
-__all__ = ["compact"]
-
 
 @click.command(short_help="Join the small files of tables.")
 @options

@@ -14,8 +14,6 @@ from bridge.lake.log import meta
 from bridge.storage import Storage
 from bridge.storage.local.folders import require_inside
 
-__all__ = ["Lease", "holder", "holds", "last_lease", "take"]
-
 _LOOK_AGAIN = timedelta(milliseconds=500)
 """How often a lock that is held is tried again."""
 

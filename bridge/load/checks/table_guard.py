@@ -15,8 +15,6 @@ from bridge.errors import DataError
 from bridge.lake.log import View
 from bridge.settings.load import Pipeline
 
-__all__ = ["Guard", "Outcome", "refused_before", "without_limits"]
-
 
 @dataclass(frozen=True, slots=True)
 class Outcome:

@@ -9,8 +9,6 @@ from typing import Any
 from bridge.lake.log import LiveTable, View
 from bridge.lake.table_columns import Entry, flat
 
-__all__ = ["Version", "schema_history"]
-
 
 @dataclass(frozen=True, slots=True)
 class Version:

@@ -14,8 +14,6 @@ from bridge.lake.log import View, meta
 from bridge.storage import Storage
 from bridge.storage.parallel import each
 
-__all__ = ["STDOUT", "Group", "RejectFile", "Wanted", "find", "groups", "orphans", "read"]
-
 STDOUT = "(stdout)"
 """What stands for the stream of lines that are no Singer messages."""
 

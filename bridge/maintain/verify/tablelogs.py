@@ -9,8 +9,6 @@ from bridge.lake.formats.registry import TableLogs
 from bridge.lake.log import LiveTable, Log
 from bridge.maintain.verify.finding import Finding, Mend, error
 
-__all__ = ["own_log"]
-
 
 def own_log(log: Log, stream: str, table: LiveTable) -> Iterator[Finding]:
     """Look at the log of a table that has one."""

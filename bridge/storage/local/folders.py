@@ -14,8 +14,6 @@ from pathlib import Path
 from bridge.errors import CorruptLake, LakeError
 from bridge.storage.protocol import leads_out
 
-__all__ = ["alone", "exchange", "explained", "fsync_folder", "make_folder", "place", "remove_empty", "require_inside"]
-
 _RENAME_EXCHANGE = 2
 _AT_FDCWD = -100
 _PATIENCE = 30.0

@@ -20,8 +20,6 @@ from bridge.storage.local.folders import (
 )
 from bridge.storage.protocol import Add, Change, Missing, Rewrite
 
-__all__ = ["publish", "settle"]
-
 
 def publish(root: Path, changes: Sequence[Change]) -> None:
     """Make adds visible and removes invisible, as the protocol says."""

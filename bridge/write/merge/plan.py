@@ -22,8 +22,6 @@ from bridge.write.merge.match import Batch, Part, in_ms, match, outside
 from bridge.write.merge.rewrite import Touched, count_older, rewrite
 from bridge.write.spill import spills, unpacked
 
-__all__ = ["COUNTS", "Each", "Merged", "Merger"]
-
 COUNTS = ("rows", "inserted", "updated", "superseded", "deleted")
 """What a commit says of the rows that came: the first is the sum of the others."""
 
