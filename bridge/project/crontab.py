@@ -55,10 +55,10 @@ class Job:
 
     def line(self, environ: Mapping[str, str]) -> str:
         """Return the crontab's line, without its end. Raises SettingsError for a path that no line can hold."""
-        kept = {name: environ[name] for name in KEPT if environ.get(name)}
-        if "PATH" in kept:
-            kept["PATH"] = os.pathsep.join(dict.fromkeys(kept["PATH"].split(os.pathsep)))
-        words = ["/usr/bin/env", *(f"{name}={value}" for name, value in kept.items()), *self.argv]
+        environment = {name: environ[name] for name in KEPT if environ.get(name)}
+        if "PATH" in environment:
+            environment["PATH"] = os.pathsep.join(dict.fromkeys(environment["PATH"].split(os.pathsep)))
+        words = ["/usr/bin/env", *(f"{name}={value}" for name, value in environment.items()), *self.argv]
         # The folder of logs may be deleted at any time; without it the shell would start nothing.
         made = shlex.join(["mkdir", "-p", str(self.log.parent)])
         command = f"{made} && {shlex.join(words)} >> {shlex.quote(str(self.log))} 2>&1 {self.mark}"
@@ -92,8 +92,8 @@ def _marked(line: bytes, folder: Path) -> str | None:
 
 def installed(crontab: bytes, folder: Path) -> dict[str, str]:
     """Return the lines of a project's pipelines, by their names."""
-    found = ((_marked(line, folder), line) for line in _lines(crontab))
-    return {name: line.decode(errors="replace").rstrip("\r\n") for name, line in found if name}
+    marked = ((_marked(line, folder), line) for line in _lines(crontab))
+    return {name: line.decode(errors="replace").rstrip("\r\n") for name, line in marked if name}
 
 
 def with_jobs(crontab: bytes, jobs: Mapping[str, str], folder: Path) -> bytes:
@@ -123,12 +123,12 @@ def _goes(name: str | None, names: set[str] | None) -> bool:
 def read_crontab() -> bytes:
     """Return the user's crontab, empty if there is none. Raises SettingsError if it cannot be read."""
     done = _crontab(["-l"])
-    said = done.stderr.decode(errors="replace").strip()
+    output = done.stderr.decode(errors="replace").strip()
     if done.returncode == 0:
         return done.stdout
-    if re.search(r"no crontab for|no such file", said, re.IGNORECASE):
+    if re.search(r"no crontab for|no such file", output, re.IGNORECASE):
         return b""
-    raise SettingsError("the crontab cannot be read", hint=f"crontab says: {said or done.returncode}")
+    raise SettingsError("the crontab cannot be read", hint=f"crontab says: {output or done.returncode}")
 
 
 def write_crontab(crontab: bytes) -> None:
@@ -136,11 +136,11 @@ def write_crontab(crontab: bytes) -> None:
     done = _crontab(["-"], crontab)
     if done.returncode == 0:
         return
-    said = done.stderr.decode(errors="replace").strip()
+    output = done.stderr.decode(errors="replace").strip()
     longest = max((len(line) for line in _lines(crontab)), default=0)
     if longest > _COMMAND_LIMIT:
-        said += f"; a line has {longest} bytes, and some crons take {_COMMAND_LIMIT}: install it with a shorter PATH"
-    raise SettingsError("cron refuses the crontab", hint=f"crontab says: {said or done.returncode}")
+        output += f"; a line has {longest} bytes, and some crons take {_COMMAND_LIMIT}: install it with a shorter PATH"
+    raise SettingsError("cron refuses the crontab", hint=f"crontab says: {output or done.returncode}")
 
 
 def _crontab(arguments: list[str], data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
@@ -165,9 +165,9 @@ def next_run(cron: str, after: datetime) -> datetime | None:
         if day.month not in months or not (any(hits) if either else all(hits)):
             continue
         for time in _times(minutes, hours):
-            found = start.replace(year=day.year, month=day.month, day=day.day, hour=time[0], minute=time[1])
-            if found >= start:
-                return found
+            moment = start.replace(year=day.year, month=day.month, day=day.day, hour=time[0], minute=time[1])
+            if moment >= start:
+                return moment
     return None
 
 

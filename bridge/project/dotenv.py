@@ -17,8 +17,8 @@ def name_variables(path: Path, title: str, names: Sequence[str], optional: Seque
     """
     missing = _missing(path, names)
     comments = [f"# {name}=" for name in _missing(path, optional)]
-    there = path.read_text(encoding="utf-8-sig").splitlines() if path.exists() else []
-    lines = [*(f"{name}=" for name in missing), *(line for line in comments if line not in there)]
+    existing = path.read_text(encoding="utf-8-sig").splitlines() if path.exists() else []
+    lines = [*(f"{name}=" for name in missing), *(line for line in comments if line not in existing)]
     if lines:
         _append(path, [f"# {title}", *lines], mode=0o644)
     return missing
@@ -32,8 +32,8 @@ def set_variables(path: Path, values: Mapping[str, str]) -> None:
 
 
 def _missing(path: Path, names: Sequence[str]) -> list[str]:
-    there = set(_NAME.findall(path.read_text(encoding="utf-8-sig"))) if path.exists() else set()
-    return [name for name in dict.fromkeys(names) if name not in there]
+    existing = set(_NAME.findall(path.read_text(encoding="utf-8-sig"))) if path.exists() else set()
+    return [name for name in dict.fromkeys(names) if name not in existing]
 
 
 def _append(path: Path, lines: list[str], *, mode: int) -> None:

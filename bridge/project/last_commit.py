@@ -57,9 +57,9 @@ class LastCommits:
 
     def of(self, storage: Storage) -> LastCommit | None:
         """Return the last commit that the project noted of this lake; None without a note, or with one that is none."""
-        said = self._lakes().get(storage.uri)
+        lake = self._lakes().get(storage.uri)
         with suppress(KeyError, TypeError, ValueError):
-            return LastCommit(int(said["commit"]), str(said["at"])) if said else None
+            return LastCommit(int(lake["commit"]), str(lake["at"])) if lake else None
         return None
 
     def check(self, storage: Storage, *, full: bool) -> list[str]:
@@ -107,7 +107,7 @@ class LastCommits:
 
     def _lakes(self) -> dict[str, dict[str, Any]]:
         with suppress(OSError, NotJson):
-            said = loads(self._file.read_bytes())
-            if isinstance(said, dict) and said.get("format") == 1 and isinstance(said.get("lakes"), dict):
-                return {uri: lake for uri, lake in said["lakes"].items() if isinstance(lake, dict)}
+            document = loads(self._file.read_bytes())
+            if isinstance(document, dict) and document.get("format") == 1 and isinstance(document.get("lakes"), dict):
+                return {uri: lake for uri, lake in document["lakes"].items() if isinstance(lake, dict)}
         return {}

@@ -123,10 +123,10 @@ def _edited(text: str, pipeline: Sequence[str], patterns: Sequence[str]) -> str:
 def _value(node: yaml.Node | None, key: str) -> yaml.Node:
     if not isinstance(node, yaml.MappingNode):
         raise _NoPlace("no mapping")
-    found: yaml.Node | None = next((value for name, value in node.value if name.value == key), None)
-    if found is None:
+    result: yaml.Node | None = next((value for name, value in node.value if name.value == key), None)
+    if result is None:
         raise _NoPlace("no such key")
-    return found
+    return result
 
 
 def _colon(text: str, key: yaml.Node) -> int:
@@ -135,14 +135,14 @@ def _colon(text: str, key: yaml.Node) -> int:
 
 def _rewritten(text: str, node: yaml.SequenceNode, patterns: Sequence[str]) -> str:
     """Return the text with a list that is not empty changed item by item, so that comments beside items stay."""
-    kept: list[yaml.Node] = []
+    unchanged: list[yaml.Node] = []
     for item in node.value:  # what stands in the new order already may stay where it is
-        kept += [item] if item.value == (*patterns, None)[len(kept)] else []
-    added = patterns[len(kept) :]
+        unchanged += [item] if item.value == (*patterns, None)[len(unchanged)] else []
+    added = patterns[len(unchanged) :]
     if node.flow_style:
         if "\n" in text[node.start_mark.index : node.end_mark.index]:
             raise _NoPlace("a list in brackets over several lines")
-        items = [*(text[item.start_mark.index : item.end_mark.index] for item in kept), *map(_quoted, added)]
+        items = [*(text[item.start_mark.index : item.end_mark.index] for item in unchanged), *map(_quoted, added)]
         return f"{text[: node.start_mark.index]}[{', '.join(items)}]{text[node.end_mark.index :]}"
     lines = text.splitlines(keepends=True)
     end = _newline(text)
@@ -151,7 +151,7 @@ def _rewritten(text: str, node: yaml.SequenceNode, patterns: Sequence[str]) -> s
         lines[last] += end
     lines[last] += "".join(f"{' ' * node.start_mark.column}- {_quoted(pattern)}{end}" for pattern in added)
     for item in node.value:
-        if item not in kept:
+        if item not in unchanged:
             new = lines[item.start_mark.line].split(end, 1)[1] if item.start_mark.line == last else ""
             lines[item.start_mark.line] = new
     return "".join(lines)

@@ -89,12 +89,12 @@ def write_project(folder: Path, schema: Callable[[], str], *, force: bool) -> li
 
 
 def _write(path: Path, text: str, look: Callable[[str], str] = lambda _: "", *, force: bool = False) -> Written:
-    there = path.exists()
-    if there and not force:
+    exists = path.exists()
+    if exists and not force:
         return Written(path.name, "kept", look(path.read_text(encoding="utf-8", errors="replace")))
     with path.open("w" if force else "x", encoding="utf-8") as file:
         file.write(text)
-    return Written(path.name, "replaced" if there else "written")
+    return Written(path.name, "replaced" if exists else "written")
 
 
 def _unignored(text: str) -> str:

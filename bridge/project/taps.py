@@ -44,8 +44,8 @@ def installables(path: Path, environ: Mapping[str, str], env: str | None, name: 
 def _installable(name: str, layers: Node, variables: Variables) -> Installable:
     source = layers.value.get("source") if isinstance(layers.value, dict) else None
     keys = source.value if source and isinstance(source.value, dict) else {}
-    wanted = Node({key: keys[key] for key in _KEYS if key in keys}, layers.origin, layers.key, layers.line)
-    document = resolve(wanted, variables.expand, lambda key: key[:1] == ("env",))
+    needed = Node({key: keys[key] for key in _KEYS if key in keys}, layers.origin, layers.key, layers.line)
+    document = resolve(needed, variables.expand, lambda key: key[:1] == ("env",))
     for _, problem in document.problems:
         raise problem
     folders = {key: document.nodes[(key,)].origin.folder for key in document.data}

@@ -77,8 +77,8 @@ class CommandLine:
 
 def explained(error: ValidationError, place: Place, at: Key = ()) -> list[tuple[Key, SettingsError]]:
     """Return all of the errors with their keys, in reading order. What was validated stands `at` that key."""
-    found = [((*at, *_key(one["loc"])), one) for one in error.errors(include_url=False)]
-    return [(key, _explain(key, one, place)) for key, one in sorted(found, key=lambda pair: place.order(pair[0]))]
+    located = [((*at, *_key(one["loc"])), one) for one in error.errors(include_url=False)]
+    return [(key, _explain(key, one, place)) for key, one in sorted(located, key=lambda pair: place.order(pair[0]))]
 
 
 def _key(place: Key) -> Key:

@@ -77,8 +77,8 @@ def _inline_config(text: str | None, variables: Variables) -> tuple[dict[str, An
             return [fill(child) for child in value]
         if not isinstance(value, str):
             return value
-        filled, found = variables.expand(value, Path.cwd())
-        expanded.extend((("source", "config", "json"), piece) for piece in found)
+        filled, pieces = variables.expand(value, Path.cwd())
+        expanded.extend((("source", "config", "json"), piece) for piece in pieces)
         return filled
 
     try:

@@ -43,8 +43,12 @@ class Project:
         if not name:
             return None
         if name not in self.environments:
-            known = ", ".join(self.environments)
-            hint = f"there are: {known}" if known else "the file has no environments; see --env and SINGER_BRIDGE_ENV"
+            existing = ", ".join(self.environments)
+            hint = (
+                f"there are: {existing}"
+                if existing
+                else "the file has no environments; see --env and SINGER_BRIDGE_ENV"
+            )
             raise SettingsError("unknown environment", hint=did_you_mean(name, self.environments) or hint, name=name)
         return name
 
@@ -61,9 +65,9 @@ class Project:
         """Return the globs under `streams` that only `defaults` have, and the pipeline itself does not."""
         over = _children(self.environments[environment]) if environment else {}
         own = [self.pipelines[pipeline], _children(over.get("pipelines")).get(pipeline)]
-        said = [self.defaults, over.get("defaults")]
+        defaults = [self.defaults, over.get("defaults")]
         below, above = (
-            {g for node in nodes for g in _children(_children(node).get("streams"))} for nodes in (said, own)
+            {g for node in nodes for g in _children(_children(node).get("streams"))} for nodes in (defaults, own)
         )
         return frozenset(below - above)
 
@@ -86,10 +90,10 @@ def read_project(path: Path, expand: Expand) -> Project:
 def _matching(pattern: str, folder: Path) -> list[Path]:
     """Return the files that a glob finds, in the order of their names."""
     try:
-        found = glob.glob(os.path.expanduser(pattern), root_dir=folder, recursive=True)
+        names = glob.glob(os.path.expanduser(pattern), root_dir=folder, recursive=True)
     except ValueError:  # a NUL in the name
         return []
-    return [path for path in (folder / name for name in sorted(found)) if path.is_file()]
+    return [path for path in (folder / name for name in sorted(names)) if path.is_file()]
 
 
 class _Reader:
@@ -101,7 +105,7 @@ class _Reader:
         self._pipelines: dict[str, Node] = {}
 
     def main(self, root: Node) -> Project:
-        self._known(root, _MAIN, "a pipeline stands under pipelines:, keys of your own start with x-")
+        self._refuse_unknown(root, _MAIN, "a pipeline stands under pipelines:, keys of your own start with x-")
         keys = _children(root)
         self._own_pipelines(keys.get("pipelines"))
         if "include" in keys:
@@ -125,18 +129,18 @@ class _Reader:
             self._note(node, node.error(*_MAPPING))
         return node is not None and isinstance(node.value, dict)
 
-    def _known(self, node: Node, known: tuple[str, ...], hint: str) -> None:
+    def _refuse_unknown(self, node: Node, allowed: tuple[str, ...], hint: str) -> None:
         for key, child in _children(node).items():
-            if key not in known and not key.startswith("x-"):
-                self._note(child, child.error("unknown key", did_you_mean(key, known) or hint))
+            if key not in allowed and not key.startswith("x-"):
+                self._note(child, child.error("unknown key", did_you_mean(key, allowed) or hint))
 
     def _own_pipelines(self, node: Node | None) -> None:
         """Add the pipelines of one file; a name that another file has is refused."""
         if node is None or not self._mapping(node):
             return
-        known = {name.lower(): pipeline for name, pipeline in self._pipelines.items()}
+        taken = {name.lower(): pipeline for name, pipeline in self._pipelines.items()}
         for name, pipeline in _children(node).items():
-            wrong, first = pipeline_name(name), known.setdefault(name.lower(), pipeline)
+            wrong, first = pipeline_name(name), taken.setdefault(name.lower(), pipeline)
             if wrong:
                 self._note(pipeline, pipeline.error(*wrong))
             elif first is not pipeline:
@@ -172,24 +176,26 @@ class _Reader:
         if root.value == "":
             return
         if self._mapping(root):
-            self._known(root, _INCLUDED, "an included file holds pipelines and x-* keys; the rest is for the main one")
+            self._refuse_unknown(
+                root, _INCLUDED, "an included file holds pipelines and x-* keys; the rest is for the main one"
+            )
             self._own_pipelines(_children(root).get("pipelines"))
 
     def _environments(self, node: Node | None) -> dict[str, Node]:
         if not self._mapping(node):
             return {}
-        found = _children(node)
-        for name, overlaid in found.items():
-            if name.lower() in [other.lower() for other in found if other != name]:
+        environments = _children(node)
+        for name, overlaid in environments.items():
+            if name.lower() in [other.lower() for other in environments if other != name]:
                 self._note(overlaid, overlaid.error(_TWINS, "rename one of them"))
             if not _ENVIRONMENT.fullmatch(name):
                 hint = "letters, digits, dash and underscore, at most 40; no dot"
                 self._note(overlaid, overlaid.error("not a name for an environment", hint))
             if self._mapping(overlaid):
-                self._known(overlaid, _OVERLAY, "an environment holds defaults and pipelines")
+                self._refuse_unknown(overlaid, _OVERLAY, "an environment holds defaults and pipelines")
                 self._mapping(_children(overlaid).get("defaults"))
                 self._overlaid(_children(overlaid).get("pipelines"))
-        return found
+        return environments
 
     def _overlaid(self, node: Node | None) -> None:
         """An environment changes pipelines and adds none: a slip of the pen must not become a pipeline."""

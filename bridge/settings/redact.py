@@ -68,7 +68,7 @@ def _learn_text(text: str, under_secret_key: bool) -> Iterator[str]:
         # A private key appears in logs line by line, never as a whole.
         lines = text.splitlines() if "\n" in text else []
         yield from (line for line in lines if len(line) > _LONGEST_PUBLIC_LINE and not line.startswith("-----"))
-    for password in (found for url in _URLS for found in url.findall(text)):
+    for password in (match for url in _URLS for match in url.findall(text)):
         yield from (password, unquote(password))
     for password in _ASSIGNED.findall(text):
         yield from (password, unquote_plus(password))
@@ -91,9 +91,9 @@ def learn_arguments(arguments: list[str]) -> Iterator[str]:
             yield value
 
 
-def worth_hiding(found: Iterable[str]) -> frozenset[str]:
+def worth_hiding(texts: Iterable[str]) -> frozenset[str]:
     """Keep what can be hidden: texts of 4 characters and more that are no JSON words. Shorter ones occur everywhere."""
-    stripped = (text.strip() for text in found)
+    stripped = (text.strip() for text in texts)
     return frozenset(text for text in stripped if len(text) >= _SHORTEST and text.lower() not in _WORDS)
 
 

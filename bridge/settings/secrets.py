@@ -17,11 +17,11 @@ def with_secrets(pipeline: Pipeline, expanded: list[tuple[Key, str]], place: Pla
     source = pipeline.source
     config = config_file(source.config, place) if isinstance(source.config, Path) else source.config
     arguments = source.argv[1:] if source.tap else []
-    found = [text for key, text in expanded if _may_hold_secrets(key, text, arguments)]
-    found += [*learn(config), *learn(source.env), *learn(source.pip_url), *learn_arguments(arguments)]
-    found += [text for key, text in pipeline.spark.conf.items() if SPARK_SECRET.search(key)]
-    found += learn(list(pipeline.spark.conf.values()))
-    return pipeline.model_copy(update={"secrets": worth_hiding(found)})
+    texts = [text for key, text in expanded if _may_hold_secrets(key, text, arguments)]
+    texts += [*learn(config), *learn(source.env), *learn(source.pip_url), *learn_arguments(arguments)]
+    texts += [text for key, text in pipeline.spark.conf.items() if SPARK_SECRET.search(key)]
+    texts += learn(list(pipeline.spark.conf.values()))
+    return pipeline.model_copy(update={"secrets": worth_hiding(texts)})
 
 
 def _may_hold_secrets(key: Key, text: str, arguments: list[str]) -> bool:

@@ -132,13 +132,13 @@ def read_transform(text: str) -> Statement:
     from sqlglot.errors import SqlglotError
 
     try:
-        found = [one for one in parse(text, read="spark") if one is not None]
+        statements = [one for one in parse(text, read="spark") if one is not None]
     except (SqlglotError, RecursionError) as error:
         cause = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).splitlines()
         raise SettingsError("the transform cannot be read as Spark SQL", hint=(cause or [_HINT])[0]) from None
-    if len(found) != 1 or not isinstance(found[0], exp.Select):
+    if len(statements) != 1 or not isinstance(statements[0], exp.Select):
         raise SettingsError("a transform is one SELECT", hint=_HINT)
-    select = found[0]
+    select = statements[0]
     for clause, reason in _CLAUSES.items():
         if select.args.get(clause):
             raise refused(reason)
@@ -159,9 +159,9 @@ def _placed(text: str, alias: str, select: exp.Select) -> Statement:
     tokens = _tokens(text)
     at = _from(tokens)
     stars = sum(1 for _ in select.find_all(exp.Star))
-    ours = len(_stars(tokens, alias, ["x"]))
+    own = len(_stars(tokens, alias, ["x"]))
     others = sum(1 for column in select.find_all(exp.Column) if _is_of_struct(column, alias))
-    if tokens[0].token_type.name != "SELECT" or at < 0 or stars != ours + others:
+    if tokens[0].token_type.name != "SELECT" or at < 0 or stars != own + others:
         raise SettingsError(
             "the transform's form is not understood", hint=f"write it as SELECT ... FROM stream, {_HINT}"
         )
@@ -231,8 +231,8 @@ def _stars(tokens: Sequence[Token], alias: str, columns: Iterable[str]) -> list[
             start = tokens[place - 2].start
         elif before[-1] not in ("SELECT", "COMMA", "L_PAREN"):
             continue
-        gone, end = _excepted(tokens, place)
-        names = [f"{quoted(alias)}.{quoted(name)}" for name in columns if name.lower() not in gone]
+        excluded, end = _excepted(tokens, place)
+        names = [f"{quoted(alias)}.{quoted(name)}" for name in columns if name.lower() not in excluded]
         edits.append((start, end + 1, ", ".join(names)))
     return edits
 

@@ -120,13 +120,13 @@ def resolve(node: Node, expand: Expand, text_under: Callable[[Key], bool] = lamb
         if isinstance(node.value, list):
             return [build(item, (*key, index)) for index, item in enumerate(node.value)]
         try:
-            text, found = expand(node.value, node.origin.folder)
+            text, pieces = expand(node.value, node.origin.folder)
         except SettingsError as error:
             document.problems.append((key, node.error(error.message, error.hint)))
             return node.value
         value = _plain(node.value, text) if node.plain and not text_under(key) else text
         if isinstance(value, str):
-            document.expanded.extend((key, piece) for piece in found)
+            document.expanded.extend((key, piece) for piece in pieces)
         return value
 
     return Document(build(node, ()), document.nodes, document.expanded, document.problems)

@@ -36,15 +36,15 @@ class Variables:
 
         `folder` is that of the file the text stands in: relative secret files are found from there.
         """
-        found: list[str] = []
+        values: list[str] = []
 
         def replace(match: re.Match[str]) -> str:
             if match[0] == "$${":
                 return "${"
-            found.append(self._lookup(match[1], folder))
-            return found[-1]
+            values.append(self._lookup(match[1], folder))
+            return values[-1]
 
-        return _TOKEN.sub(replace, text), found
+        return _TOKEN.sub(replace, text), values
 
     def _lookup(self, inner: str | None, folder: Path) -> str:
         if inner is not None and inner.startswith("file:"):

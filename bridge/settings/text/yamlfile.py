@@ -127,8 +127,8 @@ def _syntax_error(label: str, text: str, error: yaml.YAMLError) -> SettingsError
     hint = "quote values that start with a special character, such as @ % * & ! { ["
     if mark and mark.line < len(lines) and "${" in lines[mark.line]:
         hint = 'inside { } and [ ] a variable needs quotes: "${NAME}"'
-    if mark and (said := _common_slip(lines, min(mark.line, len(lines) - 1))):
-        hint = said
+    if mark and (slip := _common_slip(lines, min(mark.line, len(lines) - 1))):
+        hint = slip
     return SettingsError(f"{label}:{line}: not valid yaml: {problem}", hint=hint)
 
 

@@ -79,10 +79,10 @@ def numbers(cron: str) -> tuple[set[int], ...]:
 
 def _numbers(field: _Field, written: str) -> set[int]:
     """Return all numbers that a field stands for."""
-    found: set[int] = set()
+    result: set[int] = set()
     for part in written.split(","):
-        found |= set(_range(field, part))
-    return found
+        result |= set(_range(field, part))
+    return result
 
 
 def _range(field: _Field, part: str) -> range:
