@@ -11,7 +11,8 @@ from typing import Any
 import orjson
 
 from bridge.errors import CorruptLake, LakeError
-from bridge.lake.log import LiveTable, Log
+from bridge.lake.log import Log
+from bridge.lake.records import TableState
 from bridge.storage import Storage
 
 __all__ = ["Owner", "claim", "owned_by", "owners_of", "tables_of"]
@@ -79,7 +80,7 @@ def claim(storage: Storage, folder: str, me: Owner, *, shared: bool) -> list[Own
     raise LakeError("the table's owner is changed by somebody all the time", hint="find out by whom", file=key)
 
 
-def tables_of(storage: Storage, owners: list[Owner]) -> dict[Owner, LiveTable]:
+def tables_of(storage: Storage, owners: list[Owner]) -> dict[Owner, TableState]:
     """Return what others have in a table that they share, as their logs say now."""
     tables = {}
     for owner in owners:

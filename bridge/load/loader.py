@@ -11,8 +11,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from msgspec import Struct
+
 from bridge.commit.committer import Committer
-from bridge.lake.tap_groups import Group
+from bridge.lake.records import CommitRecord, TapGroup
 from bridge.load.accounting import Ledger
 from bridge.load.barriers import Barrier, Epochs, Stream
 from bridge.load.checks.replay_guard import Superseding, same_state
@@ -35,6 +37,7 @@ from bridge.tap.batch_files import Batches
 from bridge.tap.pipe import READ_BYTES, Feed
 from bridge.write.layout import Target
 from bridge.write.parquet import Job, write_rejects
+from bridge.write.report import WorkReport
 
 __all__ = ["LEAVING", "Follow", "Load"]
 
@@ -78,7 +81,7 @@ class Load:
         self._last_seq = self._most_spilled = 0
         self._done = self._committing = False
         staged = committer.view.staged
-        adopted = {s: stage["version"] for s, stage in staged.items() if not full or s not in restarted}
+        adopted = {s: stage.version for s, stage in staged.items() if not full or s not in restarted}
         self._limit = pipeline.rejects.max if pipeline.rejects.on_reject == "quarantine" else 0
         self._job = self._new_job(scratch, placement.targets)
         self._guard = Guard(pipeline, piped=superseding is not None)
@@ -87,7 +90,7 @@ class Load:
         self._engine = self._new_engine(scratch)
         start = superseding.state if superseding else committer.view.state
         self._joint = Joint(division, start, adopted) if division else None
-        groups = division.groups if division else (Group((), start),)
+        groups = division.groups if division else (TapGroup((), start),)
         for number, (group, lookback) in enumerate(zip(groups, lookbacks, strict=True)):
             mine = self._joint.staged[number] if self._joint else adopted
             kept = set() if division else kept  # it keeps those of others, which have a STATE of their own here
@@ -145,7 +148,7 @@ class Load:
             guard=self._guard,
         )
 
-    def _each(self, work: Callable[[Job, Any], dict[str, Any]], payloads: Sequence[Any]) -> list[dict[str, Any]]:
+    def _each(self, work: Callable[[Job, Any], Struct], payloads: Sequence[Any]) -> list[Any]:
         return self._engine.each(work, payloads)  # it is made after the ledger
 
     def _transformed(self, stream: Stream, incoming: Incoming, table: TableSchema | None, name: str) -> TableSchema:
@@ -254,7 +257,7 @@ class Load:
         self._begun_anew.clear()
         return streams
 
-    def _handle(self, manifest: Manifest, reports: list[dict[str, Any]]) -> None:
+    def _handle(self, manifest: Manifest, reports: list[WorkReport]) -> None:
         """Take in one manifest's reports and commit if it ends at a barrier; in Spark's callback thread."""
         self._ledger.discard_staged(self._void.pop(manifest.seq))
         self._ledger.add(manifest, reports)
@@ -284,15 +287,15 @@ class Load:
             self._superseding.at_commit()
         return True
 
-    def _committed(self, record: dict[str, Any]) -> None:
+    def _committed(self, record: CommitRecord) -> None:
         self.commits += 1
         self._slots.committed(self._committer.view)
-        for entry in record["tables"]:
-            self.counts[entry["stream"]].took(entry)
-        for reject in record["rejects"]:
-            if reject["stream"] is not None:
-                self.counts[reject["stream"]].rejected += reject["lines"]
-                self.counts[reject["stream"]].refused |= "refused" in record
+        for change in record.tables:
+            self.counts[change.stream].took(change)
+        for reject in record.rejects:
+            if reject.stream is not None:
+                self.counts[reject.stream].rejected += reject.lines
+                self.counts[reject.stream].refused |= record.refused is not None
 
     def close(self) -> list[str]:
         """Stop Spark, delete the spool, and return what the operator should know."""

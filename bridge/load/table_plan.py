@@ -12,8 +12,9 @@ from bridge.errors import LakeError, SettingsError, did_you_mean
 from bridge.exact_json import dumps
 from bridge.lake.folder_names import folder_name
 from bridge.lake.formats.registry import TableLogs
-from bridge.lake.log import LiveTable, Log, View
+from bridge.lake.log import Log, View
 from bridge.lake.ownership import Owner, claim, tables_of
+from bridge.lake.records import TableState
 from bridge.lake.schemas import read_schema
 from bridge.load.barriers import Mode, Stream
 from bridge.load.column_plan import Incoming, Shaping
@@ -31,7 +32,7 @@ from bridge.write.partition import Partition, check_layout
 __all__ = ["Placement", "refuse_namesakes", "strangers"]
 
 
-def strangers(storage: Storage, table: LiveTable, others: list[Owner]) -> list[str]:
+def strangers(storage: Storage, table: TableState, others: list[Owner]) -> list[str]:
     """Return the names of a folder's Parquet files that neither our log nor the logs of those who share it know."""
     names = [name for name in storage.walk(table.folder) if name.endswith(".parquet")]  # before the logs are read
     known = set(table.files).union(*(other.files for other in tables_of(storage, others).values()))
@@ -87,7 +88,7 @@ class Placement:
         self.targets: dict[str, Target] = {}
         self.shared: set[str] = set()
 
-    def loaded(self, deselected: Collection[str]) -> dict[str, LiveTable]:
+    def loaded(self, deselected: Collection[str]) -> dict[str, TableState]:
         """Return the tables that the lake has of the streams that this run loads."""
         catalog, tables = self._catalog, self._view.tables.items()
         named = (s for s, _ in tables if catalog is None or stream_entry(catalog, s))
@@ -106,16 +107,16 @@ class Placement:
         table = self._view.tables.get(message.stream)
         self.targets[message.stream] = target = self._keyed(message, self._target(message.stream))
         others = self._claim(message.stream, mode)
-        staged = {} if self._full else self._view.staged.get(message.stream, {})
+        staged = None if self._full else self._view.staged.get(message.stream)
         extends = mode == "replace" and not self._full and not staged and self._continues(message.stream, table)
         # Else the old table goes; only what an earlier run staged of the new one has columns to keep.
         evolution = self._evolution(message)
         # A table that is to keep its columns keeps them when its rows are replaced, too.
         stays = mode != "replace" or extends or (evolution.schema_policy != "evolve" and not (self._full or staged))
-        known = (table.schema if table else None) if stays else staged.get("schema")
+        known = (table.schema if table else None) if stays else (staged.schema if staged else None)
         columns = read_schema(self._storage, self._pipeline.name, known) if known else None
         if staged:
-            self._check_folders(message.stream, staged.get("partition_by", ()))
+            self._check_folders(message.stream, staged.partition_by or ())
         elif table and table.files and (mode != "replace" or extends):
             self._check_folders(message.stream, table.partition_by)
         for owner, other in tables_of(self._storage, others).items():
@@ -194,7 +195,7 @@ class Placement:
         hint = f"{was}; or load the table anew: singer-bridge run {self._pipeline.name} --full -s {stream}"
         raise SettingsError("a table with rows keeps its partitions", hint=hint, stream=stream)
 
-    def _continues(self, stream: str, table: LiveTable | None) -> bool:
+    def _continues(self, stream: str, table: TableState | None) -> bool:
         """Return whether the tap may still be inside a table that was swapped in at a STATE before its end."""
         return (
             table is not None
@@ -274,7 +275,7 @@ class Placement:
             raise SettingsError("the table is in another folder", hint=hint, stream=stream, folder=table.folder)
         return table.folder
 
-    def _check_format(self, stream: str, table: LiveTable | None) -> None:
+    def _check_format(self, stream: str, table: TableState | None) -> None:
         """Raise if the table is of another format, or a new one would be where somebody else's is."""
         wanted = self.targets[stream].format
         if table and table.format != wanted:
@@ -297,9 +298,9 @@ class Placement:
             self.shared.add(stream)
         table = self._view.tables.get(stream)
         self._check_format(stream, table)
-        if table and table.in_format:
+        if table and table.has_own_log:
             return others  # what its own log does not name nobody reads
-        table = table or LiveTable(folder, None)
+        table = table or TableState(folder, None)
         if strange := strangers(self._storage, table, others):
             hint = "`run --adopt` makes them part of the table; or move them away, or choose another destination.path"
             raise LakeError("the table's folder holds files of others", hint=hint, folder=folder, file=strange[0])

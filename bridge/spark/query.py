@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import orjson
+from msgspec import Struct, convert, json
 
 from bridge.errors import BridgeError, EngineError
 from bridge.spark.diagnosis import diagnose
@@ -25,7 +25,8 @@ from bridge.spark.log import tail
 from bridge.spark.shipping import executor_task, executor_work, is_local
 from bridge.spark.worker import REPORTS
 from bridge.spool.spool import Manifest, Spool
-from bridge.write.parquet import Job, raise_failure
+from bridge.write.parquet import Job
+from bridge.write.report import Failure, WorkReport, raise_failure
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,7 +74,7 @@ class Engine:
         scratch: Path,
         log: Path,
         job: Job,
-        handle: Callable[[Manifest, list[dict[str, Any]]], None],
+        handle: Callable[[Manifest, list[WorkReport]], None],
     ) -> None:
         self._master, self._conf = master, conf
         self._spool, self._scratch, self._log, self._job = spool, scratch, log, job
@@ -132,7 +133,7 @@ class Engine:
         with self._changed:
             self._changed.wait(0.5)
 
-    def each(self, work: Callable[[Job, Any], dict[str, Any]], payloads: Sequence[Any]) -> list[dict[str, Any]]:
+    def each(self, work: Callable[[Job, Any], Struct], payloads: Sequence[Any]) -> list[Any]:
         """Do a piece of work for each payload, on the executors if there are any, and return the reports in order.
 
         `work` is a function of a module and pure but for its pending files: Spark may run it twice. To be called while
@@ -264,16 +265,16 @@ class Engine:
         return rows
 
     def _deliver(self, rows: list[Any], more: list[Any]) -> None:
-        reports: dict[int, dict[int, dict[str, Any]]] = defaultdict(dict)
-        transformed: dict[int, list[dict[str, Any]]] = defaultdict(list)
+        reports: dict[int, dict[int, WorkReport]] = defaultdict(dict)
+        transformed: dict[int, list[WorkReport]] = defaultdict(list)
         for row in more:
-            transformed[row.seq].append(orjson.loads(row.report))
+            transformed[row.seq].append(json.decode(row.report, type=WorkReport))
         for row in rows:
             if row.seq <= self._handled:
                 continue
             if row.bundle in reports[row.seq]:
                 raise EngineError("Spark delivered a bundle twice", hint=_REPORT_IT, manifest=row.seq)
-            reports[row.seq][row.bundle] = orjson.loads(row.report)
+            reports[row.seq][row.bundle] = json.decode(row.report, type=WorkReport)
         for seq in sorted(reports):
             manifest = self._sealed.get(seq)
             if seq != self._handled + 1 or manifest is None:
@@ -307,20 +308,20 @@ class Engine:
 
 def spread(
     spark: SparkSession,
-    work: Callable[[Job, Any], dict[str, Any]],
+    work: Callable[[Job, Any], Struct],
     job: Job,
     payloads: Sequence[Any],
     shipped: str | None = None,
-) -> list[dict[str, Any]]:
+) -> list[Any]:
     """Do a piece of work for each payload, a task each, and return the reports in order; see `Engine.each`."""
     count = len(payloads)
     numbers = spark.range(0, count, 1, count)
     rows = numbers.mapInArrow(executor_work(work, job, payloads, shipped), REPORTS).collect()
-    reports = {row.seq: orjson.loads(row.report) for row in rows}
+    reports = {row.seq: json.decode(row.report) for row in rows}
     if len(rows) != count or reports.keys() != set(range(count)):
         raise EngineError("Spark's work does not add up", hint=_REPORT_IT, wanted=count, reports=len(rows))
     for report in reports.values():
-        raise_failure(report)
+        raise_failure(convert(report.get("failed"), Failure | None))
     return [reports[number] for number in range(count)]
 
 

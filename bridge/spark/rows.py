@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import json, structs
 from pyspark import SparkFiles, TaskContext
 
 from bridge.decode.casting import refit
@@ -20,8 +20,9 @@ from bridge.schema.json_schema import source
 from bridge.schema.table_schema import EXTRA, with_extra
 from bridge.spool.spool import Segment
 from bridge.write.bundle import Reading, Writing
-from bridge.write.context import Job, failure
+from bridge.write.context import Job
 from bridge.write.metadata_columns import shaped
+from bridge.write.report import WorkReport, failure
 from bridge.write.spill import HIDDEN as ORDER
 from bridge.write.spill import ordered
 from bridge.write.versions import by_version
@@ -58,7 +59,7 @@ def decode_rows(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
             report = failure(error)
         folder = _counted()
         folder.mkdir(exist_ok=True)
-        (folder / f"{key}.json").write_bytes(orjson.dumps(report))
+        (folder / f"{key}.json").write_bytes(json.encode(report))
 
 
 def _rows(reading: Reading, job: Job, segment: Segment, seq: int) -> Iterator[pa.Table]:
@@ -104,8 +105,9 @@ def store_rows(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
         for file in sorted(_counted().glob("*.json")):  # all are there: there were no rows after the last one
             key = int(file.stem)
             bundle = bundles.pop(key, None) or _Bundle(plan, Writing(job, key >> _SHIFT, disk))
-            said = orjson.dumps(bundle.report(orjson.loads(file.read_bytes()))).decode()
-            columns = {"seq": [key >> _SHIFT], "bundle": [key & (1 << _SHIFT) - 1], "report": [said]}
+            report = bundle.report(json.decode(file.read_bytes(), type=WorkReport))
+            numbers = {"seq": [key >> _SHIFT], "bundle": [key & (1 << _SHIFT) - 1]}
+            columns = numbers | {"report": [json.encode(report).decode()]}
             yield pa.RecordBatch.from_pydict(columns, schema)
         shutil.rmtree(_counted(), ignore_errors=True)
     if bundles:
@@ -134,7 +136,7 @@ class _Bundle:
     def __init__(self, plan: Any, writing: Writing) -> None:
         self._plan, self._writing = plan, writing
         self._rows, self._extra = 0, False
-        self._failed: dict[str, Any] | None = None
+        self._failed: WorkReport | None = None
 
     def add(self, rows: pa.Table, version: int | None) -> None:
         """Take rows. What fails is told by the report."""
@@ -152,20 +154,19 @@ class _Bundle:
         except BridgeError as error:
             self._failed = failure(error)
 
-    def report(self, read: dict[str, Any]) -> dict[str, Any]:
+    def report(self, read: WorkReport) -> WorkReport:
         """Return the report, after the files are durable."""
         self.finish()
         try:
-            for future in self._writing.closing:
-                future.result()
+            report = self._writing.durable(read)
         except BridgeError as error:
             return failure(error)
-        if self._failed or "failed" in read:
+        if self._failed or read.failed:
             return self._failed or read
-        counted = sum(count["rows"] for count in read["counts"])
+        counted = sum(count.rows for count in read.counts)
         plan = self._plan
-        made = [[plan.stream, plan.schema, plan.lake.hash]]
-        return {**read, **self._writing.report, "filtered": {plan.stream: counted - self._rows}, "made": made}
+        filtered, made = {plan.stream: counted - self._rows}, [(plan.stream, plan.schema, plan.lake.hash)]
+        return structs.replace(report, filtered=filtered, made=made)
 
     def _stored(self, rows: pa.Table) -> pa.Table:
         """Return the rows with the table's columns, and those that an upsert needs."""

@@ -13,6 +13,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 import bridge
 from bridge.write.parquet import Job
 
@@ -54,7 +56,7 @@ def executor_task(job: Job, shipped: str | None) -> Callable[[Iterator[Any]], It
 
 
 def executor_work(
-    work: Callable[[Job, Any], dict[str, Any]], job: Job, payloads: Sequence[Any], shipped: str | None
+    work: Callable[[Job, Any], Struct], job: Job, payloads: Sequence[Any], shipped: str | None
 ) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """Return what an executor does with the numbers of payloads."""
     return _on_executor("perform", pickle.dumps((work, job, list(payloads))), shipped)

@@ -8,13 +8,14 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
-import orjson
 import pyarrow as pa
+from msgspec import json
 
 from bridge.errors import BridgeError, EngineError
 from bridge.spark.rows import decode_rows, store_rows
 from bridge.spool.spool import Segment
-from bridge.write.parquet import failure, write_bundles
+from bridge.write.parquet import write_bundles
+from bridge.write.report import WorkReport, failure
 
 __all__ = ["REPORTS", "REPORT_SCHEMA", "SHARE_SPOOL", "decode_rows", "load", "perform", "store_rows"]
 
@@ -30,13 +31,13 @@ def load(pickled_job: bytes, batches: Iterator[Any]) -> Iterator[Any]:
     rows = [row for batch in batches for row in batch.to_pylist()]
     if rows and not os.access(os.path.join(job.spool, "segments"), os.R_OK | os.X_OK):
         error = EngineError("an executor cannot read the spool", hint=SHARE_SPOOL, host=_host(), folder=job.spool)
-        reports: Iterator[dict[str, Any]] = iter([failure(error)] * len(rows))
+        reports: Iterator[WorkReport] = iter([failure(error)] * len(rows))
     else:
         reports = write_bundles(
             job, ((row["seq"], [Segment(**segment) for segment in row["segments"]]) for row in rows)
         )
     for row, report in zip(rows, reports, strict=True):
-        columns = {"seq": [row["seq"]], "bundle": [row["bundle"]], "report": [orjson.dumps(report).decode()]}
+        columns = {"seq": [row["seq"]], "bundle": [row["bundle"]], "report": [json.encode(report).decode()]}
         yield pa.RecordBatch.from_pydict(columns, REPORT_SCHEMA)
 
 
@@ -48,7 +49,7 @@ def perform(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
             report = work(job, payloads[number])
         except BridgeError as error:
             report = failure(error)
-        columns = {"seq": [number], "bundle": [0], "report": [orjson.dumps(report).decode()]}
+        columns = {"seq": [number], "bundle": [0], "report": [json.encode(report).decode()]}
         yield pa.RecordBatch.from_pydict(columns, REPORT_SCHEMA)
 
 

@@ -9,14 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from msgspec import structs
 
 from bridge.decode.absent_columns import absent_columns
 from bridge.decode.decoder import Decoded
+from bridge.lake.records import PendingFile
 from bridge.schema.table_schema import TableSchema
 from bridge.spool.spool import Segment, read_segment
 from bridge.write.context import Job
 from bridge.write.file import File
 from bridge.write.rejects import facts_of, write_rejects
+from bridge.write.report import SegmentCount, SpillFile, WorkReport
 from bridge.write.spill import Spill, keyed
 from bridge.write.validation import decode_valid, read_rules
 from bridge.write.versions import is_mixed
@@ -34,7 +37,7 @@ class Reading:
     """Segments into rows; `report` gets what was counted on the way."""
 
     def __init__(self, job: Job) -> None:
-        self.report: dict[str, Any] = {"counts": [], "rejects": [], "extra": {}, "versions": {}}
+        self.report = WorkReport()
         self._job, self._spool = job, Path(job.spool)
         self._schemas: dict[str, TableSchema] = {}
         self._rejects: dict[str, list[dict[str, Any]]] = {}
@@ -57,30 +60,31 @@ class Reading:
         self._count(segment, decoded)
         return decoded
 
-    def finish(self) -> dict[str, Any]:
+    def finish(self) -> WorkReport:
         """Write the reject files and return the report."""
         for stream, items in self._rejects.items():
             if items:
-                self.report["rejects"].append(write_rejects(self._job.storage(), self._job, stream, items))
+                self.report.rejects.append(write_rejects(self._job.storage(), self._job, stream, items))
         return self.report
 
     def _count(self, segment: Segment, decoded: Decoded) -> None:
         rows, rejects = decoded.table.num_rows, len(decoded.rejects)
-        self.report["counts"].append({"file": segment.file, "start": segment.start, "rows": rows, "rejects": rejects})
-        extra = self.report["extra"].setdefault(segment.stream, {})
+        self.report.counts.append(SegmentCount(segment.file, segment.start, rows, rejects))
+        extra = self.report.extra.setdefault(segment.stream, {})
         for name, count in decoded.extra.items():
             extra[name] = extra.get(name, 0) + count
-        versions = self.report["versions"].setdefault(segment.stream, [])
+        versions = self.report.versions.setdefault(segment.stream, [])
         found = [*(decoded.versions or ()), *([None] if decoded.unversioned else [])]
         versions.extend(version for version in dict.fromkeys(found) if version not in versions)
 
 
 class Writing:
-    """Rows into pending files, which a thread of `disk` makes durable; a report is true when `closing` is done."""
+    """Rows into pending files, which a thread of `disk` makes durable."""
 
     def __init__(self, job: Job, seq: int, disk: ThreadPoolExecutor) -> None:
-        self.report: dict[str, Any] = {"files": [], "folders": {}}
-        self.closing: list[Future[None]] = []
+        self._closing: list[Future[PendingFile]] = []
+        self._spills: list[SpillFile] = []
+        self._folders: dict[str, int] = {}
         self._job, self._seq, self._disk = job, seq, disk
         self._storage = job.storage()
         self._current: Writer | Spill | None = None
@@ -102,25 +106,25 @@ class Writing:
         done = partial(self._done, version)
         return Writer(self._storage, self._job, self._seq, stream, schema, done)
 
-    def finish(self) -> dict[str, Any]:
-        """Write what is left and return the report."""
+    def finish(self) -> None:
+        """Write what is left."""
         if self._current:
             self._end()
-        return self.report
+
+    def durable(self, read: WorkReport) -> WorkReport:
+        """Wait until all files are durable, and add them to the report of what was read."""
+        files = [closing.result() for closing in self._closing]
+        return structs.replace(read, files=files, spills=self._spills, folders=self._folders)
 
     def _end(self) -> None:
         writer, self._current = self._current, None
         assert writer is not None
         if isinstance(writer, Spill):
-            self.report["files"].append(writer.finish())
+            self._spills.append(writer.finish())
             return
         writer.finish()
-        folders = self.report["folders"]
-        folders[writer.stream] = folders.get(writer.stream, 0) + len(writer.folders)
+        self._folders[writer.stream] = self._folders.get(writer.stream, 0) + len(writer.folders)
 
     def _done(self, version: int | None, file: File) -> None:
-        facts = file.finish()
-        if version is not None:
-            facts["version"] = version
-        self.report["files"].append(facts)
-        self.closing.append(self._disk.submit(file.close))
+        file.finish(version)
+        self._closing.append(self._disk.submit(file.close))

@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,6 +23,7 @@ from bridge.singer.messages import parse
 from bridge.spool.spool import Segment
 from bridge.write.context import Job
 from bridge.write.keys import key_columns, keys_of
+from bridge.write.report import SpillFile
 
 __all__ = ["ABSENT", "HIDDEN", "ORDER", "VERSION", "Spill", "keyed", "ordered", "packed", "spills", "unpacked"]
 
@@ -120,7 +120,6 @@ class Spill:
     _gathered: list[pa.Table] = field(default_factory=list)
     _gathered_bytes: int = 0
     _samples: list[pa.Table] = field(default_factory=list)
-    _versioned: bool = False
     _writer: pq.ParquetWriter | None = None
 
     def add(self, table: pa.Table) -> None:
@@ -128,25 +127,23 @@ class Spill:
         self._gathered.append(table)
         self._gathered_bytes += table.nbytes
         self.rows += table.num_rows
-        self._versioned = self._versioned or table.column(VERSION).null_count < table.num_rows
         if self._gathered_bytes >= _PIECE:
             self._flush()
 
-    def finish(self) -> dict[str, Any]:
-        """Write what is left and return the facts. Nothing is fsynced: it is scratch."""
+    def finish(self) -> SpillFile:
+        """Write what is left. Nothing is fsynced: it is scratch."""
         self._flush()
         if self._writer:
             self._writer.close()
-        return {
-            "stream": self.stream,
-            "name": self.name,
-            "spilled": (spills(self.job) / self.name).stat().st_size,
-            "rows": self.rows,
-            "bytes": self.bytes,
-            "extra": EXTRA in self.schema.names,
-            "versioned": self._versioned,
-            "sample": packed(pa.concat_tables(self._samples)),
-        }
+        return SpillFile(
+            stream=self.stream,
+            name=self.name,
+            spilled=(spills(self.job) / self.name).stat().st_size,
+            rows=self.rows,
+            bytes=self.bytes,
+            extra=EXTRA in self.schema.names,
+            sample=packed(pa.concat_tables(self._samples)),
+        )
 
     def _flush(self) -> None:
         if not self._gathered:

@@ -63,7 +63,7 @@ class Run:
 
     def _load(self, storage: Storage, committer: Committer, scratch: Path) -> None:
         shutil.rmtree(scratch, ignore_errors=True)
-        adopted = {} if self.full else {s: stage["version"] for s, stage in committer.view.staged.items()}
+        adopted = {} if self.full else {s: stage.version for s, stage in committer.view.staged.items()}
         placement = Placement(
             storage, self._settings(storage), committer.view, self.catalog, full=self.full, append=False
         )

@@ -23,6 +23,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -246,7 +247,7 @@ class _Engine(Engine):
 
     def _done(self, row: dict[str, Any]) -> Any:
         report = write_bundle(self._job, row["seq"], [Segment(**segment) for segment in row["segments"]])
-        return SimpleNamespace(seq=row["seq"], bundle=row["bundle"], report=orjson.dumps(report).decode())
+        return SimpleNamespace(seq=row["seq"], bundle=row["bundle"], report=msgspec.json.encode(report).decode())
 
 
 class InProcess(Load):

@@ -101,7 +101,7 @@ class Shop:
             manifest = Manifest(1, [segments], files, sum(segment.end for segment in segments), lines)
             report = write_bundle(job, 1, segments)
             ledger.add(manifest, [report])
-            self.rejects = [orjson.loads(line) for r in report["rejects"] for line in self._lines(r["file"])]
+            self.rejects = [orjson.loads(line) for r in report.rejects for line in self._lines(r.file.file)]
         state = {"bookmarks": {"n": self._head + 1}}
         active = {} if activate is None else {stream: activate}
         ledger.commit(Barrier(state, False, {stream: mode}, {}, {stream: schema}, True, active), through=1)

@@ -23,8 +23,9 @@ from bridge.state.store import StateStore
 from bridge.storage import lake_of
 
 if TYPE_CHECKING:
+    from bridge.lake.records import RejectFile
     from bridge.maintain.rejects.replay import Replayed
-    from bridge.maintain.rejects.survey import Group, RejectFile, Wanted
+    from bridge.maintain.rejects.survey import Group, Wanted
     from bridge.settings.load import Pipeline
 
 __all__ = ["rejects"]

@@ -26,6 +26,7 @@ from bridge.commit.open import opened
 from bridge.decode.decoder import decode
 from bridge.lake.lease import take
 from bridge.lake.log import Log, View
+from bridge.lake.records import RejectFile
 from bridge.lake.runs import new_run_id, write_streams
 from bridge.lake.schemas import read_schema
 from bridge.load.accounting import Ledger
@@ -34,7 +35,7 @@ from bridge.load.column_plan import Shaping
 from bridge.load.methods import is_merged
 from bridge.load.table_plan import Placement
 from bridge.maintain.rejects.rewrite import kept_of
-from bridge.maintain.rejects.survey import RejectFile, Wanted, find, read
+from bridge.maintain.rejects.survey import Wanted, find, read
 from bridge.schema.json_schema import source
 from bridge.schema.table_schema import TableSchema
 from bridge.settings.load import Pipeline
@@ -214,14 +215,14 @@ def _commit(committer: Committer, job: Job, placement: Placement, works: list[_W
     view, consumed, kept = committer.view, [], []
     for work in works:
         for file, left in work.left:
-            consumed.append(file.key)
+            consumed.append(file.file)
             kept += [kept_of(committer, file, left)] if left else []
     ledger.commit(
         Barrier(
             state=view.state,
             merged=False,
             publish={work.stream: "append" for work in works},
-            staged={stream: stage["version"] for stream, stage in view.staged.items()},
+            staged={stream: stage.version for stream, stage in view.staged.items()},
             schemas={work.stream: work.schema for work in works},
             end=False,
         ),

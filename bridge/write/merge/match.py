@@ -12,9 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from msgspec import Struct
 
 from bridge.decode.casting import refit
 from bridge.errors import DataError
+from bridge.lake.records import PendingFile
 from bridge.schema.table_schema import TableSchema
 from bridge.write.context import Job
 from bridge.write.file import File
@@ -93,34 +95,47 @@ class Part:
     files: Sequence[tuple[int, str, Range]] = field(default=())
 
 
-def match(job: Job, part: Part) -> dict[str, Any]:
-    """Report what became of the rows: `rows` = `inserted` + `updated` + `superseded` + `deleted`.
+class Matched(Struct):
+    """What became of the rows of one range of keys: `rows` = `inserted` + `updated` + `superseded` + `deleted`."""
 
-    `files` are new pending files, `touched` says how many rows of which live files have a winner's key, `winners` names
-    the file of the winners that have a row there, of which `moved` ones are in the new files as well.
-    """
+    rows: int
+    superseded: int
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    moved: int = 0
+    """Winners that have a row in the table and are in `files` as well."""
+    files: list[PendingFile] = []
+    """New files."""
+    touched: dict[str, int] = {}
+    """By the number of a live file, how many of its rows have a winner's key."""
+    winners: str = ""
+    """The spool's file of the winners that have a row in the table; empty: there are none."""
+
+
+def match(job: Job, part: Part) -> Matched:
+    """Find what became of the rows of one range of keys."""
     batch, key = part.batch, part.batch.key(job)
     rows, winners = _winners(job, part, key)
-    report: dict[str, Any] = {"rows": rows, "superseded": rows - len(winners), "inserted": 0, "updated": 0}
-    report |= {"deleted": 0, "moved": 0, "files": [], "touched": {}, "winners": None}
+    report = Matched(rows, rows - len(winners))
     if not len(winners):
         return report
     if batch.sweep:
         kept, gone = swept(winners, batch.sweep, winners.column(VERSION))
-        report["deleted"], winners = 0 if batch.sweep.at is not None else gone, kept
+        report.deleted, winners = 0 if batch.sweep.at is not None else gone, kept
     home, touched = _homes(job, part, key, winners)
     home = _moved(job, part, winners, home)
     deleted = is_deleted(winners).to_numpy(zero_copy_only=False) & batch.hard
     known = home != NOWHERE
-    report["deleted"] += int(deleted.sum())
-    report["updated"], report["inserted"] = int((known & ~deleted).sum()), int((~known & ~deleted).sum())
-    report["moved"] = int(((home == MOVED) & ~deleted).sum())
-    report["touched"] = {str(number): count for number, count in touched.items()}
+    report.deleted += int(deleted.sum())
+    report.updated, report.inserted = int((known & ~deleted).sum()), int((~known & ~deleted).sum())
+    report.moved = int(((home == MOVED) & ~deleted).sum())
+    report.touched = {str(number): count for number, count in touched.items()}
     new = (home < 0) & ~deleted
-    report["files"] = _write(job, batch, winners.filter(pa.array(new)))
+    report.files = _write(job, batch, winners.filter(pa.array(new)))
     if known.any():
         winners = winners.append_column(HOME, pa.array(home)).filter(pa.array(known))
-        report["winners"] = _keep(job, winners, key)
+        report.winners = _keep(job, winners, key)
     return report
 
 
@@ -239,22 +254,22 @@ def in_ms(version: int) -> int:
     return version * 1000 if version < _SECONDS else version
 
 
-def _write(job: Job, batch: Batch, rows: pa.Table) -> list[dict[str, Any]]:
+def _write(job: Job, batch: Batch, rows: pa.Table) -> list[PendingFile]:
     """Write rows that the table does not have to new files, in the order of their keys."""
     if not len(rows):
         return []
-    facts: list[dict[str, Any]] = []
+    files: list[PendingFile] = []
 
     def done(file: File) -> None:
-        facts.append(file.finish())
-        file.close()
+        file.finish()
+        files.append(file.close())
 
     columns = batch.columns
     writer = Writer(job.storage(), job, batch.seq, batch.stream, columns, done)
     ordered = _in_order(rows, batch.key(job)).select(columns.names)
     writer.add(pa.Table.from_arrays(ordered.columns, schema=columns))
     writer.finish()
-    return facts
+    return files
 
 
 def _in_order(rows: pa.Table, key: Keyed) -> pa.Table:

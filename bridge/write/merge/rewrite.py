@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec import Struct
 
 from bridge.decode.casting import refit
+from bridge.lake.records import PendingFile
 from bridge.write.context import Job
 from bridge.write.file import File
 from bridge.write.keys import lookup
@@ -57,8 +59,24 @@ class _Counts:
     swept: int = 0
 
 
-def rewrite(job: Job, touched: Touched) -> dict[str, Any]:
-    """Report the new `file`, which may have no row left, and how many rows were `replaced`, `dropped` and `swept`."""
+class NewFile(Struct, frozen=True):
+    """A live file's successor, which may have no row left, and how many rows were replaced, dropped and swept."""
+
+    file: PendingFile
+    replaced: int
+    dropped: int
+    swept: int
+
+
+class OlderRows(Struct, frozen=True):
+    """The rows of a live file, and of how many of those that say their version a sweep is."""
+
+    rows: int
+    older: int
+
+
+def rewrite(job: Job, touched: Touched) -> NewFile:
+    """Write one live file again."""
     batch, target = touched.batch, job.targets[touched.batch.stream]
     columns, counts = batch.columns, _Counts()
     folder, over = touched.name.rpartition("/")[0], touched.name if target.format == "parquet" else None
@@ -69,9 +87,8 @@ def rewrite(job: Job, touched: Touched) -> dict[str, Any]:
     except BaseException:
         new.give_up(storage)
         raise
-    facts = new.finish()
-    new.close()
-    return {"file": facts, "replaced": counts.replaced, "dropped": counts.dropped, "swept": counts.swept}
+    new.finish()
+    return NewFile(new.close(), counts.replaced, counts.dropped, counts.swept)
 
 
 def _fill(job: Job, touched: Touched, new: File, counts: _Counts) -> None:
@@ -164,8 +181,8 @@ def _replaced(rows: pa.Table, winners: _Winners, key: Keyed, counts: _Counts) ->
     return pa.table(columns, schema=rows.schema)
 
 
-def count_older(job: Job, touched: Touched) -> dict[str, Any]:
-    """Report the `rows` of a live file whose rows say their version, and of how many a sweep is, as `older`."""
+def count_older(job: Job, touched: Touched) -> OlderRows:
+    """Count the rows of a live file that a sweep is of."""
     target, older = job.targets[touched.batch.stream], 0
     with opened(job, f"{target.folder}/{touched.name}") as live:
         fields = [field for field in touched.batch.fields if field.name in (VERSION_COLUMN, DELETED)]
@@ -173,4 +190,4 @@ def count_older(job: Job, touched: Touched) -> dict[str, Any]:
         for group in range(live.num_row_groups if VERSION_COLUMN in wanted else 0):
             rows = refit(live.read_row_group(group, columns=wanted), fields)
             older += _swept(rows, touched)[1]
-        return {"rows": live.metadata.num_rows, "older": older}
+        return OlderRows(live.metadata.num_rows, older)

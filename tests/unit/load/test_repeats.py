@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from bridge.errors import SettingsError
-from bridge.lake.log import LiveTable, View
+from bridge.lake.log import View
+from bridge.lake.records import LiveFile, TableState
 from bridge.lake.runs import RunRecord
 from bridge.load.checks.repeats import Seen
 from bridge.load.dispatcher import Counts
@@ -25,7 +26,7 @@ from bridge.storage.local.storage import LocalStorage
 from tests.support.catalogs import catalog, stream
 from tests.unit.load.test_table_plan import pipeline
 
-ROWS = LiveTable("p/s", None, {"old.parquet": {"size": 1, "rows": 5}})
+ROWS = TableState("p/s", None, {"old.parquet": LiveFile(1, 5)})
 NO_KEY = {"table_key_properties": [], "selected": True}
 
 
@@ -132,7 +133,7 @@ def seen(root: Path, before: Any, after: Any, lows: list[Any], rows: int = 4, **
     """Return what is said of a run that added a file with these values of `at` to a table of five rows."""
     (root / "p/s").mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table({"id": list(range(len(lows))), "at": lows}), root / "p/s/new.parquet")
-    grown = LiveTable("p/s", None, ROWS.files | {"new.parquet": {"size": 1, "rows": rows}})
+    grown = TableState("p/s", None, ROWS.files | {"new.parquet": LiveFile(1, rows)})
     counts = Counts("append-only", "", committed=rows)
     method = given.get("method", Method("append", "", True, (), "at"))
     settings = given.get("settings", pipeline(root))

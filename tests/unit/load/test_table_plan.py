@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pyarrow as pa
 import pytest
+from msgspec import structs
 
 from bridge.errors import CorruptLake, LakeError, SettingsError
-from bridge.lake.log import LiveTable, View
+from bridge.lake.log import View
+from bridge.lake.records import LiveFile, TableState
 from bridge.lake.schemas import read_schema
 from bridge.load.methods import load_method
 from bridge.load.table_plan import Placement
@@ -21,6 +22,7 @@ from bridge.settings.load import Pipeline, inline_pipeline
 from bridge.singer.messages import Schema
 from bridge.storage.local.storage import LocalStorage
 from bridge.write.partition import Partition
+from tests.support.records import staged_table
 
 COLUMNS = from_singer({"properties": {"id": {"type": "integer"}, "gone": {"type": "string"}}}, [])
 
@@ -51,8 +53,8 @@ def schema(stream: str, bookmarks: list[str] | None = None) -> Schema:
     return Schema(stream, {"properties": {"id": {"type": "integer"}}}, ["id"], bookmarks)
 
 
-def table(folder: str, *files: str, columns: str | None = None) -> LiveTable:
-    return LiveTable(folder, columns, {name: {"size": 1, "rows": 1} for name in files})
+def table(folder: str, *files: str, columns: str | None = None) -> TableState:
+    return TableState(folder, columns, {name: LiveFile(1, 1) for name in files})
 
 
 def placed(
@@ -212,7 +214,7 @@ def test_a_table_that_was_swapped_before_its_end(
     """A tap that goes on inside the version which the table is of adds to it; any other start replaces it."""
     storage = LocalStorage(tmp_path)
     storage.write(f".bridge/p/schemas/{COLUMNS.hash}.json", b'{"format":1,"columns":' + COLUMNS.to_json() + b"}")
-    live = LiveTable("p/s", COLUMNS.hash, {}, version=7)
+    live = TableState("p/s", COLUMNS.hash, {}, version=7)
     view = View(1, {"bookmarks": {"s": bookmark}}, {"s": live})
     stream, columns = placed(tmp_path, pipeline(tmp_path, load_method="overwrite"), view, **flags).open(schema("s"))
     assert (stream.mode, stream.swapped, stream.version) == ("replace", extended, 7 if extended else None)
@@ -317,7 +319,7 @@ def test_an_append_only_stream_sweeps_only_where_deletions_are_set(tmp_path: Pat
 def test_partitions_are_kept(tmp_path: Path, before: tuple[Any, ...], now: list[Any], keep: str) -> None:
     """A table with rows keeps its folders, what to run instead is said, and whoever loads it anew may change them."""
     name = "part-0000000001-000001-x.parquet"
-    old = replace(table("p/s", name), partition_by=before)
+    old = structs.replace(table("p/s", name), partition_by=before)
     view = View(1, None, {"s": old})
     settings = overridden(tmp_path, {"s": StreamKeys(partition_by=now)})
     with pytest.raises(SettingsError, match="keeps its partitions") as caught:
@@ -327,8 +329,8 @@ def test_partitions_are_kept(tmp_path: Path, before: tuple[Any, ...], now: list[
     same = overridden(tmp_path, {"s": StreamKeys(partition_by=list(before))})
     placed(tmp_path, same, view).open(schema("s"))
     placed(tmp_path, settings, view, full=True).open(schema("s"))
-    placed(tmp_path, settings, View(1, None, {"s": replace(old, files={})})).open(schema("s"))
-    stage = {"version": 1, "files": [], "partition_by": list(before)}
+    placed(tmp_path, settings, View(1, None, {"s": structs.replace(old, files={})})).open(schema("s"))
+    stage = staged_table(1, partition_by=before)
     with pytest.raises(SettingsError, match="keeps its partitions"):
         placed(tmp_path, settings, View(1, None, {}, {"s": stage})).open(schema("s"))
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bridge.lake.log import LiveTable
+from bridge.lake.records import TableState
 from bridge.storage.parallel import each
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Files:
 
     io: BucketIO
     root: str
-    table: LiveTable
+    table: TableState
     old: frozenset[str]
 
     @property
@@ -109,11 +109,11 @@ def _counted(files: Files) -> dict[str, str]:
     all_ = files.table.files
     return {
         "added-data-files": str(len(files.added)),
-        "added-records": str(sum(all_[name]["rows"] for name in files.added)),
+        "added-records": str(sum(all_[name].rows for name in files.added)),
         "deleted-data-files": str(len(files.removed)),
         "total-data-files": str(len(all_)),
         "total-records": str(files.table.rows),
-        "total-files-size": str(sum(file["size"] for file in all_.values())),
+        "total-files-size": str(sum(file.size for file in all_.values())),
         "total-delete-files": "0",
         "total-position-deletes": "0",
         "total-equality-deletes": "0",
@@ -187,7 +187,7 @@ class _Writer:
         from pyiceberg.typedef import Record
 
         known = self.files.table.files[name]
-        facts: dict[str, Any] = {"record_count": known["rows"]}
+        facts: dict[str, Any] = {"record_count": known.rows}
         with suppress(KeyError, ValueError, TypeError):  # without bounds a file is read more often, and never wrongly
             facts |= self._statistics(name)
         return DataFile.from_args(
@@ -195,7 +195,7 @@ class _Writer:
             file_path=f"{self.files.root}/{name}",
             file_format=FileFormat.PARQUET,
             partition=Record(),
-            file_size_in_bytes=known["size"],
+            file_size_in_bytes=known.size,
             sort_order_id=None,
             spec_id=0,
             equality_ids=None,
