@@ -51,7 +51,7 @@ def _empty() -> dict[str, Any]:
     return {}
 
 
-class LiveFile(Struct, frozen=True, omit_defaults=True):
+class LiveFile(Struct, frozen=True, omit_defaults=True, gc=False):
     """A file of a table, as far as the log knows its rows."""
 
     size: int
@@ -65,7 +65,7 @@ class LiveFile(Struct, frozen=True, omit_defaults=True):
     """1: its rows are of an older version, and the next commit has to mark them as deleted."""
 
 
-class FileAdd(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class FileAdd(Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """A file that a commit adds to a table."""
 
     name: str

@@ -267,7 +267,7 @@ def _overtake(storage: Storage, half: CommitRecord, before: View, *, take_back: 
             last = _take_back(storage, half, before)
     view = before.after(half)
     if last is not half:
-        view = view.after(last | {"kind": "void", "state": None})
+        view = view.after(last)
     _publish(storage, last)
     for turn in (b"+", b"-"):
         rows = _rows(storage)
