@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, TypeVar
 
-from msgspec import ValidationError, convert, structs, to_builtins
+from msgspec import ValidationError, convert, json, structs, to_builtins
 
 from bridge.exact_json import dumps
 from bridge.lake.records import (
@@ -20,6 +20,9 @@ from bridge.lake.records import (
 )
 
 __all__ = ["ValidationError", "commit_bytes", "read_commit"]
+
+# msgspec looks into a type when it is first used. Two threads that do so at once crash the process: so here, at import.
+json.Decoder(CommitRecord)
 
 _Kept = TypeVar("_Kept", StagedTable, PendingFile, RejectFile, TapGroup)
 

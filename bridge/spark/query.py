@@ -26,7 +26,7 @@ from bridge.spark.shipping import executor_task, executor_work, is_local
 from bridge.spark.worker import REPORTS
 from bridge.spool.spool import Manifest, Spool
 from bridge.write.parquet import Job
-from bridge.write.report import Failure, WorkReport, raise_failure
+from bridge.write.report import Failure, WorkReport, raise_failure, read_report
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -268,13 +268,13 @@ class Engine:
         reports: dict[int, dict[int, WorkReport]] = defaultdict(dict)
         transformed: dict[int, list[WorkReport]] = defaultdict(list)
         for row in more:
-            transformed[row.seq].append(json.decode(row.report, type=WorkReport))
+            transformed[row.seq].append(read_report(row.report))
         for row in rows:
             if row.seq <= self._handled:
                 continue
             if row.bundle in reports[row.seq]:
                 raise EngineError("Spark delivered a bundle twice", hint=_REPORT_IT, manifest=row.seq)
-            reports[row.seq][row.bundle] = json.decode(row.report, type=WorkReport)
+            reports[row.seq][row.bundle] = read_report(row.report)
         for seq in sorted(reports):
             manifest = self._sealed.get(seq)
             if seq != self._handled + 1 or manifest is None:

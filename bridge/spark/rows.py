@@ -22,7 +22,7 @@ from bridge.spool.spool import Segment
 from bridge.write.bundle import Reading, Writing
 from bridge.write.context import Job
 from bridge.write.metadata_columns import shaped
-from bridge.write.report import WorkReport, failure
+from bridge.write.report import WorkReport, failure, read_report
 from bridge.write.spill import HIDDEN as ORDER
 from bridge.write.spill import ordered
 from bridge.write.versions import by_version
@@ -105,7 +105,7 @@ def store_rows(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
         for file in sorted(_counted().glob("*.json")):  # all are there: there were no rows after the last one
             key = int(file.stem)
             bundle = bundles.pop(key, None) or _Bundle(plan, Writing(job, key >> _SHIFT, disk))
-            report = bundle.report(json.decode(file.read_bytes(), type=WorkReport))
+            report = bundle.report(read_report(file.read_bytes()))
             numbers = {"seq": [key >> _SHIFT], "bundle": [key & (1 << _SHIFT) - 1]}
             columns = numbers | {"report": [json.encode(report).decode()]}
             yield pa.RecordBatch.from_pydict(columns, schema)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct, field, json
 
 from bridge.errors import BridgeError, DataError, EngineError, LakeError
 from bridge.lake.records import PendingFile, RejectFile
 
-__all__ = ["Failure", "Rejected", "SegmentCount", "SpillFile", "WorkReport", "failure", "raise_failure"]
+__all__ = ["Failure", "Rejected", "SegmentCount", "SpillFile", "WorkReport", "failure", "raise_failure", "read_report"]
 
 
 class SegmentCount(Struct, frozen=True):
@@ -87,6 +87,9 @@ class WorkReport(Struct, omit_defaults=True, kw_only=True):
         """Rows in all of its files."""
         return sum(file.rows for file in self.files) + sum(spill.rows for spill in self.spills)
 
+
+read_report = json.Decoder(WorkReport).decode
+"""Reads a report. Made at import: two threads that meet a type first at the same time crash msgspec."""
 
 _KINDS: dict[str, type[BridgeError]] = {kind.__name__: kind for kind in (DataError, EngineError, LakeError)}
 

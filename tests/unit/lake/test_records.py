@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,6 +38,32 @@ def test_a_snapshot_is_written_as_it_was_read() -> None:
     """What later records repeat keeps the keys of a newer version."""
     data = SNAPSHOT.read_bytes()
     assert commit_bytes(read_commit(loads(data))) == data
+
+
+_TOGETHER = """
+import sys, threading
+from pathlib import Path
+from bridge.exact_json import loads
+from bridge.lake.record_json import read_commit
+sys.setswitchinterval(1e-6)
+raw, gate, read = loads(Path(sys.argv[1]).read_bytes()), threading.Barrier(12), []
+def work():
+    gate.wait()
+    read.append(read_commit(raw))
+threads = [threading.Thread(target=work) for _ in range(12)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert len(read) == 12 and all(record == read[0] for record in read)
+"""
+
+
+def test_threads_read_their_first_record_at_the_same_time() -> None:
+    """A log is read by many threads at once: the first records that a process reads do not crash it."""
+    for _ in range(5):
+        done = subprocess.run([sys.executable, "-c", _TOGETHER, str(SNAPSHOT)], capture_output=True, check=False)
+        assert (done.returncode, done.stderr) == (0, b"")
 
 
 @pytest.mark.parametrize("format_", FORMATS)
