@@ -28,27 +28,6 @@ import signal
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = [
-    "BridgeError",
-    "CommitLost",
-    "CommitUnknown",
-    "CorruptLake",
-    "DataError",
-    "DatabaseUnreachable",
-    "EngineError",
-    "Interrupted",
-    "LakeError",
-    "MissingFiles",
-    "PipelineHeld",
-    "RecordBeforeSchema",
-    "SettingsError",
-    "SlotError",
-    "TapError",
-    "TapNotFound",
-    "TimedOut",
-    "did_you_mean",
-]
-
 
 class BridgeError(Exception):
     """A failure with a message for people, a hint that says what to do, and an exit code.

@@ -10,8 +10,6 @@ from typing import Any
 
 import simplejson
 
-__all__ = ["NotJson", "dumps", "loads"]
-
 NotJson = simplejson.JSONDecodeError
 
 

@@ -18,8 +18,6 @@ from bridge.singer.state_edits import Difference, differences, plain, same
 from bridge.state.store import StateStore, Stored
 from bridge.storage import lake_of
 
-__all__ = ["Answer", "change", "print_differences", "settled", "store_of", "warn"]
-
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 

@@ -12,8 +12,6 @@ import click
 from bridge.errors import BridgeError
 from bridge.exact_json import dumps
 
-__all__ = ["FORMATS", "TapLines", "emit", "is_json", "report", "trace", "use"]
-
 FORMATS = ("text", "json")
 
 _lock = threading.Lock()

@@ -20,8 +20,6 @@ from click.core import ParameterSource
 from bridge.cli import events
 from bridge.errors import BridgeError, SettingsError
 
-__all__ = ["explain", "prepare", "refused"]
-
 _EVERYWHERE = {
     "--file": "SINGER_BRIDGE_FILE",
     "--env": "SINGER_BRIDGE_ENV",

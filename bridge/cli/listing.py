@@ -6,8 +6,6 @@ import click
 
 from bridge.cli.setup.completion import names_in_file
 
-__all__ = ["Listing"]
-
 
 class Listing(click.Group):
     """A group that calls its verb `list` where none is named; options and a pipeline go to it: `runs shop --json`."""

@@ -10,8 +10,6 @@ import click
 from bridge.errors import SettingsError
 from bridge.settings.values.units import MIB, parse_duration, parse_size
 
-__all__ = ["DURATION", "SIZE"]
-
 _T = TypeVar("_T")
 
 

@@ -23,23 +23,6 @@ from bridge.storage import Storage, lake_of
 from bridge.tap.catalog_store import with_names
 from bridge.tap.source import home_folder
 
-__all__ = [
-    "Chosen",
-    "changing",
-    "choose",
-    "choose_all",
-    "committed",
-    "environment",
-    "file_options",
-    "in_bucket",
-    "in_environment",
-    "options",
-    "options_for_several",
-    "settings_file",
-    "settings_in",
-    "typed",
-]
-
 _F = TypeVar("_F", bound=Callable[..., Any])
 _ENVIRONMENT = "bridge.environment"
 

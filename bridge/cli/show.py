@@ -16,8 +16,6 @@ from rich.text import Text
 from bridge.cli import events
 from bridge.exact_json import dumps
 
-__all__ = ["as_json", "console", "count", "count_of", "moment", "note", "print_table", "size"]
-
 _GAP = 3
 """Cells between two columns."""
 

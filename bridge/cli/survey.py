@@ -17,8 +17,6 @@ from bridge.settings.load import inline_destination
 from bridge.storage import Storage, lake_of
 from bridge.tap.source import home_folder
 
-__all__ = ["Unread", "look_at", "one_or_all", "readable", "settled", "with_warnings"]
-
 
 @dataclass(frozen=True, slots=True)
 class Unread:

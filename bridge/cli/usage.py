@@ -8,8 +8,6 @@ import click
 
 from bridge.errors import SettingsError, did_you_mean
 
-__all__ = ["wrong_usage"]
-
 _ELSEWHERE = {
     "help": "singer-bridge -h shows all verbs, singer-bridge run -h one",
     "list": "ours: status for pipelines, runs list, tables list, select --list for streams",

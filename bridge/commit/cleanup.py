@@ -9,8 +9,6 @@ from bridge.lake.folder_names import table_and_name
 from bridge.lake.log import Log, View, meta
 from bridge.lake.ownership import owned_by
 
-__all__ = ["abort_older", "tidy"]
-
 _OURS = re.compile(r"part-([0-9]{10})-.*")
 _DAY = timedelta(days=1)
 

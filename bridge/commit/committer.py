@@ -41,8 +41,6 @@ from bridge.singer.state import bookmark, forget, resume_points
 from bridge.storage import Add, Missing, Storage
 from bridge.storage.parallel import each
 
-__all__ = ["FILES_CHANGED", "Committer", "expect_object", "read_state_file", "was_said"]
-
 FILES_CHANGED = ("data", "void", "rollback", "replay", "compact")
 """The kinds of commits that change table folders: what one of these left half done is rolled forward."""
 _TRIES = 20

@@ -10,8 +10,6 @@ from bridge.errors import BridgeError, MissingFiles
 from bridge.lake.lease import Lease
 from bridge.storage import Storage
 
-__all__ = ["opened"]
-
 
 @contextmanager
 def opened(

@@ -11,8 +11,6 @@ from bridge.lake.log import Log
 from bridge.lake.runs import new_run_id
 from bridge.storage import Storage
 
-__all__ = ["Recovered", "recover"]
-
 
 @dataclass(frozen=True, slots=True)
 class Recovered:

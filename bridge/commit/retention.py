@@ -22,8 +22,6 @@ from bridge.lake.records import CommitRecord
 from bridge.settings.options import Pipeline, Retention
 from bridge.storage import Storage
 
-__all__ = ["Sweep", "sweep"]
-
 _AT_LEAST = 40
 """So many things of each kind a run may always delete."""
 

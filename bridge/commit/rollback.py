@@ -27,8 +27,6 @@ from bridge.singer.state_edits import same
 from bridge.storage import Storage
 from bridge.storage.parallel import each
 
-__all__ = ["Back", "Plan", "TableRollback", "commit_plan", "follows_a_log", "plan", "roll_back"]
-
 _POSITIONS = {
     *("lsn", "_sdc_lsn", "xmin"),  # PostgreSQL
     *("log_file", "log_pos", "gtid"),  # MySQL, MariaDB

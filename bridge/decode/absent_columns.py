@@ -15,8 +15,6 @@ from bridge.schema.json_schema import source
 from bridge.schema.table_schema import EXTRA
 from bridge.singer.messages import parse
 
-__all__ = ["absent_columns"]
-
 _OF_BRIDGE = "_sdc_"
 """How the names of columns begin that tell of a change, and not of its row: without a value they are null."""
 

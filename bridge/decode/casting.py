@@ -21,8 +21,6 @@ from bridge.decode.coerce import json_text
 from bridge.errors import DataError
 from bridge.schema.json_schema import TIMESTAMP, is_json, source
 
-__all__ = ["fitted", "refit"]
-
 _EPOCH = datetime(1970, 1, 1)
 _LARGE = 2**53
 """Below this every integer is a double of its own."""

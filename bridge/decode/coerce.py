@@ -20,8 +20,6 @@ from bridge.decode.instants import date_of, timestamp_of
 from bridge.decode.postgres_text import INFINITE, array_items
 from bridge.schema.json_schema import INT64, TIMESTAMP, is_json, json_pointer, source
 
-__all__ = ["Coercer", "Path", "UnfitError", "coercer", "json_text", "parsed"]
-
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _NOT_FINITE = {"NaN", "Infinity", "-Infinity"}

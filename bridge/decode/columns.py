@@ -18,8 +18,6 @@ import pyarrow as pa
 from bridge.decode.instants import dates, timestamps
 from bridge.schema.json_schema import TIMESTAMP, is_json, source
 
-__all__ = ["InexactError", "OddError", "column", "lossy", "may_be_lossy", "may_vanish", "texts"]
-
 _NULL = type(None)
 _AS_ZERO = bytes.maketrans(b"0123456789.E", b"00000000000e")
 _SUSPECTS = (b"0" * 17, b"0" * 16 + b"e", b"e000", b"e+000", b"e-000")

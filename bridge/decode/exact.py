@@ -23,8 +23,6 @@ from bridge.decode.instants import moments
 from bridge.schema.json_schema import source
 from bridge.singer.messages import version_of
 
-__all__ = ["Batch", "Layout", "Reject", "read"]
-
 _GROUP = 8
 """Records sent value by value around one that is odd: halving further costs more than it saves."""
 

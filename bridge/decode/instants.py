@@ -17,8 +17,6 @@ import pyarrow.compute as pc
 
 from bridge.schema.json_schema import TIMESTAMP
 
-__all__ = ["date_of", "dates", "in_range", "moments", "timestamp_of", "timestamps"]
-
 _INSTANT = re.compile(
     r"(?P<day>\d{4}-\d\d-\d\d)"
     r"(?:[Tt ](?P<hour>\d\d)(?::(?P<minute>\d\d)(?::(?P<second>\d\d)(?:\.(?P<fraction>\d+))?)?)?"

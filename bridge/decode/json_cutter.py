@@ -17,8 +17,6 @@ from bridge.decode.coerce import UnfitError, json_text, parsed
 from bridge.decode.columns import OddError, column, lossy, may_be_lossy, texts
 from bridge.schema.json_schema import is_json, source
 
-__all__ = ["Cutter"]
-
 _NULL = msgspec.Raw(b"null")
 
 

@@ -16,8 +16,6 @@ from bridge.decode.coerce import UnfitError, json_text, parsed
 from bridge.decode.columns import lossy, may_be_lossy
 from bridge.schema.json_schema import is_json, source
 
-__all__ = ["log_json", "reads_log"]
-
 _LSN = "_sdc_lsn"
 """meltanolabs-tap-postgres' column for the position in the log: a number in rows from there, null in queried ones."""
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-__all__ = ["INFINITE", "array_items"]
-
 INFINITE = {"infinity": "9999-12-31T23:59:59.999999Z", "-infinity": "0001-01-01T00:00:00Z"}
 """The instants that PostgreSQL's taps give for these when they query."""
 

@@ -13,8 +13,6 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["json_rows"]
-
 _ESCAPED = r'["\\\x00-\x1f]'
 _NOT_FINITE = {"nan": "NaN", "-nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 

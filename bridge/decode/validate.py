@@ -23,8 +23,6 @@ from bridge.decode.coerce import UnfitError, parsed
 from bridge.decode.exact import Reject
 from bridge.errors import DataError
 
-__all__ = ["Rules", "draft_of", "rules_text", "validator_of", "without"]
-
 _HINT = "set `rejects.validate: types`, or have the tap's authors mend the SCHEMA"
 
 

@@ -12,8 +12,6 @@ from rich.console import Console
 
 from bridge.errors import BridgeError
 
-__all__ = ["Project"]
-
 STOP_SECONDS = 20  # a run that was asked to stop has a tap and a JVM to end
 
 

@@ -24,8 +24,6 @@ from urllib.parse import quote
 from bridge.demo import guard
 from bridge.errors import BridgeError
 
-__all__ = ["Server", "private_postgres"]
-
 SUPERUSER = "postgres"
 LOG_TAIL_CHARS = 2_000
 

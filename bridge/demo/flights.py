@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from bridge.demo.database import Server
 
-__all__ = ["TABLES", "Airline", "Change", "change", "count", "create", "punctuality"]
-
 DATABASE = "nyc"
 READER = "reader"
 LINES_PER_WRITE = 10_000

@@ -14,8 +14,6 @@ from bridge.demo.flights import TABLES, Airline
 from bridge.demo.project import PIPELINE, SCHEMA
 from bridge.errors import CorruptLake, SettingsError
 
-__all__ = ["QUESTION", "clear", "counts", "distinct_flights", "files_tree", "punctuality"]
-
 MARKER = ".made-by-singer-bridge-demo"
 
 QUESTION = f"""\

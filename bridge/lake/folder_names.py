@@ -8,8 +8,6 @@ import unicodedata
 import uuid
 from collections.abc import Collection
 
-__all__ = ["file_name", "folder_name", "table_and_name"]
-
 # Separators, Hive's `=`, globs, whatever Windows or a URI would read otherwise, and what no file name can hold; `~`
 # because it is our escape.
 _UNSAFE = re.compile(r'[/\\%=:?*"<>|~\x00-\x1f\x7f\ud800-\udfff]|^[._]|[. ]$')

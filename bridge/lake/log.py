@@ -32,19 +32,6 @@ from bridge.lake.records import (
 from bridge.storage import Add, Change, Remove, Rewrite, Storage
 from bridge.storage.parallel import each
 
-__all__ = [
-    "SNAPSHOT_EVERY",
-    "Beginning",
-    "Log",
-    "View",
-    "add_of",
-    "bookmarks",
-    "changes_of",
-    "inverse",
-    "left_behind",
-    "meta",
-]
-
 SNAPSHOT_EVERY = 100
 _STEPS = 100
 """So many records past a known one are looked for one by one; a listing of all of them is cheaper then."""

@@ -15,8 +15,6 @@ from bridge.lake.log import Log
 from bridge.lake.records import TableState
 from bridge.storage import Storage
 
-__all__ = ["Owner", "claim", "owned_by", "owners_of", "tables_of"]
-
 _TRIES = 10
 
 

@@ -12,8 +12,6 @@ from bridge.lake.records import TableState
 from bridge.storage import Storage
 from bridge.storage.parallel import each
 
-__all__ = ["missing_files", "require_files", "wrong_size"]
-
 _LISTED = 10_000
 """Files of one table up to which it is listed whole; of a larger one so many, spread evenly, are asked for."""
 _ASKED = 20

@@ -16,19 +16,6 @@ from bridge.lake.log import View, bookmarks, meta
 from bridge.storage import Storage
 from bridge.storage.parallel import each
 
-__all__ = [
-    "RunRecord",
-    "is_run_id",
-    "log_key",
-    "new_run_id",
-    "read_log",
-    "read_run",
-    "read_runs",
-    "records",
-    "write_streams",
-]
-
-
 _ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[a-z0-9]+")
 _RECORD = re.compile(rf"{_ID.pattern}\.json")
 

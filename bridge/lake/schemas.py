@@ -9,8 +9,6 @@ from bridge.lake.log import meta
 from bridge.schema.table_schema import TableSchema
 from bridge.storage import Storage
 
-__all__ = ["keep_schema", "read_schema"]
-
 
 def read_schema(storage: Storage, pipeline: str, name: str) -> TableSchema:
     """Return a table's columns by their hash. Raises `CorruptLake` if they are not there."""

@@ -14,8 +14,6 @@ from bridge.exact_json import NotJson, loads
 from bridge.lake.log import meta
 from bridge.storage import Storage
 
-__all__ = ["Entry", "flat", "holds_json", "item_of", "read_columns", "struct_of", "words"]
-
 Entry = dict[str, Any]
 
 _WORDS = {"float64": "double", "date32": "date32[day]", "timestamp[us, UTC]": "timestamp[us, tz=UTC]"}

@@ -17,8 +17,6 @@ from bridge.lake.log import View
 from bridge.lake.records import TapGroup
 from bridge.singer.state import forget, is_empty, is_flat
 
-__all__ = ["begun", "groups_again", "groups_of", "shown"]
-
 
 def groups_of(view: View) -> list[TapGroup]:
     """Return the groups that the last commit knows; none where one process of the tap reads all streams."""

@@ -42,8 +42,6 @@ from bridge.write.rejects import too_many
 from bridge.write.report import Rejected, SpillFile, WorkReport, raise_failure
 from bridge.write.rewrite import Rewriting
 
-__all__ = ["Ledger"]
-
 _MANY_FOLDERS = 1000
 """Partitions that one task's rows may be of without a warning."""
 

@@ -23,8 +23,6 @@ from bridge.settings.load import Pipeline
 from bridge.storage import Storage
 from bridge.storage.parallel import each
 
-__all__ = ["adopt"]
-
 _PLAIN = {pa.large_string(): pa.string(), pa.string_view(): pa.string()}
 _READABLE = "the file's columns must have types that singer-bridge writes itself: write it anew, or load the rows again"
 

@@ -37,8 +37,6 @@ from bridge.singer.state import (
     resume_points,
 )
 
-__all__ = ["METHODS", "Barrier", "Epochs", "Mode", "Publication", "Stream"]
-
 Mode = Literal["append", "replace", "upsert"]
 METHODS: dict[Mode, str] = {"append": "append-only", "replace": "overwrite", "upsert": "upsert"}
 """What the settings call the modes."""

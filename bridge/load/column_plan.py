@@ -18,8 +18,6 @@ from bridge.settings.transform_sql import Statement, read_transform
 from bridge.singer.messages import Schema
 from bridge.write.metadata_columns import DELETED_AT, METADATA, with_metadata, without
 
-__all__ = ["Incoming", "Shaping", "as_it_is", "snake_case"]
-
 _WORDS = (re.compile(r"([A-Z]+)([A-Z][a-z])"), re.compile(r"([a-z0-9])([A-Z])"))
 _BETWEEN = re.compile(r"[\s.\-]+")
 

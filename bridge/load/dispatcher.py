@@ -34,8 +34,6 @@ from bridge.spool.spool import Spool
 from bridge.tap.batch_files import Batches
 from bridge.write.validation import RULES
 
-__all__ = ["Counts", "Intake"]
-
 _RETRY = timedelta(seconds=1)
 """How long a STATE that was no barrier keeps us from asking the next one: taps may send one a record."""
 

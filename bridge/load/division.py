@@ -32,8 +32,6 @@ from bridge.singer.selection import select
 from bridge.singer.state import is_empty, is_flat
 from bridge.storage import Storage
 
-__all__ = ["Division", "Family", "balanced", "divided", "families"]
-
 Family = tuple[str, ...]
 """Streams that hang on one another, by their ids."""
 

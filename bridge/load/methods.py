@@ -17,8 +17,6 @@ from bridge.settings.load import Pipeline
 from bridge.singer.catalog import Catalog, key_properties, replication_key, replication_method, root_facts, stream_entry
 from bridge.storage import Storage
 
-__all__ = ["Method", "decide", "is_merged", "load_method", "of_catalog", "outlook", "refusal"]
-
 _MODES: dict[str, Mode] = {"append-only": "append", "overwrite": "replace", "upsert": "upsert"}
 _LISTED = 8
 _RUNS_BACK = 20

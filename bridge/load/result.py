@@ -8,8 +8,6 @@ from typing import Any
 from bridge.errors import BridgeError
 from bridge.load.dispatcher import Counts
 
-__all__ = ["Result"]
-
 
 @dataclass(slots=True)
 class Result:

@@ -23,8 +23,6 @@ from bridge.load.run import Request, Result, Run
 from bridge.load.stop import Stop
 from bridge.settings.load import Pipeline
 
-__all__ = ["Attempts", "may_pass"]
-
 
 def may_pass(error: BridgeError | None) -> bool:
     """Return whether a failure may be gone by itself: the tap's, its database's, Spark's, the bucket's.

@@ -13,8 +13,6 @@ from bridge.settings.load import Pipeline
 from bridge.storage import Storage
 from bridge.tap.process import Log
 
-__all__ = ["Marked", "Scratch", "Tee"]
-
 _LOG_LIMIT = 32 << 20
 """Bytes kept of the end of a log."""
 

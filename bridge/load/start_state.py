@@ -11,8 +11,6 @@ from bridge.singer.state import is_empty, resumable_versions, without
 from bridge.slots.guard import SlotGuard
 from bridge.state.lookback import Lookback
 
-__all__ = ["Starting"]
-
 
 class Starting:
     """Where the streams of one run start. `asked` are all names of those that `--stream` names, none for all."""

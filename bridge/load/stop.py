@@ -13,8 +13,6 @@ from typing import Any
 
 from bridge.errors import Interrupted, TimedOut
 
-__all__ = ["Stop"]
-
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _STEP = 0.1
 """Seconds that a wait may need to hear of a signal."""

@@ -29,8 +29,6 @@ from bridge.write.keys import check_keys
 from bridge.write.layout import Target
 from bridge.write.partition import Partition, check_layout
 
-__all__ = ["Placement", "refuse_namesakes", "strangers"]
-
 
 def strangers(storage: Storage, table: TableState, others: list[Owner]) -> list[str]:
     """Return the names of a folder's Parquet files that neither our log nor the logs of those who share it know."""

@@ -17,8 +17,6 @@ from bridge.spark import Engine
 from bridge.tap.pipe import Feed
 from bridge.tap.pumps import SIGNAL_GRACE, Pumps
 
-__all__ = ["Reading"]
-
 
 @dataclass(frozen=True, slots=True)
 class Reading:

@@ -19,8 +19,6 @@ from bridge.load.division import Division
 from bridge.singer.messages import Reader
 from bridge.singer.state import is_empty, is_flat
 
-__all__ = ["Follow", "Joint", "Part"]
-
 
 @dataclass(frozen=True, slots=True)
 class Follow:

@@ -10,8 +10,6 @@ from bridge.lake.log import Log, View
 from bridge.lake.records import CommitRecord, TableChange
 from bridge.singer.state_edits import Difference, differences
 
-__all__ = ["CommitStep", "TableStep", "commit_step", "commit_steps"]
-
 
 @dataclass(frozen=True, slots=True)
 class TableStep:

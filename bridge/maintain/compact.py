@@ -37,8 +37,6 @@ from bridge.write.layout import Target
 from bridge.write.partition import Partition
 from bridge.write.writer import Writer
 
-__all__ = ["Compacted", "Piece", "Wish", "compact", "pieces"]
-
 _SMALL = 0.75
 """A file below this part of the wanted size is small."""
 _AT_ONCE = 8

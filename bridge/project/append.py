@@ -13,8 +13,6 @@ from bridge.errors import SettingsError
 from bridge.settings.text import yamlfile
 from bridge.settings.text.tree import resolve
 
-__all__ = ["append_pipeline", "raw_settings"]
-
 
 def raw_settings(path: Path) -> dict[str, Any]:
     """Return what the file says, no `${...}` filled in; nothing where it says nothing. Raises `SettingsError`."""

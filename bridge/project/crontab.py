@@ -20,8 +20,6 @@ from pathlib import Path
 from bridge.errors import SettingsError
 from bridge.settings.values.cron import numbers
 
-__all__ = ["KEPT", "Job", "installed", "next_run", "read_crontab", "with_jobs", "without", "write_crontab"]
-
 KEPT = ("PATH", "JAVA_HOME", "SINGER_BRIDGE_ENV", "SINGER_BRIDGE_HOME")
 """What a run needs of the shell's environment; cron starts it with next to none."""
 

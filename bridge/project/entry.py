@@ -12,8 +12,6 @@ import orjson
 
 from bridge.tap.about import About, Setting
 
-__all__ = ["Entry", "scalar", "variable_name"]
-
 _WIDTH = 114
 """Characters of a line below `source`; the file indents them by six more."""
 _PLAIN = re.compile(r"([A-Za-z_/]|\.{1,2}/)[A-Za-z0-9_./@+=-]*( ?[A-Za-z0-9_./@+=-]+)*")

@@ -23,8 +23,6 @@ from bridge.lake.log import Log
 from bridge.settings.load import Pipeline
 from bridge.storage import Storage
 
-__all__ = ["LastCommit", "LastCommits", "forget"]
-
 
 def forget(home: Path, pipeline: str) -> None:
     """Delete a pipeline's notes: its lakes are about to be deleted on purpose."""

@@ -19,8 +19,6 @@ from bridge.errors import SettingsError
 from bridge.settings.text import yamlfile
 from bridge.settings.text.tree import Key, Node
 
-__all__ = ["raw_selection", "write_selection"]
-
 _NAMES = ("select", "streams")
 _WIDTH = 100
 

@@ -9,8 +9,6 @@ from pathlib import Path
 from bridge.errors import SettingsError
 from bridge.settings.load import FILE_NAME
 
-__all__ = ["ENV_EXAMPLE", "SCHEMA_FILE", "Written", "write_project"]
-
 SCHEMA_FILE = "bridge.schema.json"
 ENV_EXAMPLE = ".env.example"
 

@@ -15,8 +15,6 @@ from bridge.settings.options import Source
 from bridge.settings.text.tree import Node, resolve
 from bridge.settings.text.variables import Variables, read_dotenv
 
-__all__ = ["Installable", "installables"]
-
 _KEYS = ("tap", "pip_url", "env")
 
 

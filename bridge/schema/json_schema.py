@@ -25,20 +25,6 @@ import pyarrow as pa
 
 from bridge.errors import DataError
 
-__all__ = [
-    "EXTRA",
-    "LEFT_OUT",
-    "SCALARS",
-    "Shape",
-    "is_json",
-    "is_left_out",
-    "is_null_only",
-    "json_pointer",
-    "record_fields",
-    "source",
-    "unique",
-]
-
 EXTRA = "_sdc_extra"
 """The column for fields outside the SCHEMA; a property of that name gets a suffix."""
 

@@ -17,8 +17,6 @@ from bridge.errors import DataError
 from bridge.schema.json_schema import EXTRA, LEFT_OUT, SCALARS, is_json, is_null_only, source, unique
 from bridge.schema.widening import fits, stands_beside, wider
 
-__all__ = ["Evolution", "label", "left_out", "merged"]
-
 _NAMES = {type_: name for name, type_ in SCALARS.items()}
 _VARIANT = b"variant"
 _EXTRA = b"extra"

@@ -11,8 +11,6 @@ import pyarrow as pa
 
 from bridge.schema.json_schema import INT64_DIGITS, JSON_TEXT, MAX_DIGITS, STRING, TIMESTAMP, Shape, is_json
 
-__all__ = ["fits", "stands_beside", "wider"]
-
 _WIDE_INTEGER = pa.decimal128(MAX_DIGITS, 0)
 
 

@@ -15,8 +15,6 @@ from bridge.settings.values.s3options import S3Options
 from bridge.settings.values.section import Bytes, Name, Section
 from bridge.settings.values.units import MIB
 
-__all__ = ["S3", "Catalog", "Destination", "StreamKeys"]
-
 _ACL = Literal[
     "private",
     "public-read",

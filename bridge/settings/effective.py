@@ -18,8 +18,6 @@ from bridge.settings.text.tree import Key
 from bridge.settings.values.section import Section
 from bridge.settings.values.units import SIZE, duration_text, size_text
 
-__all__ = ["effective", "to_yaml"]
-
 _HIDDEN = "***"
 _SAFE = re.compile(r"[A-Za-z_./][A-Za-z0-9_./-]*|[0-9]+([smhd]|[KMGT]iB)")
 _WORDS = frozenset({"true", "false", "null"})

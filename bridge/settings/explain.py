@@ -16,8 +16,6 @@ from bridge.settings.options import Keys
 from bridge.settings.text.tree import Document, Key
 from bridge.settings.values.section import Section, section_of
 
-__all__ = ["CommandLine", "InFile", "Order", "Place", "explained"]
-
 Order = tuple[str, int]
 """File and line: errors are told as a reader meets them."""
 

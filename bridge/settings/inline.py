@@ -18,8 +18,6 @@ from bridge.settings.text.tree import Key
 from bridge.settings.text.variables import Variables
 from bridge.settings.values.checked import pipeline_name
 
-__all__ = ["inline_destination", "inline_pipeline"]
-
 
 def inline_destination(bucket: str) -> Destination:
     """Return the bucket that `--to` names, as it is reached without any file: by the AWS_* environment."""

@@ -28,8 +28,6 @@ from bridge.settings.values import guarding
 from bridge.settings.values.section import Section, section_of
 from bridge.settings.values.units import SIZE, duration_text, size_text
 
-__all__ = ["SCHEMA_FILE", "json_schema"]
-
 SCHEMA_FILE = Path(__file__).with_name("bridge.schema.json")
 
 _VARIABLE = {"$ref": "#/$defs/variable"}

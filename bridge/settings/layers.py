@@ -19,8 +19,6 @@ from bridge.settings.text import yamlfile
 from bridge.settings.text.tree import Expand, Node, overlay, resolve
 from bridge.settings.values.checked import pipeline_name
 
-__all__ = ["Project", "read_project"]
-
 _MAIN = ("pipelines", "defaults", "environments", "include")
 _OVERLAY = ("pipelines", "defaults")
 _INCLUDED = ("pipelines",)

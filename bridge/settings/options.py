@@ -34,21 +34,6 @@ from bridge.settings.values.guarding import Guard
 from bridge.settings.values.section import Bytes, Duration, FilePath, Name, Section
 from bridge.settings.values.units import DURATION, GIB, MIB
 
-__all__ = [
-    "CommitEvery",
-    "Incremental",
-    "Keys",
-    "Pipeline",
-    "Rejects",
-    "ReplicationSlot",
-    "Retention",
-    "Retry",
-    "Schedule",
-    "Source",
-    "Spark",
-    "Spool",
-]
-
 
 class ReplicationSlot(Section):
     """PostgreSQL's replication slot, which LOG_BASED streams are read from."""

@@ -15,8 +15,6 @@ from bridge.settings.secrets import config_file, with_secrets
 from bridge.settings.text.tree import Document, Expand, Key, resolve
 from bridge.settings.values.checked import pipeline_name
 
-__all__ = ["Read", "is_missing", "look_pipeline", "read_pipeline"]
-
 Read = tuple[Pipeline | None, list[tuple[Key, SettingsError]]]
 """A pipeline, or all that is wrong with it, in reading order."""
 

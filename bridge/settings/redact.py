@@ -9,8 +9,6 @@ from itertools import pairwise
 from typing import Any
 from urllib.parse import quote, quote_plus, unquote, unquote_plus
 
-__all__ = ["SECRET_KEY", "SPARK_SECRET", "learn", "learn_arguments", "redactor", "worth_hiding"]
-
 _ASPECT = (
     r"(?:[-_. ]|(?-i:(?<=[a-z0-9])(?=[A-Z])))"
     r"(?:path|file|filename|folder|dir|directory|ur[il]|endpoint|host|port|type|kind|method|mode|name|field|param|parameter"

@@ -11,8 +11,6 @@ from bridge.settings.options import Pipeline
 from bridge.settings.redact import SPARK_SECRET, learn, learn_arguments, worth_hiding
 from bridge.settings.text.tree import Key
 
-__all__ = ["config_file", "with_secrets"]
-
 
 def with_secrets(pipeline: Pipeline, expanded: list[tuple[Key, str]], place: Place) -> Pipeline:
     """Return the pipeline with every secret it was given, those of its config file too."""

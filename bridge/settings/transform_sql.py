@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 Token = Any
 """sqlglot's, which it does not export by name."""
 
-__all__ = ["NOT_OF_A_ROW", "Statement", "quoted", "read_transform", "refused"]
-
 _ROW_BY_ROW = "a transform works row by row: its results must not depend on where a batch ends"
 _HINT = "such as: SELECT id, lower(email) AS email FROM stream WHERE id > 0"
 

@@ -11,33 +11,6 @@ from typing import Any
 from bridge.errors import TapError
 from bridge.exact_json import NotJson, loads
 
-__all__ = [
-    "Catalog",
-    "Path",
-    "StreamEntry",
-    "column_facts",
-    "columns",
-    "deselected",
-    "has_metadata",
-    "is_selected",
-    "is_system",
-    "key_properties",
-    "namesakes",
-    "parse_catalog",
-    "record_name",
-    "replication_key",
-    "replication_method",
-    "root_facts",
-    "says_keys",
-    "selected_streams",
-    "stream_entry",
-    "stream_id",
-    "stream_ids",
-    "stream_names",
-    "user_streams_first",
-    "write",
-]
-
 Catalog = dict[str, Any]
 StreamEntry = dict[str, Any]
 Path = tuple[str, ...]

@@ -24,8 +24,6 @@ from bridge.singer.catalog import (
     write,
 )
 
-__all__ = ["Changes", "Merged", "StreamChanges", "compare", "merge", "with_new_types"]
-
 _MISSING: Any = object()
 _METADATA = "metadata"
 _USERS = ("selected", "replication-method", "replication-key", "view-key-properties")

@@ -17,20 +17,6 @@ from typing import Any, TypeGuard
 
 import orjson
 
-__all__ = [
-    "Activate",
-    "Batch",
-    "Message",
-    "Noise",
-    "Reader",
-    "Records",
-    "Schema",
-    "State",
-    "Unsupported",
-    "parse",
-    "version_of",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Records:

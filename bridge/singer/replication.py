@@ -20,8 +20,6 @@ from bridge.singer.catalog import (
     stream_id,
 )
 
-__all__ = ["Candidate", "Proposal", "propose"]
-
 Kind = Literal["updated", "created", "number"]
 """`updated`: a time that every change of a row moves. `created`: a time that is set once. `number`: a growing key."""
 

@@ -29,8 +29,6 @@ from bridge.singer.catalog import (
     write,
 )
 
-__all__ = ["Choice", "Status", "choices", "is_glob", "loaded_streams", "reselected", "select", "unmatched"]
-
 Status = Literal["selected", "automatic", "unsupported", "excluded"]
 
 

@@ -12,24 +12,6 @@ from typing import Any
 from bridge.errors import DataError, SettingsError
 from bridge.exact_json import NotJson, loads
 
-__all__ = [
-    "StreamName",
-    "bookmark",
-    "continues",
-    "covers",
-    "forget",
-    "is_empty",
-    "is_flat",
-    "known_as",
-    "moved_on",
-    "overlay",
-    "parse_state",
-    "resumable_versions",
-    "resume_point",
-    "resume_points",
-    "without",
-]
-
 StreamName = str | tuple[str, ...]
 """A stream's name, or all of its names: most STATEs know it by its id in the catalog, some by that of its RECORDs."""
 

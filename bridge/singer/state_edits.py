@@ -15,19 +15,6 @@ from bridge.errors import SettingsError
 from bridge.exact_json import NotJson, dumps, loads
 from bridge.singer.state import is_empty, is_flat
 
-__all__ = [
-    "Difference",
-    "check_shape",
-    "differences",
-    "merged",
-    "parsed",
-    "plain",
-    "same",
-    "streams_of",
-    "with_bookmarks",
-    "without_bookmarks",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Difference:

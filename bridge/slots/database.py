@@ -14,8 +14,6 @@ from typing import Any
 from bridge.errors import DatabaseUnreachable, SlotError
 from bridge.tap.slot_source import SlotSource
 
-__all__ = ["Database", "SlotFacts", "connect", "lsn", "opened", "text"]
-
 _EXTRA = "pip install 'singer-bridge[postgres]'"
 _PATIENCE = timedelta(seconds=10)
 """How long a connection may take to be made."""

@@ -24,8 +24,6 @@ from bridge.slots.positions import bookmark_lsn, started, target
 from bridge.storage import Storage
 from bridge.tap.slot_source import SlotSource, slot_source, tap_settings
 
-__all__ = ["Asked", "SlotGuard", "begin", "log_based"]
-
 _MIN_IDLE_SECONDS = 5
 """A tap that waits less for the next change cannot be told from one whose server was still reading."""
 _MIN_MELTANO = (0, 10)

@@ -20,8 +20,6 @@ from bridge.slots.note import Note, NoteFile, Safe
 from bridge.slots.positions import bookmark_lsn, proven, target
 from bridge.tap.slot_source import SlotSource
 
-__all__ = ["Keeper"]
-
 _LOOK_SECONDS = 0.5
 """How often the server is asked how far it has read for the tap."""
 _MARGIN_SECONDS = 3.0

@@ -15,8 +15,6 @@ from bridge.lake.log import meta
 from bridge.slots.database import lsn, text
 from bridge.storage import Storage
 
-__all__ = ["Note", "NoteFile", "Safe"]
-
 _FORMAT = 1
 
 

@@ -20,8 +20,6 @@ from bridge.slots.database import lsn, text
 from bridge.slots.note import Note, Safe
 from bridge.tap.slot_source import Kind
 
-__all__ = ["bookmark_lsn", "proven", "started", "target"]
-
 
 def bookmark_lsn(bookmark: Any) -> int | None:
     """Return the LSN in a stream's bookmark, None for one that has none: such a stream starts from its snapshot."""

@@ -10,8 +10,6 @@ from bridge.schema.json_schema import json_pointer
 from bridge.singer.catalog import Catalog, StreamEntry, key_properties, replication_key, stream_id, stream_ids
 from bridge.smoke.verdicts import Verdicts
 
-__all__ = ["check_catalog", "schema_error"]
-
 _HINT = "correct the tap's discovery"
 
 

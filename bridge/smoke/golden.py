@@ -10,8 +10,6 @@ from bridge.errors import SettingsError
 from bridge.exact_json import NotJson, dumps, loads
 from bridge.smoke.verdicts import Verdicts
 
-__all__ = ["check_golden"]
-
 
 def check_golden(path: Path, schemas: dict[str, Any], verdicts: Verdicts) -> bool:
     """Compare with the file; write it if it is not there, and return whether that was so.

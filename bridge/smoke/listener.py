@@ -17,8 +17,6 @@ from bridge.singer.messages import parse
 from bridge.smoke.catalogs import schema_error
 from bridge.smoke.verdicts import Verdicts
 
-__all__ = ["Listener", "Said", "is_less"]
-
 _SHOWN = 80
 """Characters of a value that are shown."""
 

@@ -11,8 +11,6 @@ from bridge.load.run import Request, Run
 from bridge.load.stop import Stop
 from bridge.smoke.trial import Trial
 
-__all__ = ["check_load"]
-
 
 def check_load(trial: Trial, home: Path, folder: Path, stop: Stop) -> None:
     """Load what the trial read into a lake in `folder`, and note what failed or was rejected."""

@@ -6,8 +6,6 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from bridge.smoke.verdicts import CHECKS, Finding, Verdicts
 
-__all__ = ["junit", "markdown", "sentence", "workflow_commands"]
-
 
 def sentence(finding: Finding) -> str:
     """Return what was found, where, how often, and the first example, on one line."""

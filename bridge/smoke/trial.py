@@ -26,8 +26,6 @@ from bridge.tap.catalog_overrides import overridden, with_methods, without_log
 from bridge.tap.process import Tap
 from bridge.tap.source import Source
 
-__all__ = ["Trial"]
-
 _PATIENCE = timedelta(seconds=10)
 """A tap that was told to stop should be gone within so long."""
 _BROKEN = "{this is not JSON"

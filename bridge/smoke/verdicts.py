@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["CHECKS", "Finding", "Status", "Verdicts"]
-
 Status = Literal["passed", "warning", "failed", "skipped"]
 
 CHECKS = {

@@ -17,8 +17,6 @@ from pathlib import Path
 
 import platformdirs
 
-__all__ = ["ClassData"]
-
 # End-of-file says that we died: the JVM shall not spend its last seconds on this then, nor leave half of it behind.
 _GUARD = 'read -r ended || kill -s KILL "$1"; rm -f "$2"'
 

@@ -10,8 +10,6 @@ from bridge.errors import EngineError
 from bridge.spark.shipping import OTHER_BRIDGE
 from bridge.spark.worker import SHARE_SPOOL
 
-__all__ = ["diagnose"]
-
 _HOST = re.compile(r"\((\S+) executor \S+?\)")
 _VERSION = re.compile(r"\[PYTHON_VERSION_MISMATCH\][^\d]*([\d., ]*\d)")
 _NO_PYTHON = re.compile(r'Cannot run program "([^"]+)"')

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from bridge.errors import SettingsError
 
-__all__ = ["check_version", "find_java", "java_version"]
-
 _OLDEST = 17
 _HINT = "install Java 17 or newer (Debian: apt-get install openjdk-17-jre-headless; macOS: brew install openjdk@17)"
 

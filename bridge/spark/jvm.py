@@ -18,8 +18,6 @@ from bridge.spark.java import check_version, find_java
 from bridge.spark.log import LOG4J
 from bridge.spark.shipping import is_local
 
-__all__ = ["Jvm", "session_conf"]
-
 _POLL = 0.02
 """Seconds between two looks whether the JVM has said where it listens."""
 _LEAVE = 60

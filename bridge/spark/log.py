@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["LOG4J", "tail"]
-
 LOG4J = """\
 status = error
 rootLogger.level = warn

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from bridge.spark.session import Session
     from bridge.spark.transform import Plan
 
-__all__ = ["Engine", "spread"]
-
 _SEGMENT = (
     "stream:string,schema:string,file:string,start:bigint,end:bigint,lines:bigint,crc:bigint,prefix:string,"
     "order:bigint,at:bigint,first:bigint"

@@ -27,8 +27,6 @@ from bridge.write.spill import HIDDEN as ORDER
 from bridge.write.spill import ordered
 from bridge.write.versions import by_version
 
-__all__ = ["decode_rows", "hidden_type", "store_rows"]
-
 _BUNDLE, _SPLIT = "\x1fbundle", "\x1fsplit"
 _SHIFT = 32
 """Bits of a bundle's number, below those of its manifest's."""

@@ -20,8 +20,6 @@ from bridge.spark.jvm import Jvm
 from bridge.spark.log import tail
 from bridge.spark.shipping import ship
 
-__all__ = ["Session"]
-
 
 class Session:
     """An open session: `spark` is the `SparkSession`, `shipped` what executors import us from, None on this machine."""

@@ -21,8 +21,6 @@ from bridge.write.parquet import Job
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["OTHER_BRIDGE", "executor_rows", "executor_task", "executor_work", "is_local", "ship"]
-
 OTHER_BRIDGE = "the executor imports another singer-bridge"
 """How a task says that, before where it is; the driver looks for it in Spark's error."""
 

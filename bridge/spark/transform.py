@@ -29,8 +29,6 @@ from bridge.write.metadata_columns import METADATA
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Plan", "analysed", "reports_of"]
-
 HIDDEN = "_sdc_bridge_row"
 """The column that passes through beside the statement's: a row's place, and what the bridge itself knows of it."""
 

@@ -10,8 +10,6 @@ from pyspark.sql import types as spark_types
 from bridge.errors import SettingsError
 from bridge.schema.json_schema import TIMESTAMP
 
-__all__ = ["arrow_field", "spark_schema"]
-
 _REQUIRED = "required"
 _SCALARS: dict[pa.DataType, spark_types.DataType] = {
     pa.int64(): spark_types.LongType(),

@@ -21,8 +21,6 @@ import orjson
 
 from bridge.errors import EngineError, LakeError
 
-__all__ = ["Manifest", "Segment", "Spool", "read_segment"]
-
 _SLICE = 4 << 20
 """Bytes decoded at once by an executor, and a chunk more; slices end at a line end, so a long line makes a long one."""
 

@@ -10,8 +10,6 @@ from bridge.lake.log import Log, bookmarks
 from bridge.lake.records import CommitRecord
 from bridge.singer.state_edits import Difference, differences, same
 
-__all__ = ["Step", "last_move", "steps"]
-
 
 @dataclass(frozen=True, slots=True)
 class Step:

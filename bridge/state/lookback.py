@@ -16,8 +16,6 @@ from typing import Any
 from bridge.errors import SettingsError
 from bridge.singer.state import is_empty, is_flat
 
-__all__ = ["Lookback"]
-
 _VALUE = "replication_key_value"
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)(?:([T ]\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:?\d\d)?)?")
 _FIRST = datetime(1, 1, 1)

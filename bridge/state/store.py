@@ -30,8 +30,6 @@ from bridge.singer.state import bookmark
 from bridge.singer.state_edits import plain, same, with_bookmarks, without_bookmarks
 from bridge.storage import Storage, open_storage
 
-__all__ = ["LastRun", "StateStore", "Stored", "Written"]
-
 _TRIES = 5
 _FIRST_PAUSE = 0.05
 """Seconds before the second try, at most; twice as long before each later one, and a random part of that."""

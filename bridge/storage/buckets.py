@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from bridge.settings.destination import Destination
     from bridge.settings.values.s3options import S3Options
 
-__all__ = ["lake_of", "open_storage"]
-
 
 def open_storage(uri: str, s3: S3Options | None = None) -> Storage:
     """Return the backend for a bucket's URI: a folder, `file://...`, or `s3://bucket/prefix`. Nothing is read yet."""

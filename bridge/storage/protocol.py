@@ -15,8 +15,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-__all__ = ["Add", "Change", "Missing", "PendingFile", "Remove", "Rewrite", "Storage", "Stored"]
-
 
 @dataclass(frozen=True, slots=True)
 class Add:

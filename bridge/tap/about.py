@@ -15,8 +15,6 @@ import orjson
 
 from bridge.settings.redact import SECRET_KEY
 
-__all__ = ["About", "Setting", "about"]
-
 _PATIENCE = timedelta(seconds=60)
 _TEXT_KINDS = ("string", "")
 

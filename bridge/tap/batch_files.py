@@ -27,8 +27,6 @@ from bridge.settings.values.s3options import S3Options
 from bridge.singer.messages import Batch, Records
 from bridge.storage import open_storage
 
-__all__ = ["Batches"]
-
 _CHUNK = 1 << 20
 _MAGIC = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
 _BOM = b"\xef\xbb\xbf"

@@ -31,16 +31,6 @@ from bridge.singer.catalog import (
     write,
 )
 
-__all__ = [
-    "named",
-    "overridden",
-    "unmatched_globs",
-    "wanted_methods",
-    "wants_catalog",
-    "with_methods",
-    "without_log",
-]
-
 _OF_TAP = ("replication_method", "replication_key")
 """Only the tap can do these; `key_properties` hold for the table as well, whatever the tap makes of them."""
 

@@ -24,8 +24,6 @@ from bridge.singer.catalog import Catalog, parse_catalog
 from bridge.singer.catalog_merge import Changes, compare, merge, with_new_types
 from bridge.tap.catalog_overrides import named
 
-__all__ = ["Discovery", "Kept", "catalog_file", "with_names"]
-
 
 def catalog_file(home: Path, pipeline: str) -> Path:
     """Return where `discover` keeps a pipeline's catalog."""

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
-__all__ = ["tap_package", "tap_version"]
-
 _UNKNOWN = "unknown"
 
 

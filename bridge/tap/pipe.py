@@ -12,8 +12,6 @@ from typing import Protocol
 from bridge.errors import TapError
 from bridge.singer.messages import Message
 
-__all__ = ["READ_BYTES", "Feed", "Silent", "read_pipe"]
-
 _CHUNK = 1 << 20
 _SMALL = 1 << 16
 READ_BYTES = _SMALL + _CHUNK

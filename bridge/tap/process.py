@@ -29,8 +29,6 @@ from bridge.singer.messages import Message
 from bridge.tap.pipe import Silent, read_pipe
 from bridge.tap.stderr import last_words, reason
 
-__all__ = ["Log", "Tap", "find_executable"]
-
 _PIPE = 1 << 20
 _F_SETPIPE_SZ = 1031
 

@@ -17,8 +17,6 @@ from types import TracebackType
 
 from bridge.tap.pipe import Feed
 
-__all__ = ["SIGNAL_GRACE", "Pumps"]
-
 SIGNAL_GRACE = 0.05
 """Seconds after a tap's end in which a signal to us still counts: `systemctl stop` reaches both, the tap first."""
 

@@ -18,8 +18,6 @@ from bridge.exact_json import NotJson, loads
 from bridge.settings.load import Pipeline
 from bridge.tap.installed import tap_package
 
-__all__ = ["Kind", "SlotSource", "slot_source", "tap_settings"]
-
 Kind = Literal["meltanolabs", "pipelinewise", "other"]
 
 _KINDS: dict[str, Kind] = {

@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-__all__ = ["SAID", "last_words", "reason"]
-
 SAID = "its last lines on stderr:"
 
 _SHOWN = 20

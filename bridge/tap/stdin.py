@@ -14,8 +14,6 @@ from bridge.singer.messages import Activate, Message, Records, Schema, parse
 from bridge.singer.state import parse_state
 from bridge.tap.pipe import READ_BYTES, read_pipe
 
-__all__ = ["Piped", "Start", "Stdin"]
-
 
 @dataclass(frozen=True, slots=True)
 class Start:

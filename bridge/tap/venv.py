@@ -32,8 +32,6 @@ from urllib.parse import urlsplit
 from bridge.errors import SettingsError, TapError
 from bridge.settings.redact import learn, redactor, worth_hiding
 
-__all__ = ["Venv", "Wanted"]
-
 _SHOWN_LINES = 15
 _PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _HEADER = "# What `singer-bridge install` chose; `--upgrade` chooses anew.\n"

@@ -25,8 +25,6 @@ from bridge.write.validation import decode_valid, read_rules
 from bridge.write.versions import is_mixed
 from bridge.write.writer import Writer
 
-__all__ = ["Reading", "Writing", "read_schema_of"]
-
 
 def read_schema_of(spool: Path, name: str) -> TableSchema:
     """Return the schema of a segment by its name in the spool."""

@@ -8,8 +8,6 @@ from bridge.settings.values.s3options import S3Options
 from bridge.storage import Storage, open_storage
 from bridge.write.layout import Target
 
-__all__ = ["Job"]
-
 
 @dataclass(frozen=True, slots=True)
 class Job:

@@ -18,8 +18,6 @@ from bridge.storage import Add, Storage
 from bridge.write.context import Job
 from bridge.write.partition import sort_keys
 
-__all__ = ["File"]
-
 
 class File:
     """A pending file that is being written, a row group at a time.

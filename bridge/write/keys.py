@@ -16,8 +16,6 @@ from bridge.decode.casting import refit
 from bridge.errors import SettingsError
 from bridge.schema.json_schema import is_json, source
 
-__all__ = ["at_least", "check_keys", "key_columns", "keys_of", "lookup", "order_of"]
-
 
 def key_columns(schema: pa.Schema, keys: Sequence[str]) -> list[str]:
     """Return the columns that hold these properties. Raises `SettingsError` if the table has none for one of them."""

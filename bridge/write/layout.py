@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from bridge.write.partition import Partition
 
-__all__ = ["Target"]
-
 _FILE_SIZE = 128 << 20
 
 

@@ -16,8 +16,6 @@ from bridge.schema.table_schema import TableSchema
 from bridge.spool.spool import Segment
 from bridge.write.layout import Target
 
-__all__ = ["DELETED_AT", "METADATA", "left_out", "shaped", "with_metadata", "without"]
-
 DELETED_AT = "_sdc_deleted_at"
 """The one metadata column that a tap may fill."""
 

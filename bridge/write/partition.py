@@ -18,8 +18,6 @@ from bridge.errors import DataError, SettingsError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["NULL", "Partition", "check_layout", "folder_of", "folders_of", "partitioned", "sort_keys"]
-
 NULL = "__HIVE_DEFAULT_PARTITION__"
 """Hive's word for null in the name of a folder."""
 

@@ -26,8 +26,6 @@ from bridge.storage import Storage
 from bridge.write.context import Job
 from bridge.write.report import Rejected
 
-__all__ = ["facts_of", "new_file", "of_file", "properties_of", "raw_of", "too_many", "value_at", "write_rejects"]
-
 _WHERE = ("reason", "pointer", "offset")
 _LONGEST = 100
 """Characters of a value that an error shows."""

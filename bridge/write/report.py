@@ -12,8 +12,6 @@ from msgspec import Struct, field, json
 from bridge.errors import BridgeError, DataError, EngineError, LakeError
 from bridge.lake.records import PendingFile, RejectFile
 
-__all__ = ["Failure", "Rejected", "SegmentCount", "SpillFile", "WorkReport", "failure", "raise_failure", "read_report"]
-
 
 class SegmentCount(Struct, frozen=True):
     """What became of one segment's lines."""

@@ -29,8 +29,6 @@ from bridge.write.file import File
 from bridge.write.layout import Target
 from bridge.write.partition import partitioned
 
-__all__ = ["Each", "Older", "Rewriting", "outdated", "rewrite"]
-
 Each = Callable[[Callable[[Job, Any], Struct], Sequence[Any]], list[Any]]
 """Does a piece of work for each payload, on executors if there are any; from there reports come as plain JSON."""
 

@@ -25,8 +25,6 @@ from bridge.write.context import Job
 from bridge.write.keys import key_columns, keys_of
 from bridge.write.report import SpillFile
 
-__all__ = ["ABSENT", "HIDDEN", "ORDER", "VERSION", "Spill", "keyed", "ordered", "packed", "spills", "unpacked"]
-
 ORDER = ["\x1fseq", "\x1forder", "\x1frow"]
 VERSION = "\x1fversion"
 HIDDEN = [*ORDER, VERSION]

@@ -11,8 +11,6 @@ from bridge.decode.decoder import Decoded, decode
 from bridge.decode.validate import Rules, without
 from bridge.schema.table_schema import TableSchema
 
-__all__ = ["RULES", "decode_valid", "read_rules"]
-
 RULES = ".rules"
 """At the end of the name under which the spool keeps the rules of a schema, if there are any."""
 

@@ -9,8 +9,6 @@ import pyarrow.compute as pc
 
 from bridge.decode.decoder import Decoded
 
-__all__ = ["by_version", "is_mixed"]
-
 
 def is_mixed(decoded: Decoded) -> bool:
     """Return whether rows are of several versions, or some of one and some of none."""

@@ -16,8 +16,6 @@ from bridge.write.context import Job
 from bridge.write.file import File
 from bridge.write.partition import partitioned
 
-__all__ = ["ROW_GROUP", "Writer"]
-
 ROW_GROUP = 64 << 20
 """Arrow bytes gathered for one row group: large enough for readers, small enough for a worker's memory."""
 _WORTH = ROW_GROUP // 16

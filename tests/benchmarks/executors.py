@@ -20,8 +20,6 @@ from bridge.write.file import File
 from bridge.write.report import WorkReport
 from bridge.write.writer import Writer
 
-__all__ = ["Spread", "executors", "here", "write_share"]
-
 Spread = Callable[..., list[dict[str, Any]]]
 """Does `work(job, payload)` for each of the payloads: its arguments are `work`, `job` and they."""
 

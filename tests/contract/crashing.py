@@ -17,8 +17,6 @@ from typing import Any
 
 from tests.support.syscalls import CHANGES, changed_paths, tear
 
-__all__ = ["Crash", "Faults", "crashing"]
-
 
 class Crash(BaseException):
     """The process died here. No `except Exception` survives it."""

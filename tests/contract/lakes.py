@@ -12,21 +12,6 @@ from bridge.lake.records import CommitRecord
 from bridge.storage import Add, Change, Remove, Storage
 from tests.support.records import commit_record, table_change
 
-__all__ = [
-    "AFTER",
-    "CHANGES",
-    "PENDING",
-    "TRASH",
-    "kept",
-    "pend",
-    "record",
-    "replacing",
-    "rewriting",
-    "table",
-    "tree",
-    "waiting",
-]
-
 PENDING, TRASH = ".bridge/p/pending", ".bridge/p/trash"
 
 

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
-__all__ = ["Bucket", "File", "Log", "Record", "last_change", "live", "named_in", "record_at", "said", "state_of"]
-
 
 class File(NamedTuple):
     """A Parquet file; `run` stands for the uuid in its name. A `part` is an `upload`, or a `small` object.

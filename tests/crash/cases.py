@@ -14,8 +14,6 @@ from .driver import Line, Run
 from .parallel import Parallel
 from .rewriting import Rewrites, RollsBack, nothing_said
 
-__all__ = ["CASES", "Case"]
-
 _METADATA = [{"breadcrumb": [], "metadata": {"replication-method": "FULL_TABLE"}}]
 FULL_TABLE = {"streams": [{"tap_stream_id": "t", "metadata": _METADATA}]}
 

@@ -29,8 +29,6 @@ from bridge.spool.spool import Manifest, Spool
 from bridge.storage import Storage, open_storage
 from bridge.write.parquet import Job, write_bundle, write_rejects
 
-__all__ = ["PIPELINE", "Line", "Run", "Tap"]
-
 PIPELINE = "p"
 
 Line = str | TapError

@@ -18,8 +18,6 @@ from typing import Any
 from .bucket import Bucket, File, Record
 from .model import Committer, Stop, World
 
-__all__ = ["Broken", "Explored", "explore"]
-
 State = tuple[int, int, tuple[int, ...]]
 """The bucket's number, how many runs were started, the numbers of those that are alive."""
 

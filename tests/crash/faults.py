@@ -26,8 +26,6 @@ from tests.support.syscalls import CHANGES, changed_paths, tear
 
 from .points import Event, Point, change_of, reached
 
-__all__ = ["Fault", "Watcher"]
-
 
 @dataclass(frozen=True)
 class Fault:

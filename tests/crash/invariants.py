@@ -16,17 +16,6 @@ from .driver import PIPELINE
 from .history import History
 from .lakes import Folder, Lake
 
-__all__ = [
-    "EDITED",
-    "after_death",
-    "after_success",
-    "files_of_last_commit",
-    "kinds",
-    "pending",
-    "readable_by_duckdb",
-    "shown",
-]
-
 META = f".bridge/{PIPELINE}"
 
 

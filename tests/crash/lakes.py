@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-__all__ = ["Bucket", "Folder", "Lake"]
-
 
 class Lake(Protocol):
     """Where a pipeline's destination is. A key is a `/`-separated path below `uri`."""

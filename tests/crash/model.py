@@ -20,8 +20,6 @@ from typing import Any
 
 from .bucket import Bucket, File, Log, Record, last_change, live, named_in, record_at, said, state_of
 
-__all__ = ["BROKEN", "HARMLESS", "Committer", "Stop", "World"]
-
 BROKEN = {
     "abort before the fence": "recovery aborts what no commit names, and only then creates its fence",
     "abort whatever no commit names": "recovery does not look at generations",

@@ -28,8 +28,6 @@ from tests.support.pipe import InProcess
 
 from .driver import PIPELINE, Line, Run
 
-__all__ = ["Parallel"]
-
 
 @dataclass
 class Parallel(Run):

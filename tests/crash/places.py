@@ -23,8 +23,6 @@ from .lakes import Bucket, Folder, Lake
 from .process import Child, Ending
 from .s3copies import ENVIRON, Server
 
-__all__ = ["InBucket", "InFolder", "Place"]
-
 _NOTHING = Fault()
 
 

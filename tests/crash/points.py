@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-__all__ = ["POINTS", "RECOVERED", "Event", "Point", "change_of", "points_of", "reached"]
-
 
 @dataclass(frozen=True)
 class Event:

@@ -15,8 +15,6 @@ from pathlib import Path
 
 from .faults import Fault, Watcher
 
-__all__ = ["Child", "Ending", "Step"]
-
 _HANGS = 200
 """Seconds after which a process that is waited for has to say where it stands, and is killed."""
 

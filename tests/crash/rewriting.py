@@ -26,8 +26,6 @@ from tests.support.records import table_change
 
 from .driver import PIPELINE, Line, Run
 
-__all__ = ["Rewrites", "RollsBack", "nothing_said"]
-
 _COLUMNS = pa.schema([pa.field("id", pa.int64()), pa.field("g", pa.int64())])
 _FILES = ("", "part=x/")
 """The Hive folders of the two files that are rewritten."""

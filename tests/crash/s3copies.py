@@ -23,8 +23,6 @@ import psutil
 
 from tests.support.copysource import with_conditional_copies
 
-__all__ = ["ENVIRON", "Server", "server"]
-
 ENVIRON = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
 _ANSWER_WITHIN = 60
 _LOOK_AGAIN = 5

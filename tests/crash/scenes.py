@@ -15,8 +15,6 @@ from .invariants import EDITED, META, files_of_last_commit, pending
 from .places import Place
 from .points import POINTS, RECOVERED, Point, points_of
 
-__all__ = ["SCENES", "Instant", "Scene", "Stage"]
-
 
 @dataclass(frozen=True)
 class Scene:

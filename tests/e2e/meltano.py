@@ -21,8 +21,6 @@ import yaml
 
 from tests.support.shell import Done
 
-__all__ = ["ROOT", "Meltano", "built_wheel", "installed_meltano"]
-
 ROOT = Path(__file__).parents[2]
 UV = Path(sys.executable).with_name("uv")
 _OURS = ("MELTANO_", "TARGET_", "TAP_", "SINGER_", "VIRTUAL_ENV", "PYTHONPATH")

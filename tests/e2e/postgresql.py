@@ -16,8 +16,6 @@ import pytest
 
 from .realtaps import free_port
 
-__all__ = ["PostgreSql", "postgresql"]
-
 _PACKAGES = ["postgresql", "postgresql-15-wal2json"]
 _SETTINGS = """
 listen_addresses = '127.0.0.1'

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-__all__ = ["BEFORE", "EXTRA", "make_project"]
-
 _SETTINGS = """\
 environments:
   prod: {}

@@ -26,8 +26,6 @@ from tests.support.shell import Done
 BINLOG = ("--log-bin=binlog", "--binlog-format=ROW", "--binlog-row-image=FULL", "--server-id=1")
 """The options with which MariaDB keeps a log that a tap can read."""
 
-__all__ = ["BINLOG", "MariaDb", "Project", "free_port", "installed", "mariadb"]
-
 _VENVS = Path(__file__).parents[2] / ".singer-bridge" / "real-taps"
 _PATIENCE = 60
 """Seconds that a server may take to answer."""

@@ -20,8 +20,6 @@ from typing import Any
 import psycopg
 import pytest
 
-__all__ = ["Load", "WalServer", "wal_server"]
-
 TABLES = ("a", "b")
 
 

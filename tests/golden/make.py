@@ -18,8 +18,6 @@ from typing import Any
 
 from tests.golden.scripts import RUNS, text
 
-__all__ = ["FORMATS", "ROOT", "archive", "command", "set_up", "unpack"]
-
 ROOT = Path("/tmp/singer-bridge-golden")
 FORMATS = ("parquet", "delta", "iceberg")
 _HERE = Path(__file__).parent

@@ -6,8 +6,6 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["AFTER_SECOND", "AT_THE_END", "END_STATE", "LAST", "RUNS"]
-
 _INTEGER, _TEXT = {"type": ["null", "integer"]}, {"type": ["null", "string"]}
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["catalog", "columns", "old_stream", "stream"]
-
 
 def stream(name: str, columns: str = "id secret_pin note", **root: Any) -> dict[str, Any]:
     """Return a stream as SDK taps describe it; `id` is automatic."""

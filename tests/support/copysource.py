@@ -7,8 +7,6 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import unquote
 
-__all__ = ["with_conditional_copies"]
-
 _REFUSED = b"<Error><Code>PreconditionFailed</Code><Message>the source is another one</Message></Error>"
 
 

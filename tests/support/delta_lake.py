@@ -19,8 +19,6 @@ from bridge.schema.table_schema import TableSchema
 from bridge.storage import Storage
 from tests.support.records import table_change
 
-__all__ = ["DeltaLake"]
-
 
 class DeltaLake:
     """The pipeline `p` whose stream `s` is a Delta table."""

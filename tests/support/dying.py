@@ -12,8 +12,6 @@ from typing import Any
 
 from tests.support.syscalls import CHANGES, changed_paths
 
-__all__ = ["Ended", "die_at"]
-
 
 class Ended:
     """How it ended. `steps` are the changes that it came to, the last of which it did not make if it was `killed`."""

@@ -16,8 +16,6 @@ from bridge.lake.table_columns import read_columns
 from bridge.maintain.readers.ddl import Table, statement
 from tests.support.tables import Shop
 
-__all__ = ["IN_PROCESS", "by_spark", "shown", "table_of"]
-
 Rows = list[dict[str, str]]
 _EPOCH = datetime(1970, 1, 1)
 

@@ -20,8 +20,6 @@ from deltalake import DeltaTable, QueryBuilder
 from pyiceberg import expressions as iceberg
 from pyiceberg.table import Table as IcebergTable
 
-__all__ = ["ENGINES", "OPERATORS", "Asked", "Places", "wrong"]
-
 OPERATORS = ("==", "!=", "<", ">=", "in", "null", "valid")
 
 

@@ -12,8 +12,6 @@ from typing import Any
 
 from tests.support.pipe import Pipe, plain
 
-__all__ = ["DATA", "FILES", "outcome", "said"]
-
 DATA = Path(__file__).parent / "data"
 FILES = sorted(DATA.glob("*.singer"))
 _LONG = 200

@@ -11,8 +11,6 @@ from pyiceberg.table import Table
 from bridge.storage import Storage
 from tests.support.delta_lake import DeltaLake
 
-__all__ = ["IcebergLake", "catalog_of"]
-
 
 def catalog_of(storage: Storage, uri: str | None = None, **properties: str) -> Catalog:
     """The catalog as a stranger opens it: by pyiceberg alone, with its own access to the files."""

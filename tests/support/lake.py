@@ -18,8 +18,6 @@ from bridge.lake.records import TableChange
 from bridge.storage.local.storage import LocalStorage
 from tests.support.records import table_change
 
-__all__ = ["DEAD", "FIRST", "Faulty", "Lake", "closed", "fail", "unpublished", "unreachable"]
-
 DEAD: dict[str, Any] = {"format": 1, "head": None, "closed": None}
 """What the lease of a run that was killed says."""
 

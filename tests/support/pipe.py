@@ -46,8 +46,6 @@ from bridge.storage import lake_of
 from bridge.tap.stdin import Start, Stdin
 from bridge.write.parquet import write_bundle
 
-__all__ = ["Found", "InProcess", "Listening", "Pipe", "plain", "wire"]
-
 
 def wire(*messages: dict[str, Any]) -> bytes:
     """Messages as lines."""

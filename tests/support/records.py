@@ -9,8 +9,6 @@ from msgspec import convert
 
 from bridge.lake.records import CommitRecord, PendingFile, StagedTable, TableChange
 
-__all__ = ["commit_record", "pending_file", "staged_table", "table_change"]
-
 
 def commit_record(n: int, *tables: TableChange, kind: str = "data", **fields: Any) -> CommitRecord:
     """Commit `n`, whose STATE says its number."""

@@ -14,8 +14,6 @@ from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
-__all__ = ["Json", "Reject", "parsed", "stored"]
-
 _UTC = timezone.utc
 
 

@@ -17,8 +17,6 @@ from pyiceberg import exceptions as told
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import CommitTableRequest, Table
 
-__all__ = ["RestCatalog"]
-
 _ERRORS = {
     told.NoSuchTableError: (404, "NoSuchTableException"),
     told.NamespaceAlreadyExistsError: (409, "AlreadyExistsException"),

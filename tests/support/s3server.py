@@ -26,8 +26,6 @@ from xml.sax.saxutils import escape
 
 from tests.support.copysource import with_conditional_copies
 
-__all__ = ["S3Server"]
-
 ROOT = Path(__file__).parents[2]
 
 

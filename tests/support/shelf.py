@@ -11,8 +11,6 @@ from bridge.maintain.rejects.survey import Group, Wanted, find, groups, read
 from bridge.storage.local.storage import LocalStorage
 from tests.support.pipe import Found, Pipe
 
-__all__ = ["BIG", "INT", "WIDE", "Shelf", "record", "schema", "state", "wire"]
-
 INT = {"type": ["null", "integer"]}
 WIDE = {"type": ["null", "integer"], "maximum": 10**30}
 BIG = 10**20

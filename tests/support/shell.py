@@ -13,8 +13,6 @@ import pytest
 
 from bridge.cli import cli, main
 
-__all__ = ["Done", "Typed", "leaves", "type_in"]
-
 
 @dataclass(frozen=True)
 class Done:

@@ -16,8 +16,6 @@ from bridge.state.store import StateStore
 from bridge.storage.local.storage import LocalStorage
 from tests.support.shell import Done
 
-__all__ = ["STATE", "A", "B", "Project", "project", "shop", "text"]
-
 A, B = {"replication_key": "id", "replication_key_value": 5}, {"replication_key": "at", "replication_key_value": "x"}
 STATE = {"bookmarks": {"a": A, "b": B}}
 FILE = """

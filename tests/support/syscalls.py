@@ -7,8 +7,6 @@ from typing import Any
 
 import psutil
 
-__all__ = ["CHANGES", "changed_paths", "tear"]
-
 CHANGES = {"os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "open", "ctypes.dlsym"}
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _TORN = b'{"format": 1, "to'

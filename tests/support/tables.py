@@ -30,8 +30,6 @@ from bridge.write.layout import Target
 from bridge.write.parquet import Job, write_bundle
 from tests.support.lake import DEAD, Faulty, Lake, fail
 
-__all__ = ["INTEGER", "ODD", "STRING", "WIDE", "Shop", "filled", "typing"]
-
 EVOLVE = Evolution()
 
 

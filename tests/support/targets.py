@@ -18,8 +18,6 @@ from bridge.lake.log import Log, View
 from bridge.storage import open_storage
 from tests.support.pipe import InProcess, plain
 
-__all__ = ["Typed", "lake_of", "rows_of", "target", "without_spark"]
-
 
 @contextmanager
 def without_spark(folder: Path) -> Iterator[None]:

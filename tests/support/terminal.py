@@ -15,8 +15,6 @@ from pathlib import Path
 
 from click import unstyle
 
-__all__ = ["talk"]
-
 _PATIENCE = 120
 """Seconds that a question may take to come."""
 _ON_THIS_TERMINAL = """

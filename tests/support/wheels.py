@@ -5,8 +5,6 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 
-__all__ = ["ABOUT", "TAP", "wheel"]
-
 ABOUT = """{
   "name": "tap-x", "version": "1.0", "capabilities": ["discover"],
   "settings": {

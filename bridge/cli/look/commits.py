@@ -20,8 +20,6 @@ from bridge.lake.log import Log
 from bridge.maintain.commit_effects import CommitStep, TableStep, commit_step, commit_steps
 from bridge.storage import lake_of
 
-__all__ = ["commits"]
-
 _NAMED = 3
 """So many tables of a commit are named in its row; `show` has all of them."""
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from bridge.maintain.rejects.survey import Group, Wanted
     from bridge.settings.load import Pipeline
 
-__all__ = ["rejects"]
-
 _F = TypeVar("_F", bound=Callable[..., Any])
 _LONGEST = 100
 """Characters of a value that are shown in a table; `--json` has all of them."""

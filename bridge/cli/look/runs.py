@@ -25,8 +25,6 @@ from bridge.settings.values.units import parse_duration
 from bridge.singer.state import bookmark
 from bridge.storage import lake_of
 
-__all__ = ["runs"]
-
 _READABLE = 30
 """Characters of an error in a line of the list."""
 

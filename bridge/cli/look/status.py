@@ -21,8 +21,6 @@ from bridge.lake.runs import read_runs, records
 from bridge.state.store import StateStore
 from bridge.storage import lake_of
 
-__all__ = ["status"]
-
 _COLUMNS = ["pipeline", "last run", "ended", "status", "records", "rows", "bookmarks moved", "held by"]
 _LESS = ["last run", "records", "bookmarks moved"]
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from bridge.maintain.readers.history import Version
     from bridge.settings.load import Pipeline
 
-__all__ = ["tables"]
-
 _DIALECTS = ("spark", "duckdb", "polars", "pyarrow", "athena", "trino", "bigquery", "snowflake")
 
 

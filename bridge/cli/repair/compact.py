@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from bridge.lake.records import FileAdd
     from bridge.maintain.compact import Compacted, Piece
 
-__all__ = ["compact"]
-
 
 @click.command(short_help="Join the small files of tables.")
 @options

@@ -15,8 +15,6 @@ from bridge.commit.recover import recover as recover_lake
 from bridge.errors import BridgeError
 from bridge.storage import lake_of
 
-__all__ = ["recover"]
-
 
 @click.command(short_help="Repair what a dead run left, without tap or Spark.")
 @options_for_several

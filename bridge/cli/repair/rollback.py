@@ -22,8 +22,6 @@ from bridge.singer.state_edits import differences
 from bridge.state.store import StateStore
 from bridge.tap.catalog_store import Kept
 
-__all__ = ["rollback"]
-
 
 @click.command(short_help="Go back to an earlier commit, data and STATE.")
 @click.argument("commit", metavar="COMMIT", type=click.IntRange(1))

@@ -16,8 +16,6 @@ from bridge.errors import PipelineHeld, SettingsError
 from bridge.lake.lease import fate, holder, last_lease, release, silence
 from bridge.storage import Storage, lake_of
 
-__all__ = ["unlock"]
-
 
 @click.command(short_help="Free a pipeline whose run is gone.")
 @options

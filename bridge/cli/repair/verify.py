@@ -20,8 +20,6 @@ from bridge.storage import Storage, lake_of
 if TYPE_CHECKING:
     from bridge.maintain.verify.finding import Finding
 
-__all__ = ["verify"]
-
 _SHOWN = 20
 """So many findings of one kind are shown; `--json` has all of them."""
 _MARKS = {"error": ("red", "✗"), "warning": ("yellow", "!"), "ok": ("green", "✓")}

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import click
 
-__all__ = ["demo"]
-
 
 @click.command(short_help="Watch the whole of it on real data.")
 @click.option("--folder", type=click.Path(path_type=Path), default=".singer-bridge/demo", show_default=True)

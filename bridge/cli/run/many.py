@@ -20,8 +20,6 @@ from bridge.load.run import Request, Result, Run
 from bridge.load.stop import Stop
 from bridge.settings.load import Pipeline
 
-__all__ = ["Batch", "Voice"]
-
 _NOT_IN_EVENTS = {"format", "state", "state_before", "warnings", "error"}
 """Of a run's result: what comes as an event of its own, and what may be as large as it likes."""
 

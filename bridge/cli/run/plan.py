@@ -25,8 +25,6 @@ from bridge.storage import lake_of
 from bridge.tap.catalog_overrides import named
 from bridge.tap.source import Source
 
-__all__ = ["plan"]
-
 _WIDEST = 40
 """Characters of a bookmark in the table; `--json` has all of it."""
 

@@ -22,8 +22,6 @@ from bridge.load.dispatcher import Counts
 from bridge.load.loader import LEAVING
 from bridge.load.run import Run
 
-__all__ = ["Progress"]
-
 _SHOWN = 15
 _LINE_EVERY = 10.0
 _LOOK_EVERY = 0.2

@@ -19,8 +19,6 @@ from bridge.exact_json import NotJson, loads
 if TYPE_CHECKING:
     from bridge.load.run import Request
 
-__all__ = ["run"]
-
 _INLINE = ("tap", "tap_config", "catalog", "load_method")
 
 

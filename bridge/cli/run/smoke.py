@@ -19,8 +19,6 @@ from bridge.errors import SettingsError
 if TYPE_CHECKING:
     from bridge.smoke.trial import Trial
 
-__all__ = ["smoke"]
-
 _MARKS = {
     "passed": ("green", "✓"),
     "warning": ("yellow", "!"),

@@ -8,8 +8,6 @@ from rich.text import Text
 from bridge.cli.show import console, count, count_of, note, print_table, size
 from bridge.load.run import Result
 
-__all__ = ["summary"]
-
 _MARKS = {"success": ("green", "✓"), "failed": ("red", "✗"), "interrupted": ("yellow", "■")}
 
 

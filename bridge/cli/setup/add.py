@@ -31,8 +31,6 @@ from bridge.tap.process import find_executable
 from bridge.tap.source import Source, home_folder
 from bridge.tap.venv import Venv, Wanted
 
-__all__ = ["add"]
-
 
 @click.command(short_help="Add a pipeline to bridge.yaml.")
 @click.argument("new", metavar="NAME")

@@ -16,8 +16,6 @@ from bridge.errors import did_you_mean
 from bridge.project.entry import variable_name
 from bridge.tap.about import About, Setting
 
-__all__ = ["Answers", "ask_settings", "somebody_answers"]
-
 _TYPES: dict[str, Any] = {"integer": click.INT, "number": click.FLOAT, "boolean": click.BOOL}
 _CONNECTION = frozenset(
     {

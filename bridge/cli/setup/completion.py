@@ -11,8 +11,6 @@ import click
 import yaml
 from click.shell_completion import get_completion_class
 
-__all__ = ["complete_environments", "complete_names", "completion", "names_in_file"]
-
 
 @click.command(short_help="Print what makes a shell complete our commands.")
 @click.argument("shell", metavar="bash|zsh|fish", type=click.Choice(["bash", "zsh", "fish"]))

@@ -13,8 +13,6 @@ from bridge.cli.selection import choose, environment, file_options, options, set
 from bridge.cli.show import as_json, console, count_of
 from bridge.settings.load import Problem, check, load
 
-__all__ = ["config"]
-
 
 @click.group(short_help="Check the settings, show what they come to.")
 def config() -> None:

@@ -16,8 +16,6 @@ from bridge.singer.catalog import Catalog, is_system, replication_method, stream
 from bridge.singer.selection import loaded_streams
 from bridge.tap.source import Source
 
-__all__ = ["discover"]
-
 
 @click.command(short_help="Ask the tap for its catalog.")
 @options

@@ -20,8 +20,6 @@ from bridge.settings.load import FILE_NAME, Settings, find_file
 from bridge.tap.source import home_folder
 from bridge.tap.stderr import SAID
 
-__all__ = ["doctor"]
-
 _MARKS = {"ok": ("green", "✓"), "warning": ("yellow", "!"), "error": ("red", "✗")}
 
 

@@ -10,8 +10,6 @@ import click
 from bridge.cli.show import console
 from bridge.project.starter import SCHEMA_FILE, Written, write_project
 
-__all__ = ["init"]
-
 _NOTES = {
     "bridge.yaml": "one pipeline, which runs as it stands",
     SCHEMA_FILE: "so that an editor completes and checks bridge.yaml",

@@ -17,8 +17,6 @@ from bridge.tap.process import find_executable
 from bridge.tap.source import home_folder
 from bridge.tap.venv import Venv, Wanted
 
-__all__ = ["install"]
-
 
 @click.command(short_help="Put the tap into a venv of its own.")
 @options

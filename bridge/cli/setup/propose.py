@@ -13,8 +13,6 @@ from bridge.singer.catalog import Catalog, is_system, root_facts, stream_id
 from bridge.singer.replication import Proposal, propose
 from bridge.singer.selection import loaded_streams, unmatched
 
-__all__ = ["ask_proposals", "ask_streams", "lines_of", "print_unknown"]
-
 _FULL = "full"
 _LISTED = 40
 

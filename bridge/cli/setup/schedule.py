@@ -18,8 +18,6 @@ from bridge.project.crontab import KEPT, Job, installed, next_run, read_crontab,
 from bridge.settings.load import FILE_NAME, Pipeline, Settings, find_file, load
 from bridge.tap.source import home_folder
 
-__all__ = ["schedule"]
-
 _F = TypeVar("_F", bound=Callable[..., Any])
 _CRON_HAS = (*KEPT, "HOME", "LOGNAME", "USER")
 

@@ -18,8 +18,6 @@ from bridge.singer.catalog import Catalog, stream_id, user_streams_first
 from bridge.singer.selection import Choice, choices, is_glob, loaded_streams, reselected, unmatched
 from bridge.tap.catalog_overrides import overridden
 
-__all__ = ["select"]
-
 
 @click.command(short_help="Choose streams and columns.")
 @options

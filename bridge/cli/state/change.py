@@ -18,8 +18,6 @@ from bridge.singer.state import bookmark, known_as
 from bridge.singer.state_edits import check_shape, merged, parsed, with_bookmarks, without_bookmarks
 from bridge.state.exchange import FORMATS
 
-__all__ = ["clear", "copy", "edit", "merge", "set_"]
-
 
 @click.command("set", short_help="Replace the STATE, or one stream's bookmark.")
 @options

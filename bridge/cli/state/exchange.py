@@ -19,8 +19,6 @@ from bridge.singer.state_edits import with_bookmarks
 from bridge.state.exchange import FORMATS, Format
 from bridge.storage import open_storage
 
-__all__ = ["export", "import_", "read_argument"]
-
 _FORMAT = click.option("--format", "format_name", type=click.Choice(list(FORMATS)), required=True, help="Whose format.")
 _STREAMS = click.option(
     "-s", "--stream", "streams", multiple=True, metavar="STREAM", help="Only this one; may be repeated."

@@ -18,8 +18,6 @@ from bridge.singer.state_edits import streams_of
 from bridge.storage import lake_of
 from bridge.tap.catalog_store import Kept
 
-__all__ = ["expect_known", "would_double"]
-
 _RUNS = 20
 """So many of the latest runs are asked how a stream was loaded."""
 

@@ -20,8 +20,6 @@ from bridge.state.history import Step, last_move, steps
 from bridge.state.store import Stored
 from bridge.storage import lake_of
 
-__all__ = ["get", "history", "list_"]
-
 
 def _read(pipeline: Pipeline) -> Stored:
     """Return the STATE; say so if `state.json` was changed. Raises `SettingsError` where there is nothing at all."""

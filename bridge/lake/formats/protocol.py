@@ -10,8 +10,6 @@ from bridge.lake.records import TableState
 if TYPE_CHECKING:
     from bridge.schema.table_schema import TableSchema
 
-__all__ = ["Commit", "OwnLog", "Seen"]
-
 
 @dataclass(frozen=True, slots=True)
 class Commit:

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from bridge.lake.formats.protocol import OwnLog
     from bridge.schema.table_schema import TableSchema
 
-__all__ = ["OWN_LOGS", "TableLogs", "installed", "require"]
-
 OWN_LOGS = ("_delta_log/", "metadata/")
 """The folders in a table's that its own log is in."""
 

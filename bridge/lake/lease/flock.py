@@ -15,8 +15,6 @@ import orjson
 from bridge.errors import LakeError
 from bridge.lake.lease.process import held, oneself
 
-__all__ = ["QUEUE", "FlockLease", "holder", "read"]
-
 _PATIENCE = timedelta(milliseconds=200)
 """How long a lock may be refused before somebody holds it: `holder` takes it for an instant, to look."""
 QUEUE = timedelta(seconds=30)

@@ -13,8 +13,6 @@ from bridge.lake.lease import flock, remote
 from bridge.lake.log import meta
 from bridge.storage import Storage
 
-__all__ = ["Lease", "holder", "holds", "last_lease", "take"]
-
 _LOOK_AGAIN = timedelta(milliseconds=500)
 """How often a lock that is held is tried again."""
 

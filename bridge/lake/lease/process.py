@@ -16,8 +16,6 @@ from typing import Any, Literal
 
 from bridge.errors import PipelineHeld
 
-__all__ = ["Fate", "fate", "held", "now", "oneself"]
-
 Fate = Literal["alive", "stopped", "gone", "unknown"]
 """What is known of an owner; `stopped` by SIGSTOP, `unknown` as it is elsewhere."""
 

@@ -27,8 +27,6 @@ from bridge.lake.log import meta
 from bridge.storage import Storage
 from bridge.storage.protocol import Stored
 
-__all__ = ["TTL", "RemoteLease", "holder", "look", "release", "silence", "take"]
-
 TTL = timedelta(seconds=60)
 """A lease's time to live, unless it says another one."""
 _BEATS = 4

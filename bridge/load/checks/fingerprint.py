@@ -26,8 +26,6 @@ from bridge.singer.state import bookmark
 from bridge.storage import Storage
 from bridge.tap.installed import tap_version
 
-__all__ = ["changed_since", "fingerprint", "last_fingerprint", "noticed"]
-
 _PARTS = {"tap", "config", "streams"}
 _RUNS_BACK = 100
 """So many runs back a successful one is looked for."""

@@ -23,8 +23,6 @@ from bridge.singer.state import bookmark, is_empty, is_flat, resume_point
 from bridge.storage import Storage
 from bridge.tap.catalog_overrides import unmatched_globs
 
-__all__ = ["Added", "Seen"]
-
 _FILES = 4
 """Footers that are read of one stream."""
 _UPSERT = "load_method: upsert has each row once, by its key"

@@ -32,8 +32,6 @@ from bridge.singer.state import is_empty
 from bridge.singer.state_edits import same
 from bridge.tap.stdin import Start
 
-__all__ = ["Superseding", "same_state"]
-
 
 def same_state(one: Any, other: Any) -> bool:
     """Return whether two STATEs are the same JSON, or both start every stream from the beginning."""

@@ -13,8 +13,6 @@ from bridge.singer.selection import select
 from bridge.singer.state import resume_point, without
 from bridge.storage import Storage
 
-__all__ = ["completed", "leave_out"]
-
 
 def completed(storage: Storage, pipeline: str, names: Mapping[str, tuple[str, ...]] = MappingProxyType({})) -> set[str]:
     """Return the streams that need not run again: none after a success, or after a run that died without a word.

@@ -17,8 +17,6 @@ from bridge.lake.records import RejectFile, StagedTable
 from bridge.settings.load import Pipeline
 from bridge.write.report import WorkReport
 
-__all__ = ["Guard", "Outcome", "refused_before", "without_limits"]
-
 
 @dataclass(frozen=True, slots=True)
 class Outcome:

@@ -14,8 +14,6 @@ from bridge.state.store import StateStore
 from bridge.storage import Storage
 from bridge.storage.parallel import each
 
-__all__ = ["MOST_FILES", "content_checks"]
-
 MOST_FILES = 10_000
 """So many files are looked at; each costs a request where the bucket is far away."""
 _TRIES = 3

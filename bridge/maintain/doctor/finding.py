@@ -8,8 +8,6 @@ from typing import Any, Literal
 
 from bridge.errors import BridgeError
 
-__all__ = ["Check", "Finding", "Status", "error", "exit_code", "fine", "looked_at", "warning"]
-
 Status = Literal["ok", "warning", "error"]
 
 

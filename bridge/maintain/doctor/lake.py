@@ -26,8 +26,6 @@ from bridge.settings.load import Pipeline
 from bridge.storage import Add, Change, Storage, lake_of
 from bridge.storage.local.storage import LocalStorage
 
-__all__ = ["lake_checks", "spool_checks"]
-
 _ROOMY = 1 << 30
 """Free bytes below which a bucket is worth a warning."""
 _SKEW = timedelta(seconds=5)

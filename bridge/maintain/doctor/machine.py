@@ -16,8 +16,6 @@ from bridge.errors import SettingsError
 from bridge.maintain.doctor.finding import Check, Finding, fine, warning
 from bridge.spark.java import check_version, find_java, java_version
 
-__all__ = ["machine_checks", "spark_check"]
-
 
 def machine_checks() -> list[Check]:
     """Return the checks of everything but Spark's start, which takes seconds."""

@@ -19,8 +19,6 @@ from bridge.singer.catalog import (
 )
 from bridge.slots import Database, SlotFacts, SlotSource, connect
 
-__all__ = ["postgres_checks"]
-
 _MUCH_LOG = 1 << 30
 """Bytes of log that a slot may keep before somebody should look: a server whose disk is full stops."""
 _LISTED = 8

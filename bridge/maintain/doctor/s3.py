@@ -18,8 +18,6 @@ from bridge.storage import Storage
 from bridge.storage.s3.bucket import Bucket
 from bridge.storage.s3.facts import Place, Rule, lock_mode, look, rules, try_copy, try_upload, versioning
 
-__all__ = ["s3_checks"]
-
 _SKEW = timedelta(seconds=5)
 _LONGEST_RUN = 3
 """Days that an upload may have to wait: a long run, and a night until somebody starts the next."""

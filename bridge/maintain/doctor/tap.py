@@ -21,8 +21,6 @@ from bridge.tap.catalog_overrides import overridden
 from bridge.tap.installed import tap_version
 from bridge.tap.source import Source, catalog_file
 
-__all__ = ["tap_checks"]
-
 _LISTED = 8
 
 

@@ -16,16 +16,6 @@ from bridge.lake.table_columns import Entry, item_of, struct_of
 from bridge.maintain.readers.engines import SPARK
 from bridge.settings.values.s3options import S3Options
 
-__all__ = [
-    "SPARK_FOLDERS",
-    "polars",
-    "polars_by_manifest",
-    "pyarrow",
-    "pyarrow_by_manifest",
-    "spark_by_manifest",
-    "spark_glob",
-]
-
 _PYARROW = {
     "int64": "pa.int64()",
     "float64": "pa.float64()",

@@ -18,8 +18,6 @@ from bridge.maintain.readers import code
 from bridge.maintain.readers.engines import ATHENA, BIGQUERY, DUCKDB, SNOWFLAKE, SPARK, TRINO, Engine
 from bridge.settings.values.s3options import S3Options
 
-__all__ = ["DIALECTS", "Table", "statement"]
-
 
 @dataclass(frozen=True, slots=True)
 class Table:

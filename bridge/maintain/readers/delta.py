@@ -15,8 +15,6 @@ from bridge.errors import SettingsError
 from bridge.maintain.readers.ddl import Table
 from bridge.maintain.readers.engines import ATHENA, BIGQUERY, DUCKDB, SNOWFLAKE, SPARK, TRINO
 
-__all__ = ["delta_statement"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Reader:

@@ -9,8 +9,6 @@ from typing import Any
 
 from bridge.lake.table_columns import Entry, item_of, struct_of
 
-__all__ = ["ATHENA", "BIGQUERY", "DUCKDB", "SNOWFLAKE", "SPARK", "TRINO", "Engine"]
-
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from bridge.lake.records import CommitRecord, TableState
 from bridge.lake.table_columns import Entry, flat
 
-__all__ = ["Version", "schema_history"]
-
 
 @dataclass(frozen=True, slots=True)
 class Version:

@@ -15,8 +15,6 @@ from bridge.lake.formats.iceberg.catalog import CatalogFacts
 from bridge.maintain.readers.ddl import Table
 from bridge.maintain.readers.engines import DUCKDB, SPARK, TRINO
 
-__all__ = ["iceberg_statement"]
-
 _QUOTES: dict[str, Callable[[str], str]] = {"duckdb": DUCKDB.name, "spark": SPARK.name, "trino": TRINO.name}
 _FIRST = {
     "duckdb": "needs its extension iceberg, and a REST catalog: ATTACH ... AS {name} (TYPE iceberg, ENDPOINT ...)",

@@ -11,8 +11,6 @@ from bridge.maintain.rejects.rewrite import kept_of
 from bridge.maintain.rejects.survey import Group, Wanted, find, groups, orphans, read
 from bridge.storage import Storage
 
-__all__ = ["purge"]
-
 
 def purge(storage: Storage, pipeline: str, wanted: Wanted) -> tuple[list[Group], int, list[str]]:
     """Delete the rejects that are meant; return what they were, the last commit now, and what recovery had to do.

@@ -46,8 +46,6 @@ from bridge.write.metadata_columns import without
 from bridge.write.parquet import Job, write_bundle
 from bridge.write.rejects import properties_of, raw_of
 
-__all__ = ["Outcome", "Replayed", "rehearse", "replay"]
-
 _REFUSED = "of a commit that the guard refused: the next run brings these records again"
 
 

@@ -10,8 +10,6 @@ from bridge.commit.committer import Committer
 from bridge.lake.records import RejectFile
 from bridge.write.rejects import new_file, of_file
 
-__all__ = ["kept_of"]
-
 
 def kept_of(committer: Committer, file: RejectFile, rejects: list[dict[str, Any]]) -> RejectFile:
     """Write what is left of a file into a new one, as old as it, and return what a commit says of that."""

@@ -15,8 +15,6 @@ from bridge.lake.records import RejectFile, run_of
 from bridge.storage import Storage
 from bridge.storage.parallel import each
 
-__all__ = ["STDOUT", "Group", "Wanted", "find", "groups", "orphans", "read"]
-
 STDOUT = "(stdout)"
 """What stands for the stream of lines that are no Singer messages."""
 

@@ -16,8 +16,6 @@ from bridge.maintain.verify.finding import Finding, Report, error
 from bridge.maintain.verify.history import History
 from bridge.storage import Storage
 
-__all__ = ["Verifier", "lease_of", "verify"]
-
 _LOOKS = 3
 _PAUSE = timedelta(milliseconds=500)
 """Between two looks: a commit that is being published is done soon."""

@@ -18,8 +18,6 @@ from bridge.maintain.verify.history import History
 from bridge.maintain.verify.tablelogs import own_log
 from bridge.singer.state_edits import same
 
-__all__ = ["derived", "lake"]
-
 _MANIFESTS = ("manifest", "symlinks/manifest")
 _BACKUP = "restore it from a backup of the bucket"
 

@@ -21,8 +21,6 @@ from bridge.maintain.verify.history import History
 from bridge.storage import Storage
 from bridge.storage.parallel import each
 
-__all__ = ["OURS", "Files"]
-
 OURS = re.compile(r"part-([0-9]{10})-[0-9]{6}-[0-9a-f]{32}\.parquet")
 """The name of a file that a run of ours wrote; its group is the run's generation."""
 _AT_ONCE = 1000

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["Finding", "Mend", "Report", "error", "warning"]
-
 
 @dataclass(frozen=True, slots=True)
 class Mend:

@@ -10,8 +10,6 @@ from bridge.lake.records import CommitRecord
 from bridge.maintain.verify.finding import Finding, error
 from bridge.storage.parallel import each
 
-__all__ = ["Gone", "History"]
-
 _AT_ONCE = 500
 """So many records are held in memory."""
 _RESTORE = "restore it from a backup of the bucket; nothing but its bytes can mend it"

@@ -21,8 +21,6 @@ from bridge.maintain.verify.check import Verifier, lease_of
 from bridge.maintain.verify.finding import Finding, Mend, Report
 from bridge.storage import Add, Change, Missing, Remove, Storage
 
-__all__ = ["repair"]
-
 _BY_RECOVERY = ("recover", "publish", "manifest")
 
 

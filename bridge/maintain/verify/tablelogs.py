@@ -10,8 +10,6 @@ from bridge.lake.log import Log
 from bridge.lake.records import TableState
 from bridge.maintain.verify.finding import Finding, Mend, error
 
-__all__ = ["own_log"]
-
 
 def own_log(log: Log, stream: str, table: TableState) -> Iterator[Finding]:
     """Look at the log of a table that has one."""

@@ -14,8 +14,6 @@ from typing import Any
 
 from bridge.errors import SettingsError
 
-__all__ = ["Document", "Expand", "Key", "Node", "Origin", "overlay", "resolve"]
-
 Key = tuple[str | int, ...]
 Expand = Callable[[str, Path], tuple[str, list[str]]]
 """Fills in `${...}` of a text from a file in that folder; returns what came in, too."""

@@ -19,8 +19,6 @@ from pathlib import Path
 
 from bridge.errors import SettingsError
 
-__all__ = ["Variables", "read_dotenv"]
-
 # `$${` first: it must win over the `${` inside it. The last branch catches what the second could not close.
 _TOKEN = re.compile(r"\$\$\{|\$\{([^{}]*)\}|\$\{")
 _NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)

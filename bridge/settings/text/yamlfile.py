@@ -16,8 +16,6 @@ import yaml
 from bridge.errors import SettingsError
 from bridge.settings.text.tree import Key, Node, Origin
 
-__all__ = ["read"]
-
 _PLAIN = "!plain"
 _TEXT = "tag:yaml.org,2002:str"
 

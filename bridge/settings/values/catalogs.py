@@ -7,8 +7,6 @@ from typing import Any
 
 from bridge.settings.values.checked import wrong
 
-__all__ = ["catalog_properties", "levels"]
-
 _SECRET = re.compile(
     r"password|passwd|secret|token$|credential|access[-_.]?key|api[-_]?key|private|authorization", re.IGNORECASE
 )

@@ -20,24 +20,6 @@ from pydantic_core import PydanticCustomError
 from bridge.errors import SettingsError
 from bridge.settings.values.units import parse_duration
 
-__all__ = [
-    "arn_of_role",
-    "bucket_uri",
-    "duration_or_none",
-    "endpoint",
-    "file_path",
-    "named",
-    "parsed",
-    "pipeline_name",
-    "process_count",
-    "storage_class",
-    "stream_glob",
-    "table_path",
-    "tap_command",
-    "tap_config",
-    "wrong",
-]
-
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 # What AWS takes, and the underscore that other stores do.
 _S3_BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]")

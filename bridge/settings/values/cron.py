@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 from bridge.errors import SettingsError
 
-__all__ = ["check_cron", "numbers"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Field:

@@ -8,8 +8,6 @@ from pydantic import Field, WithJsonSchema
 
 from bridge.settings.values.section import Section
 
-__all__ = ["Guard"]
-
 Share = Annotated[
     Annotated[float, Field(ge=0, le=1)] | None,
     WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0, "maximum": 1}, {"type": "null"}]}),

@@ -8,8 +8,6 @@ from pydantic import BeforeValidator, WithJsonSchema
 
 from bridge.settings.values.checked import wrong
 
-__all__ = ["LEVELS", "PartitionBy", "SortBy"]
-
 LEVELS = {"zstd": 22, "gzip": 9}
 """The highest level of each compression that has any; the lowest is 1."""
 

@@ -11,8 +11,6 @@ from bridge.errors import SettingsError
 from bridge.settings.values.checked import parsed, wrong
 from bridge.settings.values.units import DURATION, parse_duration
 
-__all__ = ["Columns", "Lookback", "Rename", "Transform"]
-
 
 def _columns(value: Any) -> Any:
     if not isinstance(value, list) or not value or not all(isinstance(one, str) and one.strip("!") for one in value):

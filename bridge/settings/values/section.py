@@ -11,8 +11,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, WithJsonSchema
 from bridge.settings.values.checked import file_path, named, parsed
 from bridge.settings.values.units import DURATION, SIZE, parse_duration, parse_size
 
-__all__ = ["Bytes", "Duration", "FilePath", "Name", "Section", "section_of"]
-
 Bytes = Annotated[int, parsed(parse_size), WithJsonSchema({"type": ["string", "integer"], "pattern": SIZE})]
 Duration = Annotated[timedelta, parsed(parse_duration), WithJsonSchema({"type": "string", "pattern": DURATION})]
 Name = Annotated[str | None, BeforeValidator(named), WithJsonSchema({"type": ["string", "null"], "minLength": 1})]

@@ -10,8 +10,6 @@ from datetime import timedelta
 
 from bridge.errors import SettingsError
 
-__all__ = ["DURATION", "GIB", "MIB", "SIZE", "duration_text", "parse_duration", "parse_size", "size_text"]
-
 MIB = 1024**2
 GIB = 1024**3
 

@@ -10,8 +10,6 @@ from bridge.errors import SettingsError
 from bridge.singer.state_edits import parsed
 from bridge.state.exchange.foreign import expect, one_of
 
-__all__ = ["place", "read", "write"]
-
 
 def read(data: bytes, which: str | None, streams: Collection[str]) -> Any:
     """Return the STATE. It may be that of a run that was never completed: DataSpoc stores it whatever was loaded."""

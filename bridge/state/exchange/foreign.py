@@ -8,8 +8,6 @@ from typing import Any
 
 from bridge.errors import SettingsError
 
-__all__ = ["expect", "one_of", "tool_of"]
-
 
 def tool_of(document: Any) -> str:
     """Return `meltano`, `olake`, or `singer` for everything else."""

@@ -14,8 +14,6 @@ from bridge.errors import SettingsError
 from bridge.singer.state_edits import parsed
 from bridge.state.exchange.foreign import expect, one_of
 
-__all__ = ["place", "read", "write"]
-
 _SPLIT = {"completed", "partial"}
 
 

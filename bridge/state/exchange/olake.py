@@ -19,8 +19,6 @@ from bridge.singer.state import is_empty, is_flat
 from bridge.singer.state_edits import parsed
 from bridge.state.exchange.foreign import expect
 
-__all__ = ["read", "write"]
-
 _VERSION = 7
 """The newest that OLake 0.9 writes; it says how values are typed, and the layout has been the same since 0."""
 _LOG_POSITIONS = {"_data", "resume_token", "lsn"}

@@ -9,8 +9,6 @@ from bridge.errors import SettingsError
 from bridge.singer.state_edits import check_shape, parsed
 from bridge.state.exchange.foreign import expect
 
-__all__ = ["read", "write"]
-
 
 def read(data: bytes, which: str | None, streams: Collection[str]) -> Any:
     """Return the STATE; of several lines the last one's, as a target prints one for each time that it was durable.

@@ -13,8 +13,6 @@ from pathlib import Path
 
 from bridge.errors import LakeError
 
-__all__ = ["alone", "exchange", "explained", "fsync_folder", "make_folder", "remove_empty"]
-
 _RENAME_EXCHANGE = 2
 _AT_FDCWD = -100
 _PATIENCE = 30.0

@@ -12,8 +12,6 @@ from pathlib import Path
 from bridge.storage.local.folders import alone, exchange, explained, fsync_folder, make_folder, remove_empty
 from bridge.storage.protocol import Add, Change, Missing, Rewrite
 
-__all__ = ["publish", "settle"]
-
 
 def publish(root: Path, changes: Sequence[Change]) -> None:
     """Make adds visible and removes invisible, as the protocol says."""

@@ -27,8 +27,6 @@ from bridge.storage.local import publish
 from bridge.storage.local.folders import alone, explained, fsync_folder, make_folder, remove_empty
 from bridge.storage.protocol import Add, Change, PendingFile, Rewrite, Stored
 
-__all__ = ["LocalStorage"]
-
 _LEFT = re.compile(r"\.[0-9a-f]{32}\.tmp")
 """The name of a file that was being written: `_durable_temporary`'s."""
 

@@ -15,8 +15,6 @@ from bridge.storage.protocol import Stored
 from bridge.storage.s3.clients import clients
 from bridge.storage.s3.errors import FAILURES, TORN, explain, explained, is_gone
 
-__all__ = ["MADE_OF", "Bucket", "Seen"]
-
 _LARGEST_COPY = 5 * 1024**3
 _BATCH = 1000
 _READS = 4

@@ -21,8 +21,6 @@ from botocore.session import Session as CoreSession
 
 from bridge.settings.values.s3options import S3Options
 
-__all__ = ["Clients", "clients"]
-
 _CONNECTIONS = 32
 
 

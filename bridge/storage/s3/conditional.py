@@ -11,8 +11,6 @@ from bridge.storage.protocol import Stored
 from bridge.storage.s3.bucket import Bucket
 from bridge.storage.s3.errors import FAILURES, code_of, explain, is_passing, is_refused, status_of
 
-__all__ = ["check_conditions", "put_if"]
-
 _PATIENCE = 15.0
 """Seconds for which a put is tried again."""
 

@@ -27,8 +27,6 @@ from botocore.exceptions import (
 
 from bridge.errors import LakeError
 
-__all__ = ["FAILURES", "TORN", "code_of", "explain", "explained", "is_gone", "is_passing", "is_refused", "status_of"]
-
 FAILURES = (BotoCoreError, ClientError, ValueError)
 """What boto3 raises; ValueError for an address that is none."""
 

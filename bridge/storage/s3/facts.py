@@ -11,8 +11,6 @@ from bridge.errors import LakeError
 from bridge.storage.s3.bucket import Bucket
 from bridge.storage.s3.errors import FAILURES, code_of, explain, is_refused
 
-__all__ = ["Place", "Rule", "lock_mode", "look", "rules", "try_copy", "try_upload", "versioning"]
-
 _ARCHIVES = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 _NOT_SET = frozenset({"NoSuchLifecycleConfiguration", "ObjectLockConfigurationNotFoundError"})
 

@@ -7,8 +7,6 @@ from urllib.parse import urlsplit
 from bridge.storage.s3.bucket import Bucket
 from bridge.storage.s3.clients import clients
 
-__all__ = ["object_store_options"]
-
 
 def object_store_options(bucket: Bucket) -> dict[str, str]:
     """Return the `storage_options` of delta-rs and Polars: server, region, and boto3's keys as they are now.

@@ -15,8 +15,6 @@ from urllib.parse import quote
 from bridge.errors import LakeError
 from bridge.storage.s3.bucket import MADE_OF, Bucket
 
-__all__ = ["PendingObject", "made_of"]
-
 _SMALL = 8 * 1024**2
 """Up to so many bytes a plain object costs no more requests, and no clean-up of unfinished uploads can take it."""
 _PART = 16 * 1024**2

@@ -22,8 +22,6 @@ from bridge.storage.s3.bucket import Bucket, Seen
 from bridge.storage.s3.errors import FAILURES, explain, is_gone, is_refused
 from bridge.storage.s3.pending import made_of
 
-__all__ = ["abort", "lost", "publish", "settle"]
-
 Parts = list[dict[str, Any]]
 
 

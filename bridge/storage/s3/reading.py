@@ -8,8 +8,6 @@ from typing import BinaryIO, cast
 from bridge.errors import LakeError
 from bridge.storage.s3.bucket import Bucket
 
-__all__ = ["open_object"]
-
 _BUFFER = 1024**2
 
 

@@ -24,8 +24,6 @@ from bridge.storage.s3.foreign import object_store_options
 from bridge.storage.s3.pending import PendingObject
 from bridge.storage.s3.reading import open_object
 
-__all__ = ["S3Storage"]
-
 _LAKE = ".bridge/lake.json"
 _HIDDEN = re.compile(r"(^|/)\.|/$")
 """A path with a dotted name in it, or one that stands for a folder."""

@@ -17,8 +17,6 @@ import pyarrow.compute as pc
 from bridge.write.keys import codes_of, keys_of
 from bridge.write.spill import ABSENT, HIDDEN, ORDER
 
-__all__ = ["DELETED", "PARTIAL", "Keyed", "fold", "is_deleted", "lacks", "marked", "thinned"]
-
 DELETED = "_sdc_deleted_at"
 """The Singer SDK's column that says when a row was deleted."""
 PARTIAL = "\x1fpartial"

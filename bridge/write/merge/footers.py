@@ -14,8 +14,6 @@ from msgspec import Struct
 from bridge.write.context import Job
 from bridge.write.spill import packed, unpacked
 
-__all__ = ["Range", "can_hold", "find_ranges", "group_range", "opened", "read_ranges"]
-
 Range = tuple["tuple[Any, Any, bool] | None", ...]
 """For each column of the key its least and greatest value, None without any, and if it has nulls; None: unknown."""
 

@@ -27,8 +27,6 @@ from bridge.write.partition import Partition, folders_of
 from bridge.write.spill import ABSENT, HIDDEN, VERSION, spills
 from bridge.write.writer import Writer
 
-__all__ = ["HOME", "MOVED", "NOWHERE", "VERSION_COLUMN", "Batch", "Part", "Sweep", "in_ms", "match", "outside", "swept"]
-
 HOME = "\x1fhome"
 """Hidden, of the winners that the table has: the number of the live file that keeps the row, or `MOVED`."""
 NOWHERE, MOVED = -1, -2

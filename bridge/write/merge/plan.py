@@ -24,8 +24,6 @@ from bridge.write.merge.rewrite import NewFile, OlderRows, Touched, count_older,
 from bridge.write.report import SpillFile
 from bridge.write.spill import spills, unpacked
 
-__all__ = ["COUNTS", "Each", "Merged", "Merger"]
-
 COUNTS = ("rows", "inserted", "updated", "superseded", "deleted")
 """What a commit says of the rows that came: the first is the sum of the others."""
 

@@ -25,8 +25,6 @@ from bridge.write.merge.footers import can_hold, group_range, opened
 from bridge.write.merge.match import HOME, VERSION_COLUMN, Batch, swept
 from bridge.write.spill import spills
 
-__all__ = ["Touched", "count_older", "rewrite"]
-
 
 @dataclass(frozen=True, slots=True)
 class Touched:

@@ -9,8 +9,6 @@ import pytest
 from bridge.errors import SettingsError
 from bridge.settings.load import Settings
 
-__all__ = ["GOOD", "PASSWORD", "Load", "file_text", "pipeline_text", "refused"]
-
 PASSWORD = "hunter2-longer"
 Load = Callable[..., Settings]
 

@@ -34,8 +34,6 @@ from bridge.storage.parallel import each
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["DeltaLog", "Snapshot"]
-
 _TRIES = 20
 _CHECKPOINT_EVERY = 10
 """Entries after which the state of the table is written down whole; Delta's own default."""

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from functools import reduce
 from typing import Any
 
-__all__ = ["misleading"]
-
 
 def misleading(table: Any) -> list[str]:
     """Return the paths of the files, as the log of this `DeltaTable` has them."""

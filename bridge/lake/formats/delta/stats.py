@@ -22,8 +22,6 @@ from bridge.lake.formats.delta.unsaid import Path, Unsaid, at_least, at_most
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["statistics"]
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MILLISECOND = timedelta(milliseconds=1)
 

@@ -15,8 +15,6 @@ import orjson
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["KEY", "Path", "Unsaid", "at_least", "at_most"]
-
 KEY = b"singer-bridge.bounds"
 """The note's name among a Parquet file's metadata. Its value is JSON: `[{"column": [...], "min", "max", "nan"}]`."""
 _LONGEST = 64

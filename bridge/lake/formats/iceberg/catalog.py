@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from bridge.settings.load import Pipeline
 
-__all__ = ["DEFAULT_NAME", "CatalogFacts", "facts_of", "keep_catalog", "open_catalog", "read_catalog", "unreachable"]
-
 DEFAULT_NAME = "lake"
 _KEYS = re.compile(r"://[^@/\s]*@")
 """What a URI says of who comes."""

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from pyiceberg.table.name_mapping import MappedField, NameMapping
     from pyiceberg.types import IcebergType, NestedField
 
-__all__ = ["columns", "ids_of", "mapping"]
-
 
 def columns(schema: TableSchema, old: Schema | None, free: Iterator[int], schema_id: int) -> Schema:
     """Return the columns; those of the table as it is, `old`, keep their numbers, others get the next that is free.

@@ -14,8 +14,6 @@ from pyiceberg.typedef import EMPTY_DICT, Properties
 from bridge.errors import LakeError
 from bridge.storage import Storage
 
-__all__ = ["STORAGE", "BucketIO", "root_of"]
-
 STORAGE = "singer-bridge.storage"
 """The property of a catalog, in memory only, that is the bucket."""
 

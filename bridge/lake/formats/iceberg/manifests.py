@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from bridge.lake.formats.iceberg.io import BucketIO
 
-__all__ = ["Files", "files_of", "garbage", "sequence_of", "snapshot"]
-
 _MOST_MANIFESTS = 100
 """More of them are brought together in one, as a reader reads each; Iceberg's own default."""
 _CODEC: Any = "gzip"

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadata
 
-__all__ = ["IcebergLog", "Snapshot"]
-
 _TRIES = 20
 _TIDY_EVERY = 10
 """Snapshots after which those are given up that are too old."""
