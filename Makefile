@@ -3,7 +3,7 @@ PYTHON ?= python3
 PY := .venv/bin/python
 export UV_PYTHON_DOWNLOADS := never
 
-.PHONY: demo test lint crash taps bench machine clean
+.PHONY: demo check test lint crash taps bench machine clean
 .DEFAULT_GOAL := test
 
 demo: .venv/ready
@@ -11,6 +11,11 @@ demo: .venv/ready
 
 test: .venv/ready
 	$(PY) -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder --durations 25 $(ARGS)
+
+# What to run while you work: no Spark, no S3 server, about three minutes on two cores.
+check: lint
+	$(PY) -m pytest tests/test_architecture.py tests/unit -m "not slow and not heavy" -n 2 --dist loadfile \
+		--no-loadscope-reorder -q $(ARGS)
 
 lint: .venv/ready
 	.venv/bin/ruff format --check .

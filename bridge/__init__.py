@@ -3,18 +3,12 @@
 **The promise.** A bookmark never leads its data, and no row that a committed STATE covers is in the lake twice. Kill
 any process at any instant and run again: each record is there once, each bookmark is one that the tap itself said.
 
-**The flow**, one room a station:
+**The flow**, one room a station (ARCHITECTURE.md has the whole map):
 
 ```
-tap ──▶ messages ──▶ intake ──▶ spool ──▶ engine ──▶ decode ──▶ tables ──▶ ledger ──▶ commit
-stdout  what is it?  epochs     segments  Spark      Arrow      pending    adds up?   visible, with its STATE
+tap ──▶ singer ──▶ load ──▶ spool ──▶ spark ──▶ decode ──▶ write ──▶ load ──▶ commit
+stdout  messages   dispatch segments            Arrow      pending   adds up? visible, with its STATE
 ```
-
-`batches` reads the files that a tap sends instead of RECORDs. `source` gives the tap its catalog (`kept`, `overrides`,
-`select`) and STATE, `placement` says how a stream is loaded and where, `merge` brings rows into a table by key, `load`
-wires the parts, `reading` reads the tap, or several processes of it (`division` says which streams each has, `groups`
-which STATE; `pumps`, `parts`), `pipeline` is one run from the lease to the run record, `log` is the truth it leaves in
-the bucket.
 
 **The words.** *Segment*: consecutive RECORD lines of one stream under one schema. *Barrier*: a STATE at which we choose
 to commit, or the tap's clean end. *Epoch*: what lies between two barriers. *Pending*: durable, not visible yet.

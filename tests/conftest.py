@@ -1,12 +1,44 @@
-"""What tests in more than one folder start from."""
+"""What tests in more than one folder start from, and which of them `make check` leaves out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.support.s3server import S3Server
+
+HEAVY_FIXTURES = {"s3", "s3_server", "spark"}
+HEAVY_FILES = {
+    "cli/test_completion.py",
+    "cli/test_many.py",
+    "decode/test_reference.py",
+    "docs/test_types_doc.py",
+    "lake/formats/test_delta_s3.py",
+    "lake/formats/test_filters.py",
+    "lake/formats/test_iceberg_s3.py",
+    "load/test_epoch_crashes.py",
+    "load/test_parallel_tables.py",
+    "load/test_parallel_taps.py",
+    "load/test_replay_guard.py",
+    "maintain/test_rejects.py",
+    "smoke/test_smoke.py",
+    "state/test_store_writers.py",
+    "tap/test_venv.py",
+    "write/test_merge.py",
+    "write/test_upsert.py",
+}
+"""Files of tests/unit that do whole runs, or start processes or servers: half of all unit tests' time."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as `heavy` what `make check` leaves out: Spark, an S3 server, and the files that take longest."""
+    files = {Path(__file__).parent / "unit" / name for name in HEAVY_FILES}
+    for item in items:
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if HEAVY_FIXTURES & fixtures or item.path in files:
+            item.add_marker(pytest.mark.heavy)
 
 
 @pytest.fixture(scope="session")

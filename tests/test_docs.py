@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -25,7 +25,8 @@ from bridge.settings.options import Keys
 from bridge.settings.values.section import Section, section_of
 
 ROOT = Path(__file__).parent.parent
-DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+ARCHITECTURE = ROOT / "ARCHITECTURE.md"
+DOCS = [ROOT / "README.md", ARCHITECTURE, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 OF_SOURCES = {"mysql.md", "postgres.md", "rest-api.md"}
 """Pages that need a database or a tap from PyPI: `make taps` types what they say, in tests/e2e/test_source_docs.py."""
 REFERENCE = (ROOT / "docs" / "reference.md").read_text()
@@ -46,7 +47,10 @@ _DRIFT = (
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block. `marks`: `file` names the file it is, `exit` what its commands end with, `skip` why not here."""
+    """A fenced block. `marks`: `file` names the file it is, `exit` what its commands end with, `skip` why not here.
+
+    `folder` begins a new folder, `needs` says what a machine must have to type it.
+    """
 
     language: str
     marks: dict[str, str]
@@ -117,10 +121,19 @@ def check_output(command: str, shown: list[str], printed: str) -> None:
         assert wanted == "..." or wanted in lines, f"$ {command}\nthe document shows: {wanted}\n{printed}"
 
 
-def type_page(path: Path, folder: Path, environ: Mapping[str, str] | None = None) -> None:
-    """Type a document's commands in a folder, from top to bottom; fail where one does not print what is shown."""
+def type_page(path: Path, folder: Path, environ: Mapping[str, str] | None = None, *, has: Collection[str] = ()) -> None:
+    """Type a document's commands in a folder, from top to bottom; fail where one does not print what is shown.
+
+    A block that `needs` something is typed if the machine `has` it. From one that is marked with a `folder` on, all is
+    typed in a new folder of that name.
+    """
+    top = folder
     for block in blocks(path):
-        if reason := block.marks.get("skip"):
+        if name := block.marks.get("folder"):
+            folder = top / name
+            folder.mkdir()
+        needed = block.marks.get("needs", "")
+        if reason := block.marks.get("skip", "" if not needed or needed in has else needed):
             print(f"not run ({reason}): {block.text.splitlines()[0]}")
         elif name := block.marks.get("file"):
             (folder / name).write_text(block.text)
@@ -152,7 +165,7 @@ def test_example_settings_are_accepted(path: Path, tmp_path: Path) -> None:
                 assert list(loaded.pipelines.values())
 
 
-@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*DOCS, ROOT / "tests/crash/README.md"], ids=lambda path: "/".join(path.parts[-2:]))
 def test_links_lead_somewhere(path: Path) -> None:
     """A link inside the repository names a file, and a heading, that exist."""
     for target in re.findall(r"\]\((?!https?://)([^)]+)\)", path.read_text()):
@@ -262,19 +275,27 @@ def test_every_setting_of_the_target_is_documented() -> None:
 
 
 def layout() -> set[str]:
-    """The paths that README's layout lists."""
-    text = (ROOT / "README.md").read_text().split("\n## Layout\n")[1]
-    found, above = set(), ""
+    """The paths that ARCHITECTURE.md lists as rooms."""
+    text = ARCHITECTURE.read_text().split("\n## Rooms\n")[1]
+    listed, above = set(), ""
     for indent, name in re.findall(r"^( *)([\w.]+/?)(?: |$)", _FENCE.findall(text)[0][2], re.MULTILINE):
         above = above if indent else name
-        found.add(above + name if indent else name)
-    return found
+        listed.add(above + name if indent else name)
+    return listed
 
 
 def test_the_layout_is_the_repository() -> None:
-    """README's layout lists every folder of code, and nothing that does not exist."""
+    """ARCHITECTURE.md lists every folder of code, and nothing that does not exist."""
     tops = [ROOT / top for top in ("bridge", "taps", "targets", "tests")]
     folders = [*tops, *(folder for top in tops for folder in top.iterdir())]
     of_code = {f"{folder.relative_to(ROOT)}/" for folder in folders if any(folder.rglob("*.py"))}
     assert of_code - layout() == set()
     assert [path for path in layout() if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize("path", [ARCHITECTURE, ROOT / "CONTRIBUTING.md"], ids=lambda path: path.name)
+def test_a_named_file_exists(path: Path) -> None:
+    """Each path in code marks that a page for developers names is in the repository; `room/` alone is bridge's."""
+    named = re.findall(r"`([\w.]+/[\w./]*)`", path.read_text())
+    assert named
+    assert [name for name in named if not any((top / name).exists() for top in (ROOT, ROOT / "bridge"))] == []

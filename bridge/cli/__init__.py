@@ -6,6 +6,7 @@ import importlib
 import logging
 import os
 import sys
+from io import TextIOWrapper
 from typing import Any
 
 import click
@@ -102,6 +103,8 @@ def cli() -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit: 0, or the code that the error's kind has."""
     logging.getLogger().addHandler(logging.NullHandler())  # libraries' logs are not ours: py4j's tell of a JVM's end
+    if isinstance(sys.stdout, TextIOWrapper):  # as stderr does: a bookmark may hold half of a character
+        sys.stdout.reconfigure(errors="backslashreplace")
     given = sys.argv[1:] if arguments is None else arguments
     events.use("json" if _asks_for_json(given) else "text")
     try:

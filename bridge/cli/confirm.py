@@ -11,6 +11,7 @@ import click
 from rich.text import Text
 
 from bridge.cli import events
+from bridge.cli.plain import echo
 from bridge.cli.show import as_json, console
 from bridge.exact_json import dumps
 from bridge.settings.load import Pipeline
@@ -127,7 +128,7 @@ def warn(text: str) -> None:
     if events.is_json():
         events.emit("warning", "warning", message=text)
     else:
-        click.echo(f"warning: {text}", err=True)
+        echo(f"warning: {text}", err=True)
 
 
 def _say(*notes: str) -> None:
@@ -135,4 +136,4 @@ def _say(*notes: str) -> None:
         if events.is_json():
             events.emit("info", "note", message=text)
         else:
-            click.echo(f"note: {text}", err=True)
+            echo(f"note: {text}", err=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from bridge.cli.plain import echo
 from bridge.errors import BridgeError
 from bridge.exact_json import dumps
 
@@ -43,11 +44,11 @@ def report(error: BridgeError) -> int:
         facts = {"type": type(error).__name__, "message": error.message, "hint": error.hint}
         emit("error", "error", **facts, exit_code=error.exit_code)
         return error.exit_code
-    click.secho("error: ", fg="red", bold=True, err=True, nl=False)
-    click.echo(error.message, err=True)
+    echo("error: ", fg="red", bold=True, err=True, nl=False)
+    echo(error.message, err=True)
     if error.hint:
-        click.secho("hint: ", fg="yellow", err=True, nl=False)
-        click.echo(error.hint, err=True)
+        echo("hint: ", fg="yellow", err=True, nl=False)
+        echo(error.hint, err=True)
     return error.exit_code
 
 
@@ -57,7 +58,7 @@ def trace(error: BridgeError) -> None:
     if is_json():
         emit("error", "traceback", text=text)
     else:
-        click.echo(text, err=True)
+        echo(text, err=True)
 
 
 class TapLines:

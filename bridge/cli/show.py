@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
 import click
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment, Segments
 from rich.table import Table
 from rich.text import Text
 
 from bridge.cli import events
+from bridge.cli.plain import plain
 from bridge.exact_json import dumps
 
 _GAP = 3
@@ -23,9 +24,18 @@ _WORD = 20
 """A longer word, such as a JSON value without blanks, may be cut to make a table fit."""
 
 
+class _Console(Console):
+    """A console whose own colours are the only sequences that reach the terminal, whatever the text holds."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Yield what is to be printed."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(plain(segment.text), segment.style)
+
+
 def console(*, err: bool = False) -> Console:
     """Return a console that leaves numbers and paths in the text's own colour."""
-    return Console(stderr=err, highlight=False)
+    return _Console(stderr=err, highlight=False)
 
 
 def as_json(value: Any) -> None:
@@ -65,7 +75,7 @@ def note(word: str, style: str, text: str) -> None:
     if events.is_json():
         events.emit({"warning": "warning", "error": "error"}.get(word, "info"), word, message=text)
         return
-    console().print(Text.assemble((f"{word}:", style), " ", text), soft_wrap=True)
+    console().print(Text.assemble((f"{word}:", style), " ", plain(text)), soft_wrap=True)
 
 
 def print_table(
@@ -86,7 +96,8 @@ def print_table(
     `styles` has a style for each row. Columns that went and have content are named below the table.
     """
     out = console()
-    widths = {name: _natural(name, [row[place] for row in rows]) for place, name in enumerate(columns)}
+    rows = [[plain(cell) for cell in row] for row in rows]
+    widths = {name: _natural(plain(name), [row[place] for row in rows]) for place, name in enumerate(columns)}
     shown = list(columns)
     if out.is_terminal:
         wanted = widths | {name: min(widths[name], readable) for name in folds if readable}
@@ -96,7 +107,9 @@ def print_table(
         widths = _folded({name: widths[name] for name in shown}, folds, columns, rows, out.width)
     result = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
     for name in shown:
-        result.add_column(name, justify="right" if name in right else "left", overflow="fold", width=widths[name])
+        result.add_column(
+            Text(plain(name)), justify="right" if name in right else "left", overflow="fold", width=widths[name]
+        )
     for row, style in zip(rows, styles or [""] * len(rows), strict=True):
         # as Text, since `[us, UTC]` would be read as markup
         result.add_row(*(Text(cell) for name, cell in zip(columns, row, strict=True) if name in shown), style=style)

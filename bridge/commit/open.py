@@ -7,25 +7,33 @@ from contextlib import contextmanager, suppress
 
 from bridge.commit.committer import Committer
 from bridge.errors import BridgeError, MissingFiles
-from bridge.lake.lease import Lease
+from bridge.lake.lease import Lease, take
+from bridge.lake.runs import new_run_id
 from bridge.storage import Storage
 
 
 @contextmanager
-def opened(
+def open_pipeline(
     storage: Storage,
     pipeline: str,
-    run: str,
-    lease: Lease,
+    run: str = "",
     *,
+    brief: bool = False,
+    lease: Lease | None = None,
     clean: Callable[[], bool] = lambda: True,
     first: Callable[[], object] = lambda: None,
 ) -> Iterator[Committer]:
-    """Yield the one writer of a pipeline whose lease was taken, then close. `first` is done before the log is read.
+    """Yield the one writer of a pipeline, then close it. All that write commits go through here.
+
+    `run` is the id of the run, a new one by default. `lease` is one that the caller took already; else it is taken
+    here, and `brief` says that it is held for one commit only. `first` is done before the log is read.
 
     Left by an error, or when `clean` says no at the end, the lease tells the next writer to fence and recover. After
     `MissingFiles` it does not: nothing was changed, and recovery would stop at the same files.
+    Raises `PipelineHeld` while another run is alive.
     """
+    run = run or new_run_id()
+    lease = lease or take(storage, pipeline, run, brief=brief)
     head = lease.last.get("head") or 0
     try:
         first()

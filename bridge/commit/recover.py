@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bridge.commit.committer import FILES_CHANGED
-from bridge.commit.open import opened
+from bridge.commit.open import open_pipeline
 from bridge.lake.lease import last_lease, take
 from bridge.lake.log import Log
 from bridge.lake.runs import new_run_id
@@ -39,7 +39,7 @@ def recover(storage: Storage, pipeline: str) -> Recovered:
         return Recovered(0)  # nothing ever ran: do not make a lake of a bucket for that
     run = new_run_id()
     lease = take(storage, pipeline, run, brief=True)
-    with opened(storage, pipeline, run, lease) as committer:
+    with open_pipeline(storage, pipeline, run, lease=lease) as committer:
         notes = tuple(committer.notes)
         if committer.generation == lease.last.get("closed", 0):
             return Recovered(committer.view.n, notes=notes)

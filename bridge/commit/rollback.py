@@ -13,14 +13,13 @@ from typing import Any
 from msgspec import structs
 
 from bridge.commit.committer import Committer
-from bridge.commit.open import opened
+from bridge.commit.open import open_pipeline
 from bridge.errors import BridgeError, CommitLost, LakeError, SettingsError
 from bridge.lake.folder_names import file_name, table_and_name
-from bridge.lake.lease import take
 from bridge.lake.log import Log, View, bookmarks, changes_of, meta
 from bridge.lake.ownership import owners_of
 from bridge.lake.records import CommitRecord, FileAdd, StagedTable, TableChange, TableState, TapGroup
-from bridge.lake.runs import new_run_id, write_streams
+from bridge.lake.runs import write_streams
 from bridge.lake.tap_groups import groups_again
 from bridge.singer.state import forget
 from bridge.singer.state_edits import same
@@ -258,8 +257,7 @@ def roll_back(storage: Storage, pipeline: str, to: int, confirmed: Plan | None =
     `confirmed` is the plan that somebody saw and agreed to: `CommitLost` is raised if it would be another one now.
     Raises `PipelineHeld` while a run is alive.
     """
-    run = new_run_id()
-    with opened(storage, pipeline, run, take(storage, pipeline, run, brief=True)) as committer:
+    with open_pipeline(storage, pipeline, brief=True) as committer:
         done = _planned(committer, to, confirmed)
         if isinstance(done, Plan) and not done.nothing_to_do:
             commit_plan(committer, done, f"rollback to commit {done.to}")

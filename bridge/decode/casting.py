@@ -112,7 +112,7 @@ def _values(array: pa.Array, field: pa.Field) -> list[Any]:
     if pa.types.is_struct(type_):
         names = [source(child) for child in type_]
         columns = [_values(array.field(index), child) for index, child in enumerate(type_)]
-        rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+        rows = [_object(names, row) for row in zip(*columns, strict=True)]
         return [row if there else None for row, there in zip(rows, array.is_valid().to_pylist(), strict=True)]
     if pa.types.is_list(type_):
         items, ends = _values(array.flatten(), type_.value_field), _offsets(array).to_pylist()
@@ -121,6 +121,15 @@ def _values(array: pa.Array, field: pa.Field) -> list[Any]:
     if type_ == TIMESTAMP:
         return [None if ticks is None else _instant(ticks) for ticks in array.cast(pa.int64()).to_pylist()]
     return [None if value is None else _scalar(value, field) for value in array.to_pylist()]
+
+
+def _object(names: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
+    """An object of these fields: of one and its variant, which have one name, the one that has a value."""
+    found: dict[str, Any] = {}
+    for name, value in zip(names, values, strict=True):
+        if found.get(name) is None:
+            found[name] = value
+    return found
 
 
 def _instant(ticks: int) -> str:

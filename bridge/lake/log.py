@@ -13,11 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from msgspec import structs
+from msgspec import ValidationError, structs
 
 from bridge.errors import CorruptLake, LakeError
 from bridge.exact_json import NotJson, dumps, loads
-from bridge.lake.record_json import ValidationError, commit_bytes, read_commit
+from bridge.lake.folder_names import paths_of
+from bridge.lake.record_json import commit_bytes, read_commit
 from bridge.lake.records import (
     FORMAT,
     CommitRecord,
@@ -29,7 +30,7 @@ from bridge.lake.records import (
     TableState,
     TapGroup,
 )
-from bridge.storage import Add, Change, Remove, Rewrite, Storage
+from bridge.storage import Add, Change, Remove, Rewrite, Storage, leads_out
 from bridge.storage.parallel import each
 
 SNAPSHOT_EVERY = 100
@@ -144,6 +145,9 @@ class Log:
                 raise CorruptLake("the commit log has a newer format", hint=hint, file=self.key(n))
             if raw["n"] != n or "state" not in raw:
                 raise KeyError("n")
+            if bad := [name for name in paths_of(raw) if leads_out(name)]:
+                hint = "somebody else wrote it: see who may write to the bucket; nothing was changed"
+                raise CorruptLake("a commit record names a file out of the bucket", hint=hint, name=bad[0], record=n)
             return read_commit(raw)
         except (NotJson, KeyError, TypeError) as error:
             raise CorruptLake("a commit record is unreadable", hint=_RESTORE, file=self.key(n)) from error

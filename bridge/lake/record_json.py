@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, TypeVar
 
-from msgspec import ValidationError, convert, json, structs, to_builtins
+from msgspec import convert, json, structs, to_builtins
 
 from bridge.exact_json import dumps
 from bridge.lake.records import (
@@ -18,8 +18,6 @@ from bridge.lake.records import (
     StagedTable,
     TapGroup,
 )
-
-__all__ = ["ValidationError", "commit_bytes", "read_commit"]
 
 # msgspec looks into a type when it is first used. Two threads that do so at once crash the process: so here, at import.
 json.Decoder(CommitRecord)

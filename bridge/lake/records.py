@@ -17,23 +17,6 @@ from msgspec import UNSET, Struct, field
 
 from bridge.singer.state import bookmark
 
-__all__ = [
-    "FORMAT",
-    "PLAIN",
-    "UNKNOWN",
-    "UNSET",
-    "CommitRecord",
-    "FileAdd",
-    "LiveFile",
-    "PendingFile",
-    "RejectFile",
-    "StagedTable",
-    "TableChange",
-    "TableState",
-    "TapGroup",
-    "run_of",
-]
-
 FORMAT = 1
 PLAIN = "parquet"
 """The table format that has no log of its own: the files in the folder are the table."""

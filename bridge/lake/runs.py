@@ -86,6 +86,16 @@ def records(run: dict[str, Any]) -> int | None:
     return sum(int(stream["records"]) for stream in run.get("streams", {}).values())
 
 
+def changed(before: View, after: View) -> set[str]:
+    """Return the streams with a table whose rows or bookmark are others in `after`."""
+    was, now = bookmarks(before.state), bookmarks(after.state)
+    return {
+        stream
+        for stream, table in after.tables.items()
+        if table != before.tables.get(stream) or was.get(stream) != now.get(stream)
+    }
+
+
 def write_streams(storage: Storage, pipeline: str, view: View, streams: Sequence[str]) -> None:
     """Write what a person or another tool wants to know of each stream, beside its name. Derived, never read."""
     known = bookmarks(view.state)

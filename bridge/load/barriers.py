@@ -12,7 +12,8 @@ Decided in the thread that reads the tap, from the order of its messages alone, 
   files are named in the commit, so that a tap which resumes the same `version` finds them; without a version, or if
   `currently_syncing` has moved on, it is not a barrier.
 - A version is **complete** when ACTIVATE_VERSION came after rows of it and a STATE after that, and these rows are
-  published: then rows of older versions go, unless the table is replaced. One before the rows is good at the end.
+  published: then rows of older versions go, unless the table is replaced. One before the rows is good at the end. A
+  new one without rows empties the table at the end, wherever the tap resumed.
 - A STATE is decided upon once. Later rows are in the spool by then, and they are not its own.
 """
 
@@ -70,6 +71,7 @@ class Stream:
     resumes: bool = False  # the tap names a column for its bookmark
     evolution: Evolution = field(default_factory=Evolution)
     refused: BridgeError | None = None  # raised at its first row: all of them are in the table already
+    former: int | None = None  # the version of the table's rows before this run
     other_names: tuple[str, ...] = ()  # its id in the catalog, by which most STATEs know it
 
     @property
@@ -158,8 +160,8 @@ class Epochs:
         Rows of this run: taps that continue a table repeat at its start the message of the first attempt. Of a stream
         that `sweeps`, one that comes before the rows is good at the clean end.
         """
+        stream.announced = version
         if stream.sweeps:
-            stream.announced = version
             if stream.records and stream.latest == version:
                 stream.activated, stream.complete = self._tick(), version
             return
@@ -240,12 +242,12 @@ class Epochs:
         """Return the versions that are complete, and whose rows this commit or one before makes visible.
 
         At the end that is what was announced last, if all rows of this run are its own; without any in this run, if the
-        tap did not resume elsewhere.
+        version is new, or the tap did not resume elsewhere.
         """
         found = {}
         for stream in self.streams.values():
             done = stream.activated is not None and stream.activated < self._marked
-            if end and stream.announced is not None and self._is_whole(stream):
+            if end and stream.sweeps and stream.announced is not None and self._is_whole(stream):
                 found[stream.name] = stream.announced
             elif done and stream.complete is not None and (stream.name in publish or not stream.waiting):
                 found[stream.name] = stream.complete
@@ -254,14 +256,20 @@ class Epochs:
     def _is_whole(self, stream: Stream) -> bool:
         if stream.records:
             return stream.latest == stream.announced
-        return not moved_on(None, self._start, stream.names)
+        return self._begun_anew(stream) or not moved_on(None, self._start, stream.names)
+
+    def _begun_anew(self, stream: Stream) -> bool:
+        """Return whether the tap announced a new version: it did so in this run, so it has read the table."""
+        said = bookmark(self._start, stream.names)
+        known = {stream.former, said.get("version") if isinstance(said, dict) else None} - {None}
+        return bool(known) and stream.announced not in (None, *known)
 
     def _complete(self, stream: Stream) -> bool:
         return stream.mode == "replace" and stream.activated is not None and stream.activated < self._marked
 
     def _passed_over(self, stream: Stream) -> bool:
         """Return whether no rows mean no news: a tap that resumed elsewhere, or at the end of this very table."""
-        if stream.mode != "replace" or stream.records or stream.waiting or self._whole:
+        if stream.mode != "replace" or stream.records or stream.waiting or self._whole or self._begun_anew(stream):
             return False
         said = bookmark(self._start, stream.names)
         inside = isinstance(said, dict) and "version" in said and resume_point(self._start, stream.names) is not None

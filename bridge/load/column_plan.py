@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from bridge.errors import SettingsError
-from bridge.schema.json_schema import source, unique
+from bridge.schema.json_schema import Names, source
 from bridge.schema.table_schema import EXTRA, Evolution, TableSchema, from_singer, merge
 from bridge.settings.load import Pipeline
 from bridge.settings.transform_sql import Statement, read_transform
@@ -166,12 +166,11 @@ class Shaping:
             return fields
         ours = METADATA if self.metadata else ()
         names = {name: name for name in ours}
-        taken = [EXTRA, *ours]
+        taken = Names([EXTRA, *ours])
         for each in sorted(fields, key=lambda one: source(one) not in self.rename):
             name = source(each)
             if name not in names:
-                names[name] = unique(self.rename.get(name) or (style(name) if style else name), taken)
-                taken.append(names[name])
+                names[name] = taken.take(self.rename.get(name) or (style(name) if style else name))
         return [_renamed(each, names[source(each)]) for each in fields]
 
     def _notes(self, fields: Sequence[pa.Field]) -> Iterable[str]:

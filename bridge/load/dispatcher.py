@@ -18,6 +18,7 @@ from bridge.lake.records import TableChange
 from bridge.load.barriers import METHODS, Barrier, Epochs, Stream
 from bridge.load.column_plan import Incoming, as_it_is
 from bridge.schema.table_schema import TableSchema
+from bridge.settings.redact import Redactor, redactor
 from bridge.singer.messages import (
     Activate,
     Batch,
@@ -114,7 +115,8 @@ class Intake:
     `discard(stream)` drops the staged files of an earlier run. From `max_records` on, the next barrier is the last:
     `enough` says that it came, and nothing after it is taken. `validates`: RECORDs are held against their whole SCHEMA.
     `batches` reads the files of BATCHes; `unknown` counts messages of types that Singer does not have. `own` are the
-    names of the streams that this process of the tap is to read; None: it is the only one.
+    names of the streams that this process of the tap is to read; None: it is the only one. `redact` masks secrets in
+    lines that are no messages.
     """
 
     epochs: Epochs
@@ -130,6 +132,7 @@ class Intake:
     checked: Callable[[str, TableSchema], None] = lambda _stream, _schema: None
     transformed: Callable[[Stream, Incoming, TableSchema | None, str], TableSchema] | None = None
     batches: Batches = field(default_factory=Batches)
+    redact: Redactor = field(default_factory=lambda: redactor(()))
     max_records: int | None = None
     validates: bool = False
     deselected: set[str] = field(default_factory=set)
@@ -333,7 +336,7 @@ class Intake:
 
     def _noise(self, message: Noise) -> None:
         self.noise_count += 1
-        raw = message.raw[:_KEPT]
+        raw = self.redact(message.raw)[:_KEPT]
         self.noise.append({"stream": None, "reason": "not a Singer message", "offset": message.line, "raw": raw})
         if self.noise_count > self.max_noise:
             hint = "the tap prints other things than Singer messages on stdout: its logs belong on stderr"

@@ -27,8 +27,8 @@ from bridge.load.table_plan import Placement
 from bridge.load.tap_reader import Reading
 from bridge.load.tap_session import Follow, Joint, Part
 from bridge.schema.table_schema import TableSchema
-from bridge.settings.load import Pipeline
-from bridge.singer.messages import Reader
+from bridge.settings.load import Pipeline, redactor
+from bridge.singer.messages import LONGEST_LINE, Reader
 from bridge.slots.guard import SlotGuard
 from bridge.spark import Engine
 from bridge.spool.spool import Manifest, Spool
@@ -43,6 +43,8 @@ __all__ = ["LEAVING", "Follow", "Load"]
 
 LEAVING = "preparing Spark's next start, once on this machine"
 """The stage after which all is committed and the JVM writes its class data."""
+_LONG_LINE = 64 << 20
+"""Bytes that one line may have, however small the spool is."""
 
 
 class Load:
@@ -96,7 +98,7 @@ class Load:
             kept = set() if division else kept  # it keeps those of others, which have a STATE of their own here
             kept |= self._slots.kept
             epochs = Epochs(group.state, staged=mine, kept=kept, whole=full, restored=lookback.stored)
-            reader = Reader(every_state=max_records is not None)
+            reader = Reader(every_state=max_records is not None, longest=self._longest)
             self._parts.append(Part(self._new_intake(epochs, division), group.label, reader))
 
     def _new_intake(self, epochs: Epochs, division: Division | None) -> Intake:
@@ -115,13 +117,18 @@ class Load:
             commit_bytes=pipeline.commit.bytes // (len(division.groups) if division else 1),
             commit_rows=pipeline.commit.rows,
             max_noise=self._limit,
-            batches=Batches(spool.folder, pipeline.destination.s3_options, self._between),
+            redact=redactor(pipeline.secrets),
+            batches=Batches(spool.folder, pipeline.destination.s3_options, self._between, self._longest),
             validates=pipeline.rejects.validate == "full",
             own=division.names[number] if division else None,
             counts=self.counts,
             deselected=self._deselected,
             max_records=self._max_records,
         )
+
+    @property
+    def _longest(self) -> int:
+        return min(LONGEST_LINE, max(_LONG_LINE, self._pipeline.spool.max_bytes // 4))
 
     def _new_job(self, scratch: Scratch, targets: dict[str, Target]) -> Job:
         return Job(
@@ -185,7 +192,7 @@ class Load:
         else:
             reading.all(taps)
         self.waiting_seconds = self._waited(began, time.monotonic())
-        self._engine.drain(self._tell)
+        self._engine.drain(self._watch)
         self._done = True
         if complaint := self._guard.complaint():
             raise complaint
@@ -215,6 +222,11 @@ class Load:
     def _tell(self) -> None:
         """Say what the rows that wait are waiting for."""
         self._follow.stage("committing" if self._committing or not self._spool.held else self._engine.stage)
+
+    def _watch(self) -> None:
+        """What is done twice a second while Spark is waited for."""
+        self._tell()
+        self._follow.tick()
 
     def _hold_back(self) -> None:
         """Leave the tap waiting while the spool is full: bounded disk and memory, whatever it sends.
@@ -247,9 +259,9 @@ class Load:
             self._engine.seal(manifest)
             self._spool.release(manifest)
         elif barrier is not None:
-            self._engine.drain(self._tell)
+            self._engine.drain(self._watch)
             self._ledger.discard_staged(self._voided())
-            self._commit(barrier, noise)
+            self._engine.commit(partial(self._commit, barrier, noise), self._watch)
 
     def _voided(self) -> list[str]:
         """Return the tables that the tap began anew since this was last asked."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bridge.commit.committer import Committer
-from bridge.commit.open import opened
+from bridge.commit.open import open_pipeline
 from bridge.commit.retention import sweep
 from bridge.errors import BridgeError, CommitLost, Interrupted, LakeError, SettingsError
 from bridge.lake.formats.iceberg.catalog import keep_catalog
@@ -21,7 +21,7 @@ from bridge.lake.lease import Lease, take
 from bridge.lake.log import View
 from bridge.lake.presence import require_files
 from bridge.lake.records import TapGroup
-from bridge.lake.runs import RunRecord, new_run_id, write_streams
+from bridge.lake.runs import RunRecord, changed, new_run_id, write_streams
 from bridge.load.adopt import adopt
 from bridge.load.checks.fingerprint import fingerprint, noticed
 from bridge.load.checks.repeats import Seen
@@ -32,7 +32,7 @@ from bridge.load.division import divided
 from bridge.load.loader import Follow, Load
 from bridge.load.methods import refusal
 from bridge.load.result import Result
-from bridge.load.scratch import Marked, Scratch, Tee
+from bridge.load.scratch import EndOfLog, Marked, Scratch, Tee, check_paths
 from bridge.load.start_state import Starting
 from bridge.load.stop import Stop
 from bridge.load.table_plan import Placement, refuse_namesakes
@@ -135,9 +135,10 @@ class Run:
         self.result.status = "interrupted" if isinstance(error, Interrupted) else "failed"
 
     def _masked(self, text: str) -> str:
-        return redactor(self.pipeline.secrets)(text.encode()).decode(errors="replace")
+        return redactor(self.pipeline.secrets).text(text)
 
     def _check_request(self) -> None:
+        check_paths(self.home, self.pipeline)
         find_java()
         require(self.pipeline.destination.format)
         self._check_parallelism()
@@ -182,7 +183,7 @@ class Run:
         self.stage = "reading the commit log"
         name, run, clean = self.pipeline.name, self.result.run_id, lambda: self._clean
         first = partial(keep_catalog, storage, self.pipeline)
-        with opened(storage, name, run, lease, clean=clean, first=first) as committer:
+        with open_pipeline(storage, name, run, lease=lease, clean=clean, first=first) as committer:
             self._recorded(storage, committer, source, catalog, deselected)
             if self._clean:
                 with suppress(LakeError):  # all is committed; to delete what is old is the business of who holds it now
@@ -212,10 +213,10 @@ class Run:
         catalog: dict[str, Any] | None,
         deselected: set[str],
     ) -> None:
-        result, began = self.result, time.monotonic()
+        result, before, began = self.result, committer.view, time.monotonic()
         result.warnings += committer.notes
         told = len(committer.notes)
-        result.state = result.state_before = committer.view.state
+        result.state = result.state_before = before.state
         if self.request.resume:
             catalog, deselected = self._resumed(storage, catalog, committer.view.state)
         facts = fingerprint(self.pipeline, source.argv, catalog)
@@ -244,7 +245,8 @@ class Run:
             result.seconds["load"] = time.monotonic() - began
             with suppress(BridgeError):  # a full disk must not hide what went wrong first
                 if not isinstance(result.error, CommitLost):  # else it is another run that knows better
-                    write_streams(storage, self.pipeline.name, committer.view, list(result.streams))
+                    streams = changed(before, committer.view) | result.streams.keys()
+                    write_streams(storage, self.pipeline.name, committer.view, sorted(streams))
                 scratch.keep_logs(storage)
                 record.finish(**result.to_json())
             scratch.delete()
@@ -336,7 +338,7 @@ class Run:
         """Start a process of the tap for each catalog, STATE and group, and read them all."""
         try:
             with ExitStack() as stack:
-                log = Tee(stack.enter_context(scratch.tap_log.open("ab")), self.echo)
+                log = Tee(stack.enter_context(closing(EndOfLog(scratch.tap_log))), self.echo)
                 taps: list[AbstractContextManager[Feed]] = [
                     source.start(catalog, state, Marked(log, group.label) if group.label else log, self._slots.of(n))
                     for n, (catalog, (state, _), group) in enumerate(given)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import threading
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import IO
 
+from bridge.errors import SettingsError
 from bridge.lake.runs import log_key
 from bridge.settings.load import Pipeline
 from bridge.storage import Storage
@@ -15,6 +17,16 @@ from bridge.tap.process import Log
 
 _LOG_LIMIT = 32 << 20
 """Bytes kept of the end of a log."""
+
+
+def check_paths(home: Path, pipeline: Pipeline) -> None:
+    """Raise `SettingsError` if the project, the spool or the lake is in a folder whose name is not UTF-8."""
+    for path in (home, pipeline.spool.dir, pipeline.destination.bucket):
+        try:
+            str(path).encode()
+        except UnicodeEncodeError:
+            hint = "rename the folder, or move the project: Spark cannot open files in it"
+            raise SettingsError("a folder's name is not UTF-8", hint=hint, folder=path) from None
 
 
 class Scratch:
@@ -25,6 +37,8 @@ class Scratch:
         bucket = f"{s3.endpoint_url if s3 and s3.endpoint_url else ''}{pipeline.destination.bucket}"
         key = f"{pipeline.name}-{sha256(bucket.encode()).hexdigest()[:8]}"
         self._pipeline, self._run = pipeline.name, run
+        # Rows lie there as they came. A cluster's executors may be another user, who reads them.
+        self._mode = 0o700 if pipeline.spark.master.startswith("local") else 0o777
         self._siblings = ((pipeline.spool.dir or home / "spool") / key, home / "checkpoint" / key)
         self.spool, self.spark = (sibling / run / "data" for sibling in self._siblings)
         self.tap_log, self.spark_log = self.spool.parent / "tap.log", self.spool.parent / "spark.log"
@@ -36,7 +50,8 @@ class Scratch:
                 self._keep(storage, old, old.name)
                 shutil.rmtree(old, ignore_errors=True)
         for folder in (self.spool, self.spark):
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.parent.mkdir(mode=self._mode, parents=True, exist_ok=True)
+            folder.mkdir(exist_ok=True)
 
     def keep_logs(self, storage: Storage) -> None:
         """Copy the logs into the bucket."""
@@ -56,11 +71,39 @@ class Scratch:
             shutil.rmtree(folder, ignore_errors=True)
 
 
+class EndOfLog:
+    """A log on disk of which the end is kept: its last `limit` bytes at least, and never more than twice as many."""
+
+    def __init__(self, path: Path, limit: int = _LOG_LIMIT) -> None:
+        self._file, self._limit, self._size = path.open("w+b"), limit, 0
+        self._lock = threading.Lock()
+
+    def write(self, data: bytes) -> None:
+        """Take whole lines, of any thread."""
+        with self._lock:
+            if self._size + len(data) > 2 * self._limit:
+                self._file.seek(-self._limit, os.SEEK_END)
+                rest = self._file.read()
+                self._file.seek(0)
+                self._size = self._file.write(rest[rest.find(b"\n") + 1 :])
+                self._file.truncate()
+            self._size += self._file.write(data)
+
+    def flush(self) -> None:
+        """Let others see them."""
+        with self._lock:
+            self._file.flush()
+
+    def close(self) -> None:
+        """End it."""
+        self._file.close()
+
+
 @dataclass(frozen=True, slots=True)
 class Tee:
     """The run's log, and a terminal if somebody wants to watch."""
 
-    log: IO[bytes]
+    log: Log
     echo: Log | None
 
     def write(self, data: bytes) -> None:

@@ -125,6 +125,7 @@ class Placement:
         stream = Stream(message.stream, mode, reason, TableSchema(pa.schema([])), 0, self._keys(message))
         stream.evolution, stream.keyed, stream.resumes = evolution, bool(target.keys), bool(message.bookmark_properties)
         stream.other_names = tuple(n for n in self._pipeline.names_of(message.stream) if n != message.stream)
+        stream.former = table.version if table else None
         stream.sweeps = mode == "upsert" or (mode == "append" and target.hard_delete is not None)
         self.methods[message.stream] = method
         if mode == "append" and self._repeats(message.stream, method):

@@ -77,7 +77,8 @@ class Reading:
                 self._salvage(error)
                 raise
         if failures:
-            self.engine.drain(self.tell)
+            self.tell()
+            self.engine.drain(self.follow.tick)
             raise failures[0]
 
     def _hear(self, tap: Feed, part: Part, said: bytes | BaseException | None) -> None:
@@ -125,7 +126,7 @@ class Reading:
             if not part.ended:
                 self._keep(part, error)
         with self._keeping(error):
-            self.engine.drain(lambda: None)
+            self.engine.drain(self.follow.tick)
 
     def _keep(self, part: Part, error: BridgeError) -> None:
         part.ended = True
@@ -139,8 +140,8 @@ class Reading:
             yield
         except BridgeError as second:
             self.warnings.append(f"what was read since the last commit was dropped: {second.message}")
-            if not isinstance(second, (TapError, DataError)):
-                raise second from error
+            if isinstance(second, TimedOut) or not isinstance(second, (TapError, DataError)):
+                raise second from (None if second is error else error)
 
     def _check(self) -> None:
         self.follow.tick()

@@ -18,14 +18,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bridge.commit.committer import Committer
-from bridge.commit.open import opened
+from bridge.commit.open import open_pipeline
 from bridge.decode.casting import refit
 from bridge.errors import EngineError, LakeError
-from bridge.lake.lease import take
 from bridge.lake.log import Log, View
 from bridge.lake.ownership import owners_of
 from bridge.lake.records import FileAdd, TableChange, TableState
-from bridge.lake.runs import new_run_id, write_streams
+from bridge.lake.runs import write_streams
 from bridge.lake.schemas import read_schema
 from bridge.schema.table_schema import TableSchema
 from bridge.settings.load import Pipeline
@@ -171,8 +170,7 @@ def compact(
 
     Raises `PipelineHeld` while a run is alive. Whatever dies, readers see the old files or the new ones of a commit.
     """
-    run = new_run_id()
-    with opened(storage, pipeline.name, run, take(storage, pipeline.name, run)) as committer:
+    with open_pipeline(storage, pipeline.name) as committer:
         todo = pieces(committer.log, committer.view, pipeline, wish)
         result = Compacted(committer.view.n, todo, notes=committer.notes)
         if todo:

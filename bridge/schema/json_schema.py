@@ -17,6 +17,7 @@ declares, 38 and 9 where it declares none; a number that needs more than 38 digi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -43,6 +44,8 @@ SCALARS = {
 """Types by the words that stored schemas have for them; decimals, structs and lists are written out."""
 MAX_DIGITS = 38
 DEFAULT_SCALE = 9
+DEEPEST = 32
+"""Objects and lists in each other: Delta's log, pyiceberg and Arrow's Parquet reader end at about 40 to 80."""
 INT64 = range(-(2**63), 2**63)
 INT64_DIGITS = 19
 
@@ -65,7 +68,8 @@ _HINT = "nothing was stored; correct this stream's schema in the tap's catalog, 
 def record_fields(schema: Mapping[str, Any], keys: Sequence[str]) -> list[pa.Field]:
     """The columns of one SCHEMA message in its order; only declared keys are not nullable.
 
-    Raises DataError for an invalid JSON Schema, a `$ref` that leads nowhere, and a key that is not a property.
+    An object or a list deeper than `DEEPEST` is JSON text. Raises DataError for an invalid JSON Schema, a `$ref` that
+    leads nowhere, and a key that is not a property.
     """
     root = _checked(schema)
     reader = _Reader(root)
@@ -75,7 +79,20 @@ def record_fields(schema: Mapping[str, Any], keys: Sequence[str]) -> list[pa.Fie
         if key not in properties:
             hint = "key_properties names a property that the schema does not have; correct the tap's catalog"
             raise DataError("key property is not in the schema", hint=hint, key=key)
-    return reader.fields(properties, "/properties", top[1] if top else (), keys=frozenset(keys), taken={EXTRA})
+    fields = reader.fields(properties, "/properties", top[1] if top else (), keys=frozenset(keys), taken={EXTRA})
+    return [_cut(field, DEEPEST) for field in fields]
+
+
+def _cut(field: pa.Field, levels: int) -> pa.Field:
+    """The field with no more than so many objects and lists in each other."""
+    type_ = field.type
+    if pa.types.is_nested(type_) and not levels:
+        return field.with_type(JSON_TEXT[0]).with_metadata({**(field.metadata or {}), **(JSON_TEXT[1] or {})})
+    if pa.types.is_struct(type_):
+        return field.with_type(pa.struct([_cut(child, levels - 1) for child in type_]))
+    if pa.types.is_list(type_):
+        return field.with_type(pa.list_(_cut(type_.value_field, levels - 1)))
+    return field
 
 
 def source(field: pa.Field) -> str:
@@ -104,18 +121,24 @@ def json_pointer(path: Iterable[object]) -> str:
     return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)
 
 
-def unique(name: str, taken: Iterable[str]) -> str:
-    """`name`, or `name_2`, `name_3`, ... : Spark refuses a table whose columns differ in case only.
+class Names:
+    """Names of columns, no two alike: Spark refuses a table whose columns differ in case only."""
 
-    `_` stands for no name, and for the NUL that ends a name for Arrow.
-    """
-    name = name.replace("\x00", "_") or "_"
-    folded = {other.casefold() for other in taken}
-    candidate, number = name, 1
-    while candidate.casefold() in folded:
-        number += 1
-        candidate = f"{name}_{number}"
-    return candidate
+    def __init__(self, taken: Iterable[str]) -> None:
+        self._folded = {name.casefold() for name in taken}
+
+    def take(self, name: str) -> str:
+        """`name`, or `name_2`, `name_3`, ... ; from now on it is taken.
+
+        `_` stands for no name, for the NUL that ends a name for Arrow, and for what our hidden columns begin with.
+        """
+        name = re.sub("^\x1f|\x00", "_", name) or "_"
+        candidate, number = name, 1
+        while candidate.casefold() in self._folded:
+            number += 1
+            candidate = f"{name}_{number}"
+        self._folded.add(candidate.casefold())
+        return candidate
 
 
 def _checked(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -154,12 +177,11 @@ class _Reader:
         taken: Iterable[str] = (),
     ) -> list[pa.Field]:
         """One field a property, case twins renamed, the original name kept in the metadata."""
-        used = {name.casefold() for name in taken}
+        names = Names(taken)
         result = []
         for name, node in properties.items():
             type_, metadata = self.shape(node, f"{at}/{name}", seen)
-            column = unique(name, used)
-            used.add(column.casefold())
+            column = names.take(name)
             if column != name:
                 metadata = {**(metadata or {}), b"singer": name.encode()}
             result.append(pa.field(column, type_, nullable=name not in keys, metadata=metadata))

@@ -14,7 +14,7 @@ from typing import Literal
 import pyarrow as pa
 
 from bridge.errors import DataError
-from bridge.schema.json_schema import EXTRA, LEFT_OUT, SCALARS, is_json, is_null_only, source, unique
+from bridge.schema.json_schema import EXTRA, LEFT_OUT, SCALARS, Names, is_json, is_null_only, source
 from bridge.schema.widening import fits, stands_beside, wider
 
 _NAMES = {type_: name for name, type_ in SCALARS.items()}
@@ -40,6 +40,19 @@ def merged(ours: Sequence[pa.Field], theirs: Sequence[pa.Field], evolution: Evol
     """The columns in the lake, and those to read. Raises DataError for what `evolution` does not allow."""
     lake, reading = _Merging(evolution).fields(ours, theirs, "")
     return pa.schema(lake), pa.schema(reading)
+
+
+def without_variants(fields: Sequence[pa.Field]) -> list[pa.Field]:
+    """The fields as RECORDs are read into where no SCHEMA says which of a field and its variant they mean."""
+    return [_first_type(field) for field in fields if not _is_variant(field)]
+
+
+def _first_type(field: pa.Field) -> pa.Field:
+    if pa.types.is_struct(field.type):
+        return field.with_type(pa.struct(without_variants(list(field.type))))
+    if pa.types.is_list(field.type):
+        return field.with_type(pa.list_(_first_type(field.type.value_field)))
+    return field
 
 
 def left_out(fields: Sequence[pa.Field], at: str = "") -> list[str]:
@@ -71,6 +84,7 @@ class _Merging:
         lake: list[pa.Field] = []
         reading: list[pa.Field] = []
         more: list[pa.Field] = []
+        names = Names([*(field.name for field in ours), *([] if at else [EXTRA])])
         for field in ours:
             if _is_variant(field) or _kind(field) == _EXTRA:
                 lake.append(field)
@@ -79,21 +93,21 @@ class _Merging:
             both = self.field(field, new, at)
             if both is None:
                 assert new is not None
-                variant = variants.get(source(field)) or self.variant(field, [*ours, *more])
+                variant = variants.get(source(field)) or self.variant(field, names)
                 more += [] if source(field) in variants else [variant]
                 both = field.with_nullable(True), variant
             lake.append(both[0])
             reading.append(both[1])
         lake += more
         for new in waiting.values():
-            self.add(new, lake, reading, at)
+            self.add(new, lake, reading, names, at)
         lake += [field for field in theirs if _kind(field) == _EXTRA and EXTRA not in (other.name for other in ours)]
         return lake, reading
 
     def field(self, ours: pa.Field, theirs: pa.Field | None, at: str) -> _Both | None:
         """One field after the change; None where a variant has to take the new values."""
         if theirs is None:
-            return ours.with_nullable(True), ours.with_nullable(True)
+            return ours.with_nullable(True), _first_type(ours).with_nullable(True)
         nullable = ours.nullable or theirs.nullable
         if is_null_only(ours) and not is_null_only(theirs):
             ours = ours.with_metadata({**ours.metadata, b"kind": b"json"})
@@ -106,7 +120,7 @@ class _Merging:
     def nested(self, ours: pa.Field, theirs: pa.Field, name: str) -> _Both | None:
         old, new = ours.type, theirs.type
         if old == pa.string() or is_null_only(theirs):
-            return ours, ours
+            return ours, _first_type(ours)
         if pa.types.is_struct(old) and pa.types.is_struct(new):
             lake, reading = self.fields(list(old), list(new), f"{name}.")
             return ours.with_type(pa.struct(lake)), ours.with_type(pa.struct(reading))
@@ -122,7 +136,7 @@ class _Merging:
         if self.freeze:
             raise _refused(name, ours, theirs, _FROZEN)
         if not self.evolve:
-            return ours, ours  # what does not fit is rejected, value by value
+            return ours, _first_type(ours)  # what does not fit is rejected, value by value
         type_, kind = wider(ours, theirs)
         if not stands_beside(ours.type, type_):
             if self.on_type_change == "fail":
@@ -133,18 +147,17 @@ class _Merging:
         field = pa.field(ours.name, type_, nullable=ours.nullable, metadata=metadata or None)
         return field, field
 
-    def variant(self, field: pa.Field, taken: Sequence[pa.Field]) -> pa.Field:
+    def variant(self, field: pa.Field, names: Names) -> pa.Field:
         """The column that takes, as text, what the other one cannot."""
-        name = unique(f"{field.name}__string", [other.name for other in taken])
+        name = names.take(f"{field.name}__string")
         return pa.field(name, pa.string(), metadata={b"kind": _VARIANT, b"singer": source(field).encode()})
 
-    def add(self, field: pa.Field, lake: list[pa.Field], reading: list[pa.Field], at: str) -> None:
+    def add(self, field: pa.Field, lake: list[pa.Field], reading: list[pa.Field], names: Names, at: str) -> None:
         """Take in a property that the table has no column for."""
         name = source(field)
         if self.freeze:
             raise DataError("a column is new", hint=_FROZEN, column=f"{at}{name}", type=label(field))
-        ours = [] if at else [EXTRA]
-        column = unique(_wished(field), [*(other.name for other in lake), *(other.name for other in reading), *ours])
+        column = names.take(_wished(field))
         metadata = {key: value for key, value in (field.metadata or {}).items() if key != b"singer"}
         if column != name:
             metadata[b"singer"] = name.encode()

@@ -130,7 +130,7 @@ class Destination(Section):
             raise wrong("only Iceberg tables have one", hint="remove it, or write format: iceberg", at="catalog")
         if self.format == "iceberg" and not self.catalog and self.bucket.startswith("s3://"):
             hint = (
-                'set destination.catalog, such as {properties: {type: rest, uri: "https://..."}}; see docs/iceberg.md'
+                'set destination.catalog, such as {properties: {type: rest, uri: "https://..."}}: docs/table-formats.md'
             )
             raise wrong("Iceberg tables in s3:// need a catalog", hint=hint, at="format")
         return self

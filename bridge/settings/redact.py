@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 from urllib.parse import quote, quote_plus, unquote, unquote_plus
@@ -20,17 +20,27 @@ _ASPECT = (
 SECRET_KEY = re.compile(
     r"(?:sqlalchemy|database|db|conn|connection)[-_]?ur[il]$"
     rf"|^(?!.*{_ASPECT}).*"
-    r"(?:password|passwd|passphrase|secret|token|credential|api[-_]?key|access[-_]?key|private[-_]?key|^private$"
+    r"(?:password|passwd|passphrase|pwd|(?<!by)(?<!com)pass$|secret|token|credential|^private$"
+    r"|(?:api|access|account|private)[-_.]?key"
+    r"|(?:^|[-_. ]|(?-i:(?<=[a-z0-9])(?=[A-Z])))(?:sas|sig|signature)(?:$|[-_. ]|(?-i:(?<=[a-z])(?=[A-Z])))"
     r"|auth(?!or(?!iz))|dsn|(?:^|[-_. ])conn(?:ection)?(?:[-_. ]?(?:str|string|info))?$)",
     re.IGNORECASE,
 )
 """Names of settings that hold a secret."""
-# What Spark itself redacts (spark.redaction.regex); our own, wider pattern would hide its time-outs.
-SPARK_SECRET = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
+# What Spark itself redacts (spark.redaction.regex), and the keys of clouds. Our own, wider pattern would hide time-outs
+# and the names of classes that provide credentials or keys.
+SPARK_SECRET = re.compile(
+    r"secret|password|passphrase|token|(?:access|account|private)[._-]?key(?!provider)|[.]sas(?:[.]|$)"
+    r"|credentials?(?![a-z]*[._-]?provider)",
+    re.IGNORECASE,
+)
 
 # Drivers differ in which `@` ends a password that contains one: both readings are secrets.
 _URLS = tuple(re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@]*:" + part + "@") for part in (r"([^\s@]+)", r"([^\s/]+)"))
-_ASSIGNED = re.compile(r"(?:password|passwd|pwd|secret|token|api[-_]?key|access[-_]?key)=([^&;\s]+)", re.IGNORECASE)
+_ASSIGNED = re.compile(
+    r"(?:password|passwd|pwd|\bpass|secret|token|(?:api|access|account)[-_]?key|signature|\bsig)=([^&;\s]+)",
+    re.IGNORECASE,
+)
 
 _SHORTEST = 4
 _LONGEST_PUBLIC_LINE = 15
@@ -87,16 +97,37 @@ def worth_hiding(found: Iterable[str]) -> frozenset[str]:
     return frozenset(text for text in stripped if len(text) >= _SHORTEST and text.lower() not in _WORDS)
 
 
-def redactor(secrets: Iterable[str]) -> Callable[[bytes], bytes]:
-    """Return a function that replaces each secret by `***`, also where JSON or a URL escapes it; identity if none.
+class Redactor:
+    """Replaces each secret by `***`, also where JSON or a URL escapes it; changes nothing if there are none.
 
-    Longest first, so that no tail of a longer secret stays. Give it whole lines: a secret cut in two is not seen.
+    Longest first, so that no tail of a longer secret stays. A secret cut in two is not seen: give it whole lines, or
+    what `settled` says.
     """
-    forms = {form for secret in secrets if secret for form in _forms(secret)}
-    if not forms:
-        return lambda data: data
-    pattern = re.compile(b"|".join(re.escape(form) for form in sorted(forms, key=lambda form: (-len(form), form))))
-    return lambda data: pattern.sub(b"***", data)
+
+    def __init__(self, forms: Iterable[bytes]) -> None:
+        ordered = sorted(forms, key=lambda form: (-len(form), form))
+        self._longest = len(ordered[0]) if ordered else 0
+        self._pattern = re.compile(b"|".join(map(re.escape, ordered))) if ordered else None
+
+    def __call__(self, data: bytes) -> bytes:
+        return self._pattern.sub(b"***", data) if self._pattern else data
+
+    def text(self, text: str) -> str:
+        """Mask a text; half of a character, which a tap or a file's name may bring, is written as JSON does."""
+        return self(text.encode(errors="backslashreplace")).decode(errors="replace")
+
+    def settled(self, data: bytes) -> int:
+        """Return how many bytes of `data` no secret can reach beyond, whatever follows."""
+        cut = len(data) - max(0, self._longest - 1)
+        for match in self._pattern.finditer(data) if self._pattern else ():
+            if match.start() < cut < match.end():
+                return match.end()
+        return max(0, cut)
+
+
+def redactor(secrets: Iterable[str]) -> Redactor:
+    """Return what replaces these secrets wherever bytes leave for a log, an error or a record."""
+    return Redactor({form for secret in secrets if secret for form in _forms(secret)})
 
 
 def _forms(secret: str) -> Iterator[bytes]:

@@ -20,6 +20,7 @@ def with_secrets(pipeline: Pipeline, expanded: list[tuple[Key, str]], place: Pla
     found = [text for key, text in expanded if _may_hold_secrets(key, text, arguments)]
     found += [*learn(config), *learn(source.env), *learn(source.pip_url), *learn_arguments(arguments)]
     found += [text for key, text in pipeline.spark.conf.items() if SPARK_SECRET.search(key)]
+    found += learn(list(pipeline.spark.conf.values()))
     return pipeline.model_copy(update={"secrets": worth_hiding(found)})
 
 

@@ -89,7 +89,8 @@ NOT_OF_A_ROW |= dict.fromkeys(
 )
 """Functions by their names, with what is wrong with them."""
 
-_CLOCK = re.compile(r"\s*(now|today|yesterday|tomorrow)\b", re.IGNORECASE)
+CLOCK = re.compile(r"\s*(now|today|yesterday|tomorrow)\b", re.IGNORECASE)
+"""What Spark takes for a time when a constant text becomes one."""
 
 
 def refused(reason: str, **facts: Any) -> SettingsError:
@@ -185,7 +186,7 @@ def _check_nodes(select: exp.Select) -> None:
             raise SettingsError("a transform has no parameters", hint="write the value; ${VAR} is filled in")
         if isinstance(node, exp.Func):
             _check_function(node)
-        if isinstance(node, exp.Cast) and _CLOCK.match(node.this.name if node.this.is_string else ""):
+        if isinstance(node, exp.Cast) and CLOCK.match(node.this.name if node.this.is_string else ""):
             raise refused(f"'{node.this.name}' is {NOT_OF_A_ROW['now']}")
 
 

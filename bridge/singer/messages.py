@@ -17,6 +17,8 @@ from typing import Any, TypeGuard
 
 import orjson
 
+from bridge.errors import DataError
+
 
 @dataclass(frozen=True, slots=True)
 class Records:
@@ -99,16 +101,19 @@ _STATES = (b'{"type":"STATE"', b'{"type": "STATE"')
 _MANY_STATES = 64
 """STATEs in one chunk from which on they are thinned: some taps write one with each record."""
 _BOM = b"\xef\xbb\xbf"
+LONGEST_LINE = 1 << 30
+"""Bytes that one line may have, whatever the settings: it is held in memory, several times."""
 
 
 class Reader:
-    """Turns chunks of bytes into messages, in order. Holds one unfinished line, however long, and nothing else.
+    """Turns chunks of bytes into messages, in order. Holds one unfinished line of `longest` bytes, and nothing else.
 
     Of many STATEs between RECORDs of one stream only the last of a chunk is told, unless `every_state` is wanted.
     """
 
-    def __init__(self, *, every_state: bool = False) -> None:
+    def __init__(self, *, every_state: bool = False, longest: int = LONGEST_LINE) -> None:
         self.lines = 0
+        self._longest, self._begun = longest, 0
         self._thins = not every_state
         self._parts: list[bytes] = []
         self._streams: dict[bytes, str] = {}
@@ -117,11 +122,22 @@ class Reader:
         self._prefix = b""
 
     def feed(self, chunk: bytes) -> Iterator[Message]:
-        """Yield the messages that this chunk completes. The stdout of a tap is split at `\\n` only."""
+        """Yield the messages that this chunk completes. The stdout of a tap is split at `\\n` only.
+
+        Raises `DataError` for a line that does not end.
+        """
         cut = chunk.rfind(b"\n") + 1
         if not cut:
             self._parts.append(chunk)
+            self._begun += len(chunk)
+            if self._begun > self._longest:
+                self._parts.clear()
+                hint = (
+                    "the tap's output is no lines of JSON; or raise spool.max_bytes, of which a line may be a quarter"
+                )
+                raise DataError("a line of the tap's output is too long", hint=hint, longest=self._longest)
             return
+        self._begun = len(chunk) - cut
         # A chunk is never copied, but for the line that began in the one before: copies would be half of our work.
         begun, self._parts = self._parts, [chunk[cut:]] if cut < len(chunk) else []
         start = 0

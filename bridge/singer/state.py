@@ -62,20 +62,28 @@ def _resume_point(value: Any) -> Any:
     """
     if not isinstance(value, dict):
         return value
-    plain = {key: item for key, item in value.items() if key not in _IN_FLIGHT and key != "partitions"}
+    parts = _partitions(value)
+    ignored = _IN_FLIGHT if parts is None else _IN_FLIGHT | {"partitions"}
+    plain = {key: item for key, item in value.items() if key not in ignored}
     plain = {key: item for key, item in plain.items() if item is not None and item is not False}
     if "replication_key" in plain and "replication_key_value" not in plain:
         del plain["replication_key"]
     if set(plain) == {"version"}:
         del plain["version"]
-    partitions = [_resume_point(part) for part in value.get("partitions") or []]
-    started = [part for part in partitions if part and set(part) - {"context"}]
+    points = [_resume_point(part) for part in parts or ()]
+    started = [point for point in points if point and set(point) - {"context"}]
     return plain | ({"partitions": started} if started else {}) or None
+
+
+def _partitions(value: dict[str, Any]) -> list[dict[str, Any]] | None:
+    """Return singer-sdk's partitions; None where a tap has something else there, a value like any other."""
+    parts = value.get("partitions") or []
+    return parts if isinstance(parts, list) and all(isinstance(part, dict) for part in parts) else None
 
 
 def _has_markers(value: Any) -> bool:
     return isinstance(value, dict) and (
-        bool(value.get("progress_markers")) or any(_has_markers(part) for part in value.get("partitions") or [])
+        bool(value.get("progress_markers")) or any(map(_has_markers, _partitions(value) or ()))
     )
 
 
@@ -183,10 +191,10 @@ def resumable_versions(
     if is_flat(state):
         named = set(state) if isinstance(state, dict) else set()
         said = {overwritten(stream) for stream in (named if named & set(tables) else named | set(tables)) or [""]}
-        if len(said) > 1:
+        if len(said) > 1 and not is_empty(state) and resume_points(state) is not None:
             hint = "its STATE has no `bookmarks` to keep apart: overwrite all of its streams, or none"
             raise SettingsError("this tap's STATE cannot be kept per stream", hint=hint)
-        return None if True in said else state
+        return None if said == {True} else state
     kept = {s: b for s, b in state["bookmarks"].items() if not overwritten(s) or _is_of(b, version(s))}
     if kept == state["bookmarks"]:
         return state

@@ -24,7 +24,9 @@ _LEAVE = 60
 """Seconds that a JVM which is to leave its class data may take."""
 _LOOK = 0.5
 """Seconds between two looks whether its log says that it failed."""
-_FAILED = b'Exception in thread "main"'
+_PATIENCE = 300.0
+"""Seconds that it may take until it listens; it may have packages to download."""
+_FAILED = 'Exception in thread "main" '
 # Ctrl-C is for us: the JVM is told what to do.
 _SHELL = 'trap "" INT; exec "$@"'
 # The JVM ends with its stdin, but only once it reads that: where its main thread fails before, for want of disk, say,
@@ -54,7 +56,7 @@ def session_conf(master: str, conf: dict[str, str], folder: Path, java: list[str
     ]
     ours = {
         "spark.app.name": "singer-bridge",
-        "spark.driver.extraJavaOptions": " ".join(f'"{option}"' for option in options),
+        "spark.driver.extraJavaOptions": " ".join(map(_quoted, options)),
         # A worker asks for the same few megabytes again and again: it shall keep them, not give them back each time.
         "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(32 << 20),
         "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(256 << 20),
@@ -73,6 +75,8 @@ def session_conf(master: str, conf: dict[str, str], folder: Path, java: list[str
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.local.dir": str(folder),
         }
+        if not master.startswith("local-cluster"):
+            ours["spark.authenticate"] = "true"  # its ports are open to all users of this machine
         if "SPARK_HOME" not in os.environ:  # else it may be another Spark than the pyspark beside us
             ours["spark.python.daemon.module"] = "bridge.spark.daemon"
     return ours | conf | {"spark.master": _retrying(master)}
@@ -87,6 +91,7 @@ class Jvm:
             hint = "Spark Connect runs foreachBatch on its server; set `spark.master` to local[*] or spark://"
             raise EngineError("Spark Connect sessions cannot be used", hint=hint)
         self.log, self.local, self.wanted_python = log, is_local(master), conf.get("spark.pyspark.python")
+        self.patience = _PATIENCE
         check_version()
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "log4j2.properties").write_text(LOG4J)
@@ -104,6 +109,8 @@ class Jvm:
         command = [str(home / "bin" / "spark-submit"), *(word for each in shown for word in ("--conf", each))]
         command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
         environ = os.environ | {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": f"{self._told.name}/told"}
+        if environ.get("LC_ALL") in ("C", "POSIX"):  # Python reads paths as UTF-8 there, Java refuses all but ASCII
+            environ["LC_ALL"] = "C.UTF-8"
         with self.log.open("ab") as output:
             self._said = output.tell()
             process = subprocess.Popen(
@@ -123,29 +130,36 @@ class Jvm:
         return process
 
     def address(self) -> tuple[int, str]:
-        """Wait until it listens, and return its port and the secret. Raises `ChildProcessError` if it has ended."""
+        """Wait until it listens, and return its port and the secret.
+
+        Raises `ChildProcessError` with its own words if it has ended, or does not listen after `patience` seconds.
+        """
         assert self.process
         told, looked = Path(self._told.name) / "told", time.monotonic()
+        limit = looked + self.patience
         try:
             while not told.exists():
                 if self.process.poll() is not None:
-                    raise ChildProcessError("the JVM ended")
+                    raise ChildProcessError(self._complaint() or "the JVM ended")
                 if time.monotonic() - looked > _LOOK:
-                    if self._has_failed():
-                        raise ChildProcessError("the JVM cannot start")
+                    if complaint := self._complaint():
+                        raise ChildProcessError(complaint)
                     looked = time.monotonic()
+                    if looked > limit:
+                        raise ChildProcessError(f"the JVM was not up after {self.patience:.0f} s")
                 time.sleep(_POLL)
             data = told.read_bytes()  # two numbers of four bytes, the port and the length of the secret, which follows
             return int.from_bytes(data[:4], "big"), data[8:].decode()
         finally:
             self._told.cleanup()
 
-    def _has_failed(self) -> bool:
-        """Return whether its log says that its main thread has ended, though it lives."""
+    def _complaint(self) -> str:
+        """Return what its log says that its main thread has ended with, though it may live; empty if it has not."""
         with suppress(OSError), self.log.open("rb") as said:
             said.seek(self._said)
-            return _FAILED in said.read()
-        return False
+            _, _, words = said.read().decode(errors="replace").partition(_FAILED)
+            return words.split("\n", 1)[0].strip()
+        return ""
 
     def kill(self) -> None:
         """Kill it, as it may never come up. `end` is still to be called."""
@@ -165,6 +179,11 @@ class Jvm:
             self.process.wait()
         self._watch.communicate()  # the JVM has ended, so this ends at once
         self.class_data.end(self.process)
+
+
+def _quoted(option: str) -> str:
+    """Return one of the JVM's options as Spark reads it out of a line of them."""
+    return '"' + option.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _retrying(master: str) -> str:

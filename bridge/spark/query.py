@@ -6,7 +6,7 @@ source is a doorbell: what it delivered is checked against what was sealed, and 
 
 from __future__ import annotations
 
-import os
+import re
 import threading
 import time
 from collections import defaultdict
@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, convert, json
 
-from bridge.errors import BridgeError, EngineError
+from bridge.errors import BridgeError, EngineError, Interrupted, TapError
 from bridge.spark.diagnosis import diagnose
 from bridge.spark.jvm import Jvm
 from bridge.spark.log import tail
-from bridge.spark.shipping import executor_task, executor_work, is_local
+from bridge.spark.shipping import cores, executor_task, executor_work, is_local
 from bridge.spark.worker import REPORTS
 from bridge.spool.spool import Manifest, Spool
 from bridge.write.parquet import Job
@@ -42,9 +42,13 @@ _SEGMENT = (
     "order:bigint,at:bigint,first:bigint"
 )
 _BUNDLES = f"seq bigint, bundle int, segments array<struct<{_SEGMENT}>>"
+_GLOB = re.compile(r"[\\\[\]{}*?]")
+"""What the file source, which takes its path for a pattern, takes as it stands behind a backslash only."""
 _TRIGGER = "100 milliseconds"
 _START_POLL = 0.05
 """Seconds between two looks whether the JVM is up."""
+_GRACE = 60.0
+"""Seconds that Spark has for its next manifest once the run is to end."""
 
 
 def _warm_up(spark: SparkSession, tasks: int) -> None:
@@ -90,7 +94,7 @@ class Engine:
         self._changed = threading.Condition()
         self._handling = threading.Lock()
         self._stopping = False
-        self.tasks = _cores(master)
+        self.tasks, self.grace = cores(master), _GRACE
 
     def start(self) -> None:
         """Start the JVM and the query in the background, once."""
@@ -117,14 +121,57 @@ class Engine:
             raise self._explained(ended)
 
     def drain(self, tick: Callable[[], None]) -> None:
-        """Wait until every sealed manifest was handled; `tick` runs twice a second and may raise."""
+        """Wait until every sealed manifest was handled; `tick` runs twice a second and may raise.
+
+        When it says that the run is to end, Spark has `grace` seconds for each further manifest. Then that error is
+        raised, here and by each later `check`, and no further manifest is handled.
+        """
+        self._await(lambda: not self._sealed, tick)
+
+    def commit(self, work: Callable[[], None], tick: Callable[[], None]) -> None:
+        """Do work that uses `each` when all manifests are handled, and wait for it as `drain` does."""
+        if self._query is None:
+            work()
+            return
+        raised: list[BaseException | None] = []
+
+        def run() -> None:
+            error = None
+            try:
+                with self._handling:
+                    self._require_going_on()
+                    work()
+            except BaseException as caught:  # noqa: BLE001 - whatever it was, who waits raises it
+                error = caught
+            with self._changed:
+                raised.append(error)
+                self._changed.notify_all()
+
+        threading.Thread(target=run, name="commit", daemon=True).start()
+        self._await(lambda: bool(raised), tick)
+        if raised[0]:
+            raise raised[0]
+
+    def _await(self, done: Callable[[], bool], tick: Callable[[], None]) -> None:
+        stop: BridgeError | None = None
+        progress, limit = None, 0.0
         while True:
-            tick()
+            try:
+                tick()
+            except (Interrupted, TapError) as error:
+                stop = stop or error
             self.check()
             with self._changed:
-                if not self._sealed:
+                if done():
                     return
                 self._changed.wait(0.5)
+            if stop and progress != (progress := (self._query is not None, self._handled)):
+                limit = time.monotonic() + self.grace
+            if stop and time.monotonic() > limit:
+                given_up = f"Spark had not finished {self.grace:.0f} s later: rows that are in no commit were given up"
+                stop.hint = "\n".join((stop.hint, given_up, tail(self._log)))
+                self._fail(stop)
+                raise stop
 
     def wait(self) -> None:
         """Wait for the next manifest to be handled, half a second at most."""
@@ -190,10 +237,15 @@ class Engine:
     def stop(self, *, hurry: bool) -> None:
         """End query and JVM, in a `hurry` if the run is not a success.
 
-        A batch that is being handled is waited for; after that none is handled any more.
+        A batch that is being handled is waited for, though not its work in Spark for longer than `grace`; after that
+        none is handled any more.
         """
-        with self._handling:  # a dead JVM does not wait for its callback; the lease must not go before the commit
-            self._stopping = True
+        # A dead JVM does not wait for its callback; the lease must not go before the commit.
+        if not self._handling.acquire(timeout=0 if self._failure else self.grace):
+            self._cancel()
+            self._handling.acquire()
+        self._stopping = True
+        self._handling.release()
         if self._jvm and not self._session:
             self._jvm.kill()  # it is not up yet, and may never be: nothing in it is worth waiting for
         if self._thread:
@@ -202,9 +254,19 @@ class Engine:
             self._warming.join(timeout=60)
         if self._session:
             if not is_local(self._master):
+                if hurry:
+                    self._cancel()
                 with suppress(Exception):
                     self._query.stop()
             self._session.close(hurry=hurry)
+
+    def _cancel(self) -> None:
+        """Have all that runs in Spark fail: whoever waits for it hears of that."""
+        if self._jvm and self._jvm.process and is_local(self._master):
+            self._jvm.kill()
+        elif self._session:
+            with suppress(Exception):
+                self._session.spark.sparkContext.cancelAllJobs()
 
     def _run(self) -> None:
         try:
@@ -229,7 +291,7 @@ class Engine:
             .option("mode", "FAILFAST")
             .option("maxFileAge", "36500d")
             .option("maxFilesPerTrigger", 4)
-            .json(_uri(self._spool.folder / "manifests"))
+            .json(_GLOB.sub(r"\\\g<0>", _uri(self._spool.folder / "manifests")))
         )
         checkpoint = _uri(self._scratch / "checkpoint")
         writer = source.writeStream.foreachBatch(self._batch).option("checkpointLocation", checkpoint)
@@ -278,14 +340,17 @@ class Engine:
             if seq != self._handled + 1 or manifest is None:
                 raise EngineError("Spark skipped a manifest", hint=_REPORT_IT, want=self._handled + 1, have=seq)
             with self._handling:
-                if self._stopping:
-                    raise EngineError("the run ended before this batch", hint="nothing was committed for it")
+                self._require_going_on()
                 self._handle(manifest, [*reports[seq].values(), *transformed[seq]])
             self._spool.retire(manifest)
             with self._changed:
                 self._handled = seq
                 del self._sealed[seq]
                 self._changed.notify_all()
+
+    def _require_going_on(self) -> None:
+        if self._stopping or self._failure:
+            raise EngineError("the run ended before this batch", hint="nothing was committed for it")
 
     def _fail(self, error: BaseException) -> None:
         with self._changed:
@@ -327,13 +392,5 @@ _REPORT_IT = "nothing was committed; run again, and report it with the run's log
 
 
 def _uri(folder: Path) -> str:
-    """Return a folder as Spark finds it whatever its default filesystem is; it takes every character as it stands."""
+    """Return a folder as Spark finds it whatever its default filesystem is."""
     return f"file://{folder}"
-
-
-def _cores(master: str) -> int:
-    """Return how many tasks a master runs at once, as far as its name tells."""
-    inside = master[6:-1].split(",", maxsplit=1)[0] if master.startswith("local[") else ""
-    return (
-        int(inside) if inside.isdigit() else (os.cpu_count() or 2) if inside == "*" else 1 if master == "local" else 8
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -29,6 +30,7 @@ class Session:
         jvm = jvm or Jvm(master, conf, folder, log)
         self._local, self._class_data, self._process = jvm.local, jvm.class_data, jvm.process
         self._jvm = jvm
+        logging.getLogger().addFilter(_not_of_py4j)
         try:
             with _known(jvm):
                 gateway = launch_gateway()
@@ -41,7 +43,8 @@ class Session:
         except Exception as error:  # pyspark, py4j and the system each have their own
             jvm.kill()
             jvm.end()
-            raise EngineError("Spark did not start", hint=tail(log), cause=type(error).__name__) from error
+            cause = str(error) if isinstance(error, ChildProcessError) else type(error).__name__
+            raise EngineError("Spark did not start", hint=tail(log), cause=cause) from error
 
     @property
     def takes_leave(self) -> bool:
@@ -74,6 +77,14 @@ class Session:
         # pyspark would give what is gone to the next session of this process.
         SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
         SparkSession._instantiatedSession = SparkSession._activeSession = None
+
+
+def _not_of_py4j(record: logging.LogRecord) -> bool:
+    """Whether a record of the root logger is not py4j's, which raises what it logs there.
+
+    A JVM of ours is killed while py4j's own thread may still tell it what is garbage: no program is to print that.
+    """
+    return Path(record.pathname).parent.name != "py4j"
 
 
 def _pass_no_numpy(gateway: Any) -> None:

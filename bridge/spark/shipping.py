@@ -6,6 +6,7 @@ bucket.
 
 from __future__ import annotations
 
+import os
 import pickle
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +29,14 @@ OTHER_BRIDGE = "the executor imports another singer-bridge"
 def is_local(master: str) -> bool:
     """Return whether executors live on this machine, with its Python and its folders."""
     return master.startswith("local")
+
+
+def cores(master: str) -> int:
+    """Return how many tasks a master runs at once, as far as its name tells."""
+    inside = master[6:-1].split(",", maxsplit=1)[0] if master.startswith("local[") else ""
+    return (
+        int(inside) if inside.isdigit() else (os.cpu_count() or 2) if inside == "*" else 1 if master == "local" else 8
+    )
 
 
 def ship(context: SparkContext, folder: Path) -> str:

@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from bridge.errors import DataError, SettingsError
 from bridge.schema.json_schema import source
 from bridge.schema.table_schema import EXTRA, TableSchema
-from bridge.settings.transform_sql import NOT_OF_A_ROW, Statement, refused
+from bridge.settings.transform_sql import CLOCK, NOT_OF_A_ROW, Statement, refused
 from bridge.spark.rows import hidden_type
 from bridge.spark.shipping import executor_rows
 from bridge.spark.types import arrow_field, spark_schema
@@ -48,6 +48,7 @@ _OF_A_RECORD = frozenset(
 )
 """What pyspark raises where an expression cannot take a value."""
 _OF_SESSION = frozenset(name.replace("_", "") for name in NOT_OF_A_ROW)
+_TIMES = frozenset({"date", "timestamp", "timestamp_ntz"})
 _ROW = "a transform works row by row"
 
 
@@ -158,11 +159,40 @@ def _check_expression(expression: Any, stream: str) -> None:
         raise refused(f"{expression.prettyName()} is not of the row", stream=stream)
     if name in ("ScalarSubquery", "Exists", "InSubquery", "ListQuery", "LateralSubquery"):
         raise refused("a subquery reads other rows", stream=stream)
-    children = list(_each(expression.children()))
-    for child in children:
+    for child in _parts(expression):
         _check_expression(child, stream)
+    if name.endswith("Cast"):
+        _check_cast(expression, stream)
     if not expression.deterministic():
         raise refused(f"{expression.prettyName()} is not the same each time", stream=stream)
+
+
+def _parts(expression: Any) -> list[Any]:
+    """Return what an expression is made of: `to_date(a)` is a cast once it is run, and says so by itself only."""
+    try:
+        return [expression.replacement()]
+    except Exception:  # noqa: BLE001 - py4j's, which has no types: most expressions have none
+        return list(_each(expression.children()))
+
+
+def _check_cast(cast: Any, stream: str) -> None:
+    """Raise `SettingsError` for a text such as 'now' that becomes a time: a constant one, before a row is looked at."""
+    text = cast.child()
+    if cast.dataType().typeName() not in _TIMES or not text.dataType().typeName().startswith("string"):
+        return
+    if not text.foldable() or (value := _constant(text, stream)) is None:
+        return
+    if CLOCK.match(value):
+        raise refused(f"'{value}' is {NOT_OF_A_ROW['now']}", stream=stream)
+
+
+def _constant(text: Any, stream: str) -> str | None:
+    try:
+        value = text.eval(None)
+    except Exception:  # noqa: BLE001 - py4j's or Spark's own
+        hint = "write the time as one text, such as TIMESTAMP '2024-01-01 00:00:00'"
+        raise SettingsError("a time of the transform cannot be read", hint=hint, stream=stream) from None
+    return None if value is None else str(value.toString())
 
 
 def _each(sequence: Any) -> Iterator[Any]:

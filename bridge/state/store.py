@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from bridge.commit.committer import Committer, expect_object, read_state_file, was_said
-from bridge.commit.open import opened
+from bridge.commit.open import open_pipeline
 from bridge.errors import CommitLost, PipelineHeld, SettingsError
-from bridge.lake.lease import holder, holds, last_lease, take
+from bridge.lake.lease import holder, holds, last_lease
 from bridge.lake.log import Log, bookmarks
-from bridge.lake.runs import new_run_id, read_runs, write_streams
+from bridge.lake.runs import read_runs, write_streams
 from bridge.settings.values.checked import pipeline_name
 from bridge.settings.values.s3options import S3Options
 from bridge.singer.state import bookmark
@@ -198,9 +198,7 @@ class StateStore:
             raise PipelineHeld("a run holds this pipeline", hint=hint, run=held.get("run"), pid=held.get("pid"))
 
     def _write(self, change: Callable[[Any], Any], reason: str, expected: int | None = None) -> Written:
-        run = new_run_id()
-        lease = take(self._storage, self.pipeline, run, brief=True)
-        with opened(self._storage, self.pipeline, run, lease) as committer:
+        with open_pipeline(self._storage, self.pipeline, brief=True) as committer:
             before = committer.view.state
             outcome = self._changed(committer, change, expected)
             if not isinstance(outcome, Exception) and not same(before, outcome):

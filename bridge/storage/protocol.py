@@ -9,11 +9,19 @@ A file's key is its table's folder, Hive folders (`day=2025-01-01/`) if the tabl
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import BinaryIO, Protocol
+
+_OUT = re.compile(r"\A/|(?:\A|/)\.\.(?:/|\Z)|\0")
+
+
+def leads_out(key: str) -> bool:
+    """Return whether a key that somebody else wrote would, as a path, lead out of the bucket; no key of ours does."""
+    return _OUT.search(key) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +73,15 @@ class Change:
     trash: str = field(default="")
     aborts: tuple[Add, ...] = ()
     rewrites: tuple[Rewrite, ...] = ()
+
+    def touches(self) -> Iterator[str]:
+        """Yield all that publishing it writes, moves or deletes."""
+        yield from (self.folder, self.trash)
+        for add in (*self.adds, *self.aborts, *(one.add for one in self.rewrites)):
+            yield from (add.source, add.key)
+        for remove in self.removes:
+            yield from (remove.key, remove.trash)
+        yield from (one.trash for one in self.rewrites)
 
 
 class Missing(Exception):

@@ -24,7 +24,7 @@ import orjson
 
 from bridge.errors import DataError, LakeError
 from bridge.settings.values.s3options import S3Options
-from bridge.singer.messages import Batch, Records
+from bridge.singer.messages import LONGEST_LINE, Batch, Records
 from bridge.storage import open_storage
 
 _CHUNK = 1 << 20
@@ -37,12 +37,14 @@ _HINT = "nothing of it was committed; look into the file and into the tap's `bat
 class Batches:
     """Reads files: those in buckets as `s3` says, by itself as the AWS_* environment does.
 
-    `scratch` takes the copy of a file in a bucket while it is read. `tick` runs now and then, and may raise.
+    `scratch` takes the copy of a file in a bucket while it is read. `tick` runs now and then, and may raise. A line may
+    have `longest` bytes.
     """
 
     scratch: Path | None = None
     s3: S3Options | None = None
     tick: Callable[[], None] = lambda: None
+    longest: int = LONGEST_LINE
 
     def records(self, batch: Batch) -> Iterator[Records]:
         """Yield the records, about a MiB at once. Raises `DataError` for a file that cannot be read to its end."""
@@ -62,7 +64,7 @@ class Batches:
         if form == "parquet":
             return _parquet_lines
         if form == "jsonl" and said in ("", "none", *_MAGIC):
-            return lambda file: _json_lines(file, said)
+            return lambda file: _json_lines(file, said, self.longest)
         hint = "set the tap's `batch_config` to jsonl with gzip, zstd or none, or to parquet"
         raise DataError("a BATCH of an unknown encoding", hint=hint, stream=batch.stream, format=form, compression=said)
 
@@ -78,8 +80,8 @@ class Batches:
             raise DataError("a file of a BATCH is somewhere else", hint=hint, stream=stream, file=uri)
         try:
             file = _local(rest.removeprefix("localhost/") if scheme else uri).open("rb")
-        except OSError as error:
-            raise _unreadable(uri, stream, error.strerror or "error") from error
+        except (OSError, ValueError) as error:  # a name with NUL
+            raise _unreadable(uri, stream, getattr(error, "strerror", None) or str(error)) from error
         with file:
             yield file
 
@@ -124,7 +126,7 @@ def _unreadable(uri: str, stream: str, reason: str) -> DataError:
     return DataError(f"a file of a BATCH cannot be read: {reason}", hint=_HINT, stream=stream, file=uri)
 
 
-def _json_lines(file: IO[bytes], said: str) -> Iterator[tuple[bytes, int]]:
+def _json_lines(file: IO[bytes], said: str, longest: int) -> Iterator[tuple[bytes, int]]:
     """Whole lines of a JSON lines file. Compression that nobody spoke of is undone: no JSON begins with its bytes."""
     start = file.read(4)
     file.seek(0)
@@ -132,16 +134,20 @@ def _json_lines(file: IO[bytes], said: str) -> Iterator[tuple[bytes, int]]:
     if said in _MAGIC and found != said:
         raise ValueError(f"it is not compressed with {said}, as the BATCH says")
     with _plain(file, found) as text:
-        rest = b"" if text.peek(3)[:3] != _BOM else text.read(3)[3:]
+        if text.peek(3)[:3] == _BOM:
+            text.read(3)
+        parts, begun = list[bytes](), 0
         while data := text.read(_CHUNK):
             cut = data.rfind(b"\n") + 1
             if cut:
-                yield from _counted(rest + data[:cut])
-                rest = data[cut:]
-            else:
-                rest += data
-    if rest:
-        yield from _counted(rest + b"\n")
+                yield from _counted(b"".join((*parts, data[:cut])))
+                parts, begun = [], 0
+            parts.append(data[cut:])
+            begun += len(data) - cut
+            if begun > longest:
+                raise ValueError(f"a line has more than {longest} bytes")
+    if begun:
+        yield from _counted(b"".join((*parts, b"\n")))
 
 
 def _plain(file: IO[bytes], compression: str) -> Any:

@@ -18,6 +18,8 @@ READ_BYTES = _SMALL + _CHUNK
 """At most so many bytes come in one piece."""
 
 _GATHER = timedelta(milliseconds=2)
+LEFT_OPEN = timedelta(seconds=10)
+"""Silence after a tap's exit that is the end of its output, though a program that it left holds the pipe open."""
 
 
 class Silent(Exception):
@@ -51,16 +53,24 @@ class Feed(Protocol):
         ...
 
 
-def read_pipe(fd: int, *, idle: timedelta | None, tick: Callable[[], None]) -> Iterator[bytes]:
+def read_pipe(
+    fd: int, *, idle: timedelta | None, tick: Callable[[], None], ended: Callable[[], bool] = lambda: False
+) -> Iterator[bytes]:
     """Yield what comes, until its end. `tick` runs at least twice a second and may raise to end the reading.
 
+    Once the writer has `ended`, it is the end, too, that nothing comes for `LEFT_OPEN`: something else holds the pipe.
     Raises `Silent` when nothing at all came for `idle`.
     """
     last, limit = time.monotonic(), idle.total_seconds() if idle else float("inf")
+    alone: float | None = None
     while True:
         tick()
         if not select.select([fd], [], [], 0.5)[0]:
-            if time.monotonic() - last > limit:
+            if ended():
+                alone = alone or time.monotonic()
+                if time.monotonic() - max(alone, last) > LEFT_OPEN.total_seconds():
+                    return
+            elif time.monotonic() - last > limit:
                 raise Silent
             continue
         chunk = _fill(fd)

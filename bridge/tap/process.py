@@ -9,6 +9,7 @@ stderr is drained at all times into the run's log. Secrets reach the tap in file
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -25,12 +26,15 @@ from typing import IO, Any, Protocol
 
 from bridge.errors import TapError, TapNotFound
 from bridge.exact_json import dumps
+from bridge.settings.redact import Redactor
 from bridge.singer.messages import Message
 from bridge.tap.pipe import Silent, read_pipe
 from bridge.tap.stderr import last_words, reason
 
 _PIPE = 1 << 20
 _F_SETPIPE_SZ = 1031
+_LINE = 1 << 16
+"""Bytes of a line of stderr that are read at once."""
 
 # Reads the tap's process group, then waits: a line means that the tap has ended, end-of-file that we have.
 _GUARD = (
@@ -80,7 +84,7 @@ class Tap:
         state: object = None,
         environ: dict[str, str],
         log: Log,
-        redact: Callable[[bytes], bytes],
+        redact: Redactor,
         catalog_flag: str = "--catalog",
     ) -> None:
         self._argv = list(argv)
@@ -158,21 +162,33 @@ class Tap:
         stream = self._process.stderr
         assert stream
         with stream, open(stream.fileno(), "rb", closefd=False) as lines:
-            while line := lines.readline(1 << 16):
-                line = self._redact(line)
-                self._last_lines.append(line)
-                with suppress(OSError, ValueError):  # a full disk, a closed log: the tap must never wait for us here
-                    self._log.write(line)
-                    self._log.flush()
+            held = b""  # of a line longer than what is read at once: the tail in which a secret may begin
+            while piece := lines.readline(_LINE):
+                line = held + piece
+                cut = len(line) if line.endswith(b"\n") else self._redact.settled(line)
+                self._keep(line[:cut])
+                held = line[cut:]
+            if held:
+                self._keep(held)
+
+    def _keep(self, line: bytes) -> None:
+        line = self._redact(line)
+        self._last_lines.append(line)
+        with suppress(OSError, ValueError):  # a full disk, a closed log: the tap must never wait for us here
+            self._log.write(line)
+            self._log.flush()
 
     def chunks(self, *, idle: timedelta | None, tick: Callable[[], None]) -> Iterator[bytes]:
         """Yield stdout until its end. `tick` runs at least twice a second and may raise to end the run.
 
+        What a tap that has exited leaves behind with its stdout open is stopped after some seconds of silence.
         Raises `TapError` when nothing at all came for `idle`; the tap is then already stopped.
         """
         assert self._process.stdout
         try:
-            yield from read_pipe(self._process.stdout.fileno(), idle=idle, tick=tick)
+            yield from read_pipe(self._process.stdout.fileno(), idle=idle, tick=tick, ended=lambda: self.ended)
+            if not select.select([self._process.stdout], [], [], 0)[0]:  # at its end it could be read
+                self.kill()
         except Silent:
             self.kill()
             hint = "raise `source.idle_timeout` if it needs longer; " + self._said()

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import IO, Any
 
 from bridge.errors import DataError, TapError
-from bridge.singer.messages import Activate, Message, Records, Schema, parse
+from bridge.singer.messages import LONGEST_LINE, Activate, Message, Records, Schema, parse
 from bridge.singer.state import parse_state
 from bridge.tap.pipe import READ_BYTES, read_pipe
 
@@ -54,15 +54,14 @@ class Stdin:
         Taps of the Singer SDK begin with the STATE that they were given. Of any other tap it is as good: no row came
         before it, so what follows is what a tap sends that was started with it.
         """
-        found = b""
-        read = []
+        read, size = list[bytes](), 0
         for chunk in self._chunks(tick):
             read.append(chunk)
-            found += chunk
-            if b"\n" in found.lstrip():
+            size += len(chunk)
+            if size > LONGEST_LINE or (b"\n" in chunk and b"\n" in b"".join(read).lstrip()):
                 break
         self._ahead = read
-        line = found.lstrip().split(b"\n", 1)[0]
+        line = b"".join(read).lstrip().split(b"\n", 1)[0]
         message = parse(line)
         if message is None or str(message["type"]).upper() != "STATE" or not isinstance(message.get("value"), dict):
             return None

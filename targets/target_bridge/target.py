@@ -23,6 +23,7 @@ from singer_sdk.exceptions import ConfigValidationError, MissingKeyPropertiesErr
 from singer_sdk.helpers.capabilities import CapabilitiesEnum, PluginCapabilities, TargetCapabilities
 from singer_sdk.io_base import SingerReader
 
+from bridge.cli.plain import plain
 from bridge.errors import BridgeError, RecordBeforeSchema, did_you_mean
 from bridge.exact_json import dumps
 from bridge.load.run import Request, Result, Run
@@ -138,9 +139,9 @@ class TargetBridge(Target):
 
     def _tell(self, result: Result) -> None:
         for warning in result.warnings:
-            self.logger.warning(warning)
+            self.logger.warning(plain(warning))
         for stream, counts in result.streams.items():
-            facts = stream, counts.committed, counts.load_method, counts.rejected
+            facts = plain(stream), counts.committed, counts.load_method, counts.rejected
             self.logger.info("%s: %d records committed (%s), %d rejected", *facts)
         seconds = result.seconds.get("total", 0.0)
         self.logger.info("Run %s: %s, %d commits, %.1f s", result.run_id, result.status, result.commits, seconds)
@@ -162,9 +163,9 @@ class TargetBridge(Target):
             failed = error if isinstance(error, BridgeError) else error.__cause__
             if not isinstance(failed, BridgeError):
                 raise
-            cls.logger.error(failed.message)  # noqa: TRY400 - a traceback says nothing to whom it concerns
+            cls.logger.error(plain(failed.message))  # noqa: TRY400 - a traceback says nothing to whom it concerns
             for line in failed.hint.splitlines():
-                cls.logger.error("  %s", line)  # noqa: TRY400
+                cls.logger.error("  %s", plain(line))  # noqa: TRY400
             sys.exit(failed.exit_code)
 
 

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from bridge.commit.committer import Committer
-from bridge.commit.open import opened
+from bridge.commit.open import open_pipeline
 from bridge.errors import TapError
-from bridge.lake.lease import take
 from bridge.load.accounting import Ledger
 from bridge.load.barriers import Barrier, Epochs
 from bridge.load.checks.table_guard import Guard
@@ -56,7 +55,7 @@ class Run:
     def execute(self, lake: str, scratch: Path) -> None:
         """Run to the end. A `TapError` of the tap is the run's, after everything up to its last STATE was committed."""
         storage = open_storage(lake)
-        with opened(storage, PIPELINE, "run", take(storage, PIPELINE, "run")) as committer:
+        with open_pipeline(storage, PIPELINE, "run") as committer:
             self._load(storage, committer, scratch)
 
     def _load(self, storage: Storage, committer: Committer, scratch: Path) -> None:

@@ -91,7 +91,9 @@ class Project:
         return found
 
     def rejects(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.command("rejects", "show", "p", "--json").out.splitlines()]
+        return [
+            json.loads(line) for line in self.command("rejects", "show", "p", "--json", "-n", "10000").out.splitlines()
+        ]
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ pipelines:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.slow  # what a run does of itself is shown by docs/iceberg.md, and the commits in process
+@pytest.mark.slow  # what a run does of itself is shown by docs/table-formats.md, and the commits in process
 def test_iceberg_tables(project: Project) -> None:
     """Each run is one snapshot of each table; those before can be read; all is whole."""
     (project.folder / "bridge.yaml").write_text(_SETTINGS.format(tap=TAP))

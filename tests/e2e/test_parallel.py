@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.e2e.conftest import Project
 
-TAP = Path(__file__).parents[1] / "paged_tap.py"
+TAP = Path(__file__).parents[1] / "support" / "paged_tap.py"
 SETTINGS = """\
 pipelines:
   smoke:

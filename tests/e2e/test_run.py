@@ -286,3 +286,29 @@ def test_secrets_reach_nobody(project: Project, tmp_path: Path) -> None:
     assert not any(secret.encode() in text for text in kept)
     assert secret not in done.out + done.err
     assert "***" in project.command("runs", "show", "--to", "lake", "--logs").out
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_pattern_that_nobody_works_out_does_not_hold_a_run(project: Project) -> None:
+    """`--timeout` ends it and gives up the rows, no process is left, and without the pattern the next run completes."""
+    schema = {"properties": {"id": {"type": "integer"}, "v": {"type": "string", "pattern": "^(a+)+$"}}}
+    lines = [
+        {"type": "SCHEMA", "stream": "users", "schema": schema, "key_properties": []},
+        {"type": "RECORD", "stream": "users", "record": {"id": 1, "v": "a" * 40 + "!"}},
+        {"type": "STATE", "value": {"bookmarks": {"users": {"replication_key_value": 1}}}},
+    ]
+    (project.folder / "lines").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    settings = {
+        "source": {"tap": ["sh", "-c", "cat lines", "tap"]},
+        "destination": {"bucket": "lake", "load_method": "append-only"},
+    }
+    for validate, code, rows in (("full", 1, []), ("types", 0, [1])):
+        pipeline = settings | {"rejects": {"validate": validate}}
+        (project.folder / "bridge.yaml").write_text(json.dumps({"pipelines": {"smoke": pipeline}}))
+        done = project.command("run", "smoke", "--json", "--timeout", "20s" if code else "300s", timeout=300)
+        assert done.code == code, done.err
+        assert project.ids("users") == rows
+        assert bool(done.json["state"]) == bool(rows)
+        assert not list((project.folder / ".singer-bridge" / "spool").glob("*/*"))
+    assert "given up" not in done.err

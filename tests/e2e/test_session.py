@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
+import pyarrow.parquet as pq
 import pyspark
 import pytest
 
@@ -19,7 +21,7 @@ from bridge.spark.query import Engine
 from bridge.spark.session import Session
 from bridge.spool.spool import Spool
 from bridge.write.parquet import Job
-from tests.e2e.conftest import TAP, Project
+from tests.e2e.conftest import TAP, Project, stream
 
 
 def test_secrets_are_not_in_the_process_list_and_sessions_follow_each_other(tmp_path: Path) -> None:
@@ -28,19 +30,51 @@ def test_secrets_are_not_in_the_process_list_and_sessions_follow_each_other(tmp_
     Workers have the pyspark that is installed, with its byte code, not the zip that is compiled at each start.
     """
     conf = {"spark.my.password": "hunter2", "spark.executorEnv.API_TOKEN": "tok-123"}
+    conf["spark.hadoop.fs.azure.account.key.lake.dfs.core.windows.net"] = "az-key"
     session = Session("local[1]", conf, tmp_path / "first dir", tmp_path / "log")
     here = str(tmp_path / "first dir")
     found = psutil.process_iter(["cmdline"])
     (jvm,) = (process for process in found if any(here in word for word in process.info["cmdline"] or ()))
-    assert not {"hunter2", "tok-123"} & {word for part in jvm.cmdline() for word in part.split("=")}
+    assert not {"hunter2", "tok-123", "az-key"} & {word for part in jvm.cmdline() for word in part.split("=")}
     assert session.spark.conf.get("spark.my.password") == "hunter2"
+    hadoop = session.spark.sparkContext._jsc.hadoopConfiguration()
+    assert hadoop.get("fs.azure.account.key.lake.dfs.core.windows.net") == "az-key"
     seen = session.spark.sparkContext.parallelize([0], 1).map(lambda _: (os.environ.get("API_TOKEN"), pyspark.__file__))
     assert seen.collect() == [("tok-123", pyspark.__file__)]
     session.close(hurry=True)
     assert not jvm.is_running()
     second = Session("local[1]", {}, tmp_path / "second", tmp_path / "log")
     assert second.spark.range(3).count() == 3
+    # Others of this machine can connect to the session's ports: they need a secret. What is large goes by these ports.
+    assert second.spark.conf.get("spark.authenticate") == "true"
+    assert (
+        len(second.spark.range(0, 300_000, 1, 2).selectExpr("cast(id as string)").repartition(2).collect()) == 300_000
+    )
     second.close(hurry=True)
+
+
+def test_a_jvm_that_is_killed_is_not_complained_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A command that is on its way when the JVM is killed, as py4j's collector sends, fails without a line on any log.
+
+    py4j reports it to the root logger, which a program such as `target-bridge` prints.
+    """
+    session = Session("local[1]", {}, tmp_path / "scratch", tmp_path / "log")
+    under_way = threading.Event()
+
+    def send() -> None:
+        with suppress(Exception):
+            while True:
+                session.spark.sparkContext._jvm.java.lang.Thread.sleep(50)  # type: ignore[union-attr]
+                under_way.set()
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    assert under_way.wait(60)
+    with caplog.at_level("INFO", logger="root"):
+        session.close(hurry=True)
+        sender.join(60)
+    assert not sender.is_alive()
+    assert [record.getMessage() for record in caplog.records if record.name == "root"] == []
 
 
 def processes_of(folder: Path) -> list[psutil.Process]:
@@ -56,14 +90,46 @@ def wait_until_gone(folder: Path, seconds: float) -> None:
 
 
 def test_a_jvm_that_cannot_say_where_it_listens_is_killed(tmp_path: Path) -> None:
-    """Its main thread ends and another keeps it alive; the session says that Spark did not start, and it is gone."""
+    """Its main thread ends and another keeps it alive; the session says so in the JVM's own words, and it is gone."""
     scratch = tmp_path / "scratch"
     jvm = Jvm("local[1]", {}, scratch, tmp_path / "log")
     for folder in scratch.glob("jvm-*"):
         folder.rmdir()  # as on a disk that is full: nothing can be written there
-    with pytest.raises(EngineError, match="Spark did not start"):
+    with pytest.raises(EngineError, match=r"Spark did not start cause=java\.\S*Exception: .*jvm-"):
         Session("local[1]", {}, scratch, tmp_path / "log", jvm=jvm)
     assert processes_of(scratch) == []
+
+
+def test_a_jvm_that_never_listens_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that lives, says nothing and does not listen is given up in the end."""
+    submit = tmp_path / "spark home" / "bin" / "spark-submit"
+    submit.parent.mkdir(parents=True)
+    submit.write_text("#!/bin/sh\nexec sleep 600\n")
+    submit.chmod(0o755)
+    monkeypatch.setenv("SPARK_HOME", str(submit.parents[1]))
+    jvm = Jvm("local[1]", {}, tmp_path / "scratch", tmp_path / "log")
+    jvm.patience = 1.0
+    with pytest.raises(EngineError, match="the JVM was not up after 1 s"):
+        Session("local[1]", {}, tmp_path / "scratch", tmp_path / "log", jvm=jvm)
+    assert jvm.process
+    assert jvm.process.poll() is not None
+
+
+ODD = 'é [a] {b,c} back\\slash "quoted" *?'
+"""A folder's name as people, and their tools, give them."""
+
+
+def test_a_project_may_lie_anywhere(tmp_path: Path) -> None:
+    """What is a pattern to Spark, and no ASCII, is a folder's name to us, and in a job of cron (LC_ALL=C), too."""
+    project = Project(tmp_path / ODD, os.environ | {"LC_ALL": "C"})
+    project.folder.mkdir()
+    done = project.run({"seed": 1, "streams": [stream(records=20)]}, "--timeout", "60s")
+    assert done.code == 0, done.err
+    files = (project.lake / "smoke" / "users").glob("*.parquet")
+    assert sorted(n for file in files for n in pq.ParquetFile(file).read(["id"])["id"].to_pylist()) == list(
+        range(1, 21)
+    )
+    assert project.state()["bookmarks"]["users"]["replication_key_value"] == 20
 
 
 _STARTS = """

@@ -18,6 +18,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 DOCS = ROOT / "docs"
 
 
+def test_readme(tmp_path: Path) -> None:
+    """README's five steps, with their real tap; `make test` types the rest of it."""
+    type_page(ROOT / "README.md", tmp_path, has={"PyPI"})
+
+
 def test_postgres(tmp_path: Path) -> None:
     """docs/postgres.md, from the first command to the last."""
     with postgresql() as server:

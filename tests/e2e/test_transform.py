@@ -253,3 +253,41 @@ def test_what_only_spark_can_tell_is_refused_too(spark: SparkSession) -> None:
         with pytest.raises(SettingsError) as caught:
             analysed(spark, read_transform(text), READ, "s", metadata=True)
         assert message in caught.value.message, text
+
+
+def test_a_text_that_spark_takes_for_the_time_of_the_run_is_refused(spark: SparkSession) -> None:
+    """However it becomes a time; texts of the rows, and constant times, do not depend on the clock."""
+    clock = [
+        "to_date('today')",
+        "to_timestamp('now')",
+        "try_to_timestamp('now')",
+        "to_timestamp_ltz(' Now')",
+        "CAST(to_timestamp_ntz('yesterday UTC') AS timestamp)",
+        "TRY_CAST('tomorrow' AS date)",
+        "CAST(concat('no', 'w') AS timestamp)",
+        "CAST(lower('TODAY') AS timestamp_ntz)",
+        "date_add('today', 1)",
+        "at > 'now'",
+        "coalesce(to_date(name), to_date('today'))",
+        "transform(tags, x -> to_date('today'))[0]",
+    ]
+    for text in clock:
+        with pytest.raises(SettingsError) as caught:
+            analysed(spark, read_transform(f"SELECT {text} AS a FROM stream"), READ, "s", metadata=True)
+        assert "is the time of the run" in caught.value.message, text
+    for text in (
+        "to_date(name)",
+        "try_to_timestamp(name)",
+        "to_date('2024-01-31')",
+        "CAST(concat('2024', '-01-31') AS timestamp)",
+        "CAST('nowhere' AS string)",
+        "at > '2024-01-01'",
+        "coalesce(at, CAST(NULL AS timestamp))",
+        "to_timestamp('today', 'yyyy')",
+        "nvl(nullif(name, left(name, 2)), split_part(right(name, 3), 'x', 1))",
+        "contains(name, 'now') OR startswith(name, 'today') OR try_add(id, 1) > try_divide(id, 2)",
+        "extract(YEAR FROM at) + date_part('day', at) + regexp_count(name, 'x') + len(btrim(name))",
+        "CAST(try_to_number(name, '999') AS decimal(10, 2)) + try_element_at(array(price), 1)",
+        "date_format(to_utc_timestamp(at, 'Europe/Berlin'), 'yyyy') || url_encode(get_json_object(payload, '$.a'))",
+    ):
+        analysed(spark, read_transform(f"SELECT {text} AS a FROM stream"), READ, "s", metadata=True)

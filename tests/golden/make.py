@@ -22,7 +22,7 @@ ROOT = Path("/tmp/singer-bridge-golden")
 FORMATS = ("parquet", "delta", "iceberg")
 _HERE = Path(__file__).parent
 _TAP = _HERE / "tap.py"
-_PAGED = _HERE.parent / "paged_tap.py"
+_PAGED = _HERE.parent / "support" / "paged_tap.py"
 _LOSE = """
 import os
 from bridge.storage.local.storage import LocalStorage

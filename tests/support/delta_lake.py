@@ -48,7 +48,7 @@ class DeltaLake:
         return facts | ({"upload": file.upload} if file.upload else {})
 
     def entry(self, *adds: dict[str, Any], removes: list[str] | None = None, mode: str = "append") -> TableChange:
-        return table_change(adds, removes or (), schema=self.schema, mode=mode, format=self.format)
+        return table_change(adds, removes or (), folder=self.folder, schema=self.schema, mode=mode, format=self.format)
 
     def append(self, committer: Committer, ids: list[int], **columns: Any) -> None:
         """Commit rows, with the STATE that they are the last."""

@@ -1,6 +1,6 @@
 """The files in tests/data: what a tap may write, a hazard each, and beside each what is to become of it.
 
-`NAME.json` has the `hazard` and its `result` in words, as docs/hazards.md says them, the `settings` other than the
+`NAME.json` has the `hazard` and its `result` in words, as docs/rejects.md says them, the `settings` other than the
 defaults, and the `outcome` of loading `NAME.singer` into an empty lake.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.support.pipe import Pipe, plain
 
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parents[1] / "data"
 FILES = sorted(DATA.glob("*.singer"))
 _LONG = 200
 

@@ -28,9 +28,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bridge.commit.open import opened
+from bridge.commit.open import open_pipeline
 from bridge.errors import BridgeError, TapError
-from bridge.lake.lease import take
 from bridge.lake.log import View
 from bridge.lake.runs import new_run_id
 from bridge.load.checks.replay_guard import Superseding
@@ -44,6 +43,7 @@ from bridge.spark import Engine
 from bridge.spool.spool import Segment
 from bridge.storage import lake_of
 from bridge.tap.stdin import Start, Stdin
+from bridge.write.context import Job
 from bridge.write.parquet import write_bundle
 
 
@@ -116,9 +116,11 @@ class Listening:
 
 @dataclass
 class Pipe:
-    """The pipeline `p` over a lake in `root/lake`; each `load` is a run."""
+    """The pipeline `p` over a lake in `root/lake`; each `load` is a run, `tick` raises when it shall end."""
 
     root: Path
+    tick: Callable[[], None] = lambda: None
+    kind: type[Load] = field(default_factory=lambda: InProcess)
     lake: Path = field(init=False)
 
     def __post_init__(self) -> None:
@@ -153,17 +155,16 @@ class Pipe:
         said = listening.said if listening else lambda state: None
         try:
             with ExitStack() as stack:
-                lease = take(storage, "p", run)
-                committer = stack.enter_context(opened(storage, "p", run, lease))
+                committer = stack.enter_context(open_pipeline(storage, "p", run))
                 superseding = Superseding(committer, listening.start) if listening else None
                 view = superseding.view if superseding else committer.view
                 placement = Placement(storage, pipeline, view, catalog, full=full, append=False)
-                load = InProcess(
+                load = self.kind(
                     pipeline,
                     committer,
                     placement,
                     scratch,
-                    Follow(lambda: None, lambda stage: None, said),
+                    Follow(self.tick, lambda stage: None, said),
                     full=full,
                     deselected=set(deselected),
                     kept=set(deselected),
@@ -237,20 +238,27 @@ class _Engine(Engine):
             manifest = self._spool.folder / "manifests" / f"{seq:012d}.json"
             if manifest.exists():  # it is released a moment after it is sealed
                 try:
-                    rows = [self._done(orjson.loads(line)) for line in manifest.read_bytes().splitlines()]
-                    self._deliver(rows, [])
+                    self._deliver(done(self._job, manifest), [])
                 except BaseException as error:
                     self._fail(error)
                     raise
 
-    def _done(self, row: dict[str, Any]) -> Any:
-        report = write_bundle(self._job, row["seq"], [Segment(**segment) for segment in row["segments"]])
-        return SimpleNamespace(seq=row["seq"], bundle=row["bundle"], report=msgspec.json.encode(report).decode())
+
+def done(job: Job, manifest: Path) -> list[Any]:
+    """Do what Spark's workers do for a sealed batch, and return its rows of reports."""
+    rows = [orjson.loads(line) for line in manifest.read_bytes().splitlines()]
+    reports = [write_bundle(job, row["seq"], [Segment(**segment) for segment in row["segments"]]) for row in rows]
+    return [
+        SimpleNamespace(seq=row["seq"], bundle=row["bundle"], report=msgspec.json.encode(report).decode())
+        for row, report in zip(rows, reports, strict=True)
+    ]
 
 
 class InProcess(Load):
+    engine: type[Engine] = _Engine
+
     def _new_engine(self, scratch: Scratch) -> Engine:
-        engine = _Engine(
+        engine = self.engine(
             master="local[2]",
             conf={},
             spool=self._spool,

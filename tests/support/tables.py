@@ -140,6 +140,16 @@ def typing(root: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]
 
 INTEGER = {"type": ["null", "integer"]}
 STRING = {"type": ["null", "string"]}
+TWO_PIPELINES = """\
+pipelines:
+  shop:
+    source: {tap: tap-x, config: {password: "${NOBODY_SET_THIS}"}}
+    destination: {bucket: lake}
+  other:
+    source: {tap: tap-x}
+    destination: {bucket: lake}
+"""
+"""bridge.yaml of a shop, and of a pipeline that never ran: a verb that only looks needs no secret."""
 ODD = "a b\"c`d'e$f\\g;h,i.j:k(l){m}[n]*?%=ü\nz"
 """A name with a bit of everything that SQL, globs, URIs and Python read otherwise."""
 

@@ -14,6 +14,7 @@ import click
 
 from bridge.cli.confirm import warn
 from bridge.cli.listing import Listing
+from bridge.cli.plain import plain_json
 from bridge.cli.selection import changing, choose, committed, options
 from bridge.cli.show import as_json, console, count, count_of, print_table, size
 from bridge.cli.survey import one_or_all, readable
@@ -145,7 +146,7 @@ def show(limit: int, json_output: bool, **choice: Any) -> None:
     found = list(islice(_records(storage, pipeline.name, view, wanted), limit))
     if json_output:
         for reject in found:
-            click.echo(json.dumps(reject, ensure_ascii=False))
+            click.echo(plain_json(json.dumps(reject, ensure_ascii=False)))
         return
     if not found:
         click.echo("no rejects")

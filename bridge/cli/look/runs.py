@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from bridge.cli.listing import Listing
+from bridge.cli.plain import PlainLines
 from bridge.cli.selection import Chosen, options
 from bridge.cli.show import as_json, console, count, moment, note, print_table, size
 from bridge.cli.survey import Unread, look_at, readable, settled, with_warnings
@@ -177,7 +178,8 @@ def _print_logs(chosen: Chosen, record: dict[str, Any]) -> None:
     for suffix, here in (("", scratch.tap_log), (".spark", scratch.spark_log)):
         # A log comes into the bucket when its run ends; one that died or still runs has it on its own machine.
         kept = read_log(storage, pipeline.name, run + suffix)
-        sys.stdout.buffer.write(kept if kept is not None else here.read_bytes() if here.exists() else b"")
+        log = kept if kept is not None else here.read_bytes() if here.exists() else b""
+        PlainLines(sys.stdout.buffer).write(log)
     sys.stdout.flush()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -12,6 +13,7 @@ import click
 from msgspec import to_builtins
 
 from bridge.cli.listing import Listing
+from bridge.cli.plain import echo, plain, plain_json
 from bridge.cli.selection import choose, committed, options
 from bridge.cli.show import as_json, console, count, moment, print_table, size
 from bridge.cli.survey import one_or_all, readable
@@ -176,7 +178,7 @@ def head(
         import json
 
         for row in rows:
-            click.echo(json.dumps(row, default=str, ensure_ascii=False))
+            click.echo(plain_json(json.dumps(row, default=str, ensure_ascii=False)))
         return
     if rows:
         columns = list(dict.fromkeys(column for row in rows for column in row))
@@ -300,13 +302,13 @@ def _summary(version: Version) -> str:
 
 def _print_diff(versions: list[Version]) -> None:
     for version in versions:
-        click.secho(f"commit {version.n}  {moment(version.at)}  {version.kind}  {count(version.rows)} rows", bold=True)
+        echo(f"commit {version.n}  {moment(version.at)}  {version.kind}  {count(version.rows)} rows", bold=True)
         for name, type_ in version.gone.items():
-            click.secho(f"  - {name}  {type_}", fg="red")
+            echo(f"  - {name}  {type_}", fg="red")
         for name, (old, new) in version.changed.items():
-            click.secho(f"  ~ {name}  {old} -> {new}", fg="yellow")
+            echo(f"  ~ {name}  {old} -> {new}", fg="yellow")
         for name, type_ in version.added.items():
-            click.secho(f"  + {name}  {type_}", fg="green")
+            echo(f"  + {name}  {type_}", fg="green")
 
 
 def _reached(pipeline: Pipeline) -> S3Options:
@@ -357,11 +359,16 @@ def ddl(
     bucket = (location or storage.uri).rstrip("/")
     table = Table(live.folder, columns, bucket, storage.uri, _reached(pipeline), bool(live.partition_by))
     if live.format == "delta" and not manifest:  # its folder holds files that are not of the table any more
-        click.echo(delta_statement(table, dialect, view=view), nl=False)
+        _print_statement(delta_statement(table, dialect, view=view))
         return
     if live.format == "iceberg" and not manifest:
         if location:
             raise SettingsError("--location is of no use here", hint="an Iceberg table says itself where its files are")
-        click.echo(iceberg_statement(table, read_catalog(storage, pipeline.name), dialect, view=view), nl=False)
+        _print_statement(iceberg_statement(table, read_catalog(storage, pipeline.name), dialect, view=view))
         return
-    click.echo(statement(table, dialect, view=view, manifest=manifest), nl=False)
+    _print_statement(statement(table, dialect, view=view, manifest=manifest))
+
+
+def _print_statement(text: str) -> None:
+    """Print a statement: to a program byte for byte, as names may hold any character."""
+    click.echo(plain(text) if sys.stdout.isatty() else text, nl=False)

@@ -12,6 +12,7 @@ import click
 
 from bridge.cli import events
 from bridge.cli.param_types import DURATION, SIZE
+from bridge.cli.plain import echo
 from bridge.cli.selection import choose, committed, options
 from bridge.cli.show import as_json, console, count, count_of, note, size
 from bridge.errors import SettingsError, did_you_mean
@@ -133,7 +134,7 @@ def _finish(
         for stream, files in new.items():
             facts, after = tables[stream], sum(file.size for file in files)
             line = f"{count(facts['files'])} files, {size(facts['bytes'])}, are now {count(len(files))}, {size(after)}"
-            click.echo(f"{stream}: {line}")
+            echo(f"{stream}: {line}")
         click.echo(f"{name}: compacted by commit {head}")
 
 

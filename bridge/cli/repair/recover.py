@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from bridge.cli.events import report
+from bridge.cli.plain import echo
 from bridge.cli.selection import Chosen, choose_all, options_for_several
 from bridge.cli.show import as_json, note
 from bridge.commit.recover import Recovered
@@ -63,13 +64,13 @@ def _as_json(chosen: Chosen, done: Recovered) -> dict[str, Any]:
 
 def _say(name: str, done: Recovered) -> None:
     if not done.head and not done.died:
-        click.echo(f"{name}: nothing to do, nothing was committed yet")
+        echo(f"{name}: nothing to do, nothing was committed yet")
     elif done.nothing_to_do:
-        click.echo(f"{name}: nothing to do, commit {done.head} is whole")
+        echo(f"{name}: nothing to do, commit {done.head} is whole")
     elif done.died:
         finished = f": commit {done.finished} is whole" if done.finished else ""
-        click.echo(f"{name}: run {done.died} had not ended in good order{finished}; the log is at commit {done.head}")
+        echo(f"{name}: run {done.died} had not ended in good order{finished}; the log is at commit {done.head}")
     else:
-        click.echo(f"{name}: the log is at commit {done.head}")
+        echo(f"{name}: the log is at commit {done.head}")
     for text in done.notes:
         note("note", "bold", text)

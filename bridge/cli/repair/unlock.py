@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from bridge.cli.confirm import warn
+from bridge.cli.plain import echo
 from bridge.cli.selection import choose, options
 from bridge.cli.show import as_json, moment
 from bridge.errors import PipelineHeld, SettingsError
@@ -46,9 +47,9 @@ def unlock(
         held_by = owner and {key: owner.get(key) for key in ("run", "pid", "host", "since", "renewed")}
         as_json({"format": 1, "pipeline": pipeline.name, "held_by": held_by, "unlocked": bool(owner)})
     elif owner:
-        click.echo(f"{pipeline.name}: free now; the next run looks first at what {owner.get('run')} left")
+        echo(f"{pipeline.name}: free now; the next run looks first at what {owner.get('run')} left")
     else:
-        click.echo(f"{pipeline.name}: nobody holds it")
+        echo(f"{pipeline.name}: nobody holds it")
 
 
 def _held(storage: Storage, pipeline: str) -> dict[str, Any] | None:

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 from bridge.cli import events
 from bridge.cli.flags import explain
+from bridge.cli.plain import PlainLines
 from bridge.cli.run.progress import Progress
 from bridge.cli.run.summary import summary
 from bridge.cli.selection import Chosen
@@ -122,7 +123,7 @@ class Batch:
     def _execute(self, run: Run) -> Result:
         voice = self._voice
         if voice.verbose:
-            run.echo = events.TapLines(run.pipeline.name) if events.is_json() else sys.stderr.buffer
+            run.echo = events.TapLines(run.pipeline.name) if events.is_json() else PlainLines(sys.stderr.buffer)
         if events.is_json() and not voice.quiet:
             events.emit("info", "run_started", pipeline=run.pipeline.name, run_id=run.result.run_id)
         with Progress(run, enabled=voice.shows_progress()):

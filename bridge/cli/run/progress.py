@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bridge.cli import events
+from bridge.cli.plain import plain
 from bridge.cli.show import console, count, count_of, size
 from bridge.load.dispatcher import Counts
 from bridge.load.loader import LEAVING
@@ -71,7 +72,9 @@ class Progress:
             done = counts.committed and counts.committed == counts.records
             style = "green" if done else ""
             committed = Text(count(counts.committed) if counts.committed else "", style)
-            grid.add_row(name, count(counts.records), committed, size(counts.bytes) if counts.bytes else "")
+            grid.add_row(
+                Text(plain(name)), count(counts.records), committed, size(counts.bytes) if counts.bytes else ""
+            )
         rate = _rate(list(streams.values()), speaking=run.stage == "extracting")
         more = f"   {len(streams) - _SHOWN} more streams" if len(streams) > _SHOWN else ""
         self._spinner.update(text=Text(f"{run.pipeline.name}: {run.stage}   {seconds:.0f} s   {rate}{more}"))

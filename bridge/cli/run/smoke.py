@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
+from bridge.cli.plain import echo
 from bridge.cli.selection import Chosen, choose, environment, options
 from bridge.cli.show import as_json, console, count, count_of, print_table, size
 from bridge.errors import SettingsError
@@ -124,7 +125,7 @@ def _report(trial: Trial, command: str, seconds: float, junit: Path | None, *, j
         with suppress(OSError), open(summary, "a", encoding="utf-8") as file:
             file.write(reports.markdown(tap, verdicts))
     if os.environ.get("GITHUB_ACTIONS") == "true":
-        click.echo("\n".join(reports.workflow_commands(verdicts)), err=True)
+        echo("\n".join(reports.workflow_commands(verdicts)), err=True)
     if json_output:
         as_json(_document(trial, tap, seconds))
     else:

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from bridge.cli.plain import echo, plain
 from bridge.cli.show import console
 from bridge.errors import did_you_mean
 from bridge.project.entry import variable_name
@@ -86,7 +87,7 @@ def _others(told: About, asked: list[Setting]) -> Iterator[Setting]:
             yield others.pop(name)
         else:
             hint = did_you_mean(name, others) or f"there are: {', '.join(others)}"
-            click.echo(f"the tap has no setting {name}: {hint}")
+            echo(f"the tap has no setting {name}: {hint}")
 
 
 class _Json(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only
@@ -112,7 +113,9 @@ def _question(setting: Setting) -> Any:
     default = "" if setting.default is None or setting.kind in ("object", "array") else setting.default
     if default == "" and not isinstance(kind, _Json):
         kind = _OrNothing(kind)
-    return click.prompt(setting.name, default=default, hide_input=setting.secret, type=kind, show_default=default != "")
+    return click.prompt(
+        plain(setting.name), default=default, hide_input=setting.secret, type=kind, show_default=default != ""
+    )
 
 
 class _OrNothing(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import click
 
+from bridge.cli.plain import echo, plain
 from bridge.cli.show import console, count_of, note, print_table
 from bridge.settings.load import Pipeline
 from bridge.singer.catalog import Catalog, is_system, root_facts, stream_id
@@ -23,17 +24,17 @@ def ask_streams(catalog: Catalog) -> list[str]:
     system = len(catalog["streams"]) - len(own)
     hidden = f", and {count_of(system, 'stream')} of the database's own schemas" if system else ""
     more = f" and {len(own) - _LISTED} more" if len(own) > _LISTED else ""
-    click.echo(f"{count_of(len(own), 'stream')}{hidden}: {', '.join(own[:_LISTED])}{more}")
+    echo(f"{count_of(len(own), 'stream')}{hidden}: {', '.join(own[:_LISTED])}{more}")
     default = " ".join(_default_patterns(catalog))
     while True:
         patterns: list[str] = click.prompt("which streams? globs, ! excludes", default=default).split()
         wrong = [f"{text} matches nothing. {guess}".strip() for text, guess in unmatched(catalog, patterns)]
         for text in wrong:
-            click.echo(text)
+            echo(text)
         if not wrong and loaded_streams(catalog, patterns):
             return patterns
         if not wrong:
-            click.echo("no stream would be selected")
+            echo("no stream would be selected")
 
 
 def _default_patterns(catalog: Catalog) -> list[str]:
@@ -84,7 +85,7 @@ def _ask_one(proposal: Proposal) -> Proposal:
         return proposal
     default = proposal.replication_key or _FULL
     kind = click.Choice(list(dict.fromkeys([*columns, default, _FULL])))
-    answer = click.prompt(f"{proposal.stream}: replicate by", type=kind, default=default)
+    answer = click.prompt(plain(f"{proposal.stream}: replicate by"), type=kind, default=default)
     if answer == default:
         return proposal
     if answer == _FULL:

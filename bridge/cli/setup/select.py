@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from bridge.cli.plain import echo
 from bridge.cli.selection import Chosen, choose, environment, options
 from bridge.cli.show import as_json, console, count_of, note, print_table
 from bridge.errors import SettingsError, did_you_mean
@@ -133,7 +134,7 @@ def _changed(
         for line in lines if not quiet else ():
             if sign == "-" or line not in before:
                 console().print(f"[{colour}]{sign}[/] ", end="")
-                click.echo(line)
+                echo(line)
     return now
 
 

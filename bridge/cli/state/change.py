@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from bridge.cli.confirm import Answer, change, commit_confirmed, settled, store_of, warn
+from bridge.cli.plain import echo
 from bridge.cli.selection import changing, choose, in_environment, options
 from bridge.cli.state.exchange import read_argument
 from bridge.cli.state.known import expect_known, would_double
@@ -191,7 +192,7 @@ def _edited(text: str) -> str | None:
         try:
             check_shape(parsed(saved, "the STATE"))
         except SettingsError as error:
-            click.echo(f"error: {error.message}", err=True)
+            echo(f"error: {error.message}", err=True)
             if not click.confirm("edit it again?", default=True, err=True):
                 raise
             text = saved

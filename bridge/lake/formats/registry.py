@@ -60,9 +60,8 @@ class TableLogs:
         require(kind)
         storage, pipeline = self._log.storage, self._log.pipeline
         if kind == "delta":
-            from bridge.lake.formats.delta.log import (
-                DeltaLog,  # Arrow is slow to import, plain tables need none of it here
-            )
+            # here: Arrow is slow to import, and plain tables need none of it
+            from bridge.lake.formats.delta.log import DeltaLog
 
             return DeltaLog(storage, folder, pipeline, stream)
         from bridge.lake.formats.iceberg.catalog import open_catalog, read_catalog

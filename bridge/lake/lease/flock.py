@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import random
@@ -29,11 +30,13 @@ class FlockLease:
         self._path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            # A link would have us write over a file elsewhere, which who made the link may not change.
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         except OSError as error:
-            raise LakeError(
-                f"cannot open the lease: {error.strerror}", hint="check the rights on the bucket folder", path=path
-            ) from error
+            hint = "check the rights on the bucket folder"
+            if error.errno == errno.ELOOP:
+                hint = "it is a link, which singer-bridge never makes: see who may write there, and delete it"
+            raise LakeError(f"cannot open the lease: {error.strerror}", hint=hint, path=path) from error
         try:
             _lock(self._fd, path)
         except BlockingIOError as error:

@@ -12,6 +12,7 @@ from bridge.errors import PipelineHeld
 from bridge.lake.lease import flock, remote
 from bridge.lake.log import meta
 from bridge.storage import Storage
+from bridge.storage.local.folders import require_inside
 
 _LOOK_AGAIN = timedelta(milliseconds=500)
 """How often a lock that is held is tried again."""
@@ -55,6 +56,7 @@ def take(
     storage.prepare()
     if storage.folder is None:
         return remote.take(storage, pipeline, run, brief=brief, wait=wait, pause=pause, ttl=ttl)
+    require_inside(storage.folder, [meta(pipeline, "lease.json")])
     end = time.monotonic() + wait.total_seconds()
     while True:
         try:

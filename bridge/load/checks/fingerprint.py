@@ -47,8 +47,7 @@ def fingerprint(pipeline: Pipeline, argv: list[str], catalog: Catalog | None) ->
 def _command(pipeline: Pipeline) -> str:
     """Return the tap's command without its folder, which differs between machines, and without secrets."""
     program, *arguments = pipeline.source.argv
-    command = shlex.join([Path(program).name, *arguments])
-    return redactor(pipeline.secrets)(command.encode()).decode(errors="replace")
+    return redactor(pipeline.secrets).text(shlex.join([Path(program).name, *arguments]))
 
 
 def _settings(pipeline: Pipeline) -> dict[str, str]:

@@ -23,11 +23,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from msgspec import UNSET
+
 from bridge.commit.committer import Committer
 from bridge.commit.rollback import Plan, commit_plan, plan
 from bridge.errors import LakeError, SettingsError
 from bridge.lake.log import View
-from bridge.lake.records import UNSET, CommitRecord
+from bridge.lake.records import CommitRecord
 from bridge.singer.state import is_empty
 from bridge.singer.state_edits import same
 from bridge.tap.stdin import Start

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from bridge.commit.committer import Committer
-from bridge.commit.open import opened
-from bridge.lake.lease import take
+from bridge.commit.open import open_pipeline
 from bridge.lake.records import RejectFile
-from bridge.lake.runs import new_run_id
 from bridge.maintain.rejects.rewrite import kept_of
 from bridge.maintain.rejects.survey import Group, Wanted, find, groups, orphans, read
 from bridge.storage import Storage
@@ -19,8 +17,7 @@ def purge(storage: Storage, pipeline: str, wanted: Wanted) -> tuple[list[Group],
     says that it is gone: whatever dies in between, the retention or the next purge deletes it. Raises `PipelineHeld`
     while a run is alive.
     """
-    run = new_run_id()
-    with opened(storage, pipeline, run, take(storage, pipeline, run, brief=True)) as committer:
+    with open_pipeline(storage, pipeline, brief=True) as committer:
         files = find(storage, pipeline, committer.view, wanted)
         gone = groups(files, wanted)
         if files:

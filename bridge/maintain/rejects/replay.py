@@ -22,12 +22,11 @@ from typing import Any
 import pyarrow as pa
 
 from bridge.commit.committer import Committer
-from bridge.commit.open import opened
+from bridge.commit.open import open_pipeline
 from bridge.decode.decoder import decode
-from bridge.lake.lease import take
 from bridge.lake.log import Log, View
 from bridge.lake.records import RejectFile
-from bridge.lake.runs import new_run_id, write_streams
+from bridge.lake.runs import write_streams
 from bridge.lake.schemas import read_schema
 from bridge.load.accounting import Ledger
 from bridge.load.barriers import Barrier
@@ -37,6 +36,7 @@ from bridge.load.table_plan import Placement
 from bridge.maintain.rejects.rewrite import kept_of
 from bridge.maintain.rejects.survey import Wanted, find, read
 from bridge.schema.json_schema import source
+from bridge.schema.merging import without_variants
 from bridge.schema.table_schema import TableSchema
 from bridge.settings.load import Pipeline
 from bridge.singer.messages import Schema
@@ -94,8 +94,7 @@ def rehearse(storage: Storage, pipeline: Pipeline, wanted: Wanted) -> Replayed:
 
 def replay(storage: Storage, pipeline: Pipeline, wanted: Wanted) -> Replayed:
     """Load the rejects that are meant and fit by now. Raises `PipelineHeld` while a run is alive."""
-    run = new_run_id()
-    with opened(storage, pipeline.name, run, take(storage, pipeline.name, run, brief=True)) as committer:
+    with open_pipeline(storage, pipeline.name, brief=True) as committer:
         placement = _placement(storage, pipeline, committer.view)
         streams, works = _judged(storage, pipeline, committer.view, wanted, placement)
         if works:
@@ -158,8 +157,8 @@ def _columns(
     columns = read_schema(storage, pipeline.name, view.tables[stream].schema or "")
     properties: dict[str, Any] = {source(field): {} for field in columns.arrow}
     placement.open(Schema(stream, {"properties": properties}, None, None))
-    if variants := [field for field in columns.arrow if (field.metadata or {}).get(b"kind") == b"variant"]:
-        columns = TableSchema(columns.arrow, pa.schema([field for field in columns.arrow if field not in variants]))
+    reading = pa.schema(without_variants(columns.arrow))
+    columns = TableSchema(columns.arrow, None if reading == columns.arrow else reading)
     shaping = Shaping.of(pipeline, stream, None)
     unwanted = sorted(name for name in names - properties.keys() if not shaping.wants(name))
     fields = [pa.field(name, pa.string()) for name in unwanted]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bridge.commit.committer import FILES_CHANGED, Committer
-from bridge.commit.open import opened
+from bridge.commit.open import open_pipeline
 from bridge.errors import CorruptLake
 from bridge.lake.folder_names import table_and_name
 from bridge.lake.lease import take
@@ -42,7 +42,7 @@ def repair(storage: Storage, pipeline: str) -> tuple[list[str], Report]:
     except BaseException:
         lease.close(head=lease.last.get("head") or 0, clean=False)
         raise
-    with opened(storage, pipeline, run, lease) as committer:
+    with open_pipeline(storage, pipeline, run, lease=lease) as committer:
         after = verifier.look(_closed(committer)).findings
         done += [*committer.notes, *(f"mended by recovery: {name}" for name in _gone(before, after))]
         done += _mended(committer, after)

@@ -18,6 +18,10 @@ from bridge.settings.text.tree import Key, Node, Origin
 
 _PLAIN = "!plain"
 _TEXT = "tag:yaml.org,2002:str"
+_MOST = 16 << 20
+"""Bytes that a file may come to once its aliases are followed: a few of them, nested, are worth all memory."""
+_NODE = 64
+"""Bytes that a value counts beside its text."""
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # libyaml where the wheel has it
@@ -57,8 +61,10 @@ class _Builder:
 
     def __init__(self, origin: Origin) -> None:
         self._origin = origin
+        self._size = 0
 
     def build(self, node: yaml.Node, key: Key, line: int) -> Node:
+        self._count(node)
         if isinstance(node, yaml.MappingNode):
             entries = {name: self.build(value, (*key, name), _line(at)) for name, at, value in self._entries(node)}
             return Node(entries, self._origin, key, line)
@@ -70,6 +76,13 @@ class _Builder:
             raise self._error(node, "yaml tags are not supported", "quote the value", key=dotted)
         return Node(node.value, self._origin, key, line, plain=node.tag == _PLAIN)
 
+    def _count(self, node: yaml.Node) -> None:
+        """Refuse a file that grows out of hand, before it does."""
+        self._size += _NODE + (len(node.value) if isinstance(node, yaml.ScalarNode) else 0)
+        if self._size > _MOST:
+            hint = "look for anchors (&name) that hold many aliases (*name), and write less of them"
+            raise self._error(node, f"with its aliases the file comes to more than {_MOST >> 20} MiB", hint)
+
     def _error(self, node: yaml.Node, text: str, hint: str, **facts: str) -> SettingsError:
         return SettingsError(f"{self._origin.label}:{_line(node)}: {text}", hint=hint, **facts)
 
@@ -78,6 +91,7 @@ class _Builder:
         own: dict[str, tuple[yaml.Node, yaml.Node]] = {}
         merged: dict[str, tuple[yaml.Node, yaml.Node]] = {}
         for key, value in node.value:
+            self._count(key)
             name = self._name(key)
             if name in own:
                 hint = "keep one of them" if name != "<<" else "write <<: [*first, *second]"

@@ -7,11 +7,12 @@ import errno
 import fcntl
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bridge.errors import LakeError
+from bridge.errors import CorruptLake, LakeError
+from bridge.storage.protocol import leads_out
 
 _RENAME_EXCHANGE = 2
 _AT_FDCWD = -100
@@ -37,6 +38,34 @@ def explained(action: str, path: Path) -> Iterator[None]:
     except OSError as error:
         hint = _HINTS.get(error.errno or 0, "see the system's message; `ls -ld` the folder shows its owner and rights")
         raise LakeError(f"cannot {action}: {error.strerror}", hint=hint, path=path) from error
+
+
+def place(root: Path, key: str) -> Path:
+    """Return where a key's file is. Raises `CorruptLake` for one that leads out of the bucket."""
+    _refuse_outside(key)
+    return root / key
+
+
+def require_inside(root: Path, keys: Iterable[str]) -> None:
+    """Raise `CorruptLake` if a key, or a link that is a folder on its way, leads out of the bucket.
+
+    Whoever may write to the bucket must not make us change files elsewhere, which only we may change.
+    """
+    folders = set()
+    for key in keys:
+        _refuse_outside(key)
+        folders.add(key.rpartition("/")[0])
+    top = Path(os.path.realpath(root))
+    for folder in folders:
+        if not Path(os.path.realpath(root / folder)).is_relative_to(top):
+            hint = "put the folder itself there, or mount it there with `mount --bind`; nothing was changed"
+            raise CorruptLake("a link in the bucket leads out of it", hint=hint, path=root / folder)
+
+
+def _refuse_outside(key: str) -> None:
+    if leads_out(key):
+        hint = "somebody else wrote it into the bucket: see who may write there; nothing was changed"
+        raise CorruptLake("a file's name leads out of the bucket", hint=hint, key=key)
 
 
 def fsync_folder(folder: Path) -> None:

@@ -9,12 +9,21 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from bridge.storage.local.folders import alone, exchange, explained, fsync_folder, make_folder, remove_empty
+from bridge.storage.local.folders import (
+    alone,
+    exchange,
+    explained,
+    fsync_folder,
+    make_folder,
+    remove_empty,
+    require_inside,
+)
 from bridge.storage.protocol import Add, Change, Missing, Rewrite
 
 
 def publish(root: Path, changes: Sequence[Change]) -> None:
     """Make adds visible and removes invisible, as the protocol says."""
+    require_inside(root, (key for change in changes for key in change.touches()))
     tables = [_Table(root, change) for change in changes]
     if missing := [key for table in tables for key in table.missing()]:
         raise Missing(missing)
@@ -31,6 +40,7 @@ def publish(root: Path, changes: Sequence[Change]) -> None:
 
 def settle(root: Path, changes: Sequence[Change]) -> list[Rewrite]:
     """Have what is pending of rewritten files be gone, and return those that are rewritten already."""
+    require_inside(root, (key for change in changes for key in change.touches()))
     done = []
     for table in (_Table(root, change) for change in changes if change.rewrites):
         with explained("take back", table.folder), alone(table.folder.parent):

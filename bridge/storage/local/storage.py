@@ -24,7 +24,15 @@ from typing import BinaryIO
 
 from bridge.exact_json import dumps
 from bridge.storage.local import publish
-from bridge.storage.local.folders import alone, explained, fsync_folder, make_folder, remove_empty
+from bridge.storage.local.folders import (
+    alone,
+    explained,
+    fsync_folder,
+    make_folder,
+    place,
+    remove_empty,
+    require_inside,
+)
 from bridge.storage.protocol import Add, Change, PendingFile, Rewrite, Stored
 
 _LEFT = re.compile(r"\.[0-9a-f]{32}\.tmp")
@@ -75,6 +83,11 @@ class LocalStorage:
         self.folder: Path | None = self.root
 
     def _path(self, key: str) -> Path:
+        return place(self.root, key)
+
+    def _inside(self, key: str) -> Path:
+        """Return the path of what is to be changed. Raises `CorruptLake` where it leads out of the bucket."""
+        require_inside(self.root, [key])
         return self.root / key
 
     def for_libraries(self) -> dict[str, str]:
@@ -124,7 +137,7 @@ class LocalStorage:
                 yield from (str(below / name) for name in names if not name.startswith("."))
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
-        path = self._path(key)
+        path = self._inside(key)
         with explained("create", path):
             # Never O_EXCL and then write: a crash between the two leaves a torn commit under its final name.
             whole = self._durable_temporary(path, data)
@@ -138,7 +151,7 @@ class LocalStorage:
         return True
 
     def swap(self, key: str, data: bytes, version: str | None) -> str | None:
-        path, new = self._path(key), _version(data)
+        path, new = self._inside(key), _version(data)
         with explained("write", path):
             make_folder(path.parent)
             with alone(path.parent):
@@ -151,7 +164,7 @@ class LocalStorage:
         return new
 
     def write(self, key: str, data: bytes) -> None:
-        path = self._path(key)
+        path = self._inside(key)
         with explained("write", path):
             os.replace(self._durable_temporary(path, data), path)
             fsync_folder(path.parent)
@@ -171,16 +184,17 @@ class LocalStorage:
         return temporary
 
     def delete(self, key: str) -> None:
-        path = self._path(key)
+        path = self._inside(key)
         with explained("delete", path):
             path.unlink(missing_ok=True)
             if "/trash/" in key:  # other folders may be about to be written to
                 remove_empty(path.parent, self._path(key.partition("/trash/")[0]) / "trash")
 
     def open_pending(self, source: str, key: str, over: bool = False) -> PendingFile:
-        with explained("create a pending file", self._path(source)):
-            make_folder(self._path(source).parent)
-            return _PendingFile(self._path(source))
+        path = self._inside(source)
+        with explained("create a pending file", path):
+            make_folder(path.parent)
+            return _PendingFile(path)
 
     def pending(self, folder: str) -> Iterator[Add]:
         return (Add(f"{folder}/{name}", "", 0) for name in self.walk(folder))
@@ -199,8 +213,9 @@ class LocalStorage:
 
     def tidy(self, folder: str, older: timedelta) -> int:
         before, count = time.time() - older.total_seconds(), 0
-        for place, _, names in os.walk(self._path(folder)):
-            for path in (Path(place, name) for name in names if _LEFT.fullmatch(name)):
+        require_inside(self.root, [f"{folder}/x"])  # nor may the folder itself be a link
+        for at, _, names in os.walk(self._path(folder)):
+            for path in (Path(at, name) for name in names if _LEFT.fullmatch(name)):
                 with suppress(OSError):  # somebody else was faster, or may and we may not
                     if path.stat().st_mtime < before:
                         path.unlink()

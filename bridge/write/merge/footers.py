@@ -36,7 +36,8 @@ def _of(chunk: Any) -> tuple[Any, Any, bool] | None:
     if said is None or not said.has_null_count:
         return None
     if said.has_min_max:
-        return said.min, said.max, said.null_count > 0
+        # pyarrow before 18 has "" for a bound that was too long to be written.
+        return None if said.max < said.min else (said.min, said.max, said.null_count > 0)
     return (None, None, True) if said.null_count == chunk.num_values else None
 
 

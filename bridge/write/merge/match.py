@@ -163,7 +163,7 @@ def _spilled(job: Job, part: Part, key: Keyed) -> Iterator[pa.Table]:
     for name in part.spills:
         with pq.ParquetFile(spills(job) / name) as file:
             for group in range(file.num_row_groups):
-                if outside(group_range(file, group, key.names[:1])[0], part.low, part.high):
+                if outside(group_range(file, group, key.names[:1])[0], key.fields[0].type, part.low, part.high):
                     continue
                 table = file.read_row_group(group)
                 mask: Any = None
@@ -176,11 +176,20 @@ def _spilled(job: Job, part: Part, key: Keyed) -> Iterator[pa.Table]:
                 yield table if mask is None else table.filter(mask)
 
 
-def outside(first: tuple[Any, Any, bool] | None, low: tuple[Any, ...] | None, high: tuple[Any, ...] | None) -> bool:
-    """Return whether a row group whose first column of the key is in `first` lies before or after the range."""
+def outside(
+    first: tuple[Any, Any, bool] | None, type_: pa.DataType, low: tuple[Any, ...] | None, high: tuple[Any, ...] | None
+) -> bool:
+    """Return whether a row group whose first column of the key is in `first` lies before or after the range.
+
+    `type_` is the column's in the table. Where the row group has another, and the order of that may be another, no.
+    """
     if first is None or first[0] is None:
         return False
-    least, greatest, nulls = first
+    try:
+        least, greatest = (pa.scalar(edge, type_).as_py() for edge in first[:2])
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return False
+    nulls = first[2]
     if low is not None and low[0] is not None and order_of((greatest,)) < order_of(low[:1]):
         return True
     return high is not None and not nulls and order_of((least,)) > order_of(high[:1])

@@ -117,14 +117,15 @@ class Merger:
         columns = batch.columns
         names = key_columns(columns, self._job.targets[batch.stream].keys)
         ranges = self._known(batch.stream, live, names)
-        bounds = _bounds(came, [columns.field(name).type for name in names])
+        types = [columns.field(name).type for name in names]
+        bounds = _bounds(came, types)
         parts = [
             Part(
                 batch,
                 [spill.name for spill in came],
                 low,
                 high,
-                [(n, name, ranges[name]) for n, name in enumerate(live) if not outside(ranges[name][0], low, high)],
+                [(n, s, ranges[s]) for n, s in enumerate(live) if not outside(ranges[s][0], types[0], low, high)],
             )
             for low, high in zip([None, *bounds], [*bounds, None], strict=True)
         ]
@@ -190,7 +191,7 @@ def _bounds(came: Sequence[SpillFile], types: Sequence[pa.DataType]) -> list[tup
     keys = {
         tuple(row.values())
         for table in samples
-        for row in table.cast(pa.schema(list(zip(table.column_names, types, strict=True)))).to_pylist()
+        for row in table.cast(pa.schema(list(zip(table.column_names, types, strict=True))), safe=False).to_pylist()
     }
     found = sorted(keys, key=order_of)
     places = sorted({number * len(found) // count for number in range(1, count)} - {0})

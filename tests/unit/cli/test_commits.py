@@ -11,18 +11,9 @@ from bridge.maintain.verify.mend import repair
 from bridge.state.store import StateStore
 from bridge.storage.local.storage import LocalStorage
 from tests.support.shell import Typed
-from tests.support.tables import INTEGER, Shop
+from tests.support.tables import INTEGER, TWO_PIPELINES, Shop
 
 ID = {"id": INTEGER}
-SETTINGS = """\
-pipelines:
-  shop:
-    source: {tap: tap-x, config: {password: "${NOBODY_SET_THIS}"}}
-    destination: {bucket: lake}
-  other:
-    source: {tap: tap-x}
-    destination: {bucket: lake}
-"""
 
 
 def ids(*numbers: int) -> list[dict[str, int]]:
@@ -33,7 +24,7 @@ def ids(*numbers: int) -> list[dict[str, int]]:
 def shop(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
     """A lake whose second commit doubled what the first had loaded; then a fence, an upsert and an overwrite."""
     monkeypatch.setattr("os.fsync", lambda fd: None)  # no power cut here
-    (folder / "bridge.yaml").write_text(SETTINGS)
+    (folder / "bridge.yaml").write_text(TWO_PIPELINES)
     shop = Shop(folder)
     shop.load("orders", ID, ids(1, 2, 3))
     shop.load("orders", ID, ids(1, 2, 3))
@@ -85,7 +76,7 @@ def test_list_as_json_is_bounded(shop: Shop, typed: Typed) -> None:
 
 def test_more_commits_than_are_read_at_once(folder: Path, typed: Typed) -> None:
     """Pages of the log, and snapshots in it, make no difference to a figure."""
-    (folder / "bridge.yaml").write_text(SETTINGS)
+    (folder / "bridge.yaml").write_text(TWO_PIPELINES)
     storage = LocalStorage(folder / "lake")
     for number in range(104):
         StateStore.at(storage, "shop").update(lambda _, n=number: {"bookmarks": {"orders": n}}, reason=f"to {number}")

@@ -16,25 +16,16 @@ from bridge.lake.lease import take
 from bridge.lake.log import Log
 from bridge.maintain.verify.mend import repair
 from tests.support.shell import Typed
-from tests.support.tables import INTEGER, Shop
+from tests.support.tables import INTEGER, TWO_PIPELINES, Shop
 
 ID = {"id": INTEGER}
-SETTINGS = """\
-pipelines:
-  shop:
-    source: {tap: tap-x, config: {password: "${NOBODY_SET_THIS}"}}
-    destination: {bucket: lake}
-  other:
-    source: {tap: tap-x}
-    destination: {bucket: lake}
-"""
 
 
 @pytest.fixture
 def shop(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
     """A project with a lake of three commits and a fence, in good order, and a pipeline that never ran."""
     monkeypatch.setattr("os.fsync", lambda fd: None)  # no power cut here
-    (folder / "bridge.yaml").write_text(SETTINGS)
+    (folder / "bridge.yaml").write_text(TWO_PIPELINES)
     shop = Shop(folder)
     shop.load("orders", ID, [{"id": 1}])
     shop.load("orders", ID, [{"id": 2}, {"id": 3}])

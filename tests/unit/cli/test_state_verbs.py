@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.commit.open import opened
+from bridge.commit.open import open_pipeline
 from bridge.lake.lease import take
 from bridge.storage.local.storage import LocalStorage
 from tests.support.records import table_change
@@ -209,7 +209,7 @@ def test_a_new_stream_by_force(shop: Project) -> None:
 def test_clearing_says_what_doubles(shop: Project) -> None:
     """Tables that a cleared bookmark has loaded once more are named with their rows, and so is the way without."""
     lake = LocalStorage(shop.folder / "lake")
-    with opened(lake, "shop", "run", take(lake, "shop", "run")) as committer:
+    with open_pipeline(lake, "shop") as committer:
         for stream, rows in (("b", 200), ("a", 5000)):
             name, source = f"part-{stream}.parquet", f".bridge/shop/pending/part-{stream}"
             with closing(committer.storage.open_pending(source, "t/f")) as file:

@@ -16,8 +16,7 @@ import pytest
 
 from bridge.cli import main
 from bridge.commit.committer import Committer
-from bridge.commit.open import opened
-from bridge.lake.lease import take
+from bridge.commit.open import open_pipeline
 from bridge.lake.log import Log
 from bridge.lake.runs import RunRecord, new_run_id
 from bridge.storage.local.storage import LocalStorage
@@ -57,7 +56,7 @@ def bridge(capsys: pytest.CaptureFixture[str]) -> Bridge:
 def writing(lake: LocalStorage, pipeline: str) -> Iterator[tuple[str, Committer]]:
     """A run at work, with its record."""
     run = new_run_id()
-    with opened(lake, pipeline, run, take(lake, pipeline, run)) as committer:
+    with open_pipeline(lake, pipeline, run) as committer:
         record = RunRecord(lake, pipeline, run)
         yield run, committer
         record.finish(status="success", streams={"s": {"records": 1234}}, error=None)

@@ -16,8 +16,7 @@ from bridge.schema.table_schema import from_singer
 from bridge.singer.messages import Reader, Records
 from bridge.spool.spool import Spool
 from tests.benchmarks.shape import SCHEMA, block_lines
-
-from .test_intake import intake_of
+from tests.unit.load.test_dispatcher import intake_of
 
 LINES = block_lines(1, 0, zoned=False)
 """10,000 RECORD lines of 400 bytes."""

@@ -1,4 +1,4 @@
-"""docs/schedule.md: what it gives to copy is what the schedulers read."""
+"""docs/running.md: what it gives to copy is what the schedulers read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import yaml
 from bridge.cli.run.run import run
 from bridge.settings.values.cron import check_cron
 
-TEXT = (Path(__file__).parents[3] / "docs/schedule.md").read_text()
+TEXT = (Path(__file__).parents[3] / "docs/running.md").read_text()
 EVERY_TWO_HOURS = "0 */2 * * *"
 
 

@@ -25,6 +25,7 @@ from bridge.lake.folder_names import folder_name
         ("e\u0301t\u00e9", "\u00e9t\u00e9"),
         ("a=b", "a~3Db"),
         ("a/b\\c", "a~2Fb~5Cc"),
+        ("a#b?c", "a~23b~3Fc"),
         ("..", "~2E~2E"),
         (".hidden", "~2Ehidden"),
         ("_delta_log", "~5Fdelta_log"),
@@ -52,7 +53,7 @@ def test_any_name_makes_a_folder(stream: str, others: list[str]) -> None:
     for name in [*others, stream]:
         taken.append(folder_name(name, taken))
     folder = taken[-1]
-    assert not re.search(r'[/\\%=:?*"<>|\x00-\x1f\x7f]|^[._]|[. ]$', folder)
+    assert not re.search(r'[/\\%=:?#*"<>|\x00-\x1f\x7f]|^[._]|[. ]$', folder)
     assert len({name.casefold() for name in taken}) == len(taken)
     assert len(folder.encode()) < 255
     with tempfile.TemporaryDirectory() as root:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from bridge.commit.open import opened
+from bridge.commit.open import open_pipeline
 from bridge.commit.recover import recover
 from bridge.errors import MissingFiles
 from bridge.lake import presence
-from bridge.lake.lease import last_lease, take
+from bridge.lake.lease import last_lease
 from bridge.lake.log import Log
 from bridge.lake.presence import missing_files, require_files, wrong_size
 from bridge.lake.records import TableState
@@ -82,8 +82,7 @@ def test_nobody_has_to_recover_after_it(shop: Shop) -> None:
     """The lease closes in good order: recovery would stop at the same files, and `--full` could not replace them."""
     recover(shop.storage, "shop")
     shutil.rmtree(shop.root / "shop/users")
-    lease = take(shop.storage, "shop", "run")
-    with pytest.raises(MissingFiles), opened(shop.storage, "shop", "run", lease) as committer:
+    with pytest.raises(MissingFiles), open_pipeline(shop.storage, "shop") as committer:
         require_files(shop.storage, "shop", committer.view.tables, set())
     assert last_lease(shop.storage, "shop")["closed"] == Log(shop.storage, "shop").head()
 

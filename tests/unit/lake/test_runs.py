@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -13,7 +14,11 @@ from bridge.errors import CorruptLake
 from bridge.lake.log import View
 from bridge.lake.records import LiveFile, TableState
 from bridge.lake.runs import RunRecord, is_run_id, log_key, new_run_id, read_log, read_run, read_runs, write_streams
+from bridge.load.run import Request, Run
+from bridge.maintain.verify.check import verify
+from bridge.settings.load import Pipeline
 from bridge.storage import Storage, open_storage
+from tests.support.pipe import InProcess, wire
 
 
 @pytest.fixture
@@ -112,3 +117,34 @@ def test_a_record_is_plain_json(storage: Storage, tmp_path: Path) -> None:
         json.loads((tmp_path / "lake/.bridge/flights/runs/r1.json").read_text())["state"]["bookmarks"]["a"]["id"]
         == 2**60
     )
+
+
+def test_what_is_written_beside_a_stream_that_lost_its_bookmark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that failed before the stream came leaves its file as the log has it, and `verify` has nothing to say."""
+    monkeypatch.setattr("bridge.load.run.Load", InProcess)
+    said = tmp_path / "said"
+    tap = f"text = open({str(said)!r}).read(); print(text); exit('\"b\"' in text)"
+    source = {"tap": [sys.executable, "-c", tap]}
+    pipeline = Pipeline.model_validate(
+        {"name": "p", "source": source | {"discover": "never"}, "destination": {"bucket": str(tmp_path / "lake")}}
+    )
+
+    def messages(stream: str, **bookmarks: int) -> bytes:
+        schema = {"properties": {"id": {"type": "integer"}}}
+        return wire(
+            {"type": "SCHEMA", "stream": stream, "schema": schema, "key_properties": [], "bookmark_properties": ["id"]},
+            {"type": "RECORD", "stream": stream, "record": {"id": 1}},
+            {"type": "STATE", "value": {"bookmarks": bookmarks}},
+        )
+
+    storage = open_storage(str(tmp_path / "lake"))
+    for stream, status in (("a", "success"), ("b", "failed")):
+        said.write_bytes(messages(stream, **{stream: 1}))
+        result = Run(pipeline, Request(), tmp_path / "home").execute()
+        assert result.status == status
+    assert result.state == {"bookmarks": {"b": 1}}
+    assert verify(storage, "p").findings == []
+    facts = json.loads(storage.read(".bridge/p/streams/a.json") or b"")
+    assert (facts["bookmark"], facts["rows"]) == (None, 1)

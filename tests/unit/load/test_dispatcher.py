@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from bridge.errors import DataError
 from bridge.load.barriers import Barrier, Epochs, Stream
 from bridge.load.dispatcher import Intake
 from bridge.schema.table_schema import TableSchema, from_singer
+from bridge.settings.load import redactor
 from bridge.singer.messages import Reader, Schema
 from bridge.spool.spool import Spool
 
@@ -142,3 +144,13 @@ def test_noise_without_a_commit_is_not_said_to_be_kept(spool: Spool) -> None:
     assert "not kept, as no commit came" in intake.told()[0]
     intake.noise.clear()
     assert intake.told() == ["1 line(s) of the tap's stdout were no Singer messages: kept as rejects"]
+
+
+def test_noise_shows_no_secret(spool: Spool) -> None:
+    """What a tap prints beside its messages is kept, and shown in the error, with secrets masked."""
+    intake, _ = take(spool)
+    intake.max_noise, intake.redact = 1, redactor(["s3cr3t-value"])
+    intake.take(Reader().feed(b"DEBUG password=s3cr3t-value\n"))
+    assert [line["raw"].rstrip() for line in intake.noise] == [b"DEBUG password=***"]
+    with pytest.raises(DataError, match=r"first=.*password=\*\*\*"):
+        intake.take(Reader().feed(b"again\n"))

@@ -19,7 +19,7 @@ from bridge.storage import open_storage
 from bridge.storage.local.storage import LocalStorage
 from tests.support.iceberg_lake import catalog_of
 
-from .test_parallel import Lake, lake, upto, values
+from .test_parallel_taps import Lake, lake, upto, values
 
 __all__ = ["lake"]
 

@@ -329,6 +329,7 @@ def test_without_any_file(typed: Typed, folder: Path) -> None:
     assert "tap" not in found
 
 
+@pytest.mark.heavy
 def test_spark_is_started(typed: Typed, folder: Path) -> None:
     """With the pipeline's own settings; the seconds are said, and nothing is left running or lying about."""
     write(folder)

@@ -174,6 +174,19 @@ def test_replay_loads_what_fits(shelf: Shelf) -> None:
     assert (again.fit, again.commit) == (0, head + 1)
 
 
+def test_replay_into_an_object_with_a_variant(shelf: Shelf) -> None:
+    """A record that fits by now is stored, with the value in the field's first type."""
+    for n, (said, a) in enumerate([(INT, 7), ({"type": "string"}, "x"), (INT, 8)]):
+        message = schema(n=INT if n < 2 else WIDE)
+        message["schema"]["properties"]["o"] = {"type": "object", "properties": {"a": said}}
+        rows = [{"type": "RECORD", "stream": "s", "record": {"id": i, "n": i, "o": {"a": a}}} for i in (n, BIG)]
+        rows[1]["record"]["id"] = n + 10
+        shelf.say(message, *rows, state(n), streams={"s": {"on_type_change": "variant" if n < 2 else "rewrite"}})
+    assert shelf.replay().fit == 1
+    query = f"select id, o from read_parquet('{shelf.lake}/p/s/*.parquet', union_by_name=true) where id > 9 order by id"
+    assert duckdb.sql(query).fetchall() == [(10, {"a": 7, "a__string": None}), (12, {"a": 8, "a__string": None})]
+
+
 def test_replay_by_choice(shelf: Shelf) -> None:
     """Only what was chosen is looked at; rejects beside it in the same file stay as they are."""
     spoilt(shelf)

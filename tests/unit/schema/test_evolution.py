@@ -91,6 +91,7 @@ def test_older_files_keep_their_names(shop: Shop) -> None:
     assert rows(shop) == [{"id": 0, "v": "0"}, {"id": 1, "v": "1"}, {"id": 2, "v": "two"}]
 
 
+@pytest.mark.heavy
 def test_older_files_in_a_bucket_keep_their_names(tmp_path: Path) -> None:
     """The same in a bucket, where the new bytes of a large file wait as an upload to its own key."""
     text = b64encode(Random(5).randbytes(9 << 20)).decode()
@@ -164,6 +165,35 @@ def test_a_variant_writes_nothing_anew(shop: Shop) -> None:
         (3, None),
         (None, '{"a":1.5}'),
     ]
+
+
+NULL: dict[str, Any] = {"type": "null"}
+ABSENT_OR_NULL = {"absent": {}, "null": {"o": NULL, "l": NULL}}
+
+
+@pytest.mark.parametrize("later", ABSENT_OR_NULL.values(), ids=ABSENT_OR_NULL)
+def test_a_variant_inside_a_column_of_which_a_schema_says_nothing(shop: Shop, later: dict[str, Any]) -> None:
+    """The column is null where it is absent or null, and what it had stays; records that have it all the same fit."""
+    for n, (kind, value) in enumerate([(INTEGER, 7), (STRING, "x")]):
+        inner = {"type": "object", "properties": {"a": kind}}
+        row = {"id": n, "o": {"a": value}, "l": [{"a": value}]}
+        shop.load("t", {"id": INTEGER, "o": inner, "l": {"type": "array", "items": inner}}, [row], evolution=VARIANT)
+    for n in (2, 3):
+        shop.load("t", {"id": INTEGER} | later, [{"id": n, "o": None}, {"id": n + 10}], evolution=VARIANT)
+        assert not shop.rejects
+    first = {"a": 7, "a__string": None}
+    second = {"a": None, "a__string": "x"}
+    nothing = [{"id": n, "o": None, "l": None} for n in (2, 3, 12, 13)]
+    assert rows(shop) == [{"id": 0, "o": first, "l": [first]}, {"id": 1, "o": second, "l": [second]}, *nothing]
+
+
+def test_a_struct_with_a_variant_becomes_text(shop: Shop) -> None:
+    """Of a field and its variant the one that has the value goes into the JSON."""
+    for n, (kind, value) in enumerate([(INTEGER, 7), (STRING, "x"), (INTEGER, 8), (INTEGER, None)]):
+        inner = {"type": "object", "properties": {"a": kind}}
+        shop.load("t", {"id": INTEGER, "o": inner}, [{"id": n, "o": {"a": value}}], evolution=VARIANT)
+    shop.load("t", {"id": INTEGER, "o": STRING}, [{"id": 4, "o": "text"}])
+    assert [row["o"] for row in rows(shop)] == ['{"a":7}', '{"a":"x"}', '{"a":8}', '{"a":null}', "text"]
 
 
 def test_discard(shop: Shop) -> None:

@@ -168,6 +168,38 @@ def test_yaml_that_is_not_plain_is_refused(settings: Load, text: str, message: s
     assert f"bridge.yaml{message}" in refused(lambda: settings(text)).message
 
 
+def bomb(item: str, first: str) -> str:
+    """Nine anchors, each with nine aliases of the one before: 9^9 values if they are followed."""
+    lines = [f"x0: &a0 {first}"]
+    lines += [f"x{n}: &a{n} " + item.format(", ".join([f"*a{n - 1}"] * 9)) for n in range(1, 10)]
+    return "\n".join(lines) + "\n" + GOOD
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(
+    "text",
+    [
+        bomb("[{}]", "[text]"),
+        bomb("{{<<: [{}]}}", "{a: text}"),
+        f"x0: &a {'x' * 100_000}\nx1: [{', '.join(['*a'] * 1000)}]\n" + GOOD,
+    ],
+    ids=["values", "merged", "text"],
+)
+def test_aliases_that_grow_out_of_hand_are_refused(settings: Load, text: str) -> None:
+    """A file that aliases would make too large for memory is refused in seconds, with its line."""
+    error = refused(lambda: settings(text))
+    assert re.search(r"bridge\.yaml:\d+: with its aliases the file comes to more than 16 MiB", error.message)
+    assert "aliases" in error.hint
+
+
+def test_many_pipelines_may_share_an_anchor(settings: Load) -> None:
+    """A thousand pipelines with the same fifty settings are no such file."""
+    config = ", ".join(f"key{n}: value{n}" for n in range(50))
+    one = "  p{n}: {{source: {{tap: t, config: *c}}, destination: {{bucket: lake}}}}\n"
+    text = f"x-c: &c {{{config}}}\npipelines:\n" + "".join(one.format(n=n) for n in range(1000))
+    assert settings(text).pipeline("p999").source.config["key49"] == "value49"
+
+
 @pytest.mark.parametrize(
     ("source", "hint"),
     [

@@ -9,7 +9,7 @@ import pytest
 
 from bridge.errors import SettingsError
 from bridge.settings.load import redactor
-from bridge.settings.redact import SECRET_KEY
+from bridge.settings.redact import SECRET_KEY, SPARK_SECRET, learn
 from tests.unit.settings.settings_files import PASSWORD, Load, file_text
 
 SECRETS = """\
@@ -110,7 +110,28 @@ def test_redactor_without_secrets_is_the_identity() -> None:
     [
         *("password", "MY_PASSWD", "db_password", "client_secret", "api_key", "apiKey", "auth_token", "authToken"),
         *("token", "oauth_credentials", "credentials_json", "sqlalchemy_url", "connection_string", "conn", "dsn"),
-        *("private_key", "ssl_client_private_key", "authorization", "auth", "aws_access_key_id", "--api-key"),
+        *(
+            "pwd",
+            "db_pwd",
+            "pass",
+            "client_pass",
+            "dbpass",
+            "clientPass",
+            "account_key",
+            "AccountKey",
+            "sas",
+            "blob_sas",
+        ),
+        *(
+            "sig",
+            "signature",
+            "private_key",
+            "ssl_client_private_key",
+            "authorization",
+            "auth",
+            "aws_access_key_id",
+            "--api-key",
+        ),
     ],
 )
 def test_names_of_secrets(name: str) -> None:
@@ -122,9 +143,58 @@ def test_names_of_secrets(name: str) -> None:
     "name",
     [
         *("next_page_token_path", "nextPageTokenPath", "ssl_certificate_authority", "author", "connection_timeout"),
+        *("bypass", "compass", "passenger", "design", "sasl_mechanism", "signal"),
+        *("key_properties", "signature_version"),
         *("auth_method", "token_url", "token_type", "password_file", "connector", "token_expiry", "host"),
     ],
 )
 def test_names_that_speak_of_a_secret(name: str) -> None:
     """What says where, how or how long is no secret itself."""
     assert not SECRET_KEY.search(name)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "https://x.blob.core.windows.net/c?sv=1&sig=s3cr3t%2Fvalue&se=2",
+        "DefaultEndpointsProtocol=https;AccountKey=s3cr3t%2Fvalue;EndpointSuffix=x",
+        "BlobEndpoint=https://x;SharedAccessSignature=s3cr3t%2Fvalue",
+        "host=h pass=s3cr3t%2Fvalue",
+    ],
+)
+def test_secrets_within_a_text(text: str) -> None:
+    """The part of a URL or a connection string that proves who asks is a secret, whatever the setting is called."""
+    assert {"s3cr3t%2Fvalue", "s3cr3t/value"} <= set(learn({"place": text}))
+
+
+@pytest.mark.parametrize(
+    ("name", "secret"),
+    [
+        ("spark.hadoop.fs.azure.account.key.lake.dfs.core.windows.net", True),
+        ("spark.hadoop.fs.azure.sas.container.lake.blob.core.windows.net", True),
+        ("spark.hadoop.fs.s3a.secret.key", True),
+        ("spark.hadoop.fs.gs.auth.service.account.private.key", True),
+        ("spark.my.credentials", True),
+        ("spark.hadoop.fs.s3a.aws.credentials.provider", False),
+        ("spark.hadoop.hadoop.security.credential.provider.path", False),
+        ("spark.hadoop.fs.azure.account.keyprovider.lake", False),
+        ("spark.hadoop.fs.azure.account.auth.type", False),
+        ("spark.authenticate.enableSaslEncryption", False),
+        ("spark.network.timeout", False),
+    ],
+)
+def test_secrets_of_spark(name: str, secret: bool) -> None:
+    """The keys of clouds are kept from the command line and from sight; names of classes and paths are not."""
+    assert bool(SPARK_SECRET.search(name)) is secret
+
+
+@pytest.mark.parametrize("size", range(1, 12))
+def test_pieces_are_masked_as_the_whole(size: int) -> None:
+    """Cut where `settled` says, a text shows no part of a secret, in pieces of any size."""
+    redact = redactor(["abcd", "cdefgh", "hhij"])
+    whole, done, held = b"abcdefghhij-abc-cdefg-cdefgh-abcdabcd-hhhijcdefghhij-ab", b"", b""
+    for at in range(0, len(whole), size):
+        held += whole[at : at + size]
+        cut = redact.settled(held)
+        done, held = done + redact(held[:cut]), held[cut:]
+    assert done + redact(held) == redact(whole)

@@ -7,7 +7,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bridge.errors import DataError
 from bridge.singer.messages import Activate, Batch, Message, Noise, Reader, Records, Schema, State, Unsupported
+from tests.support.pipe import Pipe, wire
 
 STYLES = ("compact", "spaced", "raw", "shuffled")
 
@@ -358,3 +360,27 @@ def test_a_line_of_50_megabytes(known: bool) -> None:
     assert found[-1] == ("u", len(line))
     assert time.monotonic() - began < 5
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) < 450_000
+
+
+def test_a_line_that_does_not_end_is_an_error(tmp_path: Path) -> None:
+    """It is not gathered without a limit: what the last STATE covers is committed, and the next run completes."""
+    schema = {"type": "SCHEMA", "stream": "s", "schema": {"properties": {"id": {"type": "integer"}}}}
+    rows = [{"type": "RECORD", "stream": "s", "record": {"id": n}} for n in range(1, 4)]
+    state = {"type": "STATE", "value": {"bookmarks": {"s": {"id": 2}}}}
+    good = wire(schema | {"key_properties": []}, rows[0], rows[1], state, rows[2])
+    taken = []
+
+    def endless() -> Iterator[bytes]:
+        yield good
+        while True:
+            taken.append(1 << 20)
+            yield b"a" * (1 << 20)
+
+    settings = {"spool": {"max_bytes": 8 << 20}, "commit": {"bytes": 1 << 20}}
+    found = Pipe(tmp_path).load(endless(), **settings)
+    assert isinstance(found.error, DataError)
+    assert found.error.message == "a line of the tap's output is too long longest=67108864"
+    assert sum(taken) <= 66 << 20
+    assert ([row["id"] for row in found.rows("s")], found.state) == ([1, 2], state["value"])
+    done = Pipe(tmp_path).load(wire(schema | {"key_properties": []}, rows[2]))
+    assert sorted(row["id"] for row in done.rows("s")) == [1, 2, 3]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bridge.errors import DataError, SettingsError
+from bridge.load.start_state import Starting
 from bridge.singer.state import (
     bookmark,
     covers,
@@ -21,6 +23,7 @@ from bridge.singer.state import (
     resume_points,
     without,
 )
+from tests.support.pipe import Pipe, wire
 
 SORTED = {"replication_key": "id", "replication_key_value": 5}
 IN_FLIGHT = SORTED | {"starting_replication_value": 1, "replication_key_signpost": "2026-01-01"}
@@ -61,6 +64,11 @@ def of(value: Any, **more: Any) -> dict[str, Any]:
             False,
             id="one-partition-with-markers",
         ),
+        pytest.param(None, of({"partitions": 5}), True, id="partitions-a-number"),
+        pytest.param(of({"partitions": [5, None]}), of({"partitions": [6, None]}), True, id="partitions-of-numbers"),
+        pytest.param(of({"partitions": {"0": 5}}), of({"partitions": {"0": 6}}), True, id="partitions-by-name"),
+        pytest.param(of({"partitions": {"0": 5}}), of({"partitions": {"0": 5}}), False, id="partitions-stand-still"),
+        pytest.param(None, of({"partitions": {}}), False, id="no-partitions"),
         pytest.param(None, of({"version": 3}), False, id="version-alone"),
         pytest.param(None, of({"version": 3, "last_pk_fetched": None}), False, id="version-and-nulls"),
         pytest.param(None, of({"version": 3, "last_pk_fetched": {"id": 7}}), True, id="version-and-key"),
@@ -230,6 +238,30 @@ def test_a_flat_state_that_is_one_position_for_all() -> None:
     assert resumable_versions({"a": 5}, lambda stream: stream == "b", lambda _: None, tables) == {"a": 5}
     with pytest.raises(SettingsError, match="cannot be kept per stream"):
         resumable_versions(cursor, lambda stream: stream == "a", lambda _: None, tables)
+
+
+@pytest.mark.parametrize("said", [None, {}, {"bookmarks": {}}], ids=["none", "empty", "no-bookmarks"])
+def test_a_tap_without_a_state_of_which_some_tables_are_overwritten(tmp_path: Path, said: Any) -> None:
+    """Its second run starts like its first one: there is nothing to keep apart in a STATE that says nothing."""
+    pipe = Pipe(tmp_path)
+    how = {"load_method": "append-only", "streams": {"a": {"load_method": "overwrite"}}}
+    schema = {"type": "SCHEMA", "schema": {"properties": {"id": {"type": "integer"}}}, "key_properties": ["id"]}
+    tap = wire(
+        *(schema | {"stream": stream} for stream in "ab"),
+        *({"type": "RECORD", "stream": stream, "record": {"id": 1}} for stream in "ab"),
+        *([] if said is None else [{"type": "STATE", "value": said}]),
+    )
+    for n in (1, 2, 3):
+        found = pipe.load(tap, **how)
+        assert {stream: len(found.rows(stream)) for stream in "ab"} == {"a": 1, "b": n}
+        assert Starting(pipe.pipeline(**how), found.view, (), full=False).of(found.state, None)[0] is None
+
+
+@pytest.mark.parametrize("said", [None, {}, {"bookmarks": None}, {"currently_syncing": "b"}])
+def test_a_flat_state_without_a_position_is_not_taken_apart(said: Any) -> None:
+    """It is handed on as it is, unless all tables are overwritten."""
+    assert resumable_versions(said, lambda stream: stream == "a", lambda _: None, "ab") == said
+    assert resumable_versions(said, lambda stream: True, lambda _: None, "ab") is None
 
 
 def test_parse_state() -> None:

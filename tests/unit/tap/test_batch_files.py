@@ -326,3 +326,20 @@ def test_ticks_go_on_while_a_file_is_read(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         list(Batches(tick=tick).records(Batch("s", {"format": "jsonl"}, [(tmp_path / "f").as_uri()], None)))
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, zstd])
+def test_a_line_that_does_not_end_is_an_error(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
+    """It is not gathered without a limit, however well it is packed; what the last STATE covers is committed."""
+    good, endless = tmp_path / "good.jsonl", tmp_path / "endless"
+    good.write_bytes(lines([{"id": 1}]))
+    endless.write_bytes(pack(b'{"id":2}\n{"id": 3, "' + b"x" * (70 << 20)))
+    spool, commit = {"max_bytes": 8 << 20}, {"bytes": 1 << 20}
+    found = load(tmp_path, SCHEMA, batch(good), state(1), batch(endless), state(2), spool=spool, commit=commit)
+    assert isinstance(found.error, DataError)
+    assert "a line has more than 67108864 bytes" in found.error.message
+    assert [row["id"] for row in found.rows("s")] == [1]
+    assert found.state == state(1)["value"]
+    endless.write_bytes(lines([{"id": 2}]))
+    done = load(tmp_path, SCHEMA, batch(endless), state(2))
+    assert sorted(row["id"] for row in done.rows("s")) == [1, 2]

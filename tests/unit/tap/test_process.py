@@ -13,16 +13,20 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import psutil
+import pyarrow.parquet as pq
 import pytest
 
 from bridge.errors import TapError
-from bridge.settings.load import redactor
+from bridge.load.run import Request, Run
+from bridge.settings.load import Pipeline, redactor
 from bridge.tap.process import Tap, find_executable
+from tests.support.pipe import InProcess
 
 SECRET = "s3cr3t-value"
 SECOND = timedelta(seconds=1)
@@ -136,6 +140,17 @@ def test_stderr_never_blocks(script: Script) -> None:
     assert len(script.log.getvalue()) == 11_000_000
 
 
+@pytest.mark.parametrize("ending", ["\\n", ""])
+def test_no_part_of_a_long_line_shows_a_secret(script: Script, ending: str) -> None:
+    """A secret is masked wherever it stands in a line without end, also where one read ends and the next begins."""
+    text = f"""
+        sys.stderr.write(("x" * 65_530 + {SECRET!r}) * 40 + {SECRET[:-1]!r} + "{ending}")
+    """
+    script.read(script.tap(text))
+    log = script.log.getvalue().decode()
+    assert log == ("x" * 65_530 + "***") * 40 + SECRET[:-1] + ("\n" if ending else "")
+
+
 def test_a_log_that_takes_no_more_blocks_nothing(script: Script) -> None:
     """When the disk of the log is full the tap still runs to its end, and its last words are known."""
 
@@ -211,7 +226,7 @@ def test_a_program_that_cannot_run(script: Script, tmp_path: Path) -> None:
     broken = tmp_path / "tap-broken"
     broken.write_text("#!/nonexistent/python\n")
     broken.chmod(0o755)
-    tap = Tap([str(broken)], config={}, environ=dict(os.environ), log=script.log, redact=lambda data: data)
+    tap = Tap([str(broken)], config={}, environ=dict(os.environ), log=script.log, redact=redactor([]))
     with pytest.raises(TapError, match=r"exit_code=12[67]") as caught:
         script.read(tap)
     assert "tap-broken" in caught.value.hint
@@ -261,6 +276,62 @@ def test_a_tap_that_closes_its_output_and_hangs(script: Script) -> None:
         tap.wait(idle=SECOND / 2, tick=lambda: None)
     assert len(family(data)) == 2
     assert until(lambda: all(gone(pid) for pid in family(data)))
+
+
+LEAVES = """
+    left = [sys.executable, "-c", "import os, time; time.sleep(0.7); os.write(1, bytes([98, 10])); time.sleep(600)"]
+    print(subprocess.Popen(left, start_new_session={daemon}).pid, file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("daemon", [False, True])
+@pytest.mark.parametrize("idle", [20 * SECOND, None])
+def test_a_program_that_a_tap_leaves_behind(
+    script: Script, monkeypatch: pytest.MonkeyPatch, daemon: bool, idle: timedelta | None
+) -> None:
+    """It holds the tap's stdout open: what it writes within seconds counts, its silence is the end, and it is stopped.
+
+    One that became a daemon is not ours to stop; nobody waits for it.
+    """
+    monkeypatch.setattr("bridge.tap.pipe.LEFT_OPEN", 1.5 * SECOND)
+    text = "print('a', flush=True)" + textwrap.dedent(LEAVES.format(daemon=daemon))
+    try:
+        assert script.read(script.tap(text), idle) == b"a\nb\n"
+        pid = int(script.log.getvalue())
+        assert until(lambda: gone(pid), 2) is not daemon
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(int(script.log.getvalue()), signal.SIGKILL)
+
+
+def test_a_run_whose_tap_leaves_a_program_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its exit code 0 is its clean end: the rows after its last STATE are committed, and the next run finds no more."""
+    monkeypatch.setattr("bridge.load.run.Load", InProcess)
+    monkeypatch.setattr("bridge.tap.pipe.LEFT_OPEN", SECOND)
+    lines = [
+        {"type": "SCHEMA", "stream": "s", "schema": {"properties": {"id": {"type": "integer"}}}, "key_properties": []},
+        {"type": "RECORD", "stream": "s", "record": {"id": 1}},
+        {"type": "STATE", "value": {"bookmarks": {"s": {"id": 1}}}},
+        {"type": "RECORD", "stream": "s", "record": {"id": 2}},
+    ]
+    text = f"""
+        import subprocess, sys
+        lines = {[json.dumps(line) for line in lines]}
+        print(*lines[: 1 if "--state" in sys.argv else None], sep="\\n", flush=True)
+        subprocess.Popen(["sleep", "600"])
+    """
+    (tmp_path / "tap.py").write_text(textwrap.dedent(text))
+    settings = {
+        "name": "p",
+        "source": {"tap": [sys.executable, str(tmp_path / "tap.py")]},
+        "destination": {"bucket": str(tmp_path / "lake"), "load_method": "append-only"},
+    }
+    for _ in range(2):
+        result = Run(Pipeline.model_validate(settings), Request(), tmp_path / "home").execute()
+        assert (result.status, result.error) == ("success", None)
+        files = (tmp_path / "lake/p/s").glob("*.parquet")
+        assert sorted(n for file in files for n in pq.ParquetFile(file).read()["id"].to_pylist()) == [1, 2]
+        assert result.state == {"bookmarks": {"s": {"id": 1}}}
 
 
 def test_a_tap_that_ignores_sigterm(script: Script) -> None:
@@ -329,10 +400,11 @@ def test_no_secret_in_any_process_list(script: Script) -> None:
 
 _ORCHESTRATOR = """
     import io, os, sys
+    from bridge.settings.load import redactor
     from bridge.tap.process import Tap
 
     with Tap([sys.executable, sys.argv[1]], config={"password": "x"}, state={"a": 1}, environ=dict(os.environ),
-             log=io.BytesIO(), redact=lambda data: data) as tap:
+             log=io.BytesIO(), redact=redactor([])) as tap:
         for chunk in tap.chunks(idle=None, tick=lambda: None):
             print(tap._files.name, tap._guard.pid, chunk.decode().strip(), flush=True)
 """

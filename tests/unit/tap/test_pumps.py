@@ -11,6 +11,7 @@ from datetime import timedelta
 import pytest
 
 from bridge.errors import Interrupted, TapError
+from bridge.settings.load import redactor
 from bridge.tap.process import Tap
 from bridge.tap.pumps import Pumps
 
@@ -18,7 +19,7 @@ from bridge.tap.pumps import Pumps
 def tap(stack: ExitStack, script: str) -> Tap:
     """A started process that is a shell script."""
     argv = ["/bin/sh", "-c", script, "tap"]
-    one = Tap(argv, config={}, environ=dict(os.environ), log=io.BytesIO(), redact=lambda data: data)
+    one = Tap(argv, config={}, environ=dict(os.environ), log=io.BytesIO(), redact=redactor([]))
     return stack.enter_context(one)
 
 

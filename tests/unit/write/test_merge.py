@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import tempfile
 from collections.abc import Sequence
-from datetime import datetime, timezone
+from datetime import date, datetime, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,7 @@ TYPES = {
     "time": pa.timestamp("us", "UTC"),
 }
 AT = datetime(2025, 1, 1, tzinfo=timezone.utc)
+MIDNIGHT = datetime(2024, 1, 2, tzinfo=timezone.utc)
 
 Row = dict[str, Any]
 
@@ -305,6 +306,33 @@ def test_rows_get_new_columns_and_a_key_its_new_type(tmp_path: Path) -> None:
     assert len(rows) == 31
     assert rows[3] == {"id": Decimal(3), "v": "new", "w": 7}
     assert rows[4] == {"id": Decimal(4), "v": "old", "w": None}
+
+
+KEYS_OF_A_NEW_TYPE = {
+    "int-to-string": (pa.int64(), pa.string(), [9, 10, 11, 100], ["9", "10", "11", "100", "a"]),
+    "bool-to-string": (pa.bool_(), pa.string(), [False, True], ["false", "true", "x"]),
+    "date-to-string": (pa.date32(), pa.string(), [date(2024, 1, 2)], ["2024-01-02", "x"]),
+    "date-to-date-time": (pa.date32(), pa.timestamp("us", "UTC"), [date(2024, 1, 2), date(2025, 1, 1)], [MIDNIGHT, AT]),
+    "int-to-number": (pa.int64(), pa.float64(), [1, 2, 2**60], [1.0, 1.5, 2.0, float(2**60)]),
+    "int-to-decimal": (pa.int64(), pa.decimal128(38, 2), [1, 2], [Decimal("1.00"), Decimal("1.50"), Decimal("2.00")]),
+    "number-to-string": (pa.float64(), pa.string(), [1.5, 12.5], ["1.5", "12.5", "a"]),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "before", "after"), KEYS_OF_A_NEW_TYPE.values(), ids=KEYS_OF_A_NEW_TYPE)
+def test_a_key_that_changes_its_type_in_a_commit_of_several_ranges(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: pa.DataType, new: pa.DataType, before: Any, after: Any
+) -> None:
+    """Files and spills of the older type are merged beside newer ones: each key of the new type is there once."""
+    monkeypatch.setattr(bridge.write.merge.plan, "_PART", 20)
+    table = Table(tmp_path, pa.schema([pa.field("id", old), pa.field("v", pa.string())]), ["id"])
+    table.add_file([{"id": key, "v": "old"} for key in before], group=1)
+    came = [table.spill([{"id": key, "v": "between"}]) for key in before]
+    table.schema = pa.schema([pa.field("id", new), pa.field("v", pa.string())])
+    came += [table.spill([{"id": key, "v": "new"}]) for key in after]
+    merged = table.merge(came)
+    assert sorted((row["id"], row["v"]) for row in table.rows()) == [(key, "new") for key in sorted(after)]
+    assert merged.counts["inserted"] == len(after) - len(before)
 
 
 def test_a_row_moves_when_its_partition_changes(tmp_path: Path) -> None:

@@ -300,3 +300,33 @@ def test_rows_that_wait_to_be_merged_fill_the_spool(tmp_path: Path, every: int) 
     assert sorted(row["id"] for row in found.rows("users")) == list(range(30))
     warned = [text for text in found.warnings if "spool.max_bytes" in text]
     assert (len(warned), found.commits > 1) == ((0, True) if every else (1, False)), found.warnings
+
+
+@pytest.mark.parametrize("method", ["overwrite", "upsert", "append-only"])
+@pytest.mark.parametrize(("version", "left"), [(3, []), (1, [1, 2])], ids=["new", "known"])
+def test_an_emptied_table_after_a_run_that_died_at_another_stream(
+    tmp_path: Path, method: str, version: int, left: list[int]
+) -> None:
+    """A new ACTIVATE_VERSION proves that the tap has read the table, whatever `currently_syncing` said."""
+    how: dict[str, Any] = {"load_method": method, "hard_delete": True, "guard": {"shrink": None}, "commit": {"rows": 1}}
+    how["streams"] = {"other": {"load_method": "append-only"}}
+    schemas = [
+        {"type": "SCHEMA", "stream": name, "schema": {"properties": {"id": ID}}, "key_properties": ["id"]}
+        for name in ("users", "other")
+    ]
+    users = [{"type": "RECORD", "stream": "users", "record": {"id": n}, "version": 1} for n in (1, 2)]
+
+    def active(number: int) -> dict[str, Any]:
+        return {"type": "ACTIVATE_VERSION", "stream": "users", "version": number}
+
+    def syncing(name: str | None, number: int) -> dict[str, Any]:
+        bookmarks = {"users": {}, "other": {"id": number}}
+        return {"type": "STATE", "value": {"bookmarks": bookmarks, "currently_syncing": name}}
+
+    pipe, other = Pipe(tmp_path), {"type": "RECORD", "stream": "other", "record": {"id": 1}}
+    pipe.load(wire(schemas[0], *users, active(1), syncing(None, 0)), **how)
+    dies = pipe.load(wire(schemas[1], syncing("other", 0), other, syncing("other", 1)), fails=True, **how)
+    assert dies.state["currently_syncing"] == "other"
+    found = pipe.load(wire(schemas[0], active(version), schemas[1], syncing(None, 1)), **how)
+    assert found.error is None
+    assert sorted(row["id"] for row in found.rows("users")) == left

@@ -13,6 +13,7 @@ in the log let readers leave out as many.
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
@@ -38,6 +39,8 @@ _TRIES = 20
 _CHECKPOINT_EVERY = 10
 """Entries after which the state of the table is written down whole; Delta's own default."""
 _INDEXED = "delta.dataSkippingNumIndexedCols"
+_DECODED_TWICE = re.compile("%[0-9A-Fa-f]{2}")
+"""What delta-rs takes for a character in a path that was decoded already."""
 _WRITER = 2
 """The protocol's version up to which a writer need not know of constraints, generated columns and the like."""
 
@@ -77,19 +80,20 @@ class DeltaLog:
         return self._known
 
     def _read(self) -> Snapshot:
+        import pyarrow as pa
         from deltalake.exceptions import DeltaError, TableNotFoundError
 
+        self._uri()  # a table is not begun where it could not be read
         if not any(True for _ in self.storage.list(self.key)):
             return Snapshot()
         try:
             table = self._opened()
-            root = table.table_uri.rstrip("/") + "/"
-            names = (_relative(uri, root) for uri in table.file_uris())
+            paths: list[str] = pa.table(table.get_add_actions(flatten=True))["path"].to_pylist()
             facts, protocol = table.metadata(), table.protocol()
             return Snapshot(
                 table.version(),
                 table.transaction_version(self.app) or 0,
-                frozenset(names),
+                frozenset(map(unquote, paths)),
                 {
                     "id": str(facts.id),
                     **{key: value for key in ("name", "description") if (value := getattr(facts, key))},
@@ -109,7 +113,17 @@ class DeltaLog:
     def _opened(self) -> Any:
         from deltalake import DeltaTable
 
-        return DeltaTable(f"{self.storage.uri}/{self.folder}", storage_options=self.storage.for_libraries() or None)
+        return DeltaTable(self._uri(), storage_options=self.storage.for_libraries() or None)
+
+    def _uri(self) -> str:
+        """The table's folder as delta-rs opens it. Raises `LakeError` for one that it cannot open."""
+        local = self.storage.folder is not None
+        scheme, _, path = (f"file://{self.storage.uri}" if local else self.storage.uri).partition("://")
+        path = f"{path}/{self.folder}"
+        if _DECODED_TWICE.search(path) or (local and "\\" in path):
+            hint = r"use a destination.bucket without \ and without % before two hex digits; move a lake that is there"
+            raise LakeError("the folder cannot be opened by readers of Delta", hint=hint, at=path)
+        return f"{scheme}://{quote(path)}"
 
     def _unreadable(self, error: BaseException) -> LakeError:
         hint = "look at the folder _delta_log in it; if it is damaged: singer-bridge verify NAME --repair"
@@ -224,7 +238,7 @@ class DeltaLog:
             names = misleading(self._opened())
         except (DeltaError, OSError, ValueError) as error:
             raise self._unreadable(error) from error
-        return frozenset(name if name in there.files else unquote(name) for name in names)
+        return frozenset(map(unquote, names))
 
     def _tidy(self) -> None:
         """Write a checkpoint now and then, and let go of entries that Delta's own settings keep no longer.
@@ -239,10 +253,6 @@ class DeltaLog:
             table = self._opened()
             table.create_checkpoint()
             table.cleanup_metadata()
-
-
-def _relative(uri: str, root: str) -> str:
-    return uri.removeprefix(root) if uri.startswith(root) else uri.removeprefix(unquote(root).removeprefix("file://"))
 
 
 def _milliseconds(at: str) -> int:

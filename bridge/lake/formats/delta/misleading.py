@@ -1,7 +1,7 @@
 """Which files of a Delta table have statistics that mislead readers: filters leave out such a file with its rows.
 
 Our own entries were like that once: bounds of some columns, beside none of booleans, of texts beyond 4 KiB and of
-infinite numbers; and no null count of a column that is younger than the file.
+infinite numbers; no null count of a column that is younger than the file; and -0.0 as the greatest of zeros.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ def misleading(table: Any) -> list[str]:
             empty = pc.fill_null(pc.equal(nulls, adds["num_records"]), False)
             wrong.append(pc.and_(bounded, pc.and_not(pc.is_null(values), empty)))
             wrong.append(pc.and_(pc.is_valid(adds["null_count"]), pc.is_null(nulls)))
+            if side == "max" and pa.types.is_floating(values.type):
+                negative = pc.less(pc.divide(1.0, values), 0.0)
+                wrong.append(pc.fill_null(pc.and_(pc.equal(values, 0.0), negative), False))
     found: list[str] = adds["path"].filter(reduce(pc.or_, wrong)).to_pylist() if wrong else []
     return found
 

@@ -121,9 +121,12 @@ def _bounds(footer: Any, at: int, path: Path, unsaid: Unsaid) -> _Bounds:
         nulls += found.null_count
         if found.has_min_max:
             try:
-                ends += [found.min, found.max]
+                low, high = found.min, found.max
             except (ValueError, OverflowError):  # a date, say, that Python has not
                 return _Bounds(nulls)
+            if high < low:  # pyarrow before 18 has "" for a bound that was too long to be written
+                return _Bounds(nulls)
+            ends += [low, high]
         elif found.null_count < column.num_values and path not in unsaid.texts:
             return _Bounds(nulls)
     if not ends or path in unsaid.nans:
@@ -134,12 +137,16 @@ def _bounds(footer: Any, at: int, path: Path, unsaid: Unsaid) -> _Bounds:
 def _least(value: Any) -> Any:
     if isinstance(value, datetime):
         return _time(value, (value.astimezone(timezone.utc) - _EPOCH) // _MILLISECOND)
+    if value == 0.0 and isinstance(value, float):
+        return -0.0  # some readers take it for less than 0.0, and Python's min for the same
     return at_least(value) if isinstance(value, str) else _plain(value)
 
 
 def _greatest(value: Any) -> Any:
     if isinstance(value, datetime):
         return _time(value, -((_EPOCH - value.astimezone(timezone.utc)) // _MILLISECOND))
+    if value == 0.0 and isinstance(value, float):
+        return 0.0
     return at_most(value) if isinstance(value, str) else _plain(value)
 
 

@@ -18,9 +18,14 @@ STORAGE = "singer-bridge.storage"
 """The property of a catalog, in memory only, that is the bucket."""
 
 
-def root_of(storage: Storage) -> str:
-    """Return the bucket as Iceberg names it: a URI, also of a folder. Nothing in it is percent-encoded."""
-    return storage.uri if storage.folder is None else f"file://{storage.uri}"
+MISREAD = frozenset("#?")
+"""Characters at which pyiceberg ends the path of a URI. It takes them as they are in a path without a scheme."""
+
+
+def location_of(storage: Storage, folder: str) -> str:
+    """Return a table's folder as Iceberg names it: a URI where readers understand it. Nothing is percent-encoded."""
+    path = f"{storage.uri}/{folder}"
+    return path if storage.folder is None or MISREAD.intersection(path) else f"file://{path}"
 
 
 class BucketIO(FileIO):
@@ -32,7 +37,7 @@ class BucketIO(FileIO):
 
     def key(self, location: str) -> str:
         """Return the key of a URI, or of a local path."""
-        for root in (root_of(self.storage), self.storage.uri):
+        for root in (f"file://{self.storage.uri}", self.storage.uri):
             if location.startswith(f"{root}/"):
                 return location.removeprefix(f"{root}/")
         hint = "choose another destination.catalog.namespace, or drop that table: it is not this pipeline's"

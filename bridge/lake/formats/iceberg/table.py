@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from bridge.errors import BridgeError, LakeError
 from bridge.lake.formats.iceberg.catalog import CatalogFacts, unreachable
 from bridge.lake.formats.iceberg.columns import columns, ids_of, mapping
-from bridge.lake.formats.iceberg.io import STORAGE, BucketIO, root_of
+from bridge.lake.formats.iceberg.io import MISREAD, STORAGE, BucketIO, location_of
 from bridge.lake.formats.iceberg.manifests import Files, files_of, garbage, sequence_of, snapshot
 from bridge.lake.formats.protocol import Commit
 from bridge.lake.records import TableState
@@ -71,7 +71,7 @@ class IcebergLog:
         self.storage, self.folder, self.catalog = storage, folder, catalog
         self.app = f"{pipeline}/{stream}"
         self.key = f"{folder}/metadata"
-        self.root = f"{root_of(storage)}/{folder}"
+        self.root = location_of(storage, folder)
         self.identifier = (*facts.namespace.split("."), folder.rpartition("/")[2])
         self._io = BucketIO({STORAGE: storage})
         self._facts = facts
@@ -96,6 +96,8 @@ class IcebergLog:
             except (NoSuchTableError, NoSuchNamespaceError):
                 self._known = Snapshot()
                 return self._known
+            if table.metadata.location == f"file://{self.root}":
+                self.root = table.metadata.location  # an older version began it
             known = self._known.table
             if known is None or known.metadata_location != table.metadata_location:
                 self._known = self._seen(table, files_of(self._io, self.root, table.metadata))
@@ -114,6 +116,9 @@ class IcebergLog:
             if table is not None and table.schema is not None:
                 hint = "put destination.catalog back to what it was; or singer-bridge verify NAME --repair registers it"
                 raise LakeError("the Iceberg table is not in the catalog", hint=hint, table=name)
+            if self.storage.folder is None and MISREAD.intersection(self.root):
+                hint = "choose a destination whose path has no # and no ?"
+                raise LakeError("the folder cannot be opened by readers of Iceberg", hint=hint, at=self.root)
             return
         if table is None or there.app != self.app or there.table.metadata.location != self.root:
             hint = "choose another destination.catalog.namespace, or drop that table: it is not this pipeline's"

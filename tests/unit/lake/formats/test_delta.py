@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import polars as pl
 import pyarrow as pa
@@ -16,8 +17,13 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from bridge.errors import LakeError
 from bridge.lake.log import Log
+from bridge.maintain.verify.check import verify
+from bridge.storage.local.storage import LocalStorage
 from bridge.write.partition import Partition
+from tests.support.delta_lake import DeltaLake
+from tests.support.lake import FIRST, closed
 from tests.support.tables import ODD, STRING, Shop, filled
 
 ID = {"id": {"type": "integer"}}
@@ -211,3 +217,43 @@ def test_a_type_changes_in_one_version(
     assert [row["n"] for row in sorted(read(folder(shop)), key=lambda row: row["id"])] == found
     assert DeltaTable(folder(shop)).version() == 1
     assert DeltaTable(folder(shop), version=0).to_pyarrow_table()["n"].to_pylist() == [1]
+
+
+PLACES = ["a b", "é日本😀", "a#b", "a?b", "a{b}`c", "a%b", "a[b];c+d&e=f^g|h<i>\"j'"]
+"""Names that a URI, or delta-rs' reading of one, has in another form."""
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_odd_names_of_paths_streams_and_partitions(tmp_path: Path, name: str) -> None:
+    """Run after run goes on, past a checkpoint as well, and `verify` finds nothing wrong."""
+    shop = Shop(tmp_path / name, format="delta")
+    properties = {**ID, "city": STRING}
+    for number in range(12):
+        load(shop, [{"id": number, "city": name}], name, properties=properties, partition_by=(Partition("city"),))
+    assert Path(f"{folder(shop, name)}/_delta_log/{10:020d}.checkpoint.parquet").exists()
+    uri = f"file://{quote(folder(shop, name))}"
+    assert ids(shop, lambda _: by_deltalake(uri), name) == list(range(12))
+    assert [one for one in verify(shop.storage, "shop").findings if one.check == "table log"] == []
+    load(shop, [{"id": 99, "city": name}], name, properties=properties, mode="replace")
+    assert ids(shop, lambda _: by_deltalake(uri), name) == [99]
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_tables_in_folders_that_were_named_before(tmp_path: Path, name: str) -> None:
+    """A table keeps its folder, whatever a new stream's would be called today."""
+    lake = DeltaLake(LocalStorage(tmp_path / "lake"))
+    lake.folder = f"p/{name}"
+    for number in range(3):
+        lake.append(lake.open(closed(number) if number else FIRST), [number])
+    table = DeltaTable(f"file://{quote(str(tmp_path / 'lake/p' / name))}")
+    assert sorted(table.to_pyarrow_table()["id"].to_pylist()) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("name", ["a%20b", "a%2Fb", "a\\b"])
+def test_paths_that_no_reader_of_delta_opens(tmp_path: Path, name: str) -> None:
+    """Refused before a row is stored, with what to do: delta-rs decodes such a path once more than it should."""
+    shop = Shop(tmp_path / name, format="delta")
+    with pytest.raises(LakeError, match="cannot be opened by readers of Delta") as refused:
+        load(shop, [{"id": 1}])
+    assert "destination" in refused.value.hint
+    assert not list(shop.root.glob("shop/**/*.parquet"))

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
 
 import polars as pl
 import pytest
+from deltalake import DeltaTable
 
 from bridge.errors import CommitLost
+from bridge.lake.log import Log
 from bridge.storage.s3 import S3Storage
+from bridge.write.partition import Partition
 from tests.support.delta_lake import DeltaLake
 from tests.support.lake import DEAD, FIRST, closed
 from tests.support.s3server import S3Server
+from tests.support.tables import STRING, Shop
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +45,24 @@ def test_a_table_in_a_bucket(server: S3Server, prefix: str) -> None:
     assert sorted(found["id"].to_list()) == list(range(3, 13))
     names = list(lake.storage.list(f"{lake.folder}/_delta_log"))
     assert f"{10:020d}.checkpoint.parquet" in names
+
+
+@pytest.mark.parametrize("name", ["a b", "é😀", "a#b", "a`b;c+d&e^f[g]'"])
+def test_odd_names_in_a_bucket(server: S3Server, tmp_path: Path, name: str) -> None:
+    """Of the bucket's prefix, of a stream and of the value that a folder is named after: run after run goes on."""
+    storage = server.storage(f"s3://delta/odd/{name}")
+    shop = Shop(tmp_path, storage, format="delta")
+    properties = {"id": {"type": "integer"}, "city": STRING}
+    for number in range(3):
+        shop.load(name, properties, [{"id": number, "city": name}], partition_by=(Partition("city"),))
+    log = Log(storage, "shop")
+    key = f"delta/odd/{name}/{log.view(log.head()).tables[name].folder}"
+    table = DeltaTable(f"s3://{quote(key)}", storage_options=storage.for_libraries())
+    assert sorted(table.to_pyarrow_table()["id"].to_pylist()) == [0, 1, 2]
+    old = DeltaLake(storage)
+    old.folder = f"p/{name}"
+    old.append(old.open(FIRST), [1])
+    old.append(old.open(closed(1)), [2])
 
 
 def test_the_slow_writer_in_a_bucket(server: S3Server) -> None:

@@ -13,11 +13,15 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import Table
 
+from bridge.commit.committer import Committer
 from bridge.errors import DataError, SettingsError
+from bridge.lake.formats.iceberg.catalog import sqlite_uri
+from bridge.lake.formats.iceberg.table import IcebergLog
 from bridge.lake.log import Log
 from bridge.storage.local.storage import LocalStorage
 from bridge.write.partition import Partition
-from tests.support.iceberg_lake import catalog_of
+from tests.support.iceberg_lake import IcebergLake, catalog_of
+from tests.support.lake import FIRST, closed
 from tests.support.pipe import Pipe, wire
 from tests.support.tables import ODD, STRING, Shop, filled
 
@@ -266,3 +270,34 @@ def test_whole_loads(tmp_path: Path) -> None:
     refused = run({"id": 4}, format="parquet").error
     assert isinstance(refused, SettingsError)
     assert refused.message.startswith("a table keeps its format")
+
+
+@pytest.mark.parametrize("name", ["a#b", "a?b", "a b%é;c{d}"])
+def test_odd_names_of_paths_and_streams(tmp_path: Path, name: str) -> None:
+    """What a URI would read otherwise is read by pyiceberg as it is, run after run."""
+    shop = Shop(tmp_path / name, format="iceberg")
+    for number in range(3):
+        load(shop, [{"id": number}], name)
+    entry = Log(shop.storage, "shop").view(3).tables[name]
+    with catalog_of(shop.storage, sqlite_uri(shop.storage)) as catalog:
+        found = by_pyiceberg(catalog.load_table(("shop", entry.folder.rpartition("/")[2])))
+    assert sorted(row["id"] for row in found) == [0, 1, 2]
+
+
+def test_a_table_whose_files_had_uris_that_pyiceberg_misreads(tmp_path: Path) -> None:
+    """It was begun by an older version, and goes on as it is."""
+    lake = IcebergLake(LocalStorage(tmp_path / "a#b"))
+    committer = lake.open(FIRST)
+    begun = log_of(committer)
+    begun.root = f"file://{begun.root}"
+    lake.append(committer, [1])
+    lake.append(lake.open(closed(1)), [2])
+    there = log_of(lake.open(closed(2))).look()
+    assert there.table is not None and there.table.metadata.location == f"file://{tmp_path}/a#b/p/s"
+    assert (there.done, len(there.files)) == (2, 2)
+
+
+def log_of(committer: Committer) -> IcebergLog:
+    own = committer.table_logs.of("p/s", "s", "iceberg")
+    assert isinstance(own, IcebergLog)
+    return own

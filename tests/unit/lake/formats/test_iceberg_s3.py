@@ -53,6 +53,14 @@ def test_a_table_in_a_bucket(server: S3Server, tmp_path: Path, prefix: str, monk
     assert found["id"].to_list() == [3]
 
 
+def test_a_path_that_readers_end_too_early(server: S3Server, tmp_path: Path) -> None:
+    """Refused before a row is stored, as pyiceberg could not open the files."""
+    lake = lake_of(server, "s3://iceberg/a#b", tmp_path)
+    with pytest.raises(LakeError, match="cannot be opened by readers of Iceberg"):
+        lake.append(lake.open(FIRST), [1])
+    assert not list(lake.storage.list("p/s"))
+
+
 def test_the_slow_writer_in_a_bucket(server: S3Server, tmp_path: Path) -> None:
     """The catalog keeps out who was overtaken."""
     lake = lake_of(server, "s3://iceberg/slow", tmp_path)

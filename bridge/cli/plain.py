@@ -1,0 +1,41 @@
+"""Text from outside, such as a stream's name or a tap's log: it is shown, and has no power over the terminal."""
+
+from __future__ import annotations
+
+import re
+from typing import IO, Any
+
+import click
+
+# C0 and C1, in which every escape sequence begins; the end of a line and the tab are text.
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?!\n)")
+
+
+def plain(text: str) -> str:
+    r"""Return the text with control characters written as `\x1b`: they could clear a screen or rename its window."""
+    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+
+
+def plain_json(text: str) -> str:
+    """Return a JSON document with the control characters escaped that JSON itself allows; it means the same."""
+    return re.sub(r"[\x7f-\x9f]", lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def echo(text: str, *, err: bool = False, nl: bool = True, **style: Any) -> None:
+    """Print a text; colours and the like are `click.style`'s, and the only sequences that reach the terminal."""
+    click.secho(plain(text), err=err, nl=nl, **style)
+
+
+class PlainLines:
+    """Takes a tap's stderr and prints it on ours."""
+
+    def __init__(self, out: IO[bytes]) -> None:
+        self._out = out
+
+    def write(self, data: bytes) -> None:
+        """Take whole lines, or pieces of one that has no end."""
+        self._out.write(plain(data.decode("utf-8", "replace")).encode())
+
+    def flush(self) -> None:
+        """Let them be seen."""
+        self._out.flush()

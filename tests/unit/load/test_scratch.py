@@ -1,0 +1,57 @@
+"""A run's scratch: for its user alone, and of a log that never ends only the end."""
+
+from __future__ import annotations
+
+import stat
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from bridge.lake.runs import read_log
+from bridge.load.scratch import EndOfLog, Scratch
+from bridge.settings.load import Pipeline
+from bridge.storage import open_storage
+
+
+def scratch(root: Path, master: str = "local[*]") -> Scratch:
+    settings = {"name": "p", "source": {"tap": "tap"}, "destination": {"bucket": str(root / "lake")}}
+    settings |= {"spark": {"master": master}, "spool": {"dir": str(root / "shared")}}
+    return Scratch(root / "home", Pipeline.model_validate(settings), "run")
+
+
+@pytest.mark.parametrize("master", ["local[*]", "spark://host:7077"])
+def test_nobody_else_reads_the_spool(tmp_path: Path, master: str) -> None:
+    """Rows lie there as the tap sent them; only a cluster's executors may be of another user."""
+    folders = scratch(tmp_path, master)
+    folders.prepare(open_storage(str(tmp_path / "lake")))
+    modes = {stat.S_IMODE(folder.parent.stat().st_mode) & 0o077 for folder in (folders.spool, folders.spark)}
+    assert (modes == {0}) is (master == "local[*]")
+    assert folders.spool.is_dir()
+    assert folders.spark.is_dir()
+
+
+def test_a_log_that_never_ends_is_bounded(tmp_path: Path) -> None:
+    """On disk it is never more than twice what is kept of it, and what is kept is whole lines up to the last."""
+    path, most = tmp_path / "log", 0
+    with closing(EndOfLog(path, 1000)) as log:
+        for number in range(1000):
+            log.write(b"%09d\n" % number)
+            log.flush()
+            most = max(most, path.stat().st_size)
+    lines = path.read_bytes().splitlines()
+    assert most <= 2000
+    assert lines == [b"%09d" % number for number in range(1000 - len(lines), 1000)]
+    assert len(lines) >= 99
+
+
+def test_the_end_of_a_long_log_is_kept_in_the_bucket(tmp_path: Path) -> None:
+    """What the tap said last is what one wants to read of a run, also of one that said 100 MiB."""
+    folders, storage = scratch(tmp_path), open_storage(str(tmp_path / "lake"))
+    folders.prepare(storage)
+    with closing(EndOfLog(folders.tap_log)) as log:
+        for number in range(100):
+            log.write(b"%d" % number * (1 << 19) + b"\n")
+    assert folders.tap_log.stat().st_size <= 64 << 20
+    folders.keep_logs(storage)
+    assert (read_log(storage, "p", "run") or b"").endswith(b"99\n")
