@@ -39,7 +39,7 @@ from bridge.lake.records import CommitRecord, StagedTable, TableChange, TableSta
 from bridge.lake.tap_groups import groups_again
 from bridge.singer.state import bookmark, forget, resume_points
 from bridge.storage import Add, Missing, Storage
-from bridge.storage.parallel import each
+from bridge.storage.parallel import parallel_map
 
 FILES_CHANGED = ("data", "void", "rollback", "replay", "compact")
 """The kinds of commits that change table folders: what one of these left half done is rolled forward."""
@@ -162,12 +162,12 @@ class Committer:
         Who comes after us may do this before us, but then our next record is none.
         """
         changes = changes_of(self.log.pipeline, record)
-        done = {one.add.key for one in self.storage.settle(changes)}
+        done = {one.add.key for one in self.storage.settle_rewrites(changes)}
         files = {
             f"{table.folder}/{name}": file for table in before.tables.values() for name, file in table.files.items()
         }
         same = {one.add.key for change in changes for one in change.rewrites} - done
-        for add in self.storage.lost([Add(key, key, files[key].size) for key in sorted(same)])[:1]:
+        for add in self.storage.missing_pending([Add(key, key, files[key].size) for key in sorted(same)])[:1]:
             hint = "somebody else has changed it: restore it from a backup of the bucket"
             raise CorruptLake("a file of the lake is not what the log says", hint=hint, file=add.key)
         return {key: file_name(self.generation, seq, table_and_name(key)[1]) for seq, key in enumerate(sorted(done))}
@@ -205,7 +205,7 @@ class Committer:
         """Have a half loaded table start again if a file of it is gone: the tap would not send those rows twice."""
         staged = self.view.staged
         files = {add_of(stage.folder, file): s for s, stage in staged.items() for file in stage.files}
-        lost = {files[add] for add in self.storage.lost(list(files))}
+        lost = {files[add] for add in self.storage.missing_pending(list(files))}
         if lost:
             kept = {stream: stage for stream, stage in staged.items() if stream not in lost}
             more = {"groups": groups_again(self.view, lost), "reason": "staged files are gone"}
@@ -218,7 +218,7 @@ class Committer:
     def commit(self, state: Any, tables: list[TableChange], *, kind: str = "data", **fields: Any) -> CommitRecord:
         """Make one epoch visible together with its STATE, by a record with these `fields`, and return it."""
         self._verify(tables, fields.get("staged", {}))
-        each(self.storage, lambda change: self.table_logs.check(self.view, change), tables)
+        parallel_map(self.storage, lambda change: self.table_logs.check(self.view, change), tables)
         record = self._create(kind, state, tables=tables, **fields)
         try:
             self._publish(record)
@@ -253,7 +253,7 @@ class Committer:
     def _verify(self, tables: list[TableChange], staged: dict[str, StagedTable]) -> None:
         adds = [add_of(change.folder, add) for change in tables for add in change.adds]
         adds += [add_of(stage.folder, file) for stage in staged.values() for file in stage.files]
-        for add in self.storage.lost(adds)[:1]:
+        for add in self.storage.missing_pending(adds)[:1]:
             self._check_head()
             raise EngineError("a pending file is not what was written", hint=_GONE, file=add.source, bytes=add.size)
 
@@ -261,8 +261,8 @@ class Committer:
         try:
             self.storage.publish(changes_of(self.log.pipeline, record))
             changes, tables = record.tables, self.view.tables
-            each(self.storage, lambda c: self.table_logs.publish(record, c, tables[c.stream]), changes)
-            each(self.storage, lambda c: self.write_manifests(c.stream, shared=c.shared), changes)
+            parallel_map(self.storage, lambda c: self.table_logs.publish(record, c, tables[c.stream]), changes)
+            parallel_map(self.storage, lambda c: self.write_manifests(c.stream, shared=c.shared), changes)
             if changes:
                 self._check_head()  # it may have been before the last manifest's swap that somebody took over
         except LakeError as error:
@@ -284,7 +284,7 @@ class Committer:
             old, now = before.get(change.stream), head.get(change.stream)
             if old and now and old.files.keys() == now.files.keys():
                 for key in _manifests(now.folder):
-                    self.storage.swap(
+                    self.storage.compare_and_swap(
                         key, self._uris(change.stream, now, shared=change.shared), self._versions.get(key)
                     )
 
@@ -320,7 +320,7 @@ class Committer:
         if key not in self._versions:
             self._look(key)
         for _ in range(_TRIES):
-            self._versions[key] = new = self.storage.swap(key, data(), self._versions[key])
+            self._versions[key] = new = self.storage.compare_and_swap(key, data(), self._versions[key])
             if new:
                 return others
             others += self._look(key)
@@ -328,9 +328,9 @@ class Committer:
 
     def _look(self, key: str) -> list[bytes]:
         """Note a file's version while we are the last writer, and return its bytes."""
-        stored = self.storage.fetch(key)
+        stored = self.storage.read_versioned(key)
         self._check_head()
-        self._versions[key] = stored.version if stored else None
+        self._versions[key] = stored.etag if stored else None
         return [stored.data] if stored else []
 
     def _check_head(self) -> None:

@@ -29,7 +29,7 @@ from bridge.lake.schemas import read_schema
 from bridge.schema.table_schema import TableSchema
 from bridge.settings.load import Pipeline
 from bridge.storage import Storage
-from bridge.storage.parallel import each
+from bridge.storage.parallel import parallel_map
 from bridge.write.context import Job
 from bridge.write.file import File
 from bridge.write.layout import Target
@@ -257,7 +257,7 @@ def _ahead(rows: Iterator[pa.Table], reader: ThreadPoolExecutor) -> Iterator[pa.
 
 def _commit(committer: Committer, result: Compacted) -> None:
     storage, view = committer.storage, committer.view
-    changes = each(storage, lambda stream: _change(storage, view, result, stream), list(result.written))
+    changes = parallel_map(storage, lambda stream: _change(storage, view, result, stream), list(result.written))
     committer.commit(view.state, list(changes), kind="compact", staged=view.staged, reason="small files were joined")
     write_streams(storage, committer.log.pipeline, committer.view, list(result.written))
     result.head = committer.view.n

@@ -76,9 +76,9 @@ def _rights(storage: Storage, prefix: str) -> Iterator[Finding]:
 def _swap(storage: Storage, key: str) -> Iterator[Finding]:
     """Two that swap one version: only the first may win."""
     try:
-        first = storage.swap(key, b"first", None)
-        second = storage.swap(key, b"second", first)
-        late, kept = storage.swap(key, b"late", first), storage.read(key)
+        first = storage.compare_and_swap(key, b"first", None)
+        second = storage.compare_and_swap(key, b"second", first)
+        late, kept = storage.compare_and_swap(key, b"late", first), storage.read(key)
     finally:
         storage.delete(key)
     if not first or not second or late or kept != b"second":

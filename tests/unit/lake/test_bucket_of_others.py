@@ -48,7 +48,7 @@ ACTS: dict[str, Callable[[LocalStorage, str], object]] = {
     "list": lambda lake, key: list(lake.list(key)),
     "write": lambda lake, key: lake.write(key, b"x"),
     "put": lambda lake, key: lake.put_if_absent(key, b"x"),
-    "swap": lambda lake, key: lake.swap(key, b"x", None),
+    "swap": lambda lake, key: lake.compare_and_swap(key, b"x", None),
     "delete": lambda lake, key: lake.delete(key),
     "abort": lambda lake, key: lake.abort(Add(key, "t/f", 1)),
     "pending": write,
@@ -58,7 +58,7 @@ ACTS: dict[str, Callable[[LocalStorage, str], object]] = {
     "remove": lambda lake, key: lake.publish([Change("t", removes=(Remove(key, "trash/f"),))]),
     "remove to": lambda lake, key: lake.publish([Change("t", removes=(Remove("t/f", key),))]),
     "take back": lambda lake, key: lake.publish([Change("t", aborts=(Add(key, "t/f", 4),))]),
-    "settle": lambda lake, key: lake.settle([Change("t", rewrites=(Rewrite(Add(key, "t/f", 4), "trash/f"),))]),
+    "settle": lambda lake, key: lake.settle_rewrites([Change("t", rewrites=(Rewrite(Add(key, "t/f", 4), "trash/f"),))]),
     "folder": lambda lake, key: lake.publish([Change(key)]),
 }
 READING = {"read", "open", "list"}
