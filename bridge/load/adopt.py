@@ -19,7 +19,7 @@ from bridge.load.methods import is_merged
 from bridge.load.table_plan import strangers
 from bridge.schema.table_schema import Evolution, TableSchema, merge
 from bridge.schema.widening import stands_beside
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.storage import Storage
 from bridge.storage.parallel import parallel_map
 

@@ -27,7 +27,8 @@ from bridge.load.table_plan import Placement
 from bridge.load.tap_reader import Reading
 from bridge.load.tap_session import Follow, Joint, Part
 from bridge.schema.table_schema import TableSchema
-from bridge.settings.load import Pipeline, redactor
+from bridge.settings.options import Pipeline
+from bridge.settings.redact import redactor
 from bridge.singer.messages import LONGEST_LINE, Reader
 from bridge.slots.guard import SlotGuard
 from bridge.spark import Engine

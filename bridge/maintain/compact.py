@@ -27,7 +27,7 @@ from bridge.lake.records import FileAdd, TableChange, TableState
 from bridge.lake.runs import write_streams
 from bridge.lake.schemas import read_schema
 from bridge.schema.table_schema import TableSchema
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.storage import Storage
 from bridge.storage.parallel import parallel_map
 from bridge.write.context import Job

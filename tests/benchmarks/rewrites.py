@@ -30,7 +30,7 @@ from bridge.lake.records import TableState
 from bridge.lake.schemas import keep_schema
 from bridge.maintain.compact import Wish, compact
 from bridge.schema.table_schema import TableSchema
-from bridge.settings.load import inline_pipeline
+from bridge.settings.inline import inline_pipeline
 from bridge.storage import Storage, open_storage
 from bridge.write.context import Job
 from bridge.write.layout import Target

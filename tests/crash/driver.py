@@ -21,7 +21,8 @@ from bridge.load.barriers import Barrier, Epochs
 from bridge.load.checks.table_guard import Guard
 from bridge.load.dispatcher import Intake
 from bridge.load.table_plan import Placement
-from bridge.settings.load import Pipeline, inline_pipeline
+from bridge.settings.inline import inline_pipeline
+from bridge.settings.options import Pipeline
 from bridge.settings.values.guarding import Guard as TableGuard
 from bridge.singer.messages import Reader
 from bridge.spool.spool import Manifest, Spool

@@ -37,7 +37,7 @@ from bridge.load.dispatcher import Counts
 from bridge.load.loader import Follow, Load
 from bridge.load.scratch import Scratch
 from bridge.load.table_plan import Placement
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.singer.messages import Message
 from bridge.spark import Engine
 from bridge.spool.spool import Segment

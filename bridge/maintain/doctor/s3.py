@@ -12,7 +12,7 @@ from functools import partial
 
 from bridge.errors import LakeError
 from bridge.maintain.doctor.finding import Check, Finding, error, fine, looked_at, warning
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.settings.values.s3options import S3Options
 from bridge.storage import Storage
 from bridge.storage.s3.bucket import Bucket

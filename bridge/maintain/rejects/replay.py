@@ -38,7 +38,7 @@ from bridge.maintain.rejects.survey import Wanted, find, read
 from bridge.schema.json_schema import source
 from bridge.schema.merging import without_variants
 from bridge.schema.table_schema import TableSchema
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.singer.messages import Schema
 from bridge.spool.spool import Manifest, Segment
 from bridge.storage import Storage

@@ -19,7 +19,7 @@ from bridge.load.dispatcher import Counts
 from bridge.load.methods import Method, is_merged, of_catalog, outlook, refusal
 from bridge.load.table_plan import Placement
 from bridge.settings.destination import StreamKeys
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.singer.catalog import Catalog
 from bridge.singer.messages import Schema
 from bridge.storage.local.storage import LocalStorage

@@ -18,7 +18,8 @@ from bridge.load.methods import load_method
 from bridge.load.table_plan import Placement
 from bridge.schema.table_schema import TableSchema, from_singer
 from bridge.settings.destination import StreamKeys
-from bridge.settings.load import Pipeline, inline_pipeline
+from bridge.settings.inline import inline_pipeline
+from bridge.settings.options import Pipeline
 from bridge.singer.messages import Schema
 from bridge.storage.local.storage import LocalStorage
 from bridge.write.partition import Partition

@@ -29,7 +29,7 @@ from bridge.load.accounting import Ledger
 from bridge.load.barriers import Barrier
 from bridge.schema.table_schema import Evolution, TableSchema, from_singer, merge
 from bridge.settings.destination import StreamKeys
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.spool.spool import Manifest
 from bridge.write.context import Job
 from bridge.write.layout import Target
