@@ -27,7 +27,9 @@ from bridge.settings.values.guarding import Guard as TableGuard
 from bridge.singer.messages import Reader
 from bridge.spool.spool import Manifest, Spool
 from bridge.storage import Storage, open_storage
-from bridge.write.parquet import Job, write_bundle, write_rejects
+from bridge.write.context import WriteContext
+from bridge.write.parquet import write_bundle
+from bridge.write.rejects import write_rejects
 
 PIPELINE = "p"
 
@@ -65,7 +67,7 @@ class Run:
         placement = Placement(
             storage, self._settings(storage), committer.view, self.catalog, full=self.full, append=False
         )
-        job = Job(storage.uri, PIPELINE, "run", committer.generation, str(scratch), "zstd", placement.targets)
+        job = WriteContext(storage.uri, PIPELINE, "run", committer.generation, str(scratch), "zstd", placement.layouts)
         self._storage, self._job, self._spool = storage, job, Spool(scratch)
         self._ledger = Ledger(
             committer,
