@@ -20,9 +20,10 @@ from target_bridge import TargetBridge
 from bridge.cli import cli
 from bridge.load.dispatcher import Counts
 from bridge.load.run import Result
-from bridge.settings.load import load, parse_duration, parse_size
+from bridge.settings.load import load
 from bridge.settings.options import Keys
 from bridge.settings.values.section import Section, section_of
+from bridge.settings.values.units import parse_duration, parse_size
 
 ROOT = Path(__file__).parent.parent
 ARCHITECTURE = ROOT / "ARCHITECTURE.md"

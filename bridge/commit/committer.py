@@ -37,7 +37,7 @@ from bridge.lake.log import Log, View, add_of, changes_of
 from bridge.lake.records import CommitRecord, RejectFile, StagedTable, TableChange, TapGroup
 from bridge.singer.state import bookmark, resume_points
 from bridge.storage import Missing
-from bridge.storage.parallel import each
+from bridge.storage.parallel import parallel_map
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -146,7 +146,7 @@ class Committer:
     ) -> CommitRecord:
         """Make one epoch visible together with its STATE, and return its record."""
         self._verify(tables, facts.get("staged", {}))
-        each(self.storage, lambda change: self.table_logs.check(self.view, change), tables)
+        parallel_map(self.storage, lambda change: self.table_logs.check(self.view, change), tables)
         record = self.create(kind, state, tables=tables, **facts)
         try:
             self.publish(record)
@@ -181,7 +181,7 @@ class Committer:
     def _verify(self, tables: Sequence[TableChange], staged: dict[str, StagedTable]) -> None:
         adds = [add_of(change.folder, add) for change in tables for add in change.adds]
         adds += [add_of(stage.folder, file) for stage in staged.values() for file in stage.files]
-        for add in self.storage.lost(adds)[:1]:
+        for add in self.storage.missing_pending(adds)[:1]:
             self.head.check()
             raise EngineError("a pending file is not what was written", hint=_GONE, file=add.source, bytes=add.size)
 
@@ -193,8 +193,8 @@ class Committer:
         try:
             self.storage.publish(changes_of(self.log.pipeline, record))
             changes, tables = record.tables, self.view.tables
-            each(self.storage, lambda c: self.table_logs.publish(record, c, tables[c.stream]), changes)
-            each(self.storage, lambda c: write_manifests(self.head, c.stream, shared=c.shared), changes)
+            parallel_map(self.storage, lambda c: self.table_logs.publish(record, c, tables[c.stream]), changes)
+            parallel_map(self.storage, lambda c: write_manifests(self.head, c.stream, shared=c.shared), changes)
             if changes:
                 self.head.check()  # it may have been before the last manifest's swap that somebody took over
         except LakeError as error:

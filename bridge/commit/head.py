@@ -26,19 +26,19 @@ class Head:
 
     def look(self, key: str) -> bytes | None:
         """Read a file that shows the head, and note its version. Raises `CommitLost` if another run took over."""
-        stored = self.storage.fetch(key)
+        stored = self.storage.read_versioned(key)
         self.check()
-        self._versions[key] = stored.version if stored else None
+        self._versions[key] = stored.etag if stored else None
         return stored.data if stored else None
 
     def swap(self, key: str, data: bytes) -> bool:
         """Write a file that shows the head, unless somebody changed it since it was looked at: then False."""
         if key not in self._versions:
             self.look(key)
-        version = self.storage.swap(key, data, self._versions[key])
+        version = self.storage.compare_and_swap(key, data, self._versions[key])
         self._versions[key] = version or self._versions[key]
         return version is not None
 
     def put_back(self, key: str, data: bytes) -> None:
         """Write a file that this run has swapped after it was replaced, unless somebody changed it since."""
-        self.storage.swap(key, data, self._versions.get(key))
+        self.storage.compare_and_swap(key, data, self._versions.get(key))

@@ -75,10 +75,10 @@ def _settled(committer: Committer, record: CommitRecord, before: View) -> dict[s
     Who comes after us may do this before us, but then our next record is none.
     """
     storage, changes = committer.storage, changes_of(committer.log.pipeline, record)
-    done = {one.add.key for one in storage.settle(changes)}
+    done = {one.add.key for one in storage.settle_rewrites(changes)}
     files = {f"{table.folder}/{name}": file for table in before.tables.values() for name, file in table.files.items()}
     same = {one.add.key for change in changes for one in change.rewrites} - done
-    for add in storage.lost([Add(key, key, files[key].size) for key in sorted(same)])[:1]:
+    for add in storage.missing_pending([Add(key, key, files[key].size) for key in sorted(same)])[:1]:
         hint = "somebody else has changed it: restore it from a backup of the bucket"
         raise CorruptLake("a file of the lake is not what the log says", hint=hint, file=add.key)
     return {key: file_name(committer.generation, seq, table_and_name(key)[1]) for seq, key in enumerate(sorted(done))}
@@ -109,7 +109,7 @@ def check_staged(committer: Committer) -> None:
     """Have a half loaded table start again if a file of it is gone: the tap would not send those rows twice."""
     view = committer.view
     files = {add_of(stage.folder, file): s for s, stage in view.staged.items() for file in stage.files}
-    lost = {files[add] for add in committer.storage.lost(list(files))}
+    lost = {files[add] for add in committer.storage.missing_pending(list(files))}
     if lost:
         staged = {stream: stage for stream, stage in view.staged.items() if stream not in lost}
         groups, reason = groups_again(view, lost), "staged files are gone"

@@ -24,7 +24,7 @@ from bridge.lake.tap_groups import groups_again
 from bridge.singer.state import forget
 from bridge.singer.state_edits import same
 from bridge.storage import Storage
-from bridge.storage.parallel import each
+from bridge.storage.parallel import parallel_map
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -164,7 +164,7 @@ class _Search:
         keys = {f"{t.folder}/{name}": file.size for t in tables for name, file in t.files.items()}
         wanted = [(self._trail.file(key, view.n), size) for key, size in keys.items()]
         new = [one for one in wanted if one[0] not in self._found]
-        self._found |= zip((file for file, _ in new), each(self._storage, self._look, new), strict=True)
+        self._found |= zip((file for file, _ in new), parallel_map(self._storage, self._look, new), strict=True)
         return [file[0] for file, _ in wanted if self._found[file] is None]
 
     def _look(self, wanted: tuple[File, int]) -> str | None:

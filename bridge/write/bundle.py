@@ -16,7 +16,7 @@ from bridge.decode.decoder import Decoded
 from bridge.lake.records import PendingFile
 from bridge.schema.table_schema import TableSchema
 from bridge.spool.spool import Segment, read_segment
-from bridge.write.context import Job
+from bridge.write.context import WriteContext
 from bridge.write.file import File
 from bridge.write.rejects import facts_of, write_rejects
 from bridge.write.report import SegmentCount, SpillFile, WorkReport
@@ -31,12 +31,12 @@ def read_schema_of(spool: Path, name: str) -> TableSchema:
     return TableSchema.from_json((spool / "schemas" / name).read_bytes())
 
 
-class Reading:
+class SegmentReader:
     """Segments into rows; `report` gets what was counted on the way."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, context: WriteContext) -> None:
         self.report = WorkReport()
-        self._job, self._spool = job, Path(job.spool)
+        self._context, self._spool = context, Path(context.spool)
         self._schemas: dict[str, TableSchema] = {}
         self._rejects: dict[str, list[dict[str, Any]]] = {}
 
@@ -45,15 +45,15 @@ class Reading:
         schema = self._schemas.get(segment.schema) or read_schema_of(self._spool, segment.schema)
         self._schemas[segment.schema] = schema
         rules = read_rules(self._spool, segment.schema, segment.stream)
-        data, target = read_segment(self._spool, segment), self._job.targets[segment.stream]
-        envelope, prefix = target.metadata or bool(target.keys), segment.prefix.encode() or None
+        data, layout = read_segment(self._spool, segment), self._context.layouts[segment.stream]
+        envelope, prefix = layout.metadata or bool(layout.keys), segment.prefix.encode() or None
         decoded = decode_valid(data, schema, prefix, rules, envelope=envelope)
         if is_mixed(decoded) and not envelope:  # rare: a tap that began its table anew
             decoded = decode_valid(data, schema, prefix, rules, envelope=True)
-        if target.keys:
-            decoded = keyed(decoded, data, target.keys)
-        if target.changes and target.transform is None:
-            decoded = replace(decoded, absent=absent_columns(decoded, data, target.keys))
+        if layout.keys:
+            decoded = keyed(decoded, data, layout.keys)
+        if layout.changes and layout.transform is None:
+            decoded = replace(decoded, absent=absent_columns(decoded, data, layout.keys))
         self._rejects.setdefault(segment.stream, []).extend(facts_of(item, segment) for item in decoded.rejects)
         self._count(segment, decoded)
         return decoded
@@ -62,7 +62,7 @@ class Reading:
         """Write the reject files and return the report."""
         for stream, items in self._rejects.items():
             if items:
-                self.report.rejects.append(write_rejects(self._job.storage(), self._job, stream, items))
+                self.report.rejects.append(write_rejects(self._context.storage(), self._context, stream, items))
         return self.report
 
     def _count(self, segment: Segment, decoded: Decoded) -> None:
@@ -76,15 +76,15 @@ class Reading:
         versions.extend(version for version in dict.fromkeys(found) if version not in versions)
 
 
-class Writing:
+class RowWriter:
     """Rows into pending files, which a thread of `disk` makes durable."""
 
-    def __init__(self, job: Job, seq: int, disk: ThreadPoolExecutor) -> None:
+    def __init__(self, context: WriteContext, seq: int, disk: ThreadPoolExecutor) -> None:
         self._closing: list[Future[PendingFile]] = []
         self._spills: list[SpillFile] = []
         self._folders: dict[str, int] = {}
-        self._job, self._seq, self._disk = job, seq, disk
-        self._storage = job.storage()
+        self._context, self._seq, self._disk = context, seq, disk
+        self._storage = context.storage()
         self._current: Writer | Spill | None = None
         self._version: int | None = None
 
@@ -99,10 +99,10 @@ class Writing:
             self._current.add(table)
 
     def _begin(self, stream: str, schema: pa.Schema, version: int | None) -> Writer | Spill:
-        if self._job.targets[stream].keys:
-            return Spill(self._job, stream, schema)
+        if self._context.layouts[stream].keys:
+            return Spill(self._context, stream, schema)
         done = partial(self._done, version)
-        return Writer(self._storage, self._job, self._seq, stream, schema, done)
+        return Writer(self._storage, self._context, self._seq, stream, schema, done)
 
     def finish(self) -> None:
         """Write what is left."""

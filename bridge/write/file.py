@@ -15,7 +15,7 @@ from bridge.lake.log import meta
 from bridge.lake.records import PendingFile
 from bridge.schema.table_schema import EXTRA, TableSchema
 from bridge.storage import Add, Storage
-from bridge.write.context import Job
+from bridge.write.context import WriteContext
 from bridge.write.partition import sort_keys
 
 
@@ -29,7 +29,7 @@ class File:
     def __init__(
         self,
         storage: Storage,
-        job: Job,
+        context: WriteContext,
         seq: int,
         stream: str,
         schema: pa.Schema,
@@ -38,18 +38,18 @@ class File:
         over: str | None = None,
     ) -> None:
         self.stream, self.schema, self.rows = stream, schema, 0
-        target = job.targets[stream]
-        self._folder = target.folder
-        part = f"part-{job.generation:010d}-{seq:06d}-{uuid.uuid4().hex}.parquet"
+        layout = context.layouts[stream]
+        self._folder = layout.folder
+        part = f"part-{context.generation:010d}-{seq:06d}-{uuid.uuid4().hex}.parquet"
         self.name = over or (f"{folder}/{part}" if folder else part)
-        self._source = meta(job.pipeline, "pending", f"{part}.pending")
-        self._file = storage.open_pending(self._source, f"{target.folder}/{self.name}", over=over is not None)
-        order = pq.SortingColumn.from_ordering(schema, sort_keys(target.sort_by)) if target.sort_by else None
+        self._source = meta(context.pipeline, "pending", f"{part}.pending")
+        self._file = storage.open_pending(self._source, f"{layout.folder}/{self.name}", over=over is not None)
+        order = pq.SortingColumn.from_ordering(schema, sort_keys(layout.sort_by)) if layout.sort_by else None
         self._writer = pq.ParquetWriter(
             self._file,
             schema,
-            compression=job.compression,
-            compression_level=job.level,
+            compression=context.compression,
+            compression_level=context.level,
             sorting_columns=order,
         )
         self._unsaid = Unsaid()

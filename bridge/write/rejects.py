@@ -23,7 +23,7 @@ from bridge.lake.log import meta
 from bridge.lake.records import RejectFile
 from bridge.spool.spool import Segment
 from bridge.storage import Storage
-from bridge.write.context import Job
+from bridge.write.context import WriteContext
 from bridge.write.report import Rejected
 
 _WHERE = ("reason", "pointer", "offset")
@@ -38,10 +38,10 @@ def facts_of(reject: Reject, segment: Segment) -> dict[str, Any]:
     return {"stream": segment.stream, **where, "raw": reject.raw}
 
 
-def write_rejects(storage: Storage, job: Job, stream: str | None, items: list[dict[str, Any]]) -> Rejected:
+def write_rejects(storage: Storage, context: WriteContext, stream: str | None, items: list[dict[str, Any]]) -> Rejected:
     """Keep rejects in a file that only a commit makes count. No stream: no Singer message."""
-    key = new_file(job.pipeline, job.run, stream)
-    lines = [orjson.dumps({"format": 1, "run": job.run} | item | _raw(item["raw"])) + b"\n" for item in items]
+    key = new_file(context.pipeline, context.run, stream)
+    lines = [orjson.dumps({"format": 1, "run": context.run} | item | _raw(item["raw"])) + b"\n" for item in items]
     storage.write(key, b"".join(lines))
     first: dict[str, Any] = {name: items[0][name] for name in _WHERE if name in items[0]}
     if value := value_at(items[0]["raw"], str(items[0].get("pointer", ""))):

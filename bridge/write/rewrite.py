@@ -24,12 +24,12 @@ from bridge.lake.schemas import read_schema
 from bridge.schema.table_schema import TableSchema
 from bridge.schema.widening import stands_beside
 from bridge.storage import Add, Storage
-from bridge.write.context import Job
+from bridge.write.context import WriteContext
 from bridge.write.file import File
-from bridge.write.layout import Target
+from bridge.write.layout import TableLayout
 from bridge.write.partition import partitioned
 
-Each = Callable[[Callable[[Job, Any], Struct], Sequence[Any]], list[Any]]
+Each = Callable[[Callable[[WriteContext, Any], Struct], Sequence[Any]], list[Any]]
 """Does a piece of work for each payload, on executors if there are any; from there reports come as plain JSON."""
 
 _UPLOADS = (
@@ -55,14 +55,14 @@ class Older:
     live: bool
 
 
-def outdated(older: TableSchema, newer: TableSchema, target: Target) -> bool:
+def outdated(older: TableSchema, newer: TableSchema, layout: TableLayout) -> bool:
     """Whether files with the older columns cannot stay as they are in the table with the newer ones."""
-    return not stands_beside(_struct(older.arrow), _struct(newer.arrow), strict=target.format != "parquet")
+    return not stands_beside(_struct(older.arrow), _struct(newer.arrow), strict=layout.format != "parquet")
 
 
-def _check_folders(stream: str, older: TableSchema, newer: TableSchema, target: Target) -> None:
+def _check_folders(stream: str, older: TableSchema, newer: TableSchema, layout: TableLayout) -> None:
     """Raise `DataError` if a column has another type by whose values folders are named, which stay as they are."""
-    for partition in target.partition_by:
+    for partition in layout.partition_by:
         name = partition.column
         both = name in older.arrow.names and name in newer.arrow.names
         if both and older.arrow.field(name).type != newer.arrow.field(name).type:
@@ -77,9 +77,9 @@ def _struct(schema: pa.Schema) -> pa.StructType:
 class Rewriting:
     """What has to be written anew for a commit of one run. `each` does the work."""
 
-    def __init__(self, storage: Storage, job: Job, each: Each | None) -> None:
-        self._storage, self._job = storage, job
-        self._each = each or (lambda work, payloads: [work(job, payload) for payload in payloads])
+    def __init__(self, storage: Storage, context: WriteContext, each: Each | None) -> None:
+        self._storage, self._context = storage, context
+        self._each = each or (lambda work, payloads: [work(context, payload) for payload in payloads])
         self._older: dict[str, dict[str, TableSchema]] = {}
         self._replaced: list[Add] = []
 
@@ -87,32 +87,32 @@ class Rewriting:
         """Note columns that pending files of a stream were read with, by their name in the spool."""
         known = self._older.setdefault(stream, {})
         if name not in known:
-            known[name] = TableSchema.from_json((Path(self._job.spool) / "schemas" / name).read_bytes())
+            known[name] = TableSchema.from_json((Path(self._context.spool) / "schemas" / name).read_bytes())
 
     def adopt(self, stream: str, name: str) -> None:
         """Note the columns of an earlier run's staged files, by their name in the bucket."""
-        self._older.setdefault(stream, {})[name] = read_schema(self._storage, self._job.pipeline, name)
+        self._older.setdefault(stream, {})[name] = read_schema(self._storage, self._context.pipeline, name)
 
     def pending(self, stream: str, files: list[PendingFile], schema: TableSchema) -> list[PendingFile]:
         """Return a stream's pending files, those anew that cannot be read beside the columns of the next commit.
 
         Raises `DataError` for one that cannot be read at all yet.
         """
-        target, fitting = self._job.targets[stream], schema.types
+        layout, fitting = self._context.layouts[stream], schema.types
         old = [file for file in files if file.columns != fitting]
         if not old:
             return files
         known = self._older.get(stream, {}).values()  # a statement's columns are not those that were read
-        if target.transform is None and not any(outdated(older, schema, target) for older in known):
+        if layout.transform is None and not any(outdated(older, schema, layout) for older in known):
             return files
         for older in known:
-            _check_folders(stream, older, schema, target)
+            _check_folders(stream, older, schema, layout)
         if any(file.upload for file in old):
             raise DataError("a column changed its type between two commits", hint=_UPLOADS, stream=stream)
         text = schema.to_json()
         work = [Older(stream, file.name, file.source, file.rows, text, live=False) for file in old]
         new = {older.name: file for older, file in self._done(work) if file}
-        self._replaced += [add_of(target.folder, file) for file in old if file.name in new]
+        self._replaced += [add_of(layout.folder, file) for file in old if file.name in new]
         marks = {file.name: {"version": file.version, "columns": fitting, "unknown": file.unknown} for file in files}
         return [structs.replace(new.get(file.name, file), **marks[file.name]) for file in files]
 
@@ -125,11 +125,11 @@ class Rewriting:
         """
         if not table.files or table.schema in (None, schema.hash):
             return [], []
-        older = read_schema(self._storage, self._job.pipeline, table.schema)
-        if not outdated(older, schema, self._job.targets[stream]):
+        older = read_schema(self._storage, self._context.pipeline, table.schema)
+        if not outdated(older, schema, self._context.layouts[stream]):
             return [], []
         if set(table.files) - set(done):
-            _check_folders(stream, older, schema, self._job.targets[stream])
+            _check_folders(stream, older, schema, self._context.layouts[stream])
         text, folder = schema.to_json(), table.folder
         work = [
             Older(stream, name, f"{folder}/{name}", file.rows, text, live=True)
@@ -157,22 +157,22 @@ class Rewritten(Struct, frozen=True):
     file: PendingFile | None
 
 
-def rewrite(job: Job, older: Older) -> Rewritten:
+def rewrite(context: WriteContext, older: Older) -> Rewritten:
     """Write a file again with newer columns. Raises `DataError` for a value that would be lost."""
-    target, storage = job.targets[older.stream], job.storage()
+    layout, storage = context.layouts[older.stream], context.storage()
     newest = TableSchema.from_json(older.schema).arrow
-    in_place = older.live and target.format == "parquet"
+    in_place = older.live and layout.format == "parquet"
     with storage.open(older.key) as source, pq.ParquetFile(source) as file:
         have = file.schema_arrow
         wanted = pa.schema([newest.field(name) if name in newest.names else have.field(name) for name in have.names])
-        if stands_beside(_struct(have), _struct(wanted), strict=target.format != "parquet"):
+        if stands_beside(_struct(have), _struct(wanted), strict=layout.format != "parquet"):
             return Rewritten(None)
         folder, over = older.name.rpartition("/")[0], older.name if in_place else None
-        new = File(storage, job, 0, older.stream, wanted, folder, over=over)
+        new = File(storage, context, 0, older.stream, wanted, folder, over=over)
         try:
             for rows in _row_groups(file):
                 table = refit(rows, list(wanted))
-                new.write(partitioned(table, (), target.sort_by)[0][1] if target.sort_by else table)
+                new.write(partitioned(table, (), layout.sort_by)[0][1] if layout.sort_by else table)
         except DataError:
             new.give_up(storage)
             raise

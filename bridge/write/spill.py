@@ -21,7 +21,7 @@ from bridge.errors import LakeError
 from bridge.schema.table_schema import EXTRA
 from bridge.singer.messages import parse
 from bridge.spool.spool import Segment
-from bridge.write.context import Job
+from bridge.write.context import WriteContext
 from bridge.write.keys import key_columns, keys_of
 from bridge.write.report import SpillFile
 
@@ -40,9 +40,9 @@ _SAMPLES = 64
 """Keys of a piece that tell the driver how the keys are spread."""
 
 
-def spills(job: Job) -> Path:
+def spills(context: WriteContext) -> Path:
     """Return the folder of the spills."""
-    return Path(job.spool) / "merge"
+    return Path(context.spool) / "merge"
 
 
 def keyed(decoded: Decoded, data: bytes, keys: Sequence[str]) -> Decoded:
@@ -109,7 +109,7 @@ def ordered(
 class Spill:
     """Takes the rows of one stream that have one schema, hidden columns included, and gives one file."""
 
-    job: Job
+    context: WriteContext
     stream: str
     schema: pa.Schema
     name: str = field(default_factory=lambda: f"{uuid.uuid4().hex}.parquet")
@@ -136,7 +136,7 @@ class Spill:
         return SpillFile(
             stream=self.stream,
             name=self.name,
-            spilled=(spills(self.job) / self.name).stat().st_size,
+            spilled=(spills(self.context) / self.name).stat().st_size,
             rows=self.rows,
             bytes=self.bytes,
             extra=EXTRA in self.schema.names,
@@ -147,7 +147,7 @@ class Spill:
         if not self._gathered:
             return
         table = pa.concat_tables(self._gathered)
-        names = key_columns(self.schema, self.job.targets[self.stream].keys)
+        names = key_columns(self.schema, self.context.layouts[self.stream].keys)
         keys = keys_of(table, [self.schema.field(name) for name in names])
         order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
         step = max(len(order) // _SAMPLES, 1)
@@ -159,13 +159,13 @@ class Spill:
         except OSError as error:
             hint = "free some space there or set `spool.dir` to another disk; nothing that was committed is lost"
             raise LakeError(
-                f"cannot write to the spool: {error.strerror}", hint=hint, folder=spills(self.job)
+                f"cannot write to the spool: {error.strerror}", hint=hint, folder=spills(self.context)
             ) from error
 
     def _write(self, table: pa.Table) -> None:
         if self._writer is None:
-            spills(self.job).mkdir(exist_ok=True)
-            self._writer = pq.ParquetWriter(spills(self.job) / self.name, self.schema, compression="lz4")
+            spills(self.context).mkdir(exist_ok=True)
+            self._writer = pq.ParquetWriter(spills(self.context) / self.name, self.schema, compression="lz4")
         self._writer.write_table(table, row_group_size=max(-(-table.num_rows // _GROUPS), 1))
 
 

@@ -155,7 +155,7 @@ def _state(log: Log, view: View, *, unfinished: bool, running: bool) -> Iterator
 
 def _staged(log: Log, view: View) -> Iterator[Finding]:
     for stream, stage in sorted(view.staged.items()):
-        for lost in log.storage.lost([add_of("", file) for file in stage.files]):
+        for lost in log.storage.missing_pending([add_of("", file) for file in stage.files]):
             found = f"is gone; it is of {stream}, which is half loaded: the next run starts that table again"
             yield warning("staged", lost.source, found, mend=Mend("recover"))
 

@@ -19,7 +19,7 @@ from bridge.lake.records import LiveFile, TableState
 from bridge.maintain.verify.finding import Finding, Mend, error, warning
 from bridge.maintain.verify.history import History
 from bridge.storage import Storage
-from bridge.storage.parallel import each
+from bridge.storage.parallel import parallel_map
 
 OURS = re.compile(r"part-([0-9]{10})-[0-9]{6}-[0-9a-f]{32}\.parquet")
 """The name of a file that a run of ours wrote; its group is the run's generation."""
@@ -83,7 +83,7 @@ class Files:
                     return _OLD
                 return self._wrong(key, files[key])
 
-            for key, wrong in zip(part, each(self.storage, look, part), strict=True):
+            for key, wrong in zip(part, parallel_map(self.storage, look, part), strict=True):
                 if wrong is None:
                     self.whole.add(_version(key, files[key]))
                 elif wrong == _OLD or (wrong == "gone" and self._is_on_its_way(key)):
@@ -99,7 +99,7 @@ class Files:
         folder, name = table_and_name(key)
         # Where a folder is exchanged whole, its files are gathered first.
         gathered = meta(self.history.log.pipeline, "trash", f"{self._last:020d}", f"{folder}.new", name)
-        return not self.storage.lost([add]) or self.storage.size(gathered) == add.size
+        return not self.storage.missing_pending([add]) or self.storage.size(gathered) == add.size
 
     def _wrong(self, key: str, file: LiveFile) -> str | None:
         """Return what is wrong with a file, None if nothing is."""

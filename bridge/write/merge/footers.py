@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from msgspec import Struct
 
-from bridge.write.context import Job
+from bridge.write.context import WriteContext
 from bridge.write.spill import packed, unpacked
 
 Range = tuple["tuple[Any, Any, bool] | None", ...]
@@ -19,9 +19,9 @@ Range = tuple["tuple[Any, Any, bool] | None", ...]
 
 
 @contextmanager
-def opened(job: Job, key: str) -> Iterator[pq.ParquetFile]:
+def opened(context: WriteContext, key: str) -> Iterator[pq.ParquetFile]:
     """Open a file of the bucket; only the parts of it that are asked for are read."""
-    with job.storage().open(key) as source, pq.ParquetFile(source) as file:
+    with context.storage().open(key) as source, pq.ParquetFile(source) as file:
         yield file
 
 
@@ -63,12 +63,12 @@ class Ranges(Struct, frozen=True):
     ranges: dict[str, list[Any]]
 
 
-def find_ranges(job: Job, asked: tuple[str, Sequence[str], Sequence[str]]) -> Ranges:
+def find_ranges(context: WriteContext, asked: tuple[str, Sequence[str], Sequence[str]]) -> Ranges:
     """Report the ranges of some files: `asked` are the stream, the files' names, and the columns of its key."""
     stream, names, columns = asked
     ranges = {}
     for name in names:
-        with opened(job, f"{job.targets[stream].folder}/{name}") as file:
+        with opened(context, f"{context.layouts[stream].folder}/{name}") as file:
             groups = [group_range(file, group, columns) for group in range(file.num_row_groups)]
         ranges[name] = [_said(_joined([group[at] for group in groups])) for at in range(len(columns))]
     return Ranges(ranges)

@@ -16,10 +16,10 @@ from msgspec import Struct, convert, structs
 
 from bridge.errors import EngineError
 from bridge.lake.records import FileAdd, LiveFile, PendingFile, TableState
-from bridge.write.context import Job
+from bridge.write.context import WriteContext
 from bridge.write.keys import key_columns, order_of
 from bridge.write.merge.footers import Range, Ranges, find_ranges, read_ranges
-from bridge.write.merge.match import Batch, Matched, Part, in_ms, match, outside
+from bridge.write.merge.match import KeyRange, Matched, MergeSpec, in_ms, match, outside
 from bridge.write.merge.rewrite import NewFile, OlderRows, Touched, count_older, rewrite
 from bridge.write.report import SpillFile
 from bridge.write.spill import spills, unpacked
@@ -36,7 +36,7 @@ _FOOTERS = 64
 class Each(Protocol):
     """Does a piece of work for each payload, on executors if there are any; the reports come in their order."""
 
-    def __call__(self, work: Callable[[Job, Any], Struct], payloads: Sequence[Any], /) -> list[Any]:
+    def __call__(self, work: Callable[[WriteContext, Any], Struct], payloads: Sequence[Any], /) -> list[Any]:
         """Raise what a report says that failed. From executors the reports come as plain JSON: `convert` reads both."""
 
 
@@ -61,11 +61,11 @@ class Merged:
 class Merger:
     """Merges one table at a time. Remembers, for the run, the ranges of keys that the files have."""
 
-    def __init__(self, job: Job, each: Each) -> None:
-        self._job, self._each = job, each
+    def __init__(self, context: WriteContext, each: Each) -> None:
+        self._context, self._each = context, each
         self._ranges: dict[str, dict[str, Range]] = defaultdict(dict)
 
-    def merge(self, batch: Batch, table: TableState, came: Sequence[SpillFile], *, anew: bool = False) -> Merged:
+    def merge(self, batch: MergeSpec, table: TableState, came: Sequence[SpillFile], *, anew: bool = False) -> Merged:
         """Merge the rows that came into the table, or with `anew` into none, which replaces it."""
         live = [] if anew else sorted(table.files)
         merged = Merged(removes=list(table.files) if anew else [])
@@ -82,7 +82,7 @@ class Merger:
         self._forget(batch.stream, [*(spill.name for spill in came), *winners], merged)
         return merged
 
-    def extend(self, batch: Batch, table: TableState, came: Sequence[PendingFile], *, activated: bool) -> Merged:
+    def extend(self, batch: MergeSpec, table: TableState, came: Sequence[PendingFile], *, activated: bool) -> Merged:
         """Add the files that came; with `activated` files of older versions go, or are marked.
 
         A file's rows are of one version. One that is pending cannot be marked: it is `stale` until the next commit.
@@ -111,16 +111,16 @@ class Merger:
         return merged
 
     def _match(
-        self, batch: Batch, live: Sequence[str], came: Sequence[SpillFile], merged: Merged
+        self, batch: MergeSpec, live: Sequence[str], came: Sequence[SpillFile], merged: Merged
     ) -> dict[int, list[str]]:
         """Write the rows with new keys; return which live files have which winners."""
         columns = batch.columns
-        names = key_columns(columns, self._job.targets[batch.stream].keys)
+        names = key_columns(columns, self._context.layouts[batch.stream].keys)
         ranges = self._known(batch.stream, live, names)
         types = [columns.field(name).type for name in names]
         bounds = _bounds(came, types)
         parts = [
-            Part(
+            KeyRange(
                 batch,
                 [spill.name for spill in came],
                 low,
@@ -150,7 +150,7 @@ class Merger:
         return known
 
     def _find_older(
-        self, batch: Batch, table: TableState, live: Sequence[str], hit: dict[int, Touched], merged: Merged
+        self, batch: MergeSpec, table: TableState, live: Sequence[str], hit: dict[int, Touched], merged: Merged
     ) -> None:
         """Add the files that have rows of older versions; those that have no others are gone without being read."""
         rest = [Touched(batch, number, name, ()) for number, name in enumerate(live) if number not in hit]
@@ -179,7 +179,7 @@ class Merger:
             self._ranges[stream].pop(name, None)
         for name in scratch:
             with suppress(OSError):
-                (spills(self._job) / name).unlink(missing_ok=True)
+                (spills(self._context) / name).unlink(missing_ok=True)
 
 
 def _bounds(came: Sequence[SpillFile], types: Sequence[pa.DataType]) -> list[tuple[Any, ...]]:
@@ -198,6 +198,6 @@ def _bounds(came: Sequence[SpillFile], types: Sequence[pa.DataType]) -> list[tup
     return [found[place] for place in places]
 
 
-def _wrong(batch: Batch, **facts: Any) -> EngineError:
+def _wrong(batch: MergeSpec, **facts: Any) -> EngineError:
     hint = "nothing was committed; run again, and report it with the run's log if it comes back"
     return EngineError("a merge does not add up", hint=hint, stream=batch.stream, **facts)

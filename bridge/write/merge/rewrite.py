@@ -17,12 +17,12 @@ from msgspec import Struct
 
 from bridge.decode.casting import refit
 from bridge.lake.records import PendingFile
-from bridge.write.context import Job
+from bridge.write.context import WriteContext
 from bridge.write.file import File
 from bridge.write.keys import lookup
-from bridge.write.merge.fold import DELETED, PARTIAL, Keyed, is_deleted, lacks
 from bridge.write.merge.footers import can_hold, group_range, opened
-from bridge.write.merge.match import HOME, VERSION_COLUMN, Batch, swept
+from bridge.write.merge.match import TARGET_FILE, VERSION_COLUMN, MergeSpec, swept
+from bridge.write.merge.winners import DELETED, PARTIAL, Keyed, is_deleted, lacks
 from bridge.write.spill import spills
 
 
@@ -30,7 +30,7 @@ from bridge.write.spill import spills
 class Touched:
     """A live file, by its number in the merge, and the files of winners with keys that it has."""
 
-    batch: Batch
+    batch: MergeSpec
     number: int
     name: str
     winners: Sequence[str]
@@ -73,15 +73,15 @@ class OlderRows(Struct, frozen=True):
     older: int
 
 
-def rewrite(job: Job, touched: Touched) -> NewFile:
+def rewrite(context: WriteContext, touched: Touched) -> NewFile:
     """Write one live file again."""
-    batch, target = touched.batch, job.targets[touched.batch.stream]
+    batch, layout = touched.batch, context.layouts[touched.batch.stream]
     columns, counts = batch.columns, _Counts()
-    folder, over = touched.name.rpartition("/")[0], touched.name if target.format == "parquet" else None
-    storage = job.storage()
-    new = File(storage, job, batch.seq, batch.stream, columns, folder, over=over)
+    folder, over = touched.name.rpartition("/")[0], touched.name if layout.format == "parquet" else None
+    storage = context.storage()
+    new = File(storage, context, batch.seq, batch.stream, columns, folder, over=over)
     try:
-        _fill(job, touched, new, counts)
+        _fill(context, touched, new, counts)
     except BaseException:
         new.give_up(storage)
         raise
@@ -89,12 +89,12 @@ def rewrite(job: Job, touched: Touched) -> NewFile:
     return NewFile(new.close(), counts.replaced, counts.dropped, counts.swept)
 
 
-def _fill(job: Job, touched: Touched, new: File, counts: _Counts) -> None:
+def _fill(context: WriteContext, touched: Touched, new: File, counts: _Counts) -> None:
     """Write what is left of a live file, with the rows that came in the place of theirs."""
-    batch, target = touched.batch, job.targets[touched.batch.stream]
+    batch, layout = touched.batch, context.layouts[touched.batch.stream]
     columns = batch.columns
-    with opened(job, f"{target.folder}/{touched.name}") as live:
-        parts = _Parts(job, touched)
+    with opened(context, f"{layout.folder}/{touched.name}") as live:
+        parts = _Parts(context, touched)
         for group in range(live.num_row_groups):
             rows = refit(live.read_row_group(group), batch.fields)
             for winners in parts.of(live, group):
@@ -120,9 +120,9 @@ def _swept(rows: pa.Table, touched: Touched) -> tuple[pa.Table, int]:
 class _Parts:
     """The winners of a file's keys, one range in memory at a time: a sorted file comes to each of them once."""
 
-    def __init__(self, job: Job, touched: Touched) -> None:
-        self._job, self._touched = job, touched
-        self.key = touched.batch.key(job) if touched.winners else Keyed(())
+    def __init__(self, context: WriteContext, touched: Touched) -> None:
+        self._context, self._touched = context, touched
+        self.key = touched.batch.key(context) if touched.winners else Keyed(())
         self._placed: dict[str, Any] = {}
         self._name = ""
         self._loaded: _Winners | None = None
@@ -139,8 +139,8 @@ class _Parts:
 
     def _load(self, name: str) -> _Winners:
         if self._loaded is None or self._name != name:
-            rows = pq.read_table(spills(self._job) / name)
-            home = rows.column(HOME).to_numpy()
+            rows = pq.read_table(spills(self._context) / name)
+            home = rows.column(TARGET_FILE).to_numpy()
             deleted = is_deleted(rows).to_numpy(zero_copy_only=False)
             placed = self._placed.setdefault(name, np.zeros(len(rows), bool))
             here = home == self._touched.number
@@ -179,10 +179,10 @@ def _replaced(rows: pa.Table, winners: _Winners, key: Keyed, counts: _Counts) ->
     return pa.table(columns, schema=rows.schema)
 
 
-def count_older(job: Job, touched: Touched) -> OlderRows:
+def count_older(context: WriteContext, touched: Touched) -> OlderRows:
     """Count the rows of a live file that a sweep is of."""
-    target, older = job.targets[touched.batch.stream], 0
-    with opened(job, f"{target.folder}/{touched.name}") as live:
+    layout, older = context.layouts[touched.batch.stream], 0
+    with opened(context, f"{layout.folder}/{touched.name}") as live:
         fields = [field for field in touched.batch.fields if field.name in (VERSION_COLUMN, DELETED)]
         wanted = [field.name for field in fields if field.name in live.schema_arrow.names]
         for group in range(live.num_row_groups if VERSION_COLUMN in wanted else 0):

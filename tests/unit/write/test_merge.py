@@ -24,9 +24,9 @@ from bridge.lake.records import LiveFile, TableState
 from bridge.schema.table_schema import TableSchema
 from bridge.spool.spool import Segment
 from bridge.storage.local.storage import LocalStorage
-from bridge.write.context import Job
-from bridge.write.layout import Target
-from bridge.write.merge.match import Batch, Sweep
+from bridge.write.context import WriteContext
+from bridge.write.layout import TableLayout
+from bridge.write.merge.match import MergeSpec, VersionSweep
 from bridge.write.merge.plan import Merged, Merger
 from bridge.write.partition import Partition
 from bridge.write.report import SpillFile
@@ -63,8 +63,8 @@ class Table:
         self.folder.mkdir(parents=True)
         spool = root / "spool"
         (spool / "merge").mkdir(parents=True)
-        self.target = Target("shop/t", keys=tuple(keys), **target)
-        self.job = Job(str(root / "lake"), "shop", "run", 1, str(spool), "zstd", {"t": self.target})
+        self.target = TableLayout("shop/t", keys=tuple(keys), **target)
+        self.job = WriteContext(str(root / "lake"), "shop", "run", 1, str(spool), "zstd", {"t": self.target})
         self.merger = Merger(self.job, lambda work, payloads: [work(self.job, payload) for payload in payloads])
         self.files: dict[str, LiveFile] = {}
         self.order = 0
@@ -90,9 +90,11 @@ class Table:
         pq.write_table(pa.table(columns, schema=self.schema), self.folder / name, row_group_size=group)
         self.files[name] = LiveFile(1, len(rows))
 
-    def merge(self, came: list[SpillFile], *, sweep: Sweep | None = None, schema: pa.Schema | None = None) -> Merged:
+    def merge(
+        self, came: list[SpillFile], *, sweep: VersionSweep | None = None, schema: pa.Schema | None = None
+    ) -> Merged:
         self.schema = schema or self.schema
-        batch = Batch("t", TableSchema(self.schema).to_json(), 1, bool(self.target.hard_delete), sweep)
+        batch = MergeSpec("t", TableSchema(self.schema).to_json(), 1, bool(self.target.hard_delete), sweep)
         merged = self.merger.merge(batch, TableState("shop/t", None, self.files), came)
         self.publish(merged)
         return merged
@@ -364,11 +366,11 @@ def test_older_versions_go_with_a_sweep(tmp_path: Path, hard: bool, old: int, ne
     table.merge([table.spill([{"id": 9, "v": "old"}], [old])])
     at = None if hard else int(AT.timestamp() * 1000)
     merged = table.merge(
-        [table.spill([{"id": 0, "v": "new"}, {"id": 5, "v": "new"}], [new, new])], sweep=Sweep(new, at)
+        [table.spill([{"id": 0, "v": "new"}, {"id": 5, "v": "new"}], [new, new])], sweep=VersionSweep(new, at)
     )
     rows = {row["id"]: (row["v"], row["_sdc_deleted_at"]) for row in table.rows()}
     kept = {0: ("new", None), 3: ("old", None), 5: ("new", None)}
     assert rows == kept | ({} if hard else dict.fromkeys((1, 2, 9), ("old", AT)))
     assert merged.swept == 3
-    again = table.merge([], sweep=Sweep(new, at))
+    again = table.merge([], sweep=VersionSweep(new, at))
     assert (again.adds, again.removes, again.swept) == ([], [], 0)

@@ -25,7 +25,7 @@ from bridge.load.adopt import adopt
 from bridge.load.table_plan import strangers
 from bridge.maintain.verify.check import verify
 from bridge.maintain.verify.mend import repair
-from bridge.settings.load import inline_pipeline
+from bridge.settings.inline import inline_pipeline
 from bridge.settings.options import Retention
 from bridge.storage import Storage
 from bridge.storage.local.storage import LocalStorage

@@ -247,10 +247,10 @@ class Sleeper:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._storage, name)
 
-    def swap(self, key: str, data: bytes, version: str | None) -> str | None:
+    def compare_and_swap(self, key: str, data: bytes, etag: str | None) -> str | None:
         if key.endswith(self._place) and self._meanwhile:
             self._meanwhile.pop()()
-        return self._storage.swap(key, data, version)
+        return self._storage.compare_and_swap(key, data, etag)
 
 
 @pytest.mark.parametrize("place", ["users.manifest", "symlinks/manifest"])
