@@ -33,12 +33,13 @@ from bridge.errors import CommitLost, CommitUnknown, CorruptLake, EngineError, L
 from bridge.exact_json import NotJson, dumps, loads
 from bridge.lake.folder_names import file_name, table_and_name
 from bridge.lake.formats.registry import TableLogs
-from bridge.lake.log import FORMAT, LiveTable, Log, View, add_of, changes_of, inverse, meta
+from bridge.lake.log import Log, View, add_of, changes_of, inverse, meta
 from bridge.lake.ownership import Owner, owners_of, tables_of
+from bridge.lake.records import CommitRecord, StagedTable, TableChange, TableState, TapGroup
 from bridge.lake.tap_groups import groups_again
 from bridge.singer.state import bookmark, forget, resume_points
 from bridge.storage import Add, Missing, Storage
-from bridge.storage.parallel import each
+from bridge.storage.parallel import parallel_map
 
 FILES_CHANGED = ("data", "void", "rollback", "replay", "compact")
 """The kinds of commits that change table folders: what one of these left half done is rolled forward."""
@@ -69,7 +70,7 @@ class Committer:
             self._check_state_file(recovering=False)
         else:
             last_change = next(self.log.history(head, fences=False), None)
-            self._create("fence", self.view.state, after=last_change["n"] if last_change else 0)
+            self._create("fence", self.view.state, after=last_change.n if last_change else 0)
             self._recover(last_change)
         self._check_staged()
         with suppress(LakeError):
@@ -77,100 +78,96 @@ class Committer:
 
     # step 0 and 3
 
-    def _create(self, kind: str, state: Any, **facts: Any) -> dict[str, Any]:
-        """Create the next record. Raises `CommitLost` or `CommitUnknown`; either ends the run."""
-        record = {
-            "format": FORMAT,
-            "n": self.view.n + 1,
-            "kind": kind,
-            "run": self.run,
-            "generation": self.generation,
-            "nonce": uuid.uuid4().hex,
-            "at": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
-            "state": state,
-            "staged": self.view.staged,
-            "groups": self._groups(kind, state),
-        } | facts
-        if record["groups"] is None:
-            del record["groups"]
+    def _create(self, kind: str, state: Any, **fields: Any) -> CommitRecord:
+        """Create the next record, with these `fields` of it. Raises `CommitLost` or `CommitUnknown`; either ends the
+        run.
+        """
+        record = CommitRecord(
+            n=self.view.n + 1,
+            kind=kind,
+            run=self.run,
+            generation=self.generation,
+            nonce=uuid.uuid4().hex,
+            at=datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
+            state=state,
+            **{"staged": self.view.staged, "groups": self._groups(kind, state)} | fields,
+        )
         try:
             created, after = self.log.create(self.view, record)
         except LakeError as error:
             created, after = self._read_back(record, error), self.view.after(record)
-        if not created and (self.log.record(record["n"]) or {}).get("nonce") != record["nonce"]:
-            raise CommitLost("another run committed first", hint=_LOST, commit=record["n"])
-        if record["n"] < self.log.beginning().first:
-            self.storage.delete(self.log.key(record["n"]))
-            raise CommitLost("other runs committed long ago", hint=_LOST, commit=record["n"])
+        if not created and ((existing := self.log.record(record.n)) is None or existing.nonce != record.nonce):
+            raise CommitLost("another run committed first", hint=_LOST, commit=record.n)
+        if record.n < self.log.beginning().first:
+            self.storage.delete(self.log.key(record.n))
+            raise CommitLost("other runs committed long ago", hint=_LOST, commit=record.n)
         self.view = after
         return record
 
-    def _groups(self, kind: str, state: Any) -> list[dict[str, Any]] | None:
+    def _groups(self, kind: str, state: Any) -> list[TapGroup] | None:
         """Return what a record says of the processes of the tap by itself: their STATEs stay where the STATE does."""
         if state == self.view.state:
             return self.view.groups
         return [] if kind == "state" and self.view.groups is not None else None
 
-    def _read_back(self, record: dict[str, Any], error: LakeError) -> bool:
+    def _read_back(self, record: CommitRecord, error: LakeError) -> bool:
         """Settle a put whose outcome is unknown: True only if the record is there and ours."""
         try:
-            there = self.log.record(record["n"])
+            existing = self.log.record(record.n)
         except LakeError:
-            there = None
-            error = CommitUnknown("it is not known whether the commit landed", hint=_UNKNOWN, commit=record["n"])
-        if there is None:
+            existing = None
+            error = CommitUnknown("it is not known whether the commit landed", hint=_UNKNOWN, commit=record.n)
+        if existing is None:
             raise error
-        return bool(there.get("nonce") == record["nonce"])
+        return existing.nonce == record.nonce
 
     # step 1
 
-    def _recover(self, last: dict[str, Any] | None) -> None:
-        if last and last["kind"] in FILES_CHANGED:
+    def _recover(self, last: CommitRecord | None) -> None:
+        if last and last.kind in FILES_CHANGED:
             self._roll_forward(last)
         self._check_state_file(recovering=True)
 
-    def _roll_forward(self, record: dict[str, Any]) -> None:
+    def _roll_forward(self, record: CommitRecord) -> None:
         try:
             self._publish(record)
         except Missing as missing:
             data = self._look(_state_key(self.log.pipeline))  # somebody who took over may have removed what is missing
-            if record["kind"] == "void":
+            if record.kind == "void":
                 hint = "files of the lake were deleted by somebody else; restore them from a backup of the bucket"
                 raise CorruptLake("a file of the lake is gone", hint=hint, file=missing.keys[0]) from missing
             seen = parse_state(self.storage, self.log.pipeline, data[0] if data else None)
-            self._void(record, self.log.view(record["n"] - 1), missing, seen)
+            self._void(record, self.log.view(record.n - 1), missing, seen)
 
-    def _void(self, record: dict[str, Any], before: View, missing: Missing, seen: Any) -> None:
-        if seen is not None and seen == record["state"] != before.state:
+    def _void(self, record: CommitRecord, before: View, missing: Missing, seen: Any) -> None:
+        if seen is not None and seen == record.state != before.state:
             file = shlex.quote(f"{self.storage.uri}/{_state_key(self.log.pipeline)}")
             hint = (
                 "files of the lake were deleted by somebody else: restore them; or delete "
                 f"{file}, and the next run takes that commit back and loads its rows again"
             )
-            raise CorruptLake("a committed file is gone", hint=hint, file=missing.keys[0], commit=record["n"])
+            raise CorruptLake("a committed file is gone", hint=hint, file=missing.keys[0], commit=record.n)
         # Staged files went into the lost commit, and start again; compacting leaves them where they are.
-        staged = before.staged if record["kind"] == "compact" else {}
+        staged = before.staged if record.kind == "compact" else {}
         state = forget(before.state, before.staged.keys() - staged.keys())
         entries = inverse(self.log.pipeline, record, before, self._settled(record, before))
-        self.notes.append(
-            f"commit {record['n']} had lost {len(missing.keys)} file(s) before it was visible: taken back"
-        )
+        self.notes.append(f"commit {record.n} had lost {len(missing.keys)} file(s) before it was visible: taken back")
         rejects = self.view.rejects_again(before)
         more = rejects | {"groups": groups_again(before, before.staged.keys() - staged.keys())}
-        self._roll_forward(self._create("void", state, tables=entries, voids=record["n"], staged=staged, **more))
+        self._roll_forward(self._create("void", state, tables=entries, voids=record.n, staged=staged, **more))
 
-    def _settled(self, record: dict[str, Any], before: View) -> dict[str, str]:
+    def _settled(self, record: CommitRecord, before: View) -> dict[str, str]:
         """Have no file of a commit be rewritten any more; return the keys of those that are, each with a new name.
 
         Who comes after us may do this before us, but then our next record is none.
         """
         changes = changes_of(self.log.pipeline, record)
-        done = {one.add.key for one in self.storage.settle(changes)}
+        done = {one.add.key for one in self.storage.settle_rewrites(changes)}
         files = {
             f"{table.folder}/{name}": file for table in before.tables.values() for name, file in table.files.items()
         }
         same = {one.add.key for change in changes for one in change.rewrites} - done
-        for add in self.storage.lost([Add(key, key, files[key]["size"]) for key in sorted(same)])[:1]:
+        for add in self.storage.missing_pending([Add(key, key, files[key].size) for key in sorted(same)])[:1]:
             hint = "somebody else has changed it: restore it from a backup of the bucket"
             raise CorruptLake("a file of the lake is not what the log says", hint=hint, file=add.key)
         return {key: file_name(self.generation, seq, table_and_name(key)[1]) for seq, key in enumerate(sorted(done))}
@@ -199,16 +196,16 @@ class Committer:
         """Return the last STATE that differs from the head's and was not taken back."""
         below = self.view.n + 1
         for record in self.log.history(self.view.n, fences=False):
-            if record["n"] < below and record["state"] != self.view.state:
-                return record["state"]
-            below = min(below, record.get("voids", below))
+            if record.n < below and record.state != self.view.state:
+                return record.state
+            below = below if record.voids is None else min(below, record.voids)
         return None
 
     def _check_staged(self) -> None:
         """Have a half loaded table start again if a file of it is gone: the tap would not send those rows twice."""
         staged = self.view.staged
-        files = {add_of(stage.get("folder", ""), file): s for s, stage in staged.items() for file in stage["files"]}
-        lost = {files[add] for add in self.storage.lost(list(files))}
+        files = {add_of(stage.folder, file): s for s, stage in staged.items() for file in stage.files}
+        lost = {files[add] for add in self.storage.missing_pending(list(files))}
         if lost:
             kept = {stream: stage for stream, stage in staged.items() if stream not in lost}
             more = {"groups": groups_again(self.view, lost), "reason": "staged files are gone"}
@@ -218,36 +215,33 @@ class Committer:
 
     # steps 2 to 6
 
-    def commit(self, state: Any, tables: list[dict[str, Any]], *, kind: str = "data", **facts: Any) -> dict[str, Any]:
-        """Make one epoch visible together with its STATE and return the record.
-
-        `tables` are entries `{stream, folder, schema, mode, adds, removes}`; `adds` name their pending `source`.
-        """
-        self._verify(tables, facts.get("staged", {}))
-        each(self.storage, lambda entry: self.table_logs.check(self.view, entry), tables)
-        record = self._create(kind, state, tables=tables, **facts)
+    def commit(self, state: Any, tables: list[TableChange], *, kind: str = "data", **fields: Any) -> CommitRecord:
+        """Make one epoch visible together with its STATE, by a record with these `fields`, and return it."""
+        self._verify(tables, fields.get("staged", {}))
+        parallel_map(self.storage, lambda change: self.table_logs.check(self.view, change), tables)
+        record = self._create(kind, state, tables=tables, **fields)
         try:
             self._publish(record)
         except Missing as missing:
             self._check_head()
             hint = "something deletes pending files; run again: the next run takes this commit back"
-            raise LakeError("a pending file is gone", hint=hint, file=missing.keys[0], commit=record["n"]) from missing
+            raise LakeError("a pending file is gone", hint=hint, file=missing.keys[0], commit=record.n) from missing
         self._write_state()
         return record
 
     def set_state(self, state: Any, reason: str) -> None:
         """Record a STATE that an operator gave."""
-        groups = None if self.view.groups is None else list[dict[str, Any]]()
+        groups = None if self.view.groups is None else list[TapGroup]()
         self._create("state", state, reason=reason, staged=self._still_staged(state), groups=groups)
         self._write_state()
 
-    def note_start(self, **facts: Any) -> None:
-        """Put on record from where this run's tap goes on, as `bridge.load.checks.replay_guard` wants to find it."""
-        self._create("fence", self.view.state, after=self.view.said, **facts)
+    def note_start(self, **fields: Any) -> None:
+        """Record from where this run's tap goes on, as `bridge.load.checks.replay_guard` looks for it."""
+        self._create("fence", self.view.state, after=self.view.said, **fields)
 
-    def _still_staged(self, state: Any) -> dict[str, Any]:
+    def _still_staged(self, state: Any) -> dict[str, StagedTable]:
         """Return what stays staged: rows that reach up to a bookmark cannot be gone on with from another one."""
-        before, still = self.view.state, dict[str, Any]()
+        before, still = self.view.state, dict[str, StagedTable]()
         elsewhere = resume_points(before) != resume_points(state)
         for stream, stage in self.view.staged.items():
             now, then = bookmark(state, stream), bookmark(before, stream)
@@ -256,20 +250,20 @@ class Committer:
                 still[stream] = stage
         return still
 
-    def _verify(self, tables: list[dict[str, Any]], staged: dict[str, Any]) -> None:
-        adds = [add_of(entry["folder"], add) for entry in tables for add in entry["adds"]]
-        adds += [add_of(stage.get("folder", ""), file) for stage in staged.values() for file in stage["files"]]
-        for add in self.storage.lost(adds)[:1]:
+    def _verify(self, tables: list[TableChange], staged: dict[str, StagedTable]) -> None:
+        adds = [add_of(change.folder, add) for change in tables for add in change.adds]
+        adds += [add_of(stage.folder, file) for stage in staged.values() for file in stage.files]
+        for add in self.storage.missing_pending(adds)[:1]:
             self._check_head()
             raise EngineError("a pending file is not what was written", hint=_GONE, file=add.source, bytes=add.size)
 
-    def _publish(self, record: dict[str, Any]) -> None:
+    def _publish(self, record: CommitRecord) -> None:
         try:
             self.storage.publish(changes_of(self.log.pipeline, record))
-            entries, tables = record.get("tables", []), self.view.tables
-            each(self.storage, lambda e: self.table_logs.publish(record, e, tables[e["stream"]]), entries)
-            each(self.storage, self.write_manifests, entries)
-            if entries:
+            changes, tables = record.tables, self.view.tables
+            parallel_map(self.storage, lambda c: self.table_logs.publish(record, c, tables[c.stream]), changes)
+            parallel_map(self.storage, lambda c: self.write_manifests(c.stream, shared=c.shared), changes)
+            if changes:
                 self._check_head()  # it may have been before the last manifest's swap that somebody took over
         except LakeError as error:
             try:
@@ -279,29 +273,31 @@ class Committer:
                 raise lost from error
             raise
 
-    def _undo_manifests(self, record: dict[str, Any]) -> None:
+    def _undo_manifests(self, record: CommitRecord) -> None:
         """Put manifests back that we wrote after somebody took over, if the tables are what they were before `record`.
 
         Then the bytes that we saw had come back, so our swap found nothing changed. All files that are listed in them
         are there at any time: putting them back is right whether the other one has come to its own swap yet or not.
         """
-        before, head = self.log.view(record["n"] - 1).tables, self.log.view(self.log.head()).tables
-        for entry in record.get("tables", []):
-            old, now = before.get(entry["stream"]), head.get(entry["stream"])
+        before, head = self.log.view(record.n - 1).tables, self.log.view(self.log.head()).tables
+        for change in record.tables:
+            old, now = before.get(change.stream), head.get(change.stream)
             if old and now and old.files.keys() == now.files.keys():
                 for key in _manifests(now.folder):
-                    self.storage.swap(key, self._uris(entry, now), self._versions.get(key))
+                    self.storage.compare_and_swap(
+                        key, self._uris(change.stream, now, shared=change.shared), self._versions.get(key)
+                    )
 
-    def write_manifests(self, entry: dict[str, Any]) -> None:
-        """Have the manifests of the table that `entry` names list exactly its files."""
-        table = self.view.tables[entry["stream"]]
+    def write_manifests(self, stream: str, *, shared: bool) -> None:
+        """Have the manifests of a stream's table list exactly its files; of a `shared` one, those of all pipelines."""
+        table = self.view.tables[stream]
         for key in _manifests(table.folder):
-            self._swap(key, lambda: self._uris(entry, table))
+            self._swap(key, lambda: self._uris(stream, table, shared=shared))
 
-    def _uris(self, entry: dict[str, Any], table: LiveTable) -> bytes:
+    def _uris(self, stream: str, table: TableState, *, shared: bool) -> bytes:
         names = set(table.files)
-        if entry.get("shared"):  # whoever writes the manifest last has to have seen the logs of all
-            me = Owner(self.log.pipeline, entry["stream"])
+        if shared:  # whoever writes the manifest last has to have seen the logs of all
+            me = Owner(self.log.pipeline, stream)
             others = [owner for owner in owners_of(self.storage, table.folder)[0] if owner != me]
             names = names.union(*(table.files for table in tables_of(self.storage, others).values()))
         return "".join(f"{self.storage.uri}/{table.folder}/{name}\n" for name in sorted(names)).encode()
@@ -324,7 +320,7 @@ class Committer:
         if key not in self._versions:
             self._look(key)
         for _ in range(_TRIES):
-            self._versions[key] = new = self.storage.swap(key, data(), self._versions[key])
+            self._versions[key] = new = self.storage.compare_and_swap(key, data(), self._versions[key])
             if new:
                 return others
             others += self._look(key)
@@ -332,9 +328,9 @@ class Committer:
 
     def _look(self, key: str) -> list[bytes]:
         """Note a file's version while we are the last writer, and return its bytes."""
-        stored = self.storage.fetch(key)
+        stored = self.storage.read_versioned(key)
         self._check_head()
-        self._versions[key] = stored.version if stored else None
+        self._versions[key] = stored.etag if stored else None
         return [stored.data] if stored else []
 
     def _check_head(self) -> None:
@@ -363,7 +359,7 @@ def _state_key(pipeline: str) -> str:
 
 def was_said(log: Log, head: int, state: Any) -> bool:
     """Return whether a commit up to `head` holds this STATE; one that none holds was written by hand."""
-    return any(record["state"] == state for record in log.history(head, fences=False))
+    return any(record.state == state for record in log.history(head, fences=False))
 
 
 def read_state_file(storage: Storage, pipeline: str) -> Any:

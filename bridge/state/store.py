@@ -226,11 +226,11 @@ class StateStore:
 
     def _is_still(self, committer: Committer, expected: int) -> bool:
         """Whether nothing but fences came after that version."""
-        newest = next(self._log.history(committer.view.n, fences=False), {"n": 0})["n"]
+        newest = next((record.n for record in self._log.history(committer.view.n, fences=False)), 0)
         return newest <= expected <= committer.view.n
 
     def _state_at(self, head: int) -> Any:
-        return next(self._log.history(head))["state"] if head else None
+        return next(self._log.history(head)).state if head else None
 
 
 def _known(committer: Committer, streams: set[str]) -> list[str]:

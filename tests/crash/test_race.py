@@ -18,8 +18,10 @@ import pytest
 from bridge.commit.committer import Committer
 from bridge.errors import CommitLost, LakeError
 from bridge.lake.log import meta
+from bridge.lake.records import TableChange
 from bridge.storage import Storage, open_storage
 from tests.support.lake import DEAD
+from tests.support.records import table_change
 
 from .driver import PIPELINE
 from .faults import Fault, Watcher
@@ -42,15 +44,9 @@ def pending_file(storage: Storage, committer: Committer, stream: str, ids: range
     return facts | ({"upload": file.upload} if file.upload else {})
 
 
-def entry(stream: str, adds: list[dict[str, Any]], removes: list[str]) -> dict[str, Any]:
-    return {
-        "stream": stream,
-        "folder": f"{PIPELINE}/{stream}",
-        "schema": "c",
-        "mode": "replace" if removes else "append",
-        "adds": adds,
-        "removes": removes,
-    }
+def entry(stream: str, adds: list[dict[str, Any]], removes: list[str]) -> TableChange:
+    mode = "replace" if removes else "append"
+    return table_change(adds, removes, stream, folder=f"{PIPELINE}/{stream}", mode=mode)
 
 
 def step_on(storage: Storage, committer: Committer) -> None:

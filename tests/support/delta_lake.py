@@ -13,9 +13,11 @@ from deltalake import DeltaTable
 from bridge.commit.committer import Committer
 from bridge.lake.folder_names import file_name
 from bridge.lake.log import Log, meta
+from bridge.lake.records import TableChange
 from bridge.lake.schemas import keep_schema
 from bridge.schema.table_schema import TableSchema
 from bridge.storage import Storage
+from tests.support.records import table_change
 
 
 class DeltaLake:
@@ -45,9 +47,8 @@ class DeltaLake:
         self.schema = keep_schema(self.storage, "p", TableSchema(table.schema))
         return facts | ({"upload": file.upload} if file.upload else {})
 
-    def entry(self, *adds: dict[str, Any], removes: list[str] | None = None, mode: str = "append") -> dict[str, Any]:
-        facts = {"schema": self.schema, "mode": mode, "adds": list(adds), "removes": removes or []}
-        return {"stream": "s", "folder": self.folder, "format": self.format} | facts
+    def entry(self, *adds: dict[str, Any], removes: list[str] | None = None, mode: str = "append") -> TableChange:
+        return table_change(adds, removes or (), folder=self.folder, schema=self.schema, mode=mode, format=self.format)
 
     def append(self, committer: Committer, ids: list[int], **columns: Any) -> None:
         """Commit rows, with the STATE that they are the last."""

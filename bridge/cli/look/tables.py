@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import to_builtins
 
 from bridge.cli.listing import Listing
 from bridge.cli.plain import echo, plain, plain_json
@@ -17,7 +18,8 @@ from bridge.cli.selection import choose, committed, options
 from bridge.cli.show import as_json, console, count, moment, print_table, size
 from bridge.cli.survey import one_or_all, readable
 from bridge.errors import CorruptLake, SettingsError
-from bridge.lake.log import LiveTable, Log, View
+from bridge.lake.log import Log, View
+from bridge.lake.records import TableState
 from bridge.settings.values.s3options import S3Options
 from bridge.storage import Storage, lake_of
 
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from bridge.maintain.readers.history import Version
-    from bridge.settings.load import Pipeline
+    from bridge.settings.options import Pipeline
 
 _DIALECTS = ("spark", "duckdb", "polars", "pyarrow", "athena", "trino", "bigquery", "snowflake")
 
@@ -80,7 +82,7 @@ def _facts(pipeline: Pipeline, *, several: bool) -> list[dict[str, Any]]:
             "format": live.format,
             "rows": live.rows,
             "files": len(live.files),
-            "bytes": sum(entry["size"] for entry in live.files.values()),
+            "bytes": sum(file.size for file in live.files.values()),
         }
         for stream, live in sorted(view.tables.items())
     ]
@@ -93,7 +95,7 @@ def _stream_option(function: Any) -> Any:
 
 def _table(
     name: str | None, file: Path | None, to: str | None, pipeline_name: str | None, stream: str | None
-) -> tuple[Pipeline, Storage, str, LiveTable, View]:
+) -> tuple[Pipeline, Storage, str, TableState, View]:
     """Return the table that the arguments mean. Raises SettingsError when they mean none, or several."""
     pipeline = choose(name, file, to, pipeline_name, look=True).pipeline
     storage, view = committed(pipeline)
@@ -137,9 +139,8 @@ def show(
         for entry in entries
     ]
     if json_output:
-        as_json(
-            {"stream": stream, "folder": live.folder, "format": live.format, "columns": columns, "files": live.files}
-        )
+        facts = {"stream": stream, "folder": live.folder, "format": live.format, "columns": columns}
+        as_json(facts | {"files": to_builtins(live.files)})
         return
     print_table(
         ["column", "type", ""],
@@ -147,7 +148,7 @@ def show(
         folds=["type"],
     )
     console().print()
-    rows = [[name, count(entry["rows"]), size(entry["size"])] for name, entry in sorted(live.files.items())]
+    rows = [[name, count(file.rows), size(file.size)] for name, file in sorted(live.files.items())]
     print_table(["file", "rows", "size"], rows, right=["rows", "size"], less=["size"])
 
 
@@ -201,7 +202,7 @@ def _cell(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def _rows(storage: Storage, live: LiveTable, limit: int) -> list[dict[str, Any]]:
+def _rows(storage: Storage, live: TableState, limit: int) -> list[dict[str, Any]]:
     """Return the last rows of the newest files, newest file first."""
     rows: list[dict[str, Any]] = []
     for file in sorted(live.files, reverse=True):

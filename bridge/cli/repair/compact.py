@@ -17,10 +17,11 @@ from bridge.cli.selection import choose, committed, options
 from bridge.cli.show import as_json, console, count, count_of, note, size
 from bridge.errors import SettingsError, did_you_mean
 from bridge.lake.log import Log, View
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.state.store import StateStore
 
 if TYPE_CHECKING:
+    from bridge.lake.records import FileAdd
     from bridge.maintain.compact import Compacted, Piece
 
 
@@ -131,13 +132,13 @@ def _finish(
         click.echo("dry run: nothing was changed")
     else:
         for stream, files in new.items():
-            facts, after = tables[stream], sum(int(file["size"]) for file in files)
+            facts, after = tables[stream], sum(file.size for file in files)
             line = f"{count(facts['files'])} files, {size(facts['bytes'])}, are now {count(len(files))}, {size(after)}"
             echo(f"{stream}: {line}")
         click.echo(f"{name}: compacted by commit {head}")
 
 
-def _as_json(tables: dict[str, dict[str, int]], new: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+def _as_json(tables: dict[str, dict[str, int]], new: dict[str, list[FileAdd]]) -> list[dict[str, Any]]:
     return [
         {
             "stream": stream,
@@ -146,7 +147,7 @@ def _as_json(tables: dict[str, dict[str, int]], new: dict[str, list[dict[str, An
             "files_before": facts["files"],
             "files_after": len(new[stream]) or None,
             "bytes_before": facts["bytes"],
-            "bytes_after": sum(int(file["size"]) for file in new[stream]) or None,
+            "bytes_after": sum(file.size for file in new[stream]) or None,
         }
         for stream, facts in tables.items()
     ]

@@ -9,8 +9,9 @@ from bridge.commit.committer import expect_object, read_state_file, was_said
 from bridge.errors import BridgeError, CorruptLake
 from bridge.exact_json import NotJson, loads
 from bridge.lake.folder_names import table_and_name
-from bridge.lake.log import FORMAT, LiveTable, Log, View, add_of, bookmarks, meta
+from bridge.lake.log import Log, View, add_of, bookmarks, meta
 from bridge.lake.ownership import Owner, owners_of, tables_of
+from bridge.lake.records import FORMAT, FileAdd, PendingFile, TableState
 from bridge.maintain.verify.files import OURS
 from bridge.maintain.verify.finding import Finding, Mend, error, warning
 from bridge.maintain.verify.history import History
@@ -39,7 +40,7 @@ def derived(history: History, view: View, *, unfinished: bool, running: bool) ->
     `unfinished`: the last run has not, or not yet, ended in good order.
     """
     log = history.log
-    changing = {entry["stream"] for entry in (history.last or {}).get("tables", [])} if running else set()
+    changing = {change.stream for change in history.last.tables} if running and history.last else set()
     for stream, table in sorted(view.tables.items()):
         yield from _owner(log, stream, table)
         if stream not in changing:
@@ -63,7 +64,7 @@ def _json(log: Log, key: str) -> Any:
         return ""
 
 
-def _owner(log: Log, stream: str, table: LiveTable) -> Iterator[Finding]:
+def _owner(log: Log, stream: str, table: TableState) -> Iterator[Finding]:
     key, me = f".bridge/tables/{table.folder}.json", Owner(log.pipeline, stream)
     try:
         owners, shared = owners_of(log.storage, table.folder)
@@ -78,7 +79,7 @@ def _owner(log: Log, stream: str, table: LiveTable) -> Iterator[Finding]:
         yield error("owner", key, f"says that the table is {owners[0].pipeline}'s, and our log has it too", fix)
 
 
-def _manifests(log: Log, stream: str, table: LiveTable) -> Iterator[Finding]:
+def _manifests(log: Log, stream: str, table: TableState) -> Iterator[Finding]:
     names = set(table.files)
     try:
         owners, shared = owners_of(log.storage, table.folder)
@@ -105,7 +106,7 @@ def _manifests(log: Log, stream: str, table: LiveTable) -> Iterator[Finding]:
             yield error("manifest", key, f"{found}: who reads by it gets other rows", mend=mend)
 
 
-def _schema(log: Log, table: LiveTable) -> Iterator[Finding]:
+def _schema(log: Log, table: TableState) -> Iterator[Finding]:
     if table.schema is None:
         return
     key = meta(log.pipeline, "schemas", f"{table.schema}.json")
@@ -117,7 +118,7 @@ def _schema(log: Log, table: LiveTable) -> Iterator[Finding]:
         )
 
 
-def _stream(log: Log, view: View, stream: str, table: LiveTable) -> Iterator[Finding]:
+def _stream(log: Log, view: View, stream: str, table: TableState) -> Iterator[Finding]:
     key = meta(log.pipeline, "streams", f"{table.folder.rsplit('/', 1)[-1]}.json")
     said = _json(log, key)
     wanted = {"bookmark": bookmarks(view.state).get(stream), "rows": table.rows, "files": len(table.files)}
@@ -159,7 +160,7 @@ def _state(log: Log, view: View, *, unfinished: bool, running: bool) -> Iterator
 
 def _staged(log: Log, view: View) -> Iterator[Finding]:
     for stream, stage in sorted(view.staged.items()):
-        for lost in log.storage.lost([add_of("", file) for file in stage["files"]]):
+        for lost in log.storage.missing_pending([add_of("", file) for file in stage.files]):
             found = f"is gone; it is of {stream}, which is half loaded: the next run starts that table again"
             yield warning("staged", lost.source, found, mend=Mend("recover"))
 
@@ -173,9 +174,10 @@ def _pending(history: History, view: View, generation: int) -> Iterator[Finding]
 
     Best effort: some backends list what is pending, some do not.
     """
-    log, files = history.log, [file for stage in view.staged.values() for file in stage["files"]]
-    files += [add for entry in (history.last or {}).get("tables", []) for add in entry["adds"]]
-    kept = {_last(place) for file in files for place in (file["name"], file["source"])}
+    log = history.log
+    files: list[FileAdd | PendingFile] = [file for stage in view.staged.values() for file in stage.files]
+    files += [add for change in (history.last.tables if history.last else ()) for add in change.adds]
+    kept = {_last(place) for file in files for place in (file.name, file.source)}
     folders = {table.folder for table in view.tables.values()}
     for pending in log.storage.pending(meta(log.pipeline, "pending")):
         key = (pending.key or pending.source).removesuffix(".pending")

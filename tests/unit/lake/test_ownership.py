@@ -15,6 +15,7 @@ from bridge.errors import CorruptLake, LakeError
 from bridge.lake.log import meta
 from bridge.lake.ownership import Owner, claim, owned_by, owners_of, tables_of
 from bridge.storage.local.storage import LocalStorage
+from tests.support.records import table_change
 
 A, B, C = (Owner(name, "s") for name in "abc")
 
@@ -72,8 +73,7 @@ def commit(storage: LocalStorage, committer: Committer, number: int) -> str:
     with closing(storage.open_pending(source, f"t/{name}")) as file:
         file.write(b"rows")
     add = {"name": name, "source": source, "size": 4, "rows": 1}
-    entry: dict[str, Any] = {"stream": "s", "folder": "t", "schema": "c", "version": None, "mode": "append"}
-    committer.commit({"n": number}, [entry | {"adds": [add], "removes": [], "shared": True}])
+    committer.commit({"n": number}, [table_change([add], folder="t", shared=True)])
     return name
 
 

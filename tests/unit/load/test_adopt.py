@@ -12,7 +12,8 @@ import pytest
 from bridge.commit.committer import Committer
 from bridge.errors import LakeError, SettingsError
 from bridge.load.adopt import adopt
-from bridge.settings.load import Pipeline, inline_pipeline
+from bridge.settings.inline import inline_pipeline
+from bridge.settings.options import Pipeline
 from bridge.storage.local.storage import LocalStorage
 from tests.support.s3server import S3Server
 

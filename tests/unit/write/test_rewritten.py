@@ -18,12 +18,13 @@ from bridge.commit.retention import Sweep
 from bridge.commit.rollback import roll_back
 from bridge.errors import LakeError
 from bridge.lake.folder_names import file_name, table_and_name
-from bridge.lake.log import LiveTable, Log, changes_of
+from bridge.lake.log import Log, changes_of
+from bridge.lake.records import TableState
 from bridge.load.adopt import adopt
 from bridge.load.table_plan import strangers
 from bridge.maintain.verify.check import verify
 from bridge.maintain.verify.mend import repair
-from bridge.settings.load import inline_pipeline
+from bridge.settings.inline import inline_pipeline
 from bridge.settings.options import Retention
 from bridge.storage import Storage
 from bridge.storage.local.storage import LocalStorage
@@ -104,7 +105,7 @@ def test_a_commit_that_was_taken_back(lake: Storage, tmp_path: Path, monkeypatch
 def test_a_file_that_somebody_changed_is_not_taken_back(lake: Storage, tmp_path: Path) -> None:
     """Where a lost commit was to rewrite a file that is not what the log says, nobody guesses."""
     committer = _died(lake, tmp_path)
-    record = committer.log.record(committer.view.n) or {}
+    record = next(committer.log.history(committer.view.n))
     for change in changes_of("p", record):
         for one in change.rewrites:
             lake.delete(one.add.source)
@@ -138,7 +139,7 @@ def test_the_trash_has_other_bytes_than_the_file(lake: Storage) -> None:
     """A file that is gone is not brought back from what it was before it was rewritten."""
     name = next(name for name in lake.walk("p/t") if "=" in name)
     log = Log(lake, "p")
-    size = log.view(log.head()).tables["t"].files[name]["size"]
+    size = log.view(log.head()).tables["t"].files[name].size
     lake.delete(f"p/t/{name}")
     old = f".bridge/p/trash/{3:020d}/p/t/{name}.removed"
     lake.write(old, b"x" * size)
@@ -214,7 +215,7 @@ def test_live_tables_have_no_strangers(lake: Storage) -> None:
     """Files in folders that the log names are no strangers."""
     log = Log(lake, "p")
     assert [strangers(lake, table, []) for table in log.view(log.head()).tables.values()] == [[], []]
-    assert strangers(lake, LiveTable("p/none", None), []) == []
+    assert strangers(lake, TableState("p/none", None), []) == []
 
 
 def test_names_stay(lake: Storage) -> None:
