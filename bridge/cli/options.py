@@ -98,17 +98,24 @@ def json_option(text: str = "Print JSON.") -> Callable[[_F], _F]:
     return click.option("--json", "json_output", is_flag=True, help=text)
 
 
-def changing(function: Callable[..., Any]) -> Callable[..., Any]:
+NEEDS_YES = "Do not ask; without a terminal it is needed."
+
+
+def changing(yes: str = "Do not ask, on a terminal.") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Give a verb that changes something `--dry-run`, `--yes` and `--json`, as one keyword, `answer`."""
-    for option in (
-        json_option("Print one JSON object."),
-        click.option("--yes", is_flag=True, help="Do not ask."),
-        click.option("--dry-run", is_flag=True, help="Show what it would do; change nothing."),
-    ):
-        function = option(function)
 
-    @functools.wraps(function)
-    def call(*args: Any, dry_run: bool, yes: bool, json_output: bool, **given: Any) -> Any:
-        return function(*args, answer=Answer(dry_run, yes, json_output), **given)
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for option in (
+            json_option("Print one JSON object."),
+            click.option("--yes", is_flag=True, help=yes),
+            click.option("--dry-run", is_flag=True, help="Show what it would do; change nothing."),
+        ):
+            function = option(function)
 
-    return call
+        @functools.wraps(function)
+        def call(*args: Any, dry_run: bool, yes: bool, json_output: bool, **given: Any) -> Any:
+            return function(*args, answer=Answer(dry_run, yes, json_output), **given)
+
+        return call
+
+    return decorate

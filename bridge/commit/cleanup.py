@@ -20,7 +20,7 @@ def abort_older(log: Log, view: View, generation: int, *, fenced: bool) -> None:
     is older than ours if we have begun with a fence, and when all was listed nobody had followed us.
     """
     storage = log.storage
-    kept = {_last(file["name"]) for stage in view.staged.values() for file in stage["files"]}
+    kept = {_last(file.name) for stage in view.staged.values() for file in stage.files}
     live = {f"{table.folder}/{name}" for table in view.tables.values() for name in table.files}
     found = list(storage.pending(meta(log.pipeline, "pending")))
     all_older = fenced and storage.size(log.key(view.n + 1)) is None

@@ -45,8 +45,8 @@ def recover(storage: Storage, pipeline: str) -> Recovered:
             return Recovered(committer.view.n, notes=notes)
         died, voided, last = str(lease.last.get("run") or "unknown"), None, None
         for record in committer.log.history(committer.view.n, fences=False):
-            if record["n"] < committer.generation:
-                last = record["n"] if record["kind"] in FILES_CHANGED and record["n"] != voided else None
+            if record.n < committer.generation:
+                last = record.n if record.kind in FILES_CHANGED and record.n != voided else None
                 break
-            voided = record.get("voids", voided)
+            voided = voided if record.voids is None else record.voids
         return Recovered(committer.view.n, died, last, notes)

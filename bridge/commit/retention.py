@@ -14,11 +14,11 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
-from typing import Any
 
 from bridge.commit.cleanup import tidy
 from bridge.errors import BridgeError
 from bridge.lake.log import SNAPSHOT_EVERY, Beginning, Log, View, changes_of, left_behind, meta
+from bridge.lake.records import CommitRecord
 from bridge.settings.options import Pipeline, Retention
 from bridge.storage import Storage
 
@@ -81,8 +81,6 @@ class Sweep:
             yield
         except BridgeError as error:
             self._warn(kind, error.message)
-        except (AttributeError, KeyError, TypeError) as error:
-            self._warn(kind, f"a commit record is incomplete ({error})")
 
     def _warn(self, kind: str, why: str) -> None:
         self.warnings.append(f"what is too old of the {kind} could not be deleted: {why}")
@@ -104,7 +102,7 @@ class Sweep:
     def _last_change(self, head: int) -> int:
         """Return the oldest commit that recovery may have to take back once more: the last that is no fence."""
         record = next(self.log.history(head, fences=False), None)
-        return min(record["n"], record.get("voids", record["n"])) if record else head
+        return min(record.n, record.n if record.voids is None else record.voids) if record else head
 
     def _trash(self, last: int) -> int:
         """Delete the files that commits before `last` removed and return the first whose record the rest needs."""
@@ -112,7 +110,7 @@ class Sweep:
             record = self.log.record(int(name))
             if record is None:
                 continue
-            if int(name) >= last or self._full("trash") or not self._old(record.get("at", ""), self.keep.trash):
+            if int(name) >= last or self._full("trash") or not self._old(record.at, self.keep.trash):
                 return int(name)
             for change in changes_of(self.pipeline, record):
                 for trash in [*(one.trash for one in change.removes), *(one.trash for one in change.rewrites)]:
@@ -120,14 +118,14 @@ class Sweep:
             self._left_behind(record, last)
         return last
 
-    def _left_behind(self, record: dict[str, Any], last: int) -> None:
+    def _left_behind(self, record: CommitRecord, last: int) -> None:
         """Delete the files that a commit removed where they are: of tables whose own log names those that count."""
-        for entry in record.get("tables", []):
-            if "format" in entry and entry["removes"]:
-                keys = (f"{entry['folder']}/{name}" for name in entry["removes"])
+        for change in record.tables:
+            if change.has_own_log and change.removes:
+                keys = (f"{change.folder}/{name}" for name in change.removes)
                 for key in [key for key in keys if key not in self._in_use(last)]:
                     self._delete("trash", key)
-                self.storage.delete(left_behind(self.pipeline, record["n"], entry["folder"]))
+                self.storage.delete(left_behind(self.pipeline, record.n, change.folder))
 
     def _in_use(self, last: int) -> set[str]:
         """Return the files that count, or will if the last change is taken back: a rollback may have them again."""
@@ -166,7 +164,7 @@ class Sweep:
         if n > self._needed:
             return None
         record = self.log.record(n)
-        return n if record and "snapshot" in record and self._old(record.get("at", ""), self.keep.commits) else None
+        return n if record and record.snapshot is not None and self._old(record.at, self.keep.commits) else None
 
 
 def _began(name: str) -> str | None:

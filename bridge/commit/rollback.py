@@ -8,20 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bridge.commit.committer import Committer
+from msgspec import structs
+
+from bridge.commit.committer import Committer, Facts
 from bridge.commit.open import open_pipeline
 from bridge.errors import BridgeError, CommitLost, LakeError, SettingsError
 from bridge.lake.folder_names import file_name, table_and_name
-from bridge.lake.log import LiveTable, Log, View, bookmarks, changes_of, meta
+from bridge.lake.log import Log, View, bookmarks, changes_of, meta
 from bridge.lake.ownership import owners_of
+from bridge.lake.records import CommitRecord, FileAdd, StagedTable, TableChange, TableState, TapGroup
 from bridge.lake.runs import write_streams
 from bridge.lake.tap_groups import groups_again
 from bridge.singer.state import forget
 from bridge.singer.state_edits import same
 from bridge.storage import Storage
-from bridge.storage.parallel import each
+from bridge.storage.parallel import parallel_map
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _POSITIONS = {
     *("lsn", "_sdc_lsn", "xmin"),  # PostgreSQL
@@ -42,12 +48,12 @@ class Back:
 
 
 @dataclass(frozen=True, slots=True)
-class TableChange:
+class TableRollback:
     """What a rollback does to one table. `then` is the table that it will be, but for its files' names."""
 
     stream: str
-    now: LiveTable
-    then: LiveTable
+    now: TableState
+    then: TableState
     back: tuple[Back, ...]
     removed: tuple[str, ...]
 
@@ -57,19 +63,19 @@ class Plan:
     """What a rollback to commit `to` does; two are equal if they do the same.
 
     `restarted` are streams that were half loaded then: of these the rows are gone, and the tap starts them again.
-    `dropped` are those that are half loaded now and will not be, `staged` what stays so. `groups` are what the record
-    says of the STATEs of several processes of the tap.
+    `dropped` are those that are half loaded now and will not be, `staged` what stays so. `groups`: as in
+    `CommitRecord`.
     """
 
     to: int
     before: Any
     state: Any
-    staged: dict[str, Any]
-    tables: tuple[TableChange, ...]
+    staged: dict[str, StagedTable]
+    tables: tuple[TableRollback, ...]
     restarted: tuple[str, ...]
     dropped: tuple[str, ...]
     head: int = field(compare=False)
-    groups: list[dict[str, Any]] | None = None
+    groups: list[TapGroup] | None = None
 
     @property
     def nothing_to_do(self) -> bool:
@@ -102,7 +108,7 @@ class _Trail:
         """Return what a key stands for after commit `n`."""
         return key, max(written for written in self._written[key] if written <= n)
 
-    def follow(self, pipeline: str, record: dict[str, Any]) -> None:
+    def follow(self, pipeline: str, record: CommitRecord) -> None:
         """Take in what the next commit moved, and the files that it added."""
         changes = changes_of(pipeline, record)
         moves = {remove.key: remove.trash for change in changes for remove in change.removes}
@@ -116,14 +122,14 @@ class _Trail:
         rewritten = {one.add.key for change in changes for one in change.rewrites}
         for key in _added(record):
             if key not in self._written or key in rewritten:
-                self._begin(key, record["n"])
-        if "voids" in record:
+                self._begin(key, record.n)
+        if record.voids is not None:
             self._forget(record)
 
-    def _forget(self, record: dict[str, Any]) -> None:
+    def _forget(self, record: CommitRecord) -> None:
         """Forget that files were to be rewritten by a commit that was taken back before it came to that."""
         for key in _added(record):
-            if self._written[key][-1] == record["voids"] and len(self._written[key]) > 1:
+            if self._written[key][-1] == record.voids and len(self._written[key]) > 1:
                 self._written[key].pop()
                 before = (key, self._written[key][-1])
                 self._places[before].append(key)
@@ -134,20 +140,20 @@ class _Trail:
         return self._places[file][::-1]
 
 
-def _added(record: dict[str, Any]) -> list[str]:
-    return [f"{entry['folder']}/{add['name']}" for entry in record.get("tables", ()) for add in entry["adds"]]
+def _added(record: CommitRecord) -> list[str]:
+    return [f"{change.folder}/{add.name}" for change in record.tables for add in change.adds]
 
 
 class _Search:
     """Finds what a table of the past is made of now. `records` are those after `then`, oldest first."""
 
-    def __init__(self, log: Log, then: View, now: View, records: list[dict[str, Any]]) -> None:
+    def __init__(self, log: Log, then: View, now: View, records: list[CommitRecord]) -> None:
         self._storage, self._then, self._records = log.storage, then, records
         self._trash = meta(log.pipeline, "trash", "")
         self._live = {f"{table.folder}/{name}" for table in now.tables.values() for name in table.files}
         self._found: dict[File, str | None] = {}
-        entries = [entry for record in records for entry in record.get("tables", []) if "format" in entry]
-        self._stayed = {f"{entry['folder']}/{name}" for entry in entries for name in entry["removes"]}
+        changes = [change for record in records for change in record.tables if change.has_own_log]
+        self._stayed = {f"{change.folder}/{name}" for change in changes for name in change.removes}
         self._trail = _Trail(then)
         for record in records:
             self._trail.follow(log.pipeline, record)
@@ -155,10 +161,10 @@ class _Search:
     def locate(self, view: View) -> list[str]:
         """Find all files of the tables that were; return the keys of those that are nowhere any more."""
         tables = view.tables.values()
-        keys = {f"{t.folder}/{name}": facts["size"] for t in tables for name, facts in t.files.items()}
+        keys = {f"{t.folder}/{name}": file.size for t in tables for name, file in t.files.items()}
         wanted = [(self._trail.file(key, view.n), size) for key, size in keys.items()]
         new = [one for one in wanted if one[0] not in self._found]
-        self._found |= zip((file for file, _ in new), each(self._storage, self._look, new), strict=True)
+        self._found |= zip((file for file, _ in new), parallel_map(self._storage, self._look, new), strict=True)
         return [file[0] for file, _ in wanted if self._found[file] is None]
 
     def _look(self, wanted: tuple[File, int]) -> str | None:
@@ -176,11 +182,11 @@ class _Search:
 
     def earliest(self) -> int | None:
         """Return the first later commit of which nothing is gone, None if there is none before the last one."""
-        view, voided = self._then, {record.get("voids") for record in self._records}
+        view, voided = self._then, {record.voids for record in self._records}
         for record in self._records[:-1]:
             view = view.after(record)
-            if record["n"] not in voided and not self.locate(view):
-                return int(record["n"])
+            if record.n not in voided and not self.locate(view):
+                return record.n
         return None
 
 
@@ -198,10 +204,10 @@ def plan(log: Log, now: View, to: int) -> Plan:
         raise LakeError("this commit is not in the log any more", hint=hint, commit=to, first=first)
     then, records = log.view(to), []
     for record in log.history(now.n, fences=False):
-        if record["n"] <= to:
+        if record.n <= to:
             break
-        if record.get("voids") == to:
-            hint = f"it lost files before they were visible; roll back to {to - 1}, or to {record['n']}"
+        if record.voids == to:
+            hint = f"it lost files before they were visible; roll back to {to - 1}, or to {record.n}"
             raise SettingsError("this commit was taken back", hint=hint, commit=to)
         records.append(record)
     search = _Search(log, then, now, records[::-1])
@@ -230,22 +236,22 @@ def _too_late(to: int, gone: list[str], earliest: int | None) -> LakeError:
     return LakeError("a file of that commit is gone", hint=hint, commit=to, file=gone[0], **more)
 
 
-def _change(stream: str, now: View, then: View, search: _Search) -> TableChange | None:
+def _change(stream: str, now: View, then: View, search: _Search) -> TableRollback | None:
     here = now.tables.get(stream)
-    there = then.tables.get(stream) or LiveTable(here.folder if here else "", None)
-    here = here or LiveTable(there.folder, None)
+    there = then.tables.get(stream) or TableState(here.folder if here else "", None)
+    here = here or TableState(there.folder, None)
     back, kept = [], set()
-    for name, facts in sorted(there.files.items()):
+    for name, file in sorted(there.files.items()):
         place = search.place(f"{there.folder}/{name}")
         folder, last = table_and_name(place)
         if folder == here.folder and last in here.files:
             kept.add(last)
         else:
-            back.append(Back(name, place, facts["size"], facts["rows"]))
+            back.append(Back(name, place, file.size, file.rows))
     removed = tuple(name for name in here.files if name not in kept)
     if not back and not removed and (here.schema, here.version) == (there.schema, there.version):
         return None
-    return TableChange(stream, here, there, tuple(back), removed)
+    return TableRollback(stream, here, there, tuple(back), removed)
 
 
 def roll_back(storage: Storage, pipeline: str, to: int, confirmed: Plan | None = None) -> tuple[Plan, int, list[str]]:
@@ -257,7 +263,7 @@ def roll_back(storage: Storage, pipeline: str, to: int, confirmed: Plan | None =
     with open_pipeline(storage, pipeline, brief=True) as committer:
         done = _planned(committer, to, confirmed)
         if isinstance(done, Plan) and not done.nothing_to_do:
-            commit_plan(committer, done, f"rollback to commit {done.to}")
+            commit_plan(committer, done, reason=f"rollback to commit {done.to}")
     if not isinstance(done, Plan):
         raise done  # out here: nothing was begun, so the lease is left in good order
     return done, committer.view.n, committer.notes
@@ -274,41 +280,33 @@ def _planned(committer: Committer, to: int, confirmed: Plan | None) -> Plan | Br
     return fresh
 
 
-def commit_plan(committer: Committer, plan: Plan, reason: str, **facts: Any) -> None:
-    """Do what a plan says, by one commit of kind `rollback`; `facts` are what its record says beyond that."""
-    entries = [_entry(committer, change) for change in plan.tables]
-    facts = committer.view.rejects_again(committer.log.view(plan.to)) | facts
-    facts |= {"to": plan.to, "staged": plan.staged, "groups": plan.groups, "reason": reason}
-    committer.commit(plan.state, entries, kind="rollback", **facts)
+def commit_plan(committer: Committer, plan: Plan, **more: Unpack[Facts]) -> None:
+    """Do what a plan says, by one commit of kind `rollback`; `more` are further facts of its record."""
+    changes = [_table_change(committer, change) for change in plan.tables]
+    rejects, consumed = committer.view.rejects_again(committer.log.view(plan.to))
+    facts: Facts = {"rejects": rejects, "consumed": consumed, "to": plan.to, "staged": plan.staged}
+    facts |= {"groups": plan.groups, **more}
+    committer.commit(plan.state, changes, kind="rollback", **facts)
     moved = {*bookmarks(plan.before), *bookmarks(plan.state), *(change.stream for change in plan.tables)}
     streams = sorted(moved & committer.view.tables.keys())
     write_streams(committer.storage, committer.log.pipeline, committer.view, streams)
 
 
-def _entry(committer: Committer, change: TableChange) -> dict[str, Any]:
-    folder = change.now.folder
-    adds = [
-        {
-            "name": file_name(committer.generation, seq, beside=file.name),
-            "source": file.source,
-            **change.then.files[file.name],  # all that is known of its rows
-        }
-        for seq, file in enumerate(change.back, 1)
-    ]
-    if change.now.in_format:  # nothing was moved: versions of the table that readers may still ask for name these files
-        for add in adds:
-            add["name"] = str(add["source"]).removeprefix(f"{folder}/")
-    return {
-        "stream": change.stream,
-        "folder": folder,
-        **change.now.in_format,
-        **({"partition_by": change.then.partition_by} if change.then.partition_by != change.now.partition_by else {}),
-        "schema": change.then.schema,
-        "version": change.then.version,
-        "mode": "append",
-        "adds": adds,
-        "removes": list(change.removed),
-    } | ({"shared": True} if owners_of(committer.storage, folder)[1] else {})
+def _table_change(committer: Committer, change: TableRollback) -> TableChange:
+    now, then = change.now, change.then
+    adds = []
+    for seq, file in enumerate(change.back, 1):
+        name = file_name(committer.generation, seq, beside=file.name)
+        if now.has_own_log:  # nothing was moved: versions of the table that readers may still ask for name these files
+            name = file.source.removeprefix(f"{now.folder}/")
+        adds.append(FileAdd.of(name, file.source, then.files[file.name]))
+    return structs.replace(now, schema=then.schema, version=then.version).change(
+        change.stream,
+        adds,
+        change.removed,
+        shared=owners_of(committer.storage, now.folder)[1],
+        partition_by=None if then.partition_by == now.partition_by else then.partition_by,
+    )
 
 
 def follows_a_log(before: Any, after: Any, known: Collection[str] = ()) -> list[str]:

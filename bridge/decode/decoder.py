@@ -23,10 +23,10 @@ import pyarrow.json as pj
 
 from bridge.decode import exact
 from bridge.decode.casting import fitted
-from bridge.decode.columns import OddError, may_vanish
+from bridge.decode.columns import NeedsExactPath, may_vanish
 from bridge.decode.exact import Batch, Layout, Reject
 from bridge.decode.instants import dates, in_range, moments, timestamps
-from bridge.decode.json_cutter import Cutter
+from bridge.decode.json_fields import JsonFieldExtractor
 from bridge.decode.log_json import log_json, reads_log
 from bridge.schema.json_schema import TIMESTAMP, is_json, is_left_out, is_null_only, source
 from bridge.schema.table_schema import EXTRA, TableSchema, with_extra
@@ -177,11 +177,11 @@ class _FastPath:
         self.long_fractions = False
         self.possible = bool(fields)
         self.read_by_arrow = read
-        self.cutter: Cutter | None = None
+        self.cutter: JsonFieldExtractor | None = None
         if cut := [field for field in fields if _has_json(field)]:  # Arrow cannot keep JSON text as it is
             self.read_by_arrow = [field for field in fields if not _has_json(field)]
             try:
-                self.cutter = Cutter(read, cut)
+                self.cutter = JsonFieldExtractor(read, cut)
             except ValueError:
                 self.possible = False
         self.has_decimals = any(map(_has_decimal, self.read_by_arrow))
@@ -203,7 +203,7 @@ class _FastPath:
                 cut[source(field)] if source(field) in cut else _conformed(record.field(source(field)), field)
                 for field in self.fields
             ]
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OddError):
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, NeedsExactPath):
             return None
         batch = Batch(arrays, lines, lines)
         _note_versions(batch, table.column("version"))

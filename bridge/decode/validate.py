@@ -19,7 +19,7 @@ from typing import Any
 
 import simplejson
 
-from bridge.decode.coerce import UnfitError, parsed
+from bridge.decode.coerce import RecordRejected, parsed
 from bridge.decode.exact import Reject
 from bridge.errors import DataError
 
@@ -53,7 +53,7 @@ class Rules:
         for number, line in enumerate(_lines(data)):
             try:
                 self._check(line)
-            except UnfitError as unfit:
+            except RecordRejected as unfit:
                 found.append(Reject(number, unfit.reason, unfit.pointer, line))
         return found
 
@@ -63,7 +63,7 @@ class Rules:
 
         try:
             message = parsed(line)
-        except UnfitError:
+        except RecordRejected:
             return  # the decoder says the same of it
         record = message.get("record") if isinstance(message, dict) else None
         if not isinstance(record, dict):
@@ -71,13 +71,13 @@ class Rules:
         try:
             broken = best_match(self._validator.iter_errors(record))
         except RecursionError:
-            raise UnfitError("nested too deep to be validated") from None
+            raise RecordRejected("nested too deep to be validated") from None
         except Unresolvable as error:
             raise self._unusable(f"{error.ref} cannot be found in it") from error
         except re.error as error:
             raise self._unusable(f"{error.pattern!r} is no pattern here") from error
         if broken is not None:
-            raise UnfitError(_reason(broken), tuple(broken.absolute_path))
+            raise RecordRejected(_reason(broken), tuple(broken.absolute_path))
 
     def _unusable(self, why: str) -> DataError:
         return DataError("records cannot be validated by this SCHEMA", hint=_HINT, stream=self._stream, why=why)

@@ -3,6 +3,6 @@
 Enters and leaves: bytes of a `Storage`. The commit log, `.bridge/<pipeline>/commits/<n>.json`, is the only truth about
 files and STATE; all else here can be made again from it.
 
-`log.py` reads and creates commits, `lease/` says who may write, `formats/` holds the logs that Delta and Iceberg
-tables have of their own. Read `log.py` first.
+`records.py` says what is in a commit, field by field: read it first. `log.py` reads and creates commits, `lease/` says
+who may write, `formats/` holds the logs that Delta and Iceberg tables have of their own.
 """

@@ -11,7 +11,8 @@ from typing import Any
 import orjson
 
 from bridge.errors import CorruptLake, LakeError
-from bridge.lake.log import LiveTable, Log
+from bridge.lake.log import Log
+from bridge.lake.records import TableState
 from bridge.storage import Storage
 
 _TRIES = 10
@@ -64,7 +65,7 @@ def claim(storage: Storage, folder: str, me: Owner, *, shared: bool) -> list[Own
     if storage.put_if_absent(key, _document([me], shared=shared)):
         return []
     for _ in range(_TRIES):
-        stored = storage.fetch(key)
+        stored = storage.read_versioned(key)
         owners, open_to_others = _read(key, stored.data if stored else b"")
         others = [owner for owner in owners if owner != me]
         if others and not (shared and open_to_others):
@@ -72,12 +73,14 @@ def claim(storage: Storage, folder: str, me: Owner, *, shared: bool) -> list[Own
             facts = {"folder": folder, "pipeline": others[0].pipeline, "stream": others[0].stream}
             raise LakeError("the table belongs to another pipeline", hint=hint, **facts)
         wanted = _document([*others, me], shared=True) if others else _document([me], shared=shared)
-        if (me in owners and open_to_others == shared) or storage.swap(key, wanted, stored.version if stored else None):
+        if (me in owners and open_to_others == shared) or storage.compare_and_swap(
+            key, wanted, stored.etag if stored else None
+        ):
             return others
     raise LakeError("the table's owner is changed by somebody all the time", hint="find out by whom", file=key)
 
 
-def tables_of(storage: Storage, owners: list[Owner]) -> dict[Owner, LiveTable]:
+def tables_of(storage: Storage, owners: list[Owner]) -> dict[Owner, TableState]:
     """Return what others have in a table that they share, as their logs say now."""
     tables = {}
     for owner in owners:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from bridge.errors import MissingFiles
-from bridge.lake.log import LiveTable
+from bridge.lake.records import TableState
 from bridge.storage import Storage
-from bridge.storage.parallel import each
+from bridge.storage.parallel import parallel_map
 
 _LISTED = 10_000
 """Files of one table up to which it is listed whole; of a larger one so many, spread evenly, are asked for."""
@@ -25,13 +25,13 @@ def wrong_size(storage: Storage, key: str, size: int) -> str | None:
     return None if there == size else f"{there:,} bytes, and the log says {size:,}"
 
 
-def missing_files(storage: Storage, tables: Mapping[str, LiveTable]) -> dict[str, list[str]]:
+def missing_files(storage: Storage, tables: Mapping[str, TableState]) -> dict[str, list[str]]:
     """Return by stream the names of files that are not there; streams that miss none are left out."""
-    names = each(storage, lambda stream: _missing(storage, tables[stream]), list(tables))
+    names = parallel_map(storage, lambda stream: _missing(storage, tables[stream]), list(tables))
     return {stream: missing for stream, missing in zip(tables, names, strict=True) if missing}
 
 
-def _missing(storage: Storage, table: LiveTable) -> list[str]:
+def _missing(storage: Storage, table: TableState) -> list[str]:
     if len(table.files) <= _LISTED:
         return sorted(table.files.keys() - set(storage.walk(table.folder))) if table.files else []
     names = sorted(table.files)
@@ -40,7 +40,7 @@ def _missing(storage: Storage, table: LiveTable) -> list[str]:
 
 
 def require_files(
-    storage: Storage, pipeline: str, tables: Mapping[str, LiveTable], replaced: Collection[str], *, piped: bool = False
+    storage: Storage, pipeline: str, tables: Mapping[str, TableState], replaced: Collection[str], *, piped: bool = False
 ) -> list[str]:
     """Raise `MissingFiles` where a table's files are gone; return a warning for each that is `replaced` by this run.
 
@@ -62,7 +62,7 @@ def _verb(names: list[str]) -> str:
 
 
 def _lost(
-    storage: Storage, pipeline: str, stream: str, table: LiveTable, names: list[str], *, piped: bool
+    storage: Storage, pipeline: str, stream: str, table: TableState, names: list[str], *, piped: bool
 ) -> MissingFiles:
     where = f"--to {storage.uri} --name {pipeline}" if piped else pipeline
     hint = (

@@ -9,70 +9,49 @@ people, bookmark by bookmark, is for them, and for those groups whose streams we
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import structs
+
 from bridge.lake.log import View
-from bridge.singer.state import bookmark, forget, is_empty, is_flat
+from bridge.lake.records import TapGroup
+from bridge.singer.state import forget, is_empty, is_flat
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Streams that one process of the tap reads, by their ids, and the whole STATE that is theirs."""
-
-    streams: tuple[str, ...]
-    state: Any = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return what commits say of it."""
-        return {"streams": list(self.streams), "state": self.state}
-
-    def covers(self, other: Group) -> bool:
-        """Return whether streams that were not in this group stand in its STATE where the other one has them."""
-        new = set(other.streams) - set(self.streams)
-        return all(bookmark(self.state, stream) == bookmark(other.state, stream) for stream in new)
-
-    @property
-    def label(self) -> str:
-        """Its streams, for people: the first of many."""
-        more = len(self.streams) - 3
-        return ", ".join(self.streams[:3]) + (f" and {more} more" if more > 0 else "")
-
-
-def groups_of(view: View) -> list[Group]:
+def groups_of(view: View) -> list[TapGroup]:
     """Return the groups that the last commit knows; none where one process of the tap reads all streams."""
-    return [Group(tuple(group["streams"]), group["state"]) for group in view.groups or ()]
+    return view.groups or []
 
 
-def groups_again(view: View, restarted: Collection[str]) -> list[dict[str, Any]] | None:
-    """Return what a record says so that the groups are those of a view again, `restarted` streams without bookmarks."""
+def groups_again(view: View, restarted: Collection[str]) -> list[TapGroup] | None:
+    """Return the groups of a view as a record has them again, `restarted` streams without bookmarks."""
     if view.groups is None:
         return None
-    return [group | {"state": _forgotten(group["state"], restarted)} for group in view.groups]
+    return [structs.replace(group, state=_forgotten(group.state, restarted)) for group in view.groups]
 
 
 def _forgotten(state: Any, streams: Collection[str]) -> Any:
     return state if is_empty(state) else forget(state, streams)
 
 
-def begun(divided: Iterable[Sequence[str]], view: View) -> tuple[list[Group], list[Group], list[Group]]:
+def begun(divided: Iterable[Sequence[str]], view: View) -> tuple[list[TapGroup], list[TapGroup], list[TapGroup]]:
     """Return the groups of a run, each with the STATE that it starts from; those that stay beside them as they are; and
     those of the first that start from no single process's STATE.
 
     A group gets the STATE of the one that its streams come from; what is left of that one keeps it, too. Streams that
     come together from several groups, and those of a STATE that was changed by hand, start from the one that is shown.
     """
-    before, groups, spread = groups_of(view), list[Group](), list[Group]()
+    before, groups, spread = groups_of(view), list[TapGroup](), list[TapGroup]()
     for streams in divided:
         known = [old for old in before if not set(streams).isdisjoint(old.streams)]
-        group = Group(tuple(streams), view.state)
+        group = TapGroup(tuple(streams), view.state)
         if len(known) == 1 and known[0].covers(group):
-            group = Group(group.streams, known[0].state)
+            group = TapGroup(group.streams, known[0].state)
         elif known or view.groups == []:
             spread.append(group)
         groups.append(group)
     running = {stream for group in groups for stream in group.streams}
-    rest = [Group(tuple(s for s in group.streams if s not in running), group.state) for group in before]
+    rest = [TapGroup(tuple(s for s in group.streams if s not in running), group.state) for group in before]
     return groups, [group for group in rest if group.streams], spread
 
 

@@ -14,26 +14,37 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+from msgspec import structs
 
 from bridge.commit.committer import Committer
 from bridge.errors import DataError, EngineError, LakeError
-from bridge.lake.log import LiveTable, add_of
+from bridge.lake.log import add_of
+from bridge.lake.records import (
+    CommitRecord,
+    FileAdd,
+    PendingFile,
+    RejectFile,
+    StagedTable,
+    TableChange,
+    TableState,
+)
 from bridge.lake.schemas import keep_schema
 from bridge.load.barriers import Barrier, Publication
 from bridge.load.checks.table_guard import Guard, Outcome, refused_before
 from bridge.schema.json_schema import TIMESTAMP
 from bridge.schema.table_schema import TableSchema, with_extra
 from bridge.spool.spool import Manifest
-from bridge.write.merge.fold import DELETED
-from bridge.write.merge.match import VERSION_COLUMN, Batch, Sweep
+from bridge.write.context import WriteContext
+from bridge.write.merge.match import VERSION_COLUMN, MergeSpec, VersionSweep
 from bridge.write.merge.plan import Each, Merged, Merger
-from bridge.write.parquet import Job, raise_failure, write_empty
+from bridge.write.merge.winners import DELETED
+from bridge.write.parquet import write_empty
 from bridge.write.rejects import too_many
+from bridge.write.report import Rejected, SpillFile, WorkReport, raise_failure
 from bridge.write.rewrite import Rewriting
 
 _MANY_FOLDERS = 1000
 """Partitions that one task's rows may be of without a warning."""
-_OF_A_FILE = ("name", "source", "size", "rows", "upload", "version", "deleted", "stale")
 
 
 class Ledger:
@@ -42,31 +53,31 @@ class Ledger:
     def __init__(
         self,
         committer: Committer,
-        job: Job,
+        context: WriteContext,
         *,
         shared: Collection[str] = (),
         adopted: dict[str, int],
         max_rejects: int,
-        seen: Callable[[dict[str, Any]], None],
+        seen: Callable[[CommitRecord], None],
         each: Each | None = None,
         guard: Guard | None = None,
     ) -> None:
         """`each` does pieces of work on executors; by itself in this process. Without a `guard` nothing is refused."""
-        self._each: Each = each or (lambda work, payloads: [work(job, payload) for payload in payloads])
-        self._merger = Merger(job, self._each)
-        self._rewriting = Rewriting(committer.storage, job, self._each)
+        self._each: Each = each or (lambda work, payloads: [work(context, payload) for payload in payloads])
+        self._merger = Merger(context, self._each)
+        self._rewriting = Rewriting(committer.storage, context, self._each)
         self._committer = committer
-        self._job = job
+        self._context = context
         self._shared = shared
         self._guard = guard
         self._max_rejects = max_rejects
         self._seen = seen
-        self._files: dict[str, list[dict[str, Any]]] = {}
-        self._spilled: dict[str, int] = {}
+        self._files: dict[str, list[PendingFile]] = {}
+        self._spills: dict[str, list[SpillFile]] = {}
         self._versions: dict[str, set[int | None]] = {}
-        self._rejects: dict[str | None, list[dict[str, Any]]] = {}
+        self._rejects: dict[str | None, list[RejectFile]] = {}
         self._outcomes: dict[str, Outcome] = {}
-        self._unneeded: dict[str, list[dict[str, Any]]] = {}
+        self._unneeded: dict[str, list[FileAdd]] = {}
         self._extra: set[str] = set()
         self._scattered: set[str] = set()
         self._filtered: dict[str, int] = {}
@@ -76,21 +87,20 @@ class Ledger:
         self.extra: dict[str, dict[str, int]] = {}
         for stream, version in adopted.items():
             stage = committer.view.staged[stream]
-            self._files[stream], self._rejects[stream] = list(stage["files"]), list(stage.get("rejects", ()))
+            self._files[stream], self._rejects[stream] = list(stage.files), list(stage.rejects)
             self._versions[stream] = {version}
-            self._rewriting.adopt(stream, stage["schema"])
+            self._rewriting.adopt(stream, stage.schema)
             if guard:
                 guard.adopt(stream, stage)
 
-    def add(self, manifest: Manifest, reports: list[dict[str, Any]]) -> None:
+    def add(self, manifest: Manifest, reports: list[WorkReport]) -> None:
         """Take in the reports of one manifest. Raises `EngineError` unless they add up."""
         for report in reports:
-            raise_failure(report)
-        reported = [(c["file"], c["start"], c["rows"] + c["rejects"]) for report in reports for c in report["counts"]]
+            raise_failure(report.failed)
+        reported = [(c.file, c.start, c.rows + c.rejects) for report in reports for c in report.counts]
         wanted = [(s.file, s.start, s.lines) for bundle in manifest.bundles for s in bundle]
-        rows = sum(file["rows"] for report in reports for file in report["files"])
-        rows += sum(lines for report in reports for lines in report.get("filtered", {}).values())
-        counted = sum(count["rows"] for report in reports for count in report["counts"])
+        rows = sum(report.rows + sum(report.filtered.values()) for report in reports)
+        counted = sum(count.rows for report in reports for count in report.counts)
         if sorted(reported) != sorted(wanted) or rows != counted:
             hint = "nothing was committed; run again, and report it with the run's log if it comes back"
             raise EngineError("Spark's work does not add up", hint=hint, manifest=manifest.seq, lines=manifest.lines)
@@ -98,7 +108,7 @@ class Ledger:
             self._take(report)
             if self._guard:
                 self._guard.add(report)
-        made = {(stream, read): lake for report in reports for stream, read, lake in report.get("made", ())}
+        made = {(stream, read): lake for report in reports for stream, read, lake in report.made}
         for segment in (segment for bundle in manifest.bundles for segment in bundle):
             name = made.get((segment.stream, segment.schema), segment.schema)
             self._rewriting.note(segment.stream, name)
@@ -106,35 +116,35 @@ class Ledger:
     @property
     def spilled(self) -> int:
         """Bytes in the spool of rows that wait for a barrier, to be merged by key."""
-        return sum(list(self._spilled.values()))
+        return sum(spill.spilled for spills in list(self._spills.values()) for spill in list(spills))
 
-    def _take(self, report: dict[str, Any]) -> None:
-        for file in report["files"]:
-            self._files.setdefault(file["stream"], []).append(file)
-            self._spilled[file["stream"]] = self._spilled.get(file["stream"], 0) + file.get("spilled", 0)
-            if file["extra"]:
-                self._extra.add(file["stream"])
-        for stream, lines in report.get("filtered", {}).items():
+    def _take(self, report: WorkReport) -> None:
+        for file in report.files:
+            self._files.setdefault(file.stream, []).append(file)
+        for spill in report.spills:
+            self._spills.setdefault(spill.stream, []).append(spill)
+        self._extra |= {file.stream for file in report.files if file.extra}
+        self._extra |= {spill.stream for spill in report.spills if spill.extra}
+        for stream, lines in report.filtered.items():
             self._filtered[stream] = self._filtered.get(stream, 0) + lines
-        for stream, versions in report["versions"].items():
+        for stream, versions in report.versions.items():
             self._versions.setdefault(stream, set()).update(versions)
-        for stream, folders in report.get("folders", {}).items():
+        for stream, folders in report.folders.items():
             if folders > _MANY_FOLDERS and stream not in self._scattered:
                 self._scattered.add(stream)
                 text = "partitions at once, with a small file in each: partition by less, or run `compact` now and then"
                 self.warnings.append(f"{stream}: rows of {folders:,} {text}")
-        for stream, fields in report["extra"].items():
+        for stream, fields in report.extra.items():
             known = self.extra.setdefault(stream, {})
             for name, count in fields.items():
                 known[name] = known.get(name, 0) + count
-        for rejects in report["rejects"]:
+        for rejects in report.rejects:
             self.reject(rejects)
 
-    def reject(self, rejects: dict[str, Any]) -> None:
+    def reject(self, rejects: Rejected) -> None:
         """Count a reject file, which the commit of its stream's rows names. Raises `DataError` above the limit."""
-        facts = {name: value for name, value in rejects.items() if name != "first"}
-        self._rejects.setdefault(rejects["stream"], []).append(facts)
-        self.rejected += rejects["lines"]
+        self._rejects.setdefault(rejects.file.stream, []).append(rejects.file)
+        self.rejected += rejects.file.lines
         if self.rejected > self._max_rejects:
             raise too_many(rejects, self.rejected, self._max_rejects)
 
@@ -148,7 +158,7 @@ class Ledger:
     def _forget(self, streams: Iterable[str]) -> None:
         for stream in streams:
             self._files.pop(stream, None)
-            self._spilled.pop(stream, None)
+            self._spills.pop(stream, None)
             self._versions.pop(stream, None)
             self._rejects.pop(stream, None)
             self._filtered.pop(stream, None)
@@ -160,14 +170,14 @@ class Ledger:
 
     def has_news(self, barrier: Barrier) -> bool:
         """Return whether the barrier publishes rows or rejects, or tables that are empty now."""
-        rows = any(self._files.get(stream) for stream in barrier.publish)
+        rows = any(self._files.get(stream) or self._spills.get(stream) for stream in barrier.publish)
         rejects = any(self._rejects.get(stream) for stream in (*barrier.publish, None))
         return rows or rejects or "replace" in barrier.publish.values()
 
-    def commit(self, barrier: Barrier, through: int, *, kept: Sequence[dict[str, Any]] = (), **facts: Any) -> None:
+    def commit(self, barrier: Barrier, through: int, *, kept: Sequence[RejectFile] = (), **fields: Any) -> None:
         """Publish what the barrier publishes and keep the rest pending; no commit where nothing is new.
 
-        `kept` are reject files that were counted before; `facts` are what the record says beyond that. Raises
+        `kept` are reject files that were counted before; `fields` are further ones of the record. Raises
         `DataError` where the guard refuses it: then tables and STATE stay, and the rejects are committed by themselves.
         """
         for stream in barrier.publish:
@@ -175,9 +185,9 @@ class Ledger:
         tables = []
         self._outcomes = {stream: Outcome(stream, self._table(stream).rows) for stream in barrier.publish}
         for stream in {**barrier.publish, **barrier.activate}:
-            entry = self._entry(stream, barrier.publish.get(stream, "append"), barrier, through)
-            if entry:
-                tables.append(entry)
+            change = self._change(stream, barrier.publish.get(stream, "append"), barrier, through)
+            if change:
+                tables.append(change)
         if self._guard and (refusal := self._guard.refusal(self._outcomes.values())):
             self._keep_refused(barrier, refusal)
             raise refusal
@@ -188,40 +198,42 @@ class Ledger:
         groups = view.groups if barrier.groups is None else barrier.groups
         if not tables and not rejects and (barrier.state, staged, groups) == (view.state, view.staged, view.groups):
             return  # nothing new
-        facts |= {"groups": barrier.groups} if barrier.groups is not None else {}
-        facts |= {"uncovered": list(barrier.uncovered)} if barrier.uncovered else {}
-        facts |= {"merged": barrier.merged, "through": through, "staged": staged, "rejects": rejects}
-        if "kind" not in facts and (outdated := refused_before(view, barrier.publish)):
-            facts["consumed"] = outdated
-        record = self._committer.commit(barrier.state, tables, **facts)
+        fields |= {"groups": barrier.groups} if barrier.groups is not None else {}
+        fields |= {"uncovered": list(barrier.uncovered)} if barrier.uncovered else {}
+        fields |= {"merged": barrier.merged, "through": through, "staged": staged, "rejects": rejects}
+        if "kind" not in fields and (outdated := refused_before(view, barrier.publish)):
+            fields["consumed"] = outdated
+        record = self._committer.commit(barrier.state, tables, **fields)
         self._forget(barrier.publish)
         self._rejects.pop(None, None)
-        for entry in tables:
-            self._abort(entry, self._unneeded.pop(entry["stream"], ()))
+        for change in tables:
+            self._abort(change.folder, self._unneeded.pop(change.stream, ()))
         self._rewriting.committed()
         self.warnings += self._shrunk(tables)
         self._seen(record)
 
-    def _shrunk(self, tables: Sequence[dict[str, Any]]) -> list[str]:
+    def _shrunk(self, tables: Sequence[TableChange]) -> list[str]:
         """Return a warning for each table that lost more than half of its rows in an overwrite."""
-        replaced = [self._outcomes[entry["stream"]] for entry in tables if entry["mode"] == "replace"]
+        replaced = [self._outcomes[change.stream] for change in tables if change.mode == "replace"]
         text = "the table was overwritten with"
         return [f"{o.stream}: {text} {o.after:,} rows, it had {o.before:,}" for o in replaced if o.after * 2 < o.before]
 
     def _keep_refused(self, barrier: Barrier, refusal: DataError) -> None:
         """Commit the rejects of a commit that is refused, instead of those of the last one that was."""
         view, streams = self._committer.view, (*barrier.publish, None)
-        rejects = [reject | {"refused": True} for stream in streams for reject in self._rejects.get(stream, ())]
+        rejects = [
+            structs.replace(reject, refused=True) for stream in streams for reject in self._rejects.get(stream, ())
+        ]
         if rejects:
             consumed = refused_before(view, streams)
-            facts: dict[str, Any] = {"rejects": rejects, "consumed": consumed, "staged": view.staged}
-            self._seen(self._committer.commit(view.state, [], refused=refusal.message, **facts))
+            fields: dict[str, Any] = {"rejects": rejects, "consumed": consumed, "refused": refusal.message}
+            self._seen(self._committer.commit(view.state, [], staged=view.staged, **fields))
 
-    def _entry(self, stream: str, mode: Publication, barrier: Barrier, through: int) -> dict[str, Any] | None:
+    def _change(self, stream: str, mode: Publication, barrier: Barrier, through: int) -> TableChange | None:
         files = self._files.get(stream, [])
-        table = self._table(stream)
+        came, table = bool(files or self._spills.get(stream)), self._table(stream)
         active = barrier.activate.get(stream)
-        if not files and active is None and (not barrier.end or (mode != "replace" and table.files)):
+        if not came and active is None and (not barrier.end or (mode != "replace" and table.files)):
             return None
         version = table.version if active is None else active
         if mode in ("replace", "extend"):
@@ -231,34 +243,26 @@ class Ledger:
         if files:
             self._files[stream] = self._rewriting.pending(stream, files, schema)
         merged = self._merged(stream, mode, schema, active, through)
-        if not files and mode != "replace" and version == table.version and not merged.removes and table.files:
+        if not came and mode != "replace" and version == table.version and not merged.removes and table.files:
             return None
         self._unneeded[stream] = merged.empty
         if not merged.adds and not table.files.keys() - set(merged.removes):
-            merged.adds = [write_empty(self._job, through, stream, schema)]
-        adds = [{key: file[key] for key in _OF_A_FILE if key in file} for file in merged.adds]
-        removes, rows = merged.removes, sum(file["rows"] for file in merged.adds)
+            merged.adds = [write_empty(self._context, through, stream, schema).add()]
+        rows = sum(add.rows for add in merged.adds)
         if mode == "replace":
             self._outcomes[stream] = Outcome(stream, table.rows, rows, replaces=True)
         elif merged.swept:
             after = table.rows - merged.swept + merged.counts["inserted"]
             self._outcomes[stream] = Outcome(stream, table.rows, after, replaces=True)
-        rewritten, replaced = self._rewriting.live(stream, table, schema, removes)
-        adds += [{key: file[key] for key in (*_OF_A_FILE, "rewritten") if key in file} for file in rewritten]
-        return (
-            {
-                "stream": stream,
-                "folder": table.folder,
-                "schema": schema.hash,
-                "version": version,
-                "mode": "replace" if mode == "replace" else "append",
-                "adds": adds,
-                "removes": [*removes, *replaced],
-            }
-            | ({"shared": True} if stream in self._shared else {})
-            | ({"merged": facts} if (facts := merged.facts()) else {})
-            | self._layout(stream)
-            | table.in_format
+        rewritten, replaced = self._rewriting.live(stream, table, schema, merged.removes)
+        return structs.replace(table, schema=schema.hash, version=version).change(
+            stream,
+            [*merged.adds, *rewritten],
+            [*merged.removes, *replaced],
+            mode="replace" if mode == "replace" else "append",
+            shared=stream in self._shared,
+            merged=merged.facts(),
+            partition_by=self._layout(stream),
         )
 
     def _merged(self, stream: str, mode: Publication, schema: TableSchema, active: int | None, seq: int) -> Merged:
@@ -266,32 +270,32 @@ class Ledger:
 
         With a version that is `active` now, rows of older ones go, or are marked.
         """
-        files, table, target = self._files.get(stream, []), self._table(stream), self._job.targets[stream]
+        files, table, target = self._files.get(stream, []), self._table(stream), self._context.layouts[stream]
         soft = not target.hard_delete
-        sweep = None if active is None else Sweep(active, int(time.time() * 1000) if soft else None)
-        batch = Batch(stream, schema.to_json(), seq, not soft, sweep)
+        sweep = None if active is None else VersionSweep(active, int(time.time() * 1000) if soft else None)
+        batch = MergeSpec(stream, schema.to_json(), seq, not soft, sweep)
         if target.keys:
             if active == table.version:
                 batch = replace(batch, sweep=None)  # that was done when it became the active one
-            return self._merger.merge(batch, table, files, anew=mode == "replace")
+            return self._merger.merge(batch, table, self._spills.get(stream, []), anew=mode == "replace")
         if mode == "replace":
-            return Merged(files, list(table.files))
-        if active is None and table.version is not None and any("stale" in facts for facts in table.files.values()):
-            batch = replace(batch, sweep=Sweep(table.version, int(time.time() * 1000) if soft else None))
+            return Merged([file.add() for file in files], list(table.files))
+        if active is None and table.version is not None and any(file.stale for file in table.files.values()):
+            batch = replace(batch, sweep=VersionSweep(table.version, int(time.time() * 1000) if soft else None))
         if batch.sweep:
             return self._merger.extend(batch, table, files, activated=active is not None)
-        return Merged(list(files))
+        return Merged([file.add() for file in files])
 
-    def _abort(self, entry: dict[str, Any], files: Iterable[dict[str, Any]]) -> None:
+    def _abort(self, folder: str, files: Iterable[FileAdd]) -> None:
         """Let go of pending files that no commit needs; the next run would, too."""
         with suppress(LakeError):
             for file in files:
-                self._committer.storage.abort(add_of(entry["folder"], file))
+                self._committer.storage.abort(add_of(folder, file))
 
-    def _layout(self, stream: str) -> dict[str, Any]:
-        """Return what commits say of the folders in a table; nothing where it has and had none."""
-        said = [partition.said for partition in self._job.targets[stream].partition_by]
-        return {"partition_by": said} if said or self._table(stream).partition_by else {}
+    def _layout(self, stream: str) -> tuple[Any, ...] | None:
+        """Return what commits say of the folders in a table; None where it has and had none."""
+        layout = tuple(partition.said for partition in self._context.layouts[stream].partition_by)
+        return layout if layout or self._table(stream).partition_by else None
 
     def _kept_schema(self, stream: str, schema: TableSchema, active: int | None = None) -> TableSchema:
         """Return the columns that the stream's files have, after keeping them in the bucket under their hash."""
@@ -300,38 +304,40 @@ class Ledger:
             schema = with_extra(schema)
         if marks := [field for field in self._marks(stream, active) if field.name not in schema.arrow.names]:
             schema = TableSchema(pa.schema([*schema.arrow, *marks]))
-        keep_schema(self._committer.storage, self._job.pipeline, schema)
+        keep_schema(self._committer.storage, self._context.pipeline, schema)
         return schema
 
     def _marks(self, stream: str, active: int | None) -> list[pa.Field]:
         """Return the columns that say of which version rows are and when they were deleted, where rows need them."""
         versions = *self._versions.get(stream, ()), self._table(stream).version, active
         versioned = any(version is not None for version in versions)
-        target = self._job.targets[stream]
+        target = self._context.layouts[stream]
         if not versioned or (target.hard_delete is None and not target.keys):
             return []
         deleted = [] if target.hard_delete else [pa.field(DELETED, TIMESTAMP)]
         return [*deleted, pa.field(VERSION_COLUMN, pa.int64())] if target.keys else deleted
 
-    def _table(self, stream: str) -> LiveTable:
+    def _table(self, stream: str) -> TableState:
         return self._committer.view.tables.get(stream) or self._new_table(stream)
 
-    def _new_table(self, stream: str) -> LiveTable:
-        target = self._job.targets[stream]
-        return LiveTable(target.folder, None, format=target.format)
+    def _new_table(self, stream: str) -> TableState:
+        target = self._context.layouts[stream]
+        return TableState(target.folder, None, format=target.format)
 
-    def _stage(self, stream: str, version: int, barrier: Barrier) -> dict[str, Any]:
+    def _stage(self, stream: str, version: int, barrier: Barrier) -> StagedTable:
         if stream not in barrier.schemas:  # the tap has not come to it in this run
-            stage: dict[str, Any] = self._committer.view.staged[stream]
-            return stage
+            return self._committer.view.staged[stream]
         self._one_version(stream, self._versions.get(stream, set()) | {version})
         schema = self._kept_schema(stream, barrier.schemas[stream])
         self._files[stream] = self._rewriting.pending(stream, self._files.get(stream, []), schema)
-        folder = self._table(stream).folder
-        files, rejects = self._files.get(stream, []), self._rejects.get(stream, [])
-        more = {"rejects": rejects} if rejects else {}
-        more |= self._layout(stream)
-        return {"version": version, "schema": schema.hash, "folder": folder, "files": files} | more
+        return StagedTable(
+            version=version,
+            schema=schema.hash,
+            folder=self._table(stream).folder,
+            files=self._files[stream],
+            rejects=self._rejects.get(stream) or (),
+            partition_by=self._layout(stream),
+        )
 
     @staticmethod
     def _one_version(stream: str, versions: Collection[int | None]) -> int | None:

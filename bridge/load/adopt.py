@@ -5,24 +5,23 @@ They stay where they are and get on record, in a commit of their own with the ST
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec import structs
 
 from bridge.commit.committer import Committer
 from bridge.errors import DataError, LakeError, SettingsError
 from bridge.lake.folder_names import folder_name
-from bridge.lake.log import LiveTable
 from bridge.lake.ownership import Owner, claim
+from bridge.lake.records import FileAdd, TableChange, TableState
 from bridge.lake.schemas import keep_schema, read_schema
 from bridge.load.methods import is_merged
 from bridge.load.table_plan import strangers
 from bridge.schema.table_schema import Evolution, TableSchema, merge
 from bridge.schema.widening import stands_beside
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.storage import Storage
-from bridge.storage.parallel import each
+from bridge.storage.parallel import parallel_map
 
 _PLAIN = {pa.large_string(): pa.string(), pa.string_view(): pa.string()}
 _READABLE = "the file's columns must have types that singer-bridge writes itself: write it anew, or load the rows again"
@@ -33,31 +32,31 @@ def adopt(committer: Committer, pipeline: Pipeline) -> None:
 
     Raises `LakeError` or `DataError`, before anything is on record, for a file that does not go with its table.
     """
-    storage, view, entries = committer.storage, committer.view, []
+    storage, view, changes = committer.storage, committer.view, []
     tables = {table.folder: stream for stream, table in view.tables.items()}
     for name in sorted(storage.list(pipeline.table_root)):
         folder = f"{pipeline.table_root}/{name}"
         stream = tables.get(folder, name)
-        table = view.tables.get(stream) or LiveTable(folder, None, format=pipeline.destination.format)
+        table = view.tables.get(stream) or TableState(folder, None, format=pipeline.destination.format)
         unknown = folder not in tables and folder_name(name, ()) != name  # no telling for which stream it would be
         # Its own log says what is of the table: what else is there it has given up.
-        own_log = stream in view.tables and bool(table.in_format)
+        own_log = stream in view.tables and table.has_own_log
         if table.folder != folder or unknown or own_log or not strangers(storage, table, []):
             continue
         others = claim(storage, folder, Owner(pipeline.name, stream), shared=pipeline.destination.shared)
         if strange := strangers(storage, table, others):
-            entries.append(_entry(storage, pipeline, stream, table, strange))
-    if not entries:
+            changes.append(_change(storage, pipeline, stream, table, strange))
+    if not changes:
         raise SettingsError("there is nothing to adopt", hint="run without --adopt", folder=pipeline.table_root)
     committer.commit(
-        view.state, entries, staged=view.staged, merged=False, through=0, rejects=[], reason="files were adopted"
+        view.state, changes, staged=view.staged, merged=False, through=0, rejects=[], reason="files were adopted"
     )
-    files = sum(len(entry["adds"]) for entry in entries)
-    rows = sum(add["rows"] for entry in entries for add in entry["adds"])
+    files = sum(len(change.adds) for change in changes)
+    rows = sum(add.rows for change in changes for add in change.adds)
     committer.notes.append(f"{files} file(s) with {rows:,} rows were adopted, as commit {committer.view.n}")
 
 
-def _entry(storage: Storage, pipeline: Pipeline, stream: str, table: LiveTable, names: list[str]) -> dict[str, Any]:
+def _change(storage: Storage, pipeline: Pipeline, stream: str, table: TableState, names: list[str]) -> TableChange:
     """Return what the commit says of one table. Its columns are those it has, and then those of the files."""
     if is_merged(storage, pipeline, stream):
         hint = "move it away: whether its keys are in the table is not known; a tap can load its rows"
@@ -67,7 +66,9 @@ def _entry(storage: Storage, pipeline: Pipeline, stream: str, table: LiveTable, 
         raise LakeError("a file cannot be adopted into partitions", hint=hint, file=f"{table.folder}/{folders[0]}")
     columns = read_schema(storage, pipeline.name, table.schema) if table.schema else None
     adds = []
-    for name, (add, schema) in zip(names, each(storage, lambda name: _file(storage, table, name), names), strict=True):
+    for name, (add, schema) in zip(
+        names, parallel_map(storage, lambda name: _file(storage, table, name), names), strict=True
+    ):
         try:
             columns = merge(columns, schema, Evolution("fail"))
         except DataError as error:
@@ -78,19 +79,11 @@ def _entry(storage: Storage, pipeline: Pipeline, stream: str, table: LiveTable, 
                 raise LakeError("a file does not go with its table", hint=_READABLE, **facts)
         adds.append(add)
     assert columns
-    return {
-        "stream": stream,
-        "folder": table.folder,
-        "schema": keep_schema(storage, pipeline.name, columns),
-        "version": table.version,
-        "mode": "append",
-        "adds": adds,
-        "removes": [],
-        **table.in_format,
-    } | ({"shared": True} if pipeline.destination.shared else {})
+    table = structs.replace(table, schema=keep_schema(storage, pipeline.name, columns))
+    return table.change(stream, adds, shared=pipeline.destination.shared)
 
 
-def _file(storage: Storage, table: LiveTable, name: str) -> tuple[dict[str, Any], TableSchema]:
+def _file(storage: Storage, table: TableState, name: str) -> tuple[FileAdd, TableSchema]:
     key = f"{table.folder}/{name}"
     try:
         with storage.open(key) as file:
@@ -104,4 +97,4 @@ def _file(storage: Storage, table: LiveTable, name: str) -> tuple[dict[str, Any]
         schema.to_json()
     except KeyError as error:
         raise LakeError("a file has a column of another type", hint=_READABLE, file=key, type=error.args[0]) from error
-    return {"name": name, "source": key, "size": storage.size(key), "rows": rows}, schema
+    return FileAdd(name=name, source=key, size=storage.size(key) or 0, rows=rows), schema

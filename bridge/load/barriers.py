@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from bridge.errors import BridgeError, SettingsError
+from bridge.lake.records import TapGroup
 from bridge.schema.table_schema import Evolution, TableSchema
 from bridge.singer.state import (
     bookmark,
@@ -95,7 +96,7 @@ class Barrier:
     """Whether the tap said the STATE in this run; else it is the one that it was started with, or an earlier one."""
     uncovered: tuple[str, ...] = ()
     """Streams with rows that come after the STATE, and that a tap started with it sends once more."""
-    groups: list[dict[str, Any]] | None = None
+    groups: list[TapGroup] | None = None
     """What the commit says of the tap's processes, where there are several; see `bridge.load.tap_session`."""
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from bridge.errors import SettingsError
 from bridge.schema.json_schema import Names, source
 from bridge.schema.table_schema import EXTRA, Evolution, TableSchema, from_singer, merge
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.settings.transform_sql import Statement, read_transform
 from bridge.singer.messages import Schema
 from bridge.write.metadata_columns import DELETED_AT, METADATA, with_metadata, without

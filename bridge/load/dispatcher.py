@@ -14,7 +14,7 @@ from typing import Any
 
 from bridge.decode.validate import rules_text
 from bridge.errors import BridgeError, DataError, RecordBeforeSchema
-from bridge.lake.log import rows_of
+from bridge.lake.records import TableChange
 from bridge.load.barriers import METHODS, Barrier, Epochs, Stream
 from bridge.load.column_plan import Incoming, as_it_is
 from bridge.schema.table_schema import TableSchema
@@ -80,13 +80,13 @@ class Counts:
         self.first_at = now if self.first_at is None else self.first_at
         self.last_at = now
 
-    def took(self, entry: dict[str, Any]) -> None:
-        """Take in what a commit's record says of the stream's table."""
-        self.committed += rows_of(entry)
-        for name, rows in entry.get("merged", {}).items():
+    def took(self, change: TableChange) -> None:
+        """Count what a commit did to the stream's table."""
+        self.committed += change.new_rows
+        for name, rows in change.merged.items():
             self.merged[name] = self.merged.get(name, 0) + rows
-        self.files += len(entry["adds"])
-        self.bytes += sum(add["size"] for add in entry["adds"])
+        self.files += len(change.adds)
+        self.bytes += sum(add.size for add in change.adds)
 
     def to_json(self) -> dict[str, Any]:
         """Return the committed figures as the reference names them."""

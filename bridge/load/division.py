@@ -15,9 +15,10 @@ from typing import Any
 
 from bridge.errors import SettingsError, did_you_mean
 from bridge.lake.log import View
+from bridge.lake.records import TapGroup
 from bridge.lake.runs import read_runs
-from bridge.lake.tap_groups import Group, begun, groups_of
-from bridge.settings.load import Pipeline
+from bridge.lake.tap_groups import begun, groups_of
+from bridge.settings.options import Pipeline
 from bridge.singer.catalog import (
     Catalog,
     StreamEntry,
@@ -51,8 +52,8 @@ class Division:
     `catalogs` select the streams of one group each; `names` are those that its messages may have.
     """
 
-    groups: tuple[Group, ...]
-    idle: tuple[Group, ...]
+    groups: tuple[TapGroup, ...]
+    idle: tuple[TapGroup, ...]
     catalogs: tuple[Catalog, ...]
     names: tuple[frozenset[str], ...]
 
@@ -157,6 +158,6 @@ def _seconds(storage: Storage, pipeline: str, catalog: Catalog) -> dict[str, flo
     return {ids[name]: float(facts.get("seconds", 0.0)) for name, facts in last.items() if name in ids}
 
 
-def _names(catalog: Catalog, group: Group) -> frozenset[str]:
+def _names(catalog: Catalog, group: TapGroup) -> frozenset[str]:
     own = (entry for entry in catalog["streams"] if stream_id(entry) in group.streams)
     return frozenset(name for entry in own for name in (stream_id(entry), entry.get("stream")) if name)

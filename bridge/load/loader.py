@@ -11,8 +11,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from msgspec import Struct
+
 from bridge.commit.committer import Committer
-from bridge.lake.tap_groups import Group
+from bridge.lake.records import CommitRecord, TapGroup
 from bridge.load.accounting import Ledger
 from bridge.load.barriers import Barrier, Epochs, Stream
 from bridge.load.checks.replay_guard import Superseding, same_state
@@ -25,7 +27,8 @@ from bridge.load.table_plan import Placement
 from bridge.load.tap_reader import Reading
 from bridge.load.tap_session import Follow, Joint, Part
 from bridge.schema.table_schema import TableSchema
-from bridge.settings.load import Pipeline, redactor
+from bridge.settings.options import Pipeline
+from bridge.settings.redact import redactor
 from bridge.singer.messages import LONGEST_LINE, Reader
 from bridge.slots.guard import SlotGuard
 from bridge.spark import Engine
@@ -33,8 +36,9 @@ from bridge.spool.spool import Manifest, Spool
 from bridge.state.lookback import Lookback
 from bridge.tap.batch_files import Batches
 from bridge.tap.pipe import READ_BYTES, Feed
-from bridge.write.layout import Target
-from bridge.write.parquet import Job, write_rejects
+from bridge.write.context import WriteContext
+from bridge.write.rejects import write_rejects
+from bridge.write.report import WorkReport
 
 __all__ = ["LEAVING", "Follow", "Load"]
 
@@ -80,16 +84,18 @@ class Load:
         self._last_seq = self._most_spilled = 0
         self._done = self._committing = False
         staged = committer.view.staged
-        adopted = {s: stage["version"] for s, stage in staged.items() if not full or s not in restarted}
+        adopted = {s: stage.version for s, stage in staged.items() if not full or s not in restarted}
         self._limit = pipeline.rejects.max if pipeline.rejects.on_reject == "quarantine" else 0
-        self._job = self._new_job(scratch, placement.targets)
+        self._context = WriteContext.of(
+            pipeline, committer.storage.uri, committer.run, committer.generation, placement.layouts, str(scratch.spool)
+        )
         self._guard = Guard(pipeline, piped=superseding is not None)
         self._ledger = self._new_ledger(adopted)
         self._spool = Spool(scratch.spool)
         self._engine = self._new_engine(scratch)
         start = superseding.state if superseding else committer.view.state
         self._joint = Joint(division, start, adopted) if division else None
-        groups = division.groups if division else (Group((), start),)
+        groups = division.groups if division else (TapGroup((), start),)
         for number, (group, lookback) in enumerate(zip(groups, lookbacks, strict=True)):
             mine = self._joint.staged[number] if self._joint else adopted
             kept = set() if division else kept  # it keeps those of others, which have a STATE of their own here
@@ -127,23 +133,10 @@ class Load:
     def _longest(self) -> int:
         return min(LONGEST_LINE, max(_LONG_LINE, self._pipeline.spool.max_bytes // 4))
 
-    def _new_job(self, scratch: Scratch, targets: dict[str, Target]) -> Job:
-        return Job(
-            bucket=self._committer.storage.uri,
-            pipeline=self._pipeline.name,
-            run=self._committer.run,
-            generation=self._committer.generation,
-            spool=str(scratch.spool),
-            compression=self._pipeline.destination.compression,
-            level=self._pipeline.destination.compression_level,
-            targets=targets,
-            s3=self._pipeline.destination.s3_options,
-        )
-
     def _new_ledger(self, adopted: dict[str, int]) -> Ledger:
         return Ledger(
             self._committer,
-            self._job,
+            self._context,
             shared=self._placement.shared,
             adopted=adopted,
             max_rejects=self._limit,
@@ -152,7 +145,7 @@ class Load:
             guard=self._guard,
         )
 
-    def _each(self, work: Callable[[Job, Any], dict[str, Any]], payloads: Sequence[Any]) -> list[dict[str, Any]]:
+    def _each(self, work: Callable[[WriteContext, Any], Struct], payloads: Sequence[Any]) -> list[Any]:
         return self._engine.each(work, payloads)  # it is made after the ledger
 
     def _transformed(self, stream: Stream, incoming: Incoming, table: TableSchema | None, name: str) -> TableSchema:
@@ -174,7 +167,7 @@ class Load:
             spool=self._spool,
             scratch=scratch.spark,
             log=scratch.spark_log,
-            job=self._job,
+            context=self._context,
             handle=self._handle,
         )
 
@@ -266,7 +259,7 @@ class Load:
         self._begun_anew.clear()
         return streams
 
-    def _handle(self, manifest: Manifest, reports: list[dict[str, Any]]) -> None:
+    def _handle(self, manifest: Manifest, reports: list[WorkReport]) -> None:
         """Take in one manifest's reports and commit if it ends at a barrier; in Spark's callback thread."""
         self._ledger.discard_staged(self._void.pop(manifest.seq))
         self._ledger.add(manifest, reports)
@@ -276,7 +269,7 @@ class Load:
     def _commit(self, barrier: Barrier, noise: list[dict[str, Any]]) -> None:
         self._committing = True
         if noise:
-            self._ledger.reject(write_rejects(self._committer.storage, self._job, None, noise))
+            self._ledger.reject(write_rejects(self._committer.storage, self._context, None, noise))
         if self._superseded(barrier):
             self._ledger.commit(barrier, self._last_seq)
         if barrier.said:
@@ -296,15 +289,15 @@ class Load:
             self._superseding.at_commit()
         return True
 
-    def _committed(self, record: dict[str, Any]) -> None:
+    def _committed(self, record: CommitRecord) -> None:
         self.commits += 1
         self._slots.committed(self._committer.view)
-        for entry in record["tables"]:
-            self.counts[entry["stream"]].took(entry)
-        for reject in record["rejects"]:
-            if reject["stream"] is not None:
-                self.counts[reject["stream"]].rejected += reject["lines"]
-                self.counts[reject["stream"]].refused |= "refused" in record
+        for change in record.tables:
+            self.counts[change.stream].took(change)
+        for reject in record.rejects:
+            if reject.stream is not None:
+                self.counts[reject.stream].rejected += reject.lines
+                self.counts[reject.stream].refused |= record.refused is not None
 
     def close(self) -> list[str]:
         """Stop Spark, delete the spool, and return what the operator should know."""

@@ -20,8 +20,8 @@ from bridge.lake.formats.registry import require
 from bridge.lake.lease import Lease, take
 from bridge.lake.log import View
 from bridge.lake.presence import require_files
+from bridge.lake.records import TapGroup
 from bridge.lake.runs import RunRecord, changed, new_run_id, write_streams
-from bridge.lake.tap_groups import Group
 from bridge.load.adopt import adopt
 from bridge.load.checks.fingerprint import fingerprint, noticed
 from bridge.load.checks.repeats import Seen
@@ -37,7 +37,8 @@ from bridge.load.start_state import Starting
 from bridge.load.stop import Stop
 from bridge.load.table_plan import Placement, refuse_namesakes
 from bridge.project.last_commit import LastCommits
-from bridge.settings.load import Pipeline, redactor
+from bridge.settings.options import Pipeline
+from bridge.settings.redact import redactor
 from bridge.singer.catalog import Catalog, selected_streams
 from bridge.singer.state import is_flat
 from bridge.slots.guard import Asked, SlotGuard, begin
@@ -270,7 +271,7 @@ class Run:
         self._set_state(committer)
         division, notes = divided(self.pipeline, committer.storage, committer.view, catalog)
         self.result.warnings += () if self._full else notes
-        groups = division.groups if division else (Group((), committer.view.state),)
+        groups = division.groups if division else (TapGroup((), committer.view.state),)
         names = division.names if division else (None,)
         self._slots = self._guarded(committer, source, catalog, groups)
         starting = Starting(self.pipeline, committer.view, self._asked, full=self._full, slots=self._slots)
@@ -333,7 +334,7 @@ class Run:
         load: Load,
         source: Source | Piped,
         scratch: Scratch,
-        given: Iterable[tuple[Catalog | None, tuple[Any, Lookback], Group]],
+        given: Iterable[tuple[Catalog | None, tuple[Any, Lookback], TapGroup]],
     ) -> None:
         """Start a process of the tap for each catalog, STATE and group, and read them all."""
         try:
@@ -353,7 +354,7 @@ class Run:
                 self.result.seconds["class_data"] = load.leave_seconds
 
     def _guarded(
-        self, committer: Committer, source: Source | Piped, catalog: Catalog | None, groups: Sequence[Group]
+        self, committer: Committer, source: Source | Piped, catalog: Catalog | None, groups: Sequence[TapGroup]
     ) -> SlotGuard:
         """Return what guards the replication slot that a tap of ours reads. Raises `SlotError`."""
         if self._piped or catalog is None:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bridge.errors import SettingsError
-from bridge.lake.tap_groups import Group, shown
+from bridge.lake.records import TapGroup
+from bridge.lake.tap_groups import shown
 from bridge.load.barriers import Barrier
 from bridge.load.dispatcher import Intake
 from bridge.load.division import Division
@@ -68,12 +69,12 @@ class Joint:
             *names[:number], *names[number + 1 :], *(idle.streams for idle in self._division.idle)
         )
         self._shown = shown(self._shown, group.state, after, names[number], others)
-        self._groups[number] = Group(group.streams, after)
+        self._groups[number] = TapGroup(group.streams, after)
         self.staged[number] = barrier.staged
         return replace(
             barrier,
             state=self._shown,
             merged=True,
             staged={stream: version for staged in (*self.staged, self._idle) for stream, version in staged.items()},
-            groups=[group.to_json() for group in (*self._groups, *self._division.idle)],
+            groups=[*self._groups, *self._division.idle],
         )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
-from bridge.lake.log import Log, View, rows_of
+from bridge.lake.log import Log, View
+from bridge.lake.records import CommitRecord, TableChange
 from bridge.singer.state_edits import Difference, differences
 
 
@@ -61,7 +61,7 @@ def commit_steps(log: Log, head: int) -> Iterator[CommitStep]:
     """
     records, voids = log.history(head, fences=False), dict[int, int]()
     while page := list(islice(records, 20)):
-        voids |= {record["voids"]: record["n"] for record in page if "voids" in record}
+        voids |= {record.voids: record.n for record in page if record.voids is not None}
         steps = list(_page(log, page[::-1], voids))
         yield from reversed(steps)
 
@@ -69,42 +69,42 @@ def commit_steps(log: Log, head: int) -> Iterator[CommitStep]:
 def commit_step(log: Log, head: int, n: int) -> CommitStep | None:
     """Return commit `n`, None where there is none or it is a fence. Raises `LakeError` for one that is not kept."""
     record = log.record(n) if 0 < n <= head else None
-    if record is None or record["kind"] == "fence":
+    if record is None or record.kind == "fence":
         if 0 < n < log.beginning().first:
             log.view(n)  # raises: it says from where on records are kept
         return None
-    voids = {one["voids"]: one["n"] for one in _after(log, head, n) if "voids" in one}
+    voids = {one.voids: one.n for one in _after(log, head, n) if one.voids is not None}
     return next(_page(log, [record], voids))
 
 
-def _after(log: Log, head: int, n: int) -> Iterator[dict[str, Any]]:
+def _after(log: Log, head: int, n: int) -> Iterator[CommitRecord]:
     for record in log.history(head, fences=False):
-        if record["n"] <= n:
+        if record.n <= n:
             return
         yield record
 
 
-def _page(log: Log, records: list[dict[str, Any]], voids: dict[int, int]) -> Iterator[CommitStep]:
+def _page(log: Log, records: list[CommitRecord], voids: dict[int, int]) -> Iterator[CommitStep]:
     """Yield what records, oldest first, did; the view before the first of them is read once."""
-    first = int(records[0]["n"])
+    first = records[0].n
     before = None if 1 < first <= log.beginning().first else log.view(first - 1)
     for record in records:
-        after = before.after(record) if before else log.view(int(record["n"]))
-        yield _step(record, before, after, voids.get(record["n"]))
+        after = before.after(record) if before else log.view(record.n)
+        yield _step(record, before, after, voids.get(record.n))
         before = after
 
 
-def _step(record: dict[str, Any], before: View | None, after: View, taken_back_by: int | None) -> CommitStep:
-    tables = tuple(_table(entry, before, after) for entry in record.get("tables", ()))
-    changes = tuple(differences(before.state, record["state"])) if before else ()
-    facts = (record["kind"], record.get("at", ""), record.get("run", ""), record.get("reason") or "")
-    return CommitStep(int(record["n"]), *facts, tables, changes, taken_back_by)
+def _step(record: CommitRecord, before: View | None, after: View, taken_back_by: int | None) -> CommitStep:
+    tables = tuple(_table(change, before, after) for change in record.tables)
+    changes = tuple(differences(before.state, record.state)) if before else ()
+    facts = (record.kind, record.at, record.run, record.reason or "")
+    return CommitStep(record.n, *facts, tables, changes, taken_back_by)
 
 
-def _table(entry: dict[str, Any], before: View | None, after: View) -> TableStep:
-    stream, added = entry["stream"], rows_of(entry)
+def _table(change: TableChange, before: View | None, after: View) -> TableStep:
+    stream, added = change.stream, change.new_rows
     rows = after.tables[stream].rows
     old = before.tables.get(stream) if before else None
     removed = (old.rows if old else 0) + added - rows if before else None
-    files = len(entry["adds"]), len(entry["removes"])
-    return TableStep(stream, entry["folder"], entry["mode"], added, removed, rows, *files)
+    files = len(change.adds), len(change.removes)
+    return TableStep(stream, change.folder, change.mode, added, removed, rows, *files)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -21,18 +21,18 @@ from bridge.commit.committer import Committer
 from bridge.commit.open import open_pipeline
 from bridge.decode.casting import refit
 from bridge.errors import EngineError, LakeError
-from bridge.lake.log import LiveTable, Log, View
+from bridge.lake.log import Log, View
 from bridge.lake.ownership import owners_of
+from bridge.lake.records import FileAdd, TableChange, TableState
 from bridge.lake.runs import write_streams
 from bridge.lake.schemas import read_schema
 from bridge.schema.table_schema import TableSchema
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.storage import Storage
-from bridge.storage.parallel import each
-from bridge.write.context import Job
+from bridge.storage.parallel import parallel_map
+from bridge.write.context import WriteContext
 from bridge.write.file import File
-from bridge.write.layout import Target
-from bridge.write.partition import Partition
+from bridge.write.layout import TableLayout
 from bridge.write.writer import Writer
 
 _SMALL = 0.75
@@ -61,7 +61,7 @@ class Wish:
 class Piece:
     """Files of one folder of a table that become few: `folder` is Hive's part of their names, `size` their bytes.
 
-    `facts` is what the log says of the rows of all of them.
+    `version`, `deleted` and `stale` are those of all of them, as in `LiveFile`.
     """
 
     stream: str
@@ -69,7 +69,9 @@ class Piece:
     names: tuple[str, ...]
     size: int
     rows: int
-    facts: dict[str, int]
+    version: int | None
+    deleted: int
+    stale: int
 
 
 @dataclass(slots=True)
@@ -78,7 +80,7 @@ class Compacted:
 
     head: int
     pieces: list[Piece]
-    written: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    written: dict[str, list[FileAdd]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
@@ -88,7 +90,7 @@ def pieces(log: Log, view: View, pipeline: Pipeline, wish: Wish) -> list[Piece]:
     found: list[Piece] = []
     for stream, table in sorted(view.tables.items()):
         if not wish.streams or stream in wish.streams:
-            wanted = _target(pipeline, stream, table, wish).file_size
+            wanted = _layout(pipeline, stream, table, wish).file_size
             names = [name for name in table.files if f"{table.folder}/{name}" not in fresh]
             found += _pieces(stream, table, names, wanted)
     return found
@@ -98,38 +100,45 @@ def _fresh(log: Log, head: int, since: datetime) -> set[str]:
     """Return the keys of the files that commits after this moment added."""
     keys: set[str] = set()
     for record in log.history(head, fences=False):
-        if datetime.fromisoformat(record["at"].replace("Z", "+00:00")) <= since:
+        if datetime.fromisoformat(record.at.replace("Z", "+00:00")) <= since:
             break
-        keys |= {f"{entry['folder']}/{add['name']}" for entry in record.get("tables", []) for add in entry["adds"]}
+        keys |= {f"{change.folder}/{add.name}" for change in record.tables for add in change.adds}
     return keys
 
 
-def _pieces(stream: str, table: LiveTable, names: Sequence[str], file_size: int) -> Iterator[Piece]:
-    alike: dict[tuple[str, tuple[tuple[str, int], ...]], list[str]] = {}
+def _pieces(stream: str, table: TableState, names: Sequence[str], file_size: int) -> Iterator[Piece]:
+    alike: dict[tuple[str, int | None, int, int], list[str]] = {}
     for name in sorted(names, key=lambda name: name.rpartition("/")[2]):  # as they were written
-        if table.files[name]["size"] < _SMALL * file_size:
-            facts = ((key, value) for key, value in table.files[name].items() if key not in ("size", "rows"))
-            alike.setdefault((name.rpartition("/")[0], tuple(sorted(facts))), []).append(name)
-    for (folder, known), small in sorted(alike.items()):
+        file = table.files[name]
+        if file.size < _SMALL * file_size:
+            kind = (name.rpartition("/")[0], file.version, file.deleted, file.stale)
+            alike.setdefault(kind, []).append(name)
+    for (folder, version, deleted, stale), small in sorted(alike.items(), key=_in_order):
         for some in _shares(small, table, file_size):
-            size = sum(table.files[name]["size"] for name in some)
-            rows = sum(table.files[name]["rows"] for name in some)
+            size = sum(table.files[name].size for name in some)
+            rows = sum(table.files[name].rows for name in some)
             if -(-size // file_size) < len(some):
-                yield Piece(stream, folder, tuple(some), size, rows, dict(known))
+                yield Piece(stream, folder, tuple(some), size, rows, version, deleted, stale)
 
 
-def _shares(names: Sequence[str], table: LiveTable, file_size: int) -> list[list[str]]:
+def _in_order(alike: tuple[tuple[str, int | None, int, int], list[str]]) -> tuple[Any, ...]:
+    """Sort by folder, then files without a version first."""
+    (folder, version, deleted, stale), _ = alike
+    return folder, version is not None, version or 0, deleted, stale
+
+
+def _shares(names: Sequence[str], table: TableState, file_size: int) -> list[list[str]]:
     """Return the files in shares of some files' worth each; where they are tiny, so that each core has one."""
-    wanted = -(-sum(table.files[name]["size"] for name in names) // file_size)
+    wanted = -(-sum(table.files[name].size for name in names) // file_size)
     limit = min(-(-wanted // _cores()) if len(names) >= _TINY * wanted else _AT_ONCE, _AT_ONCE) * file_size
     shares: list[list[str]] = [[]]
     size = 0
     for name in names:
-        if size and size + table.files[name]["size"] > limit:
+        if size and size + table.files[name].size > limit:
             shares.append([])
             size = 0
         shares[-1].append(name)
-        size += table.files[name]["size"]
+        size += table.files[name].size
     if len(shares) > 1 and len(shares[-1]) == 1:
         shares[-2] += shares.pop()
     return shares
@@ -139,15 +148,9 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
-def _target(pipeline: Pipeline, stream: str, table: LiveTable, wish: Wish) -> Target:
-    said = pipeline.stream(stream)
-    return Target(
-        table.folder,
-        format=table.format,
-        partition_by=tuple(Partition.read(one) for one in table.partition_by),
-        sort_by=tuple(said.sort_by or ()),
-        file_size=wish.file_size or said.file_size or pipeline.destination.file_size,
-    )
+def _layout(pipeline: Pipeline, stream: str, table: TableState, wish: Wish) -> TableLayout:
+    layout = TableLayout.of(pipeline, stream, table.folder, table.format, table.partition_by)
+    return replace(layout, file_size=wish.file_size) if wish.file_size else layout
 
 
 def compact(
@@ -171,24 +174,14 @@ def compact(
 
 def _rewritten(
     committer: Committer, pipeline: Pipeline, wish: Wish, todo: list[Piece], done: Callable[[int, int], None]
-) -> dict[str, list[dict[str, Any]]]:
-    view, destination = committer.view, pipeline.destination
-    targets = {one.stream: _target(pipeline, one.stream, view.tables[one.stream], wish) for one in todo}
-    columns = {stream: _columns(committer, view.tables[stream]) for stream in targets}
-    job = Job(
-        bucket=committer.storage.uri,
-        pipeline=pipeline.name,
-        run=committer.run,
-        generation=committer.generation,
-        spool="",
-        compression=destination.compression,
-        targets=targets,
-        s3=destination.s3_options,
-        level=destination.compression_level,
-    )
-    written: dict[str, list[dict[str, Any]]] = {}
+) -> dict[str, list[FileAdd]]:
+    view, run, generation = committer.view, committer.run, committer.generation
+    layouts = {one.stream: _layout(pipeline, one.stream, view.tables[one.stream], wish) for one in todo}
+    columns = {stream: _columns(committer, view.tables[stream]) for stream in layouts}
+    context = WriteContext.of(pipeline, committer.storage.uri, run, generation, layouts)
+    written: dict[str, list[FileAdd]] = {}
     with ThreadPoolExecutor(_cores(), thread_name_prefix="compact") as threads:
-        futures = [threads.submit(_merge, job, seq, one, columns[one.stream]) for seq, one in enumerate(todo, 1)]
+        futures = [threads.submit(_merge, context, seq, one, columns[one.stream]) for seq, one in enumerate(todo, 1)]
         try:
             for number, (one, future) in enumerate(zip(todo, futures, strict=True), 1):
                 written.setdefault(one.stream, []).extend(future.result())
@@ -198,28 +191,27 @@ def _rewritten(
     return written
 
 
-def _columns(committer: Committer, table: LiveTable) -> TableSchema:
+def _columns(committer: Committer, table: TableState) -> TableSchema:
     if table.schema is None:
         raise LakeError("a table with files has no columns on record", hint="`verify` says more", folder=table.folder)
     return read_schema(committer.storage, committer.log.pipeline, table.schema)
 
 
-def _merge(job: Job, seq: int, piece: Piece, columns: TableSchema) -> list[dict[str, Any]]:
-    """Write a piece's rows anew and return the facts of the files. Memory holds about two row groups."""
-    storage = job.storage()
-    written: list[dict[str, Any]] = []
+def _merge(context: WriteContext, seq: int, piece: Piece, columns: TableSchema) -> list[FileAdd]:
+    """Write a piece's rows anew and return the files. Memory holds about two row groups."""
+    storage = context.storage()
+    written: list[FileAdd] = []
 
     def close(file: File) -> None:
-        file.finish()
-        file.close()
-        written.append(file.facts | piece.facts)
+        file.finish(piece.version)
+        written.append(file.close().add(deleted=piece.deleted, stale=piece.stale))
 
-    writer = Writer(storage, job, seq, piece.stream, columns.arrow, close)
+    writer = Writer(storage, context, seq, piece.stream, columns.arrow, close)
     with ThreadPoolExecutor(1, thread_name_prefix="ahead") as reader:
-        for rows in _ahead(_rows(storage, job.targets[piece.stream].folder, piece, columns), reader):
+        for rows in _ahead(_rows(storage, context.layouts[piece.stream].folder, piece, columns), reader):
             writer.add(rows)
     writer.finish()
-    if (rows := sum(facts["rows"] for facts in written)) != piece.rows:
+    if (rows := sum(add.rows for add in written)) != piece.rows:
         hint = "nothing was changed; `singer-bridge verify` says which file is not the one that was committed"
         raise EngineError("files do not have the rows on record", hint=hint, stream=piece.stream, rows=rows)
     return written
@@ -248,22 +240,13 @@ def _ahead(rows: Iterator[pa.Table], reader: ThreadPoolExecutor) -> Iterator[pa.
 
 def _commit(committer: Committer, result: Compacted) -> None:
     storage, view = committer.storage, committer.view
-    entries = each(storage, lambda stream: _entry(storage, view, result, stream), list(result.written))
-    committer.commit(view.state, list(entries), kind="compact", staged=view.staged, reason="small files were joined")
+    changes = parallel_map(storage, lambda stream: _change(storage, view, result, stream), list(result.written))
+    committer.commit(view.state, list(changes), kind="compact", staged=view.staged, reason="small files were joined")
     write_streams(storage, committer.log.pipeline, committer.view, list(result.written))
     result.head = committer.view.n
 
 
-def _entry(storage: Storage, view: View, result: Compacted, stream: str) -> dict[str, Any]:
+def _change(storage: Storage, view: View, result: Compacted, stream: str) -> TableChange:
     table = view.tables[stream]
-    kept = ("name", "source", "size", "rows", "upload", *{key for one in result.pieces for key in one.facts})
-    return {
-        "stream": stream,
-        "folder": table.folder,
-        **table.in_format,
-        "schema": table.schema,
-        "version": table.version,
-        "mode": "append",
-        "adds": [{key: facts[key] for key in kept if key in facts} for facts in result.written[stream]],
-        "removes": [name for one in result.pieces if one.stream == stream for name in one.names],
-    } | ({"shared": True} if owners_of(storage, table.folder)[1] else {})
+    removes = [name for one in result.pieces if one.stream == stream for name in one.names]
+    return table.change(stream, result.written[stream], removes, shared=owners_of(storage, table.folder)[1])

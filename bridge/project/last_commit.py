@@ -20,7 +20,7 @@ from typing import Any
 from bridge.errors import LakeError
 from bridge.exact_json import NotJson, dumps, loads
 from bridge.lake.log import Log
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.storage import Storage
 
 

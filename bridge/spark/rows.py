@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import json, structs
 from pyspark import SparkFiles, TaskContext
 
 from bridge.decode.casting import refit
@@ -19,9 +19,10 @@ from bridge.errors import BridgeError, EngineError
 from bridge.schema.json_schema import source
 from bridge.schema.table_schema import EXTRA, with_extra
 from bridge.spool.spool import Segment
-from bridge.write.bundle import Reading, Writing
-from bridge.write.context import Job, failure
+from bridge.write.bundle import RowWriter, SegmentReader
+from bridge.write.context import WriteContext
 from bridge.write.metadata_columns import shaped
+from bridge.write.report import WorkReport, failure, read_report
 from bridge.write.spill import HIDDEN as ORDER
 from bridge.write.spill import ordered
 from bridge.write.versions import by_version
@@ -40,28 +41,28 @@ def hidden_type(fields: list[pa.Field]) -> pa.DataType:
 
 def decode_rows(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
     """Turn bundles into the rows of one stream under one schema, and leave what was counted for `store_rows`."""
-    job, plan, columns = pickle.loads(pickled)  # noqa: S301 - the driver's
+    context, plan, columns = pickle.loads(pickled)  # noqa: S301 - the driver's
     for row in (row for batch in batches for row in batch.to_pylist()):
         segments = [Segment(**one) for one in row["segments"]]
         segments = [one for one in segments if (one.stream, one.schema) == (plan.stream, plan.schema)]
         if not segments:
             continue
-        reading, key = Reading(job), row["seq"] << _SHIFT | row["bundle"]
+        reading, key = SegmentReader(context), row["seq"] << _SHIFT | row["bundle"]
         try:
             for segment in segments:
-                for table in _rows(reading, job, segment, row["seq"]):
+                for table in _rows(reading, context, segment, row["seq"]):
                     yield from _packed(table, columns, key)
             report = reading.finish()
         except BridgeError as error:
             report = failure(error)
         folder = _counted()
         folder.mkdir(exist_ok=True)
-        (folder / f"{key}.json").write_bytes(orjson.dumps(report))
+        (folder / f"{key}.json").write_bytes(json.encode(report))
 
 
-def _rows(reading: Reading, job: Job, segment: Segment, seq: int) -> Iterator[pa.Table]:
+def _rows(reading: SegmentReader, context: WriteContext, segment: Segment, seq: int) -> Iterator[pa.Table]:
     """Yield the rows of a segment with the columns of the bridge itself."""
-    target, decoded = job.targets[segment.stream], reading.read(segment)
+    target, decoded = context.layouts[segment.stream], reading.read(segment)
     if target.keys:
         yield ordered(shaped(decoded, target, segment), decoded.version, seq, segment)
         return
@@ -89,7 +90,7 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
 
 def store_rows(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
     """Turn rows into pending files, and give the report of each bundle that this task has decoded."""
-    job, plan, schema = pickle.loads(pickled)  # noqa: S301 - the driver's
+    context, plan, schema = pickle.loads(pickled)  # noqa: S301 - the driver's
     with ThreadPoolExecutor(1, thread_name_prefix="durable") as disk:
         bundles: dict[int, _Bundle] = {}
         for batch in batches:
@@ -97,13 +98,14 @@ def store_rows(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
                 if key not in bundles:
                     for before in bundles.values():
                         before.finish()
-                    bundles[key] = _Bundle(plan, Writing(job, key >> _SHIFT, disk))
+                    bundles[key] = _Bundle(plan, RowWriter(context, key >> _SHIFT, disk))
                 bundles[key].add(rows, version)
         for file in sorted(_counted().glob("*.json")):  # all are there: there were no rows after the last one
             key = int(file.stem)
-            bundle = bundles.pop(key, None) or _Bundle(plan, Writing(job, key >> _SHIFT, disk))
-            said = orjson.dumps(bundle.report(orjson.loads(file.read_bytes()))).decode()
-            columns = {"seq": [key >> _SHIFT], "bundle": [key & (1 << _SHIFT) - 1], "report": [said]}
+            bundle = bundles.pop(key, None) or _Bundle(plan, RowWriter(context, key >> _SHIFT, disk))
+            report = bundle.report(read_report(file.read_bytes()))
+            numbers = {"seq": [key >> _SHIFT], "bundle": [key & (1 << _SHIFT) - 1]}
+            columns = numbers | {"report": [json.encode(report).decode()]}
             yield pa.RecordBatch.from_pydict(columns, schema)
         shutil.rmtree(_counted(), ignore_errors=True)
     if bundles:
@@ -129,10 +131,10 @@ def _split(table: pa.Table) -> Iterator[tuple[int, int | None, pa.Table]]:
 class _Bundle:
     """What was written of one bundle's rows."""
 
-    def __init__(self, plan: Any, writing: Writing) -> None:
+    def __init__(self, plan: Any, writing: RowWriter) -> None:
         self._plan, self._writing = plan, writing
         self._rows, self._extra = 0, False
-        self._failed: dict[str, Any] | None = None
+        self._failed: WorkReport | None = None
 
     def add(self, rows: pa.Table, version: int | None) -> None:
         """Take rows. What fails is told by the report."""
@@ -150,20 +152,19 @@ class _Bundle:
         except BridgeError as error:
             self._failed = failure(error)
 
-    def report(self, read: dict[str, Any]) -> dict[str, Any]:
+    def report(self, read: WorkReport) -> WorkReport:
         """Return the report, after the files are durable."""
         self.finish()
         try:
-            for future in self._writing.closing:
-                future.result()
+            report = self._writing.durable(read)
         except BridgeError as error:
             return failure(error)
-        if self._failed or "failed" in read:
+        if self._failed or read.failed:
             return self._failed or read
-        counted = sum(count["rows"] for count in read["counts"])
+        counted = sum(count.rows for count in read.counts)
         plan = self._plan
-        made = [[plan.stream, plan.schema, plan.lake.hash]]
-        return {**read, **self._writing.report, "filtered": {plan.stream: counted - self._rows}, "made": made}
+        filtered, made = {plan.stream: counted - self._rows}, [(plan.stream, plan.schema, plan.lake.hash)]
+        return structs.replace(report, filtered=filtered, made=made)
 
     def _stored(self, rows: pa.Table) -> pa.Table:
         """Return the rows with the table's columns, and those that an upsert needs."""

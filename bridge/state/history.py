@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bridge.lake.log import Log, bookmarks
+from bridge.lake.records import CommitRecord
 from bridge.singer.state_edits import Difference, differences, same
 
 
@@ -24,19 +25,18 @@ class Step:
 
 def steps(log: Log, head: int) -> Iterator[Step]:
     """Yield what changed the STATE, newest first, as far back as the log is kept."""
-    newer: dict[str, Any] | None = None
+    newer: CommitRecord | None = None
     for record in log.history(head, fences=False):
-        if newer is not None and not same(record["state"], newer["state"]):
-            yield _step(newer, record["state"])
+        if newer is not None and not same(record.state, newer.state):
+            yield _step(newer, record.state)
         newer = record
-    if newer is not None and newer["n"] == 1 and newer["state"] is not None:
+    if newer is not None and newer.n == 1 and newer.state is not None:
         yield _step(newer, None)
 
 
-def _step(record: dict[str, Any], before: Any) -> Step:
-    changes = differences(before, record["state"])
-    facts = (record["kind"], record.get("at", ""), record.get("run", ""), record.get("reason") or "")
-    return Step(record["n"], *facts, changes)
+def _step(record: CommitRecord, before: Any) -> Step:
+    changes = differences(before, record.state)
+    return Step(record.n, record.kind, record.at, record.run, record.reason or "", changes)
 
 
 def last_move(log: Log, head: int, stream: str, at: str) -> int | None:
@@ -60,9 +60,11 @@ def last_move(log: Log, head: int, stream: str, at: str) -> int | None:
 
 
 def _at(log: Log, n: int) -> str:
-    return str((log.record(n) or {}).get("at", ""))
+    record = log.record(n)
+    return record.at if record else ""
 
 
 def _moved(log: Log, n: int, stream: str) -> bool:
-    now, before = (bookmarks((log.record(number) or {}).get("state")) for number in (n, n - 1))
+    records = (log.record(number) for number in (n, n - 1))
+    now, before = (bookmarks(record.state if record else None) for record in records)
     return stream in now and (stream not in before or not same(now[stream], before[stream]))

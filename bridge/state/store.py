@@ -18,8 +18,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from bridge.commit.committer import Committer, expect_object, read_state_file, was_said
+from bridge.commit.committer import Committer
 from bridge.commit.open import open_pipeline
+from bridge.commit.state_file import expect_object, read_state_file, was_said
 from bridge.errors import CommitLost, PipelineHeld, SettingsError
 from bridge.lake.lease import holder, holds, last_lease
 from bridge.lake.log import Log, bookmarks
@@ -226,11 +227,11 @@ class StateStore:
 
     def _is_still(self, committer: Committer, expected: int) -> bool:
         """Whether nothing but fences came after that version."""
-        newest = next(self._log.history(committer.view.n, fences=False), {"n": 0})["n"]
+        newest = next((record.n for record in self._log.history(committer.view.n, fences=False)), 0)
         return newest <= expected <= committer.view.n
 
     def _state_at(self, head: int) -> Any:
-        return next(self._log.history(head))["state"] if head else None
+        return next(self._log.history(head)).state if head else None
 
 
 def _known(committer: Committer, streams: set[str]) -> list[str]:

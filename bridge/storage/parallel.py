@@ -15,7 +15,7 @@ class _Parallel(Protocol):
     def parallel(self) -> int: ...
 
 
-def each(storage: _Parallel, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+def parallel_map(storage: _Parallel, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
     """Return what `work` makes of each item, in their order; the first error is raised when all have ended."""
     threads = min(storage.parallel, len(items))
     if threads < 2:

@@ -93,11 +93,11 @@ class Missing(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """An object as it was read. `version` is another one as soon as the bytes are others."""
+class VersionedObject:
+    """An object as it was read. `etag` changes with the bytes."""
 
     data: bytes
-    version: str
+    etag: str
 
 
 class PendingFile(Protocol):
@@ -133,8 +133,8 @@ class Storage(Protocol):
     def read(self, key: str) -> bytes | None:
         """Return the whole object, or None when there is none."""
 
-    def fetch(self, key: str) -> Stored | None:
-        """Return the whole object and its version for `swap`, or None when there is none."""
+    def read_versioned(self, key: str) -> VersionedObject | None:
+        """Return the whole object and its version for `compare_and_swap`, or None when there is none."""
 
     def open(self, key: str) -> BinaryIO:
         """Open an object for reading here and there. Raises `LakeError` when there is none."""
@@ -154,7 +154,7 @@ class Storage(Protocol):
         Atomic among all writers of different bytes: of two, exactly one gets True. Nobody ever reads a part of it.
         """
 
-    def swap(self, key: str, data: bytes, version: str | None) -> str | None:
+    def compare_and_swap(self, key: str, data: bytes, etag: str | None) -> str | None:
         """Replace `key` durably if its version is still this one (None: it must not exist); return the new version.
 
         None and nothing changed otherwise, unless just these bytes are there already. Atomic among all that swap;
@@ -180,7 +180,7 @@ class Storage(Protocol):
     def abort(self, pending: Add) -> None:
         """Have a pending file be gone for good; no error if it is already. Its size plays no part."""
 
-    def lost(self, adds: Sequence[Add]) -> Sequence[Add]:
+    def missing_pending(self, adds: Sequence[Add]) -> Sequence[Add]:
         """Return those of these pending files that are not there, whole."""
 
     def publish(self, changes: Sequence[Change]) -> None:
@@ -192,7 +192,7 @@ class Storage(Protocol):
         visible, and only those that this change replaces.
         """
 
-    def settle(self, changes: Sequence[Change]) -> Sequence[Rewrite]:
+    def settle_rewrites(self, changes: Sequence[Change]) -> Sequence[Rewrite]:
         """Have the pending files of rewrites that are to be taken back be gone; return those that are visible already.
 
         The old bytes of the latter are in the trash. No file of the others was touched, and none will be.

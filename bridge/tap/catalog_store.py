@@ -19,7 +19,7 @@ from typing import Any
 
 from bridge.errors import SettingsError, TapError
 from bridge.exact_json import NotJson, dumps, loads
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.singer.catalog import Catalog, parse_catalog
 from bridge.singer.catalog_merge import Changes, compare, merge, with_new_types
 from bridge.tap.catalog_overrides import named

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import uuid
 from contextlib import suppress
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec import structs
 
 from bridge.errors import LakeError
 from bridge.lake.formats.delta.unsaid import Unsaid
 from bridge.lake.log import meta
+from bridge.lake.records import PendingFile
 from bridge.schema.table_schema import EXTRA, TableSchema
 from bridge.storage import Add, Storage
-from bridge.write.context import Job
+from bridge.write.context import WriteContext
 from bridge.write.partition import sort_keys
 
 
@@ -28,7 +29,7 @@ class File:
     def __init__(
         self,
         storage: Storage,
-        job: Job,
+        context: WriteContext,
         seq: int,
         stream: str,
         schema: pa.Schema,
@@ -37,19 +38,18 @@ class File:
         over: str | None = None,
     ) -> None:
         self.stream, self.schema, self.rows = stream, schema, 0
-        self.facts: dict[str, Any] = {}
-        target = job.targets[stream]
-        self._folder = target.folder
-        part = f"part-{job.generation:010d}-{seq:06d}-{uuid.uuid4().hex}.parquet"
+        layout = context.layouts[stream]
+        self._folder = layout.folder
+        part = f"part-{context.generation:010d}-{seq:06d}-{uuid.uuid4().hex}.parquet"
         self.name = over or (f"{folder}/{part}" if folder else part)
-        self._source = meta(job.pipeline, "pending", f"{part}.pending")
-        self._file = storage.open_pending(self._source, f"{target.folder}/{self.name}", over=over is not None)
-        order = pq.SortingColumn.from_ordering(schema, sort_keys(target.sort_by)) if target.sort_by else None
+        self._source = meta(context.pipeline, "pending", f"{part}.pending")
+        self._file = storage.open_pending(self._source, f"{layout.folder}/{self.name}", over=over is not None)
+        order = pq.SortingColumn.from_ordering(schema, sort_keys(layout.sort_by)) if layout.sort_by else None
         self._writer = pq.ParquetWriter(
             self._file,
             schema,
-            compression=job.compression,
-            compression_level=job.level,
+            compression=context.compression,
+            compression_level=context.level,
             sorting_columns=order,
         )
         self._unsaid = Unsaid()
@@ -65,21 +65,21 @@ class File:
         self._unsaid.observe(table)
         self.rows += table.num_rows
 
-    def finish(self) -> dict[str, Any]:
-        """Write what is left and return the facts; the file is durable after `close`, which completes them."""
+    def finish(self, version: int | None = None) -> None:
+        """Write what is left. `version` is the one of all rows, where no column has it."""
         if note := self._unsaid.to_metadata():
             self._writer.add_key_value_metadata(note)
         self._writer.close()
-        self.facts = {
-            "stream": self.stream,
-            "name": self.name,
-            "source": self._source,
-            "size": self.size,
-            "rows": self.rows,
-            "extra": EXTRA in self.schema.names,
-            "columns": TableSchema(self.schema).types,
-        }
-        return self.facts
+        self._pending = PendingFile(
+            stream=self.stream,
+            name=self.name,
+            source=self._source,
+            size=self.size,
+            rows=self.rows,
+            extra=EXTRA in self.schema.names,
+            columns=TableSchema(self.schema).types,
+            version=version,
+        )
 
     def give_up(self, storage: Storage) -> None:
         """Have it be gone, as far as that can be done: a later run looks for it again."""
@@ -88,8 +88,7 @@ class File:
             self._file.close()
             storage.abort(Add(self._source, f"{self._folder}/{self.name}", self.size, self._file.upload))
 
-    def close(self) -> None:
-        """Make it durable."""
+    def close(self) -> PendingFile:
+        """Make it durable after `finish`, and say what a commit has to know of it."""
         self._file.close()
-        if self._file.upload:
-            self.facts["upload"] = self._file.upload
+        return structs.replace(self._pending, upload=self._file.upload)

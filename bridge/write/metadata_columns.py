@@ -14,7 +14,7 @@ from bridge.decode.decoder import Decoded
 from bridge.schema.json_schema import LEFT_OUT, TIMESTAMP, source
 from bridge.schema.table_schema import TableSchema
 from bridge.spool.spool import Segment
-from bridge.write.layout import Target
+from bridge.write.layout import TableLayout
 
 DELETED_AT = "_sdc_deleted_at"
 """The one metadata column that a tap may fill."""
@@ -51,13 +51,13 @@ def without(schema: TableSchema, fields: Iterable[pa.Field], *, metadata: bool) 
     return TableSchema(schema.arrow, pa.schema([*reading, *skipped.values()]))
 
 
-def shaped(decoded: Decoded, target: Target, segment: Segment) -> pa.Table:
+def shaped(decoded: Decoded, layout: TableLayout, segment: Segment) -> pa.Table:
     """Return a segment's rows as its table has them.
 
     With metadata columns, `decoded` has to have each row's `version` and `extracted`.
     """
     table = decoded.table
-    if not target.metadata or decoded.version is None or decoded.extracted is None:
+    if not layout.metadata or decoded.version is None or decoded.extracted is None:
         return table
     at = pa.repeat(pa.scalar(segment.at * 1000, pa.int64()).cast(TIMESTAMP), table.num_rows)
     filled = {

@@ -7,39 +7,37 @@ the files of the one report that the driver accepted are ever published.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
 
 from bridge.errors import BridgeError
+from bridge.lake.records import PendingFile
 from bridge.schema.table_schema import TableSchema
 from bridge.spool.spool import Segment
-from bridge.write.bundle import Reading, Writing
-from bridge.write.context import Job, failure, raise_failure
+from bridge.write.bundle import RowWriter, SegmentReader
+from bridge.write.context import WriteContext
 from bridge.write.file import File
 from bridge.write.metadata_columns import shaped
 from bridge.write.partition import folder_of
 from bridge.write.rejects import write_rejects
+from bridge.write.report import WorkReport, failure
 from bridge.write.spill import ordered
 from bridge.write.versions import by_version
 
-__all__ = ["Job", "failure", "raise_failure", "write_bundle", "write_bundles", "write_empty", "write_rejects"]
+__all__ = ["WriteContext", "write_bundle", "write_bundles", "write_empty", "write_rejects"]
 
 
-def write_bundles(job: Job, bundles: Iterable[tuple[int, Sequence[Segment]]]) -> Iterator[dict[str, Any]]:
+def write_bundles(context: WriteContext, bundles: Iterable[tuple[int, Sequence[Segment]]]) -> Iterator[WorkReport]:
     """Decode bundles into pending files and yield the report of each, which the driver checks.
 
-    A thread makes files durable while the next bundle is decoded; a report comes after its files are. `files`: what
-    was written; `counts`: a row per segment with its `rows` and `rejects`; `rejects`: reject files; `extra`: fields
-    outside the SCHEMA by stream; `versions`: the `version`s of a stream's RECORDs; `folders`: over how many
-    folders a stream's rows are spread; or `failed`: what went wrong.
+    A thread makes files durable while the next bundle is decoded; a report comes after its files are.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="durable") as disk:
-        before: tuple[dict[str, Any], list[Future[None]]] | None = None
+        before: tuple[WorkReport, RowWriter | None] | None = None
         for seq, segments in bundles:
             try:
-                now = _write(job, seq, segments, disk)
+                now: tuple[WorkReport, RowWriter | None] = _write(context, seq, segments, disk)
             except BridgeError as error:
-                now = failure(error), []
+                now = failure(error), None
             if before:
                 yield _durable(*before)
             before = now
@@ -47,42 +45,41 @@ def write_bundles(job: Job, bundles: Iterable[tuple[int, Sequence[Segment]]]) ->
             yield _durable(*before)
 
 
-def write_bundle(job: Job, seq: int, segments: Sequence[Segment]) -> dict[str, Any]:
+def write_bundle(context: WriteContext, seq: int, segments: Sequence[Segment]) -> WorkReport:
     """Return the report of one bundle."""
-    return next(write_bundles(job, [(seq, segments)]))
+    return next(write_bundles(context, [(seq, segments)]))
 
 
-def _durable(report: dict[str, Any], closing: list[Future[None]]) -> dict[str, Any]:
+def _durable(report: WorkReport, writing: RowWriter | None) -> WorkReport:
     try:
-        for future in closing:
-            future.result()
+        return writing.durable(report) if writing else report
     except BridgeError as error:
         return failure(error)
-    return report
 
 
 def _write(
-    job: Job, seq: int, segments: Sequence[Segment], disk: ThreadPoolExecutor
-) -> tuple[dict[str, Any], list[Future[None]]]:
-    reading, writing = Reading(job), Writing(job, seq, disk)
+    context: WriteContext, seq: int, segments: Sequence[Segment], disk: ThreadPoolExecutor
+) -> tuple[WorkReport, RowWriter]:
+    reading, writing = SegmentReader(context), RowWriter(context, seq, disk)
     for segment in segments:
-        target = job.targets[segment.stream]
-        if target.transform is not None:
+        layout = context.layouts[segment.stream]
+        if layout.transform is not None:
             continue  # those go through Spark SQL, in a job of their own
         decoded = reading.read(segment)
-        if target.keys:
-            rows = shaped(decoded, target, segment)
+        if layout.keys:
+            rows = shaped(decoded, layout, segment)
             writing.add(segment.stream, ordered(rows, decoded.version, seq, segment, decoded.absent))
             continue
         for version, rows in by_version(decoded):
-            writing.add(segment.stream, shaped(rows, target, segment), version)
-    return {**reading.finish(), **writing.finish()}, writing.closing
+            writing.add(segment.stream, shaped(rows, layout, segment), version)
+    report = reading.finish()
+    writing.finish()
+    return report, writing
 
 
-def write_empty(job: Job, seq: int, stream: str, schema: TableSchema) -> dict[str, Any]:
+def write_empty(context: WriteContext, seq: int, stream: str, schema: TableSchema) -> PendingFile:
     """Write a file without rows: a stream that has a SCHEMA has a table that every engine can open."""
-    folders = "/".join(folder_of(partition, None) for partition in job.targets[stream].partition_by)
-    file = File(job.storage(), job, seq, stream, schema.arrow, folders)
-    facts = file.finish()
-    file.close()
-    return facts
+    folders = "/".join(folder_of(partition, None) for partition in context.layouts[stream].partition_by)
+    file = File(context.storage(), context, seq, stream, schema.arrow, folders)
+    file.finish()
+    return file.close()

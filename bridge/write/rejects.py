@@ -20,9 +20,11 @@ from bridge.errors import CorruptLake, DataError
 from bridge.exact_json import NotJson, dumps, loads
 from bridge.lake.folder_names import folder_name
 from bridge.lake.log import meta
+from bridge.lake.records import RejectFile
 from bridge.spool.spool import Segment
 from bridge.storage import Storage
-from bridge.write.context import Job
+from bridge.write.context import WriteContext
+from bridge.write.report import Rejected
 
 _WHERE = ("reason", "pointer", "offset")
 _LONGEST = 100
@@ -36,15 +38,15 @@ def facts_of(reject: Reject, segment: Segment) -> dict[str, Any]:
     return {"stream": segment.stream, **where, "raw": reject.raw}
 
 
-def write_rejects(storage: Storage, job: Job, stream: str | None, items: list[dict[str, Any]]) -> dict[str, Any]:
+def write_rejects(storage: Storage, context: WriteContext, stream: str | None, items: list[dict[str, Any]]) -> Rejected:
     """Keep rejects in a file that only a commit makes count. No stream: no Singer message."""
-    key = new_file(job.pipeline, job.run, stream)
-    lines = [orjson.dumps({"format": 1, "run": job.run} | item | _raw(item["raw"])) + b"\n" for item in items]
+    key = new_file(context.pipeline, context.run, stream)
+    lines = [orjson.dumps({"format": 1, "run": context.run} | item | _raw(item["raw"])) + b"\n" for item in items]
     storage.write(key, b"".join(lines))
     first: dict[str, Any] = {name: items[0][name] for name in _WHERE if name in items[0]}
     if value := value_at(items[0]["raw"], str(items[0].get("pointer", ""))):
         first["value"] = value if len(value) <= _LONGEST else f"{value[:_LONGEST]}..."
-    return of_file(stream, key, [str(item.get("reason", "")) for item in items], lines) | {"first": first}
+    return Rejected(of_file(stream, key, [str(item.get("reason", "")) for item in items], lines), first)
 
 
 def new_file(pipeline: str, run: str, stream: str | None) -> str:
@@ -53,14 +55,15 @@ def new_file(pipeline: str, run: str, stream: str | None) -> str:
     return meta(pipeline, "rejects", folder, f"{run}-{uuid.uuid4().hex}.jsonl")
 
 
-def of_file(stream: str | None, key: str, why: Iterable[str], lines: Sequence[bytes]) -> dict[str, Any]:
-    """Return what a commit says of a reject file, enough to list it unread; `reasons` count records and bytes."""
-    reasons: dict[str, list[int]] = {}
+def of_file(
+    stream: str | None, key: str, why: Iterable[str], lines: Sequence[bytes], *, refused: bool = False
+) -> RejectFile:
+    """Build what a commit says of a reject file whose `lines` have these reasons."""
+    reasons: dict[str, tuple[int, int]] = {}
     for reason, line in zip(why, lines, strict=True):
-        counts = reasons.setdefault(reason, [0, 0])
-        counts[0] += 1
-        counts[1] += len(line)
-    return {"stream": stream, "file": key, "lines": len(lines), "reasons": reasons}
+        count, size = reasons.get(reason, (0, 0))
+        reasons[reason] = count + 1, size + len(line)
+    return RejectFile(stream=stream, file=key, lines=len(lines), reasons=reasons, refused=refused)
 
 
 def _raw(raw: bytes) -> dict[str, Any]:
@@ -99,10 +102,10 @@ def value_at(raw: bytes, pointer: str) -> str | None:
     return dumps(value).decode().rstrip() if pointer else None
 
 
-def too_many(rejects: dict[str, Any], rejected: int, limit: int) -> DataError:
+def too_many(rejects: Rejected, rejected: int, limit: int) -> DataError:
     """Return the error of a run that has more rejects than it may; it shows the first one of the last file."""
-    first = {name: value for name, value in rejects.get("first", {}).items() if value != ""}
-    where = {"stream": rejects["stream"], **first, "file": rejects["file"]}
+    first = {name: value for name, value in rejects.first.items() if value != ""}
+    where = {"stream": rejects.file.stream, **first, "file": rejects.file.file}
     if not limit:
         hint = "mend the tap or its schema; `rejects.on_reject: quarantine` keeps what does not fit, and goes on"
         return DataError("a record cannot be stored", hint=hint, **where)

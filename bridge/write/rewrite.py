@@ -14,21 +14,23 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec import Struct, convert, structs
 
 from bridge.decode.casting import refit
 from bridge.errors import DataError, LakeError
-from bridge.lake.log import LiveTable, add_of
+from bridge.lake.log import add_of
+from bridge.lake.records import FileAdd, PendingFile, TableState
 from bridge.lake.schemas import read_schema
 from bridge.schema.table_schema import TableSchema
 from bridge.schema.widening import stands_beside
 from bridge.storage import Add, Storage
-from bridge.write.context import Job, raise_failure
+from bridge.write.context import WriteContext
 from bridge.write.file import File
-from bridge.write.layout import Target
+from bridge.write.layout import TableLayout
 from bridge.write.partition import partitioned
 
-Each = Callable[[Callable[[Job, Any], dict[str, Any]], Sequence[Any]], list[dict[str, Any]]]
-"""Does a piece of work for each payload, on executors if there are any."""
+Each = Callable[[Callable[[WriteContext, Any], Struct], Sequence[Any]], list[Any]]
+"""Does a piece of work for each payload, on executors if there are any; from there reports come as plain JSON."""
 
 _UPLOADS = (
     "the bucket has the older rows as uploads, which nobody can read before a commit. Set the stream's on_type_change "
@@ -53,14 +55,14 @@ class Older:
     live: bool
 
 
-def outdated(older: TableSchema, newer: TableSchema, target: Target) -> bool:
+def outdated(older: TableSchema, newer: TableSchema, layout: TableLayout) -> bool:
     """Whether files with the older columns cannot stay as they are in the table with the newer ones."""
-    return not stands_beside(_struct(older.arrow), _struct(newer.arrow), strict=target.format != "parquet")
+    return not stands_beside(_struct(older.arrow), _struct(newer.arrow), strict=layout.format != "parquet")
 
 
-def _check_folders(stream: str, older: TableSchema, newer: TableSchema, target: Target) -> None:
+def _check_folders(stream: str, older: TableSchema, newer: TableSchema, layout: TableLayout) -> None:
     """Raise `DataError` if a column has another type by whose values folders are named, which stay as they are."""
-    for partition in target.partition_by:
+    for partition in layout.partition_by:
         name = partition.column
         both = name in older.arrow.names and name in newer.arrow.names
         if both and older.arrow.field(name).type != newer.arrow.field(name).type:
@@ -75,9 +77,9 @@ def _struct(schema: pa.Schema) -> pa.StructType:
 class Rewriting:
     """What has to be written anew for a commit of one run. `each` does the work."""
 
-    def __init__(self, storage: Storage, job: Job, each: Each | None) -> None:
-        self._storage, self._job = storage, job
-        self._each = each or (lambda work, payloads: [work(job, payload) for payload in payloads])
+    def __init__(self, storage: Storage, context: WriteContext, each: Each | None) -> None:
+        self._storage, self._context = storage, context
+        self._each = each or (lambda work, payloads: [work(context, payload) for payload in payloads])
         self._older: dict[str, dict[str, TableSchema]] = {}
         self._replaced: list[Add] = []
 
@@ -85,62 +87,62 @@ class Rewriting:
         """Note columns that pending files of a stream were read with, by their name in the spool."""
         known = self._older.setdefault(stream, {})
         if name not in known:
-            known[name] = TableSchema.from_json((Path(self._job.spool) / "schemas" / name).read_bytes())
+            known[name] = TableSchema.from_json((Path(self._context.spool) / "schemas" / name).read_bytes())
 
     def adopt(self, stream: str, name: str) -> None:
         """Note the columns of an earlier run's staged files, by their name in the bucket."""
-        self._older.setdefault(stream, {})[name] = read_schema(self._storage, self._job.pipeline, name)
+        self._older.setdefault(stream, {})[name] = read_schema(self._storage, self._context.pipeline, name)
 
-    def pending(self, stream: str, files: list[dict[str, Any]], schema: TableSchema) -> list[dict[str, Any]]:
+    def pending(self, stream: str, files: list[PendingFile], schema: TableSchema) -> list[PendingFile]:
         """Return a stream's pending files, those anew that cannot be read beside the columns of the next commit.
 
         Raises `DataError` for one that cannot be read at all yet.
         """
-        target, fitting = self._job.targets[stream], schema.types
-        old = [file for file in files if file.get("columns") != fitting]
-        if target.keys or not old:
-            return files  # with keys they are rows that wait to be merged, which reads them as they are
+        layout, fitting = self._context.layouts[stream], schema.types
+        old = [file for file in files if file.columns != fitting]
+        if not old:
+            return files
         known = self._older.get(stream, {}).values()  # a statement's columns are not those that were read
-        if target.transform is None and not any(outdated(older, schema, target) for older in known):
+        if layout.transform is None and not any(outdated(older, schema, layout) for older in known):
             return files
         for older in known:
-            _check_folders(stream, older, schema, target)
-        if any(file.get("upload") for file in old):
+            _check_folders(stream, older, schema, layout)
+        if any(file.upload for file in old):
             raise DataError("a column changed its type between two commits", hint=_UPLOADS, stream=stream)
         text = schema.to_json()
-        work = [Older(stream, file["name"], file["source"], file["rows"], text, live=False) for file in old]
+        work = [Older(stream, file.name, file.source, file.rows, text, live=False) for file in old]
         new = {older.name: file for older, file in self._done(work) if file}
-        self._replaced += [add_of(target.folder, file) for file in old if file["name"] in new]
-        return [file | new.get(file["name"], {}) | {"columns": fitting} for file in files]
+        self._replaced += [add_of(layout.folder, file) for file in old if file.name in new]
+        marks = {file.name: {"version": file.version, "columns": fitting, "unknown": file.unknown} for file in files}
+        return [structs.replace(new.get(file.name, file), **marks[file.name]) for file in files]
 
     def live(
-        self, stream: str, table: LiveTable, schema: TableSchema, done: Collection[str]
-    ) -> tuple[list[dict[str, Any]], list[str]]:
+        self, stream: str, table: TableState, schema: TableSchema, done: Collection[str]
+    ) -> tuple[list[FileAdd], list[str]]:
         """Return what a commit adds and removes so that a table's files can be read beside its new columns.
 
         Files in `done` are replaced anyway.
         """
         if not table.files or table.schema in (None, schema.hash):
             return [], []
-        older = read_schema(self._storage, self._job.pipeline, table.schema)
-        if not outdated(older, schema, self._job.targets[stream]):
+        older = read_schema(self._storage, self._context.pipeline, table.schema)
+        if not outdated(older, schema, self._context.layouts[stream]):
             return [], []
         if set(table.files) - set(done):
-            _check_folders(stream, older, schema, self._job.targets[stream])
+            _check_folders(stream, older, schema, self._context.layouts[stream])
         text, folder = schema.to_json(), table.folder
         work = [
-            Older(stream, name, f"{folder}/{name}", file["rows"], text, live=True)
+            Older(stream, name, f"{folder}/{name}", file.rows, text, live=True)
             for name, file in table.files.items()
             if name not in done
         ]
-        new = [(older.name, file) for older, file in self._done(work) if file]
-        return [{**table.files[name], **file, "rewritten": True} for name, file in new], [name for name, _ in new]
+        new = [(table.files[older.name], older.name, file) for older, file in self._done(work) if file]
+        adds = [file.add(old.version, deleted=old.deleted, stale=old.stale, rewritten=True) for old, _, file in new]
+        return adds, [name for _, name, _ in new]
 
-    def _done(self, work: list[Older]) -> Iterator[tuple[Older, dict[str, Any] | None]]:
-        reports = self._each(rewrite, work)
-        for report in reports:
-            raise_failure(report)
-        yield from ((older, report["file"]) for older, report in zip(work, reports, strict=True))
+    def _done(self, work: list[Older]) -> list[tuple[Older, PendingFile | None]]:
+        reports = convert(self._each(rewrite, work), list[Rewritten])
+        return [(older, report.file) for older, report in zip(work, reports, strict=True)]
 
     def committed(self) -> None:
         """Give up the pending files that were replaced by others. Best effort: the next run looks for them again."""
@@ -149,31 +151,37 @@ class Rewriting:
                 self._storage.abort(self._replaced.pop())
 
 
-def rewrite(job: Job, older: Older) -> dict[str, Any]:
-    """Report the new `file`, None where the old one can stay. Raises `DataError` for a value that would be lost."""
-    target, storage = job.targets[older.stream], job.storage()
+class Rewritten(Struct, frozen=True):
+    """The new file, None where the old one can stay."""
+
+    file: PendingFile | None
+
+
+def rewrite(context: WriteContext, older: Older) -> Rewritten:
+    """Write a file again with newer columns. Raises `DataError` for a value that would be lost."""
+    layout, storage = context.layouts[older.stream], context.storage()
     newest = TableSchema.from_json(older.schema).arrow
-    in_place = older.live and target.format == "parquet"
+    in_place = older.live and layout.format == "parquet"
     with storage.open(older.key) as source, pq.ParquetFile(source) as file:
         have = file.schema_arrow
         wanted = pa.schema([newest.field(name) if name in newest.names else have.field(name) for name in have.names])
-        if stands_beside(_struct(have), _struct(wanted), strict=target.format != "parquet"):
-            return {"file": None}
+        if stands_beside(_struct(have), _struct(wanted), strict=layout.format != "parquet"):
+            return Rewritten(None)
         folder, over = older.name.rpartition("/")[0], older.name if in_place else None
-        new = File(storage, job, 0, older.stream, wanted, folder, over=over)
+        new = File(storage, context, 0, older.stream, wanted, folder, over=over)
         try:
             for rows in _row_groups(file):
                 table = refit(rows, list(wanted))
-                new.write(partitioned(table, (), target.sort_by)[0][1] if target.sort_by else table)
+                new.write(partitioned(table, (), layout.sort_by)[0][1] if layout.sort_by else table)
         except DataError:
             new.give_up(storage)
             raise
-    facts = new.finish()
-    new.close()
-    if facts["rows"] != older.rows:
+    new.finish()
+    pending = new.close()
+    if pending.rows != older.rows:
         hint = "the file is not the one that was committed: `verify` says what else is wrong"
         raise LakeError("a file of the table has other rows", hint=hint, file=older.key, rows=older.rows)
-    return {"file": facts}
+    return Rewritten(pending)
 
 
 def _row_groups(file: pq.ParquetFile) -> Iterator[pa.Table]:

@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,8 +21,9 @@ from bridge.errors import LakeError
 from bridge.schema.table_schema import EXTRA
 from bridge.singer.messages import parse
 from bridge.spool.spool import Segment
-from bridge.write.context import Job
+from bridge.write.context import WriteContext
 from bridge.write.keys import key_columns, keys_of
+from bridge.write.report import SpillFile
 
 ORDER = ["\x1fseq", "\x1forder", "\x1frow"]
 VERSION = "\x1fversion"
@@ -40,9 +40,9 @@ _SAMPLES = 64
 """Keys of a piece that tell the driver how the keys are spread."""
 
 
-def spills(job: Job) -> Path:
+def spills(context: WriteContext) -> Path:
     """Return the folder of the spills."""
-    return Path(job.spool) / "merge"
+    return Path(context.spool) / "merge"
 
 
 def keyed(decoded: Decoded, data: bytes, keys: Sequence[str]) -> Decoded:
@@ -109,7 +109,7 @@ def ordered(
 class Spill:
     """Takes the rows of one stream that have one schema, hidden columns included, and gives one file."""
 
-    job: Job
+    context: WriteContext
     stream: str
     schema: pa.Schema
     name: str = field(default_factory=lambda: f"{uuid.uuid4().hex}.parquet")
@@ -118,7 +118,6 @@ class Spill:
     _gathered: list[pa.Table] = field(default_factory=list)
     _gathered_bytes: int = 0
     _samples: list[pa.Table] = field(default_factory=list)
-    _versioned: bool = False
     _writer: pq.ParquetWriter | None = None
 
     def add(self, table: pa.Table) -> None:
@@ -126,31 +125,29 @@ class Spill:
         self._gathered.append(table)
         self._gathered_bytes += table.nbytes
         self.rows += table.num_rows
-        self._versioned = self._versioned or table.column(VERSION).null_count < table.num_rows
         if self._gathered_bytes >= _PIECE:
             self._flush()
 
-    def finish(self) -> dict[str, Any]:
-        """Write what is left and return the facts. Nothing is fsynced: it is scratch."""
+    def finish(self) -> SpillFile:
+        """Write what is left. Nothing is fsynced: it is scratch."""
         self._flush()
         if self._writer:
             self._writer.close()
-        return {
-            "stream": self.stream,
-            "name": self.name,
-            "spilled": (spills(self.job) / self.name).stat().st_size,
-            "rows": self.rows,
-            "bytes": self.bytes,
-            "extra": EXTRA in self.schema.names,
-            "versioned": self._versioned,
-            "sample": packed(pa.concat_tables(self._samples)),
-        }
+        return SpillFile(
+            stream=self.stream,
+            name=self.name,
+            spilled=(spills(self.context) / self.name).stat().st_size,
+            rows=self.rows,
+            bytes=self.bytes,
+            extra=EXTRA in self.schema.names,
+            sample=packed(pa.concat_tables(self._samples)),
+        )
 
     def _flush(self) -> None:
         if not self._gathered:
             return
         table = pa.concat_tables(self._gathered)
-        names = key_columns(self.schema, self.job.targets[self.stream].keys)
+        names = key_columns(self.schema, self.context.layouts[self.stream].keys)
         keys = keys_of(table, [self.schema.field(name) for name in names])
         order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
         step = max(len(order) // _SAMPLES, 1)
@@ -162,13 +159,13 @@ class Spill:
         except OSError as error:
             hint = "free some space there or set `spool.dir` to another disk; nothing that was committed is lost"
             raise LakeError(
-                f"cannot write to the spool: {error.strerror}", hint=hint, folder=spills(self.job)
+                f"cannot write to the spool: {error.strerror}", hint=hint, folder=spills(self.context)
             ) from error
 
     def _write(self, table: pa.Table) -> None:
         if self._writer is None:
-            spills(self.job).mkdir(exist_ok=True)
-            self._writer = pq.ParquetWriter(spills(self.job) / self.name, self.schema, compression="lz4")
+            spills(self.context).mkdir(exist_ok=True)
+            self._writer = pq.ParquetWriter(spills(self.context) / self.name, self.schema, compression="lz4")
         self._writer.write_table(table, row_group_size=max(-(-table.num_rows // _GROUPS), 1))
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from bridge.storage import Storage
-from bridge.write.context import Job
+from bridge.write.context import WriteContext
 from bridge.write.file import File
 from bridge.write.partition import partitioned
 
@@ -46,7 +46,7 @@ class Writer:
     """Takes the rows of one stream that have one schema. `done` gets each file that is written, to finish and close."""
 
     storage: Storage
-    job: Job
+    context: WriteContext
     seq: int
     stream: str
     schema: pa.Schema
@@ -78,8 +78,8 @@ class Writer:
         """Write what was gathered. While more may come, what is little of its partition waits, if that is not most."""
         if not self._gathered:
             return
-        target = self.job.targets[self.stream]
-        parts = partitioned(pa.concat_tables(self._gathered), target.partition_by, target.sort_by)
+        layout = self.context.layouts[self.stream]
+        parts = partitioned(pa.concat_tables(self._gathered), layout.partition_by, layout.sort_by)
         self._gathered, self._bytes = [], 0
         waiting: list[pa.Table] = []
         waits = 0
@@ -95,7 +95,7 @@ class Writer:
             self._gathered, self._bytes = [kept.take(pa.array(range(kept.num_rows)))], waits
 
     def _write(self, folder: str, table: pa.Table) -> None:
-        size = self.job.targets[self.stream].file_size
+        size = self.context.layouts[self.stream].file_size
         self.folders.add(folder)
         while table.num_rows:
             current = self._open(folder)
@@ -111,7 +111,7 @@ class Writer:
         if current is None:
             if len(self._files) == _OPEN:
                 self._close(next(iter(self._files)))
-            current = _Open(File(self.storage, self.job, self.seq, self.stream, self.schema, folder))
+            current = _Open(File(self.storage, self.context, self.seq, self.stream, self.schema, folder))
         self._files[folder] = current
         return current
 

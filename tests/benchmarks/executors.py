@@ -12,10 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bridge.lake.records import PendingFile
 from bridge.spark.query import spread
 from bridge.spark.session import Session
-from bridge.write.context import Job
+from bridge.write.context import WriteContext
 from bridge.write.file import File
+from bridge.write.report import WorkReport
 from bridge.write.writer import Writer
 
 Spread = Callable[..., list[dict[str, Any]]]
@@ -37,14 +39,14 @@ def executors(folder: Path) -> Iterator[Spread]:
         session.close(hurry=True)
 
 
-def write_share(job: Job, share: tuple[str, list[int], int]) -> dict[str, Any]:
+def write_share(job: WriteContext, share: tuple[str, list[int], int]) -> WorkReport:
     """Report the pending `files` with the rows of these row groups of a Parquet file."""
     source, groups, gathered = share
-    facts: list[dict[str, Any]] = []
+    files: list[PendingFile] = []
 
     def done(written: File) -> None:
-        facts.append(written.finish())
-        written.close()
+        written.finish()
+        files.append(written.close())
 
     with pq.ParquetFile(source) as file:
         for at in range(0, len(groups), gathered):
@@ -52,4 +54,4 @@ def write_share(job: Job, share: tuple[str, list[int], int]) -> dict[str, Any]:
             for rows in file.iter_batches(row_groups=groups[at : at + gathered]):
                 writer.add(pa.Table.from_batches([rows]))
             writer.finish()
-    return {"files": facts}
+    return WorkReport(files=files)

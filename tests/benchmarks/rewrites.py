@@ -20,18 +20,21 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
+from msgspec import convert
 
 from bridge.commit.committer import Committer
 from bridge.commit.open import opened
 from bridge.lake.lease import take
 from bridge.lake.ownership import Owner, claim
+from bridge.lake.records import TableState
 from bridge.lake.schemas import keep_schema
 from bridge.maintain.compact import Wish, compact
 from bridge.schema.table_schema import TableSchema
-from bridge.settings.load import inline_pipeline
+from bridge.settings.inline import inline_pipeline
 from bridge.storage import Storage, open_storage
-from bridge.write.context import Job
-from bridge.write.layout import Target
+from bridge.write.context import WriteContext
+from bridge.write.layout import TableLayout
+from bridge.write.report import WorkReport
 
 from .executors import Spread, executors, write_share
 from .upsert import SCHEMA, ZSTD, rows_of
@@ -64,15 +67,14 @@ class Ours:
         with self._opened() as (storage, committer):
             claim(storage, _TABLE, Owner("p", "t"), shared=False)
             table = committer.view.tables.get("t")
-            entry = {"stream": "t", "folder": _TABLE, "schema": keep_schema(storage, "p", TableSchema(SCHEMA))}
-            job = Job(str(self.root), "p", "run", committer.generation, "", "zstd", {"t": Target(_TABLE)})
+            schema = keep_schema(storage, "p", TableSchema(SCHEMA))
+            job = WriteContext(str(self.root), "p", "run", committer.generation, "", "zstd", {"t": TableLayout(_TABLE)})
             groups, cores = list(range(pq.read_metadata(source).num_row_groups)), os.cpu_count() or 1
             shares = [(source, groups[core::cores], gathered) for core in range(cores)]
-            adds = [facts for report in self._each(write_share, job, shares) for facts in report["files"]]
-            kept = ("name", "source", "size", "rows")
-            entry |= {"version": None, "mode": "append", "removes": list(table.files) if table else []}
-            entry["adds"] = [{key: facts[key] for key in kept} for facts in adds]
-            committer.commit(None, [entry], merged=False, through=0, staged={}, rejects=[])
+            reports = convert(self._each(write_share, job, shares), list[WorkReport])
+            adds = [file.add() for report in reports for file in report.files]
+            change = TableState(_TABLE, schema).change("t", adds, list(table.files) if table else [])
+            committer.commit(None, [change], merged=False, through=0, staged={}, rejects=[])
 
     def compact(self) -> None:
         """Make the small files few."""

@@ -23,17 +23,19 @@ import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable, WriterProperties, write_deltalake
 
-from bridge.lake.log import LiveTable, changes_of
+from bridge.lake.log import changes_of
+from bridge.lake.records import FileAdd, LiveFile, TableState
 from bridge.schema.table_schema import TableSchema
 from bridge.spool.spool import Segment
 from bridge.storage.local.storage import LocalStorage
-from bridge.write.context import Job
+from bridge.write.context import WriteContext
 from bridge.write.file import File
-from bridge.write.layout import Target
-from bridge.write.merge.match import Batch
+from bridge.write.layout import TableLayout
+from bridge.write.merge.match import MergeSpec
 from bridge.write.merge.plan import Merger
 from bridge.write.spill import Spill, ordered
 from bridge.write.writer import Writer
+from tests.support.records import commit_record
 
 from .executors import Spread, executors, here
 
@@ -63,32 +65,33 @@ class Lake:
     def __init__(self, root: Path, file_size: int, spread: Spread) -> None:
         self.spread, self.storage = spread, LocalStorage(root / "lake")
         (root / "spool").mkdir(parents=True)
-        target = Target("t", keys=("id",), file_size=file_size)
-        self.job = Job(str(root / "lake"), "p", "run", 1, str(root / "spool"), "zstd", {"t": target})
-        self.files: dict[str, dict[str, int]] = {}
+        target = TableLayout("t", keys=("id",), file_size=file_size)
+        self.job = WriteContext(str(root / "lake"), "p", "run", 1, str(root / "spool"), "zstd", {"t": target})
+        self.files: dict[str, LiveFile] = {}
         self.commit = 0
 
     def fill(self, rows: int) -> None:
         """Write the table."""
-        facts: list[dict[str, Any]] = []
+        adds: list[FileAdd] = []
 
         def done(file: File) -> None:
-            facts.append(file.finish())
-            file.close()
+            file.finish()
+            adds.append(file.close().add())
 
         writer = Writer(self.storage, self.job, 1, "t", SCHEMA, done)
         for start in range(0, rows, _STEP):
             writer.add(rows_of(range(start, min(start + _STEP, rows)), start))
         writer.finish()
-        self.publish(facts, [])
+        self.publish(adds, [])
 
-    def publish(self, adds: list[dict[str, Any]], removes: list[str]) -> None:
+    def publish(self, adds: list[FileAdd], removes: list[str]) -> None:
         self.commit += 1
-        entry = {"stream": "t", "folder": "t", "mode": "append", "adds": adds, "removes": removes}
-        self.storage.publish(changes_of("p", {"n": self.commit, "tables": [entry]}))
+        self.storage.publish(
+            changes_of("p", commit_record(self.commit, TableState("t", None).change("t", adds, removes)))
+        )
         for name in removes:
             self.files.pop(name)
-        self.files |= {add["name"]: {"size": add["size"], "rows": add["rows"]} for add in adds}
+        self.files |= {add.name: add.live for add in adds}
 
     def upsert(self, ids: list[int]) -> dict[str, float]:
         """Merge rows with these ids as a run does that has just started, and return the figures."""
@@ -97,12 +100,12 @@ class Lake:
         spill = Spill(self.job, "t", spill_rows.schema)
         spill.add(spill_rows)
         merger = Merger(self.job, lambda work, payloads: self.spread(work, self.job, payloads))
-        batch = Batch("t", TableSchema(SCHEMA).to_json(), 1, hard=False)
-        merged = merger.merge(batch, LiveTable("t", None, self.files), [spill.finish()])
-        touched = sum(self.files[name]["size"] for name in merged.removes)
+        batch = MergeSpec("t", TableSchema(SCHEMA).to_json(), 1, hard=False)
+        merged = merger.merge(batch, TableState("t", None, self.files), [spill.finish()])
+        touched = sum(self.files[name].size for name in merged.removes)
         self.publish(merged.adds, merged.removes)
         took = time.perf_counter() - began
-        written = sum(add["size"] for add in merged.adds)
+        written = sum(add.size for add in merged.adds)
         return {"seconds": took, "files": len(merged.removes), "touched": touched, "written": written}
 
 
@@ -151,7 +154,7 @@ def measured(rows: int, changes: int, file_size: int, spread: Spread, *, peer: b
         if other:
             other.fill(rows)
         found: dict[str, Any] = {"rows": rows, "files": len(lake.files)}
-        found["bytes"] = sum(file["size"] for file in lake.files.values())
+        found["bytes"] = sum(file.size for file in lake.files.values())
         old, dice = changes * 9 // 10, random.Random(1)
         for kind in ("clustered", "random"):
             tries, others = [], []

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import closing
-from typing import Any
 
+from msgspec import structs
+
+from bridge.lake.records import CommitRecord
 from bridge.storage import Add, Change, Remove, Storage
+from tests.support.records import commit_record, table_change
 
 PENDING, TRASH = ".bridge/p/pending", ".bridge/p/trash"
 
@@ -30,18 +33,17 @@ def replacing(storage: Storage, number: int, new: tuple[str, ...], old: tuple[st
     return Change("t", pend(storage, *new), removes, replace=True, trash=trash)
 
 
-def record(n: int, adds: tuple[Add, ...], removes: list[str]) -> dict[str, Any]:
+def record(n: int, adds: tuple[Add, ...], removes: list[str]) -> CommitRecord:
     """The commit `n` of one table, as the log has it."""
     files = [
         {"name": add.key.removeprefix("t/"), "source": add.source, "size": add.size, "rows": 1, "upload": add.upload}
         for add in adds
     ]
     mode = "replace" if removes else "append"
-    entry = {"stream": "t", "folder": "t", "schema": None, "mode": mode, "adds": files, "removes": removes}
-    return {"n": n, "kind": "data", "state": None, "tables": [entry]}
+    return commit_record(n, table_change(files, removes, "t", folder="t", schema=None, mode=mode), state=None)
 
 
-def rewriting(storage: Storage, n: int, files: dict[str, bytes], *added: str) -> dict[str, Any]:
+def rewriting(storage: Storage, n: int, files: dict[str, bytes], *added: str) -> CommitRecord:
     """The commit `n` of one table, which gives files other bytes and adds some; all is pending."""
     adds = []
     for name, data in files.items():
@@ -50,8 +52,7 @@ def rewriting(storage: Storage, n: int, files: dict[str, bytes], *added: str) ->
             file.write(data)
         adds.append(Add(source, key, len(data), file.upload))
     whole = record(n, (*adds, *pend(storage, *added)), list(files))
-    whole["tables"][0]["mode"] = "append"
-    return whole
+    return structs.replace(whole, tables=[structs.replace(whole.tables[0], mode="append")])
 
 
 def table(storage: Storage) -> set[str]:

@@ -13,6 +13,7 @@ import pytest
 from bridge.lake.log import View, changes_of, inverse
 from bridge.storage import Change
 from bridge.storage.local.storage import LocalStorage
+from tests.support.records import commit_record
 
 from .crashing import crashing
 from .lakes import AFTER, CHANGES, PENDING, TRASH, pend, record, replacing, table, tree
@@ -63,7 +64,7 @@ def test_taking_back_what_died_half_published(tmp_path: Path, exchange: bool, mo
         with crashing(storage.root, step) as faults:
             storage.publish(changes_of("p", half))
         crashed = faults.crashed
-        back = {"n": 3, "tables": inverse("p", half, before)}
+        back = commit_record(3, *inverse("p", half, before), kind="void")
         for _ in range(2):
             storage.publish(changes_of("p", back))
             assert table(storage) == {"o1.parquet", "o2.parquet"}

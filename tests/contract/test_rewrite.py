@@ -6,15 +6,17 @@ import threading
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from msgspec import structs
 
 from bridge.errors import LakeError
 from bridge.lake.folder_names import file_name
 from bridge.lake.log import View, changes_of, inverse
+from bridge.lake.records import CommitRecord
 from bridge.storage import Add, Change, Missing, Storage
 from bridge.storage.local.storage import LocalStorage
+from tests.support.records import commit_record
 from tests.support.s3server import S3Server
 
 from .crashing import crashing
@@ -33,7 +35,7 @@ def _first(storage: Storage) -> View:
     return View().after(first)
 
 
-def _publish(storage: Storage, whole: dict[str, Any]) -> None:
+def _publish(storage: Storage, whole: CommitRecord) -> None:
     storage.publish(changes_of("p", whole))
 
 
@@ -41,14 +43,14 @@ def _rows(storage: Storage) -> dict[str, bytes]:
     return {name: storage.read(f"t/{name}") or b"" for name in table(storage)}
 
 
-def _take_back(storage: Storage, half: dict[str, Any], before: View) -> dict[str, Any]:
+def _take_back(storage: Storage, half: CommitRecord, before: View) -> CommitRecord:
     """The commit that takes a rewriting back, made as recovery makes it."""
-    done = storage.settle(changes_of("p", half))
+    done = storage.settle_rewrites(changes_of("p", half))
     names = {one.add.key: file_name(9, seq, one.add.key.removeprefix("t/")) for seq, one in enumerate(done)}
-    return {"n": half["n"] + 1, "tables": inverse("p", half, before, names)}
+    return commit_record(half.n + 1, *inverse("p", half, before, names), kind="void")
 
 
-def _lose(storage: Storage, half: dict[str, Any], name: str) -> None:
+def _lose(storage: Storage, half: CommitRecord, name: str) -> None:
     for change in changes_of("p", half):
         for add in change.adds:
             if add.key == f"t/{name}":
@@ -65,12 +67,12 @@ def test_a_file_is_rewritten(storage: Storage) -> None:
     _first(storage)
     half = rewriting(storage, 2, NEW, "n1")
     adds = [one.add for one in changes_of("p", half)[0].rewrites]
-    assert (_rows(storage), list(storage.lost(adds))) == (OLD, [])
+    assert (_rows(storage), list(storage.missing_pending(adds))) == (OLD, [])
     for _ in range(2):
         _publish(storage, half)
         assert (_rows(storage), waiting(storage)) == (NEW | {"n1": b"n1"}, set())
         assert kept(storage, 2) == OLD
-    assert [one.add for one in storage.settle(changes_of("p", half))] == adds
+    assert [one.add for one in storage.settle_rewrites(changes_of("p", half))] == adds
 
 
 @EVERY_KIND
@@ -87,9 +89,7 @@ def test_what_is_not_there_is_missing(storage: Storage) -> None:
     for _ in range(2):
         _publish(storage, back)
         assert (_rows(storage), waiting(storage)) == (OLD, set())
-    assert View().after(record(1, (), [])).after(back | {"kind": "void", "state": None}).tables[
-        "t"
-    ].files.keys() == set(OLD)
+    assert View().after(record(1, (), [])).after(back).tables["t"].files.keys() == set(OLD)
 
 
 @EVERY_KIND
@@ -120,13 +120,13 @@ def test_walk_and_empty_folders(storage: Storage) -> None:
     assert table(storage) == {"a=1/b=x/f1", "a=1/b=y/f2", "f3"}
     assert set(storage.walk("none")) == set()
     gone = record(2, (), ["a=1/b=x/f1", "f3"])
-    gone["tables"][0]["mode"] = "append"
+    gone = structs.replace(gone, tables=[structs.replace(gone.tables[0], mode="append")])
     for _ in range(2):
         _publish(storage, gone)
         assert set(storage.list("t")) == {"a=1"}
         assert set(storage.list("t/a=1")) == {"b=y"}
     assert kept(storage, 2) == {"a=1/b=x/f1": b"a=1/b=x/f1", "f3": b"f3"}
-    back = {"n": 3, "tables": inverse("p", gone, View().after(whole))}
+    back = commit_record(3, *inverse("p", gone, View().after(whole)), kind="void")
     for _ in range(2):
         _publish(storage, back)
         assert (table(storage), kept(storage, 2)) == ({"a=1/b=x/f1", "a=1/b=y/f2", "f3"}, {})
@@ -146,7 +146,7 @@ def test_a_partitioned_table_is_replaced(tmp_path: Path, exchange: bool, monkeyp
             with crashing(storage.root, step) as faults:
                 _publish(storage, half)
             crashed = faults.crashed
-            back = {"n": 3, "tables": inverse("p", half, before)} if take_back else half
+            back = commit_record(3, *inverse("p", half, before), kind="void") if take_back else half
             for _ in range(2):
                 _publish(storage, back)
                 assert table(storage) == (set(OLD) if take_back else {"a=1/n1", "a=2/n2"})
@@ -176,7 +176,7 @@ def test_rewriting_goes_on_where_it_died_in_a_folder(tmp_path: Path) -> None:
     assert (step > 8, mixed > 0) == (True, True)
 
 
-def _finished(storage: Storage, half: dict[str, Any], before: View, *, take_back: bool) -> None:
+def _finished(storage: Storage, half: CommitRecord, before: View, *, take_back: bool) -> None:
     back = _take_back(storage, half, before) if take_back else half
     for _ in range(2):
         _publish(storage, back)
@@ -256,7 +256,7 @@ def test_a_completion_lands_late(s3: S3Server, lakes: Lakes, take_back: bool) ->
     assert _rows(storage) == latest
 
 
-def _overtake(storage: Storage, half: dict[str, Any], before: View, *, take_back: bool) -> dict[str, bytes]:
+def _overtake(storage: Storage, half: CommitRecord, before: View, *, take_back: bool) -> dict[str, bytes]:
     """Finish a commit or take it back, and commit two more that rewrite what it did; return the table then."""
     last = half
     if take_back:
@@ -267,16 +267,16 @@ def _overtake(storage: Storage, half: dict[str, Any], before: View, *, take_back
             last = _take_back(storage, half, before)
     view = before.after(half)
     if last is not half:
-        view = view.after(last | {"kind": "void", "state": None})
+        view = view.after(last)
     _publish(storage, last)
     for turn in (b"+", b"-"):
         rows = _rows(storage)
         assert set(rows) == view.tables["t"].files.keys()
         wanted = {name: data[:-1] + turn for name, data in rows.items() if data[-1:] in b"2+"}
-        last = rewriting(storage, last["n"] + 1, wanted)
+        last = rewriting(storage, last.n + 1, wanted)
         view = view.after(last)
         _publish(storage, last)
-        assert kept(storage, last["n"]) == {name: data for name, data in rows.items() if name in wanted}
+        assert kept(storage, last.n) == {name: data for name, data in rows.items() if name in wanted}
     return _rows(storage)
 
 
@@ -321,7 +321,7 @@ def _trash_is_right(storage: Storage, before: dict[int, dict[str, bytes]]) -> No
         assert not late or (n == 2 and all(data == OLD[name] for name, data in late.items()))
 
 
-def _tried(storage: Storage, whole: dict[str, Any], errors: list[Exception]) -> None:
+def _tried(storage: Storage, whole: CommitRecord, errors: list[Exception]) -> None:
     try:
         _publish(storage, whole)
     except Exception as error:
@@ -401,5 +401,5 @@ def test_tidy(tmp_path: Path) -> None:
 def test_nobody_moves_a_change_without_rewrites(storage: Storage) -> None:
     """To settle what rewrites nothing does nothing: its files are pending still."""
     adds = pend(storage, "n1")
-    assert list(storage.settle([Change("t", adds)])) == []
-    assert list(storage.lost([Add(add.source, add.key, add.size, add.upload) for add in adds])) == []
+    assert list(storage.settle_rewrites([Change("t", adds)])) == []
+    assert list(storage.missing_pending([Add(add.source, add.key, add.size, add.upload) for add in adds])) == []

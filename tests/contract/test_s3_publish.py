@@ -15,7 +15,9 @@ import pytest
 
 from bridge.errors import LakeError
 from bridge.lake.log import View, changes_of, inverse
+from bridge.lake.records import CommitRecord
 from bridge.storage import Change, Missing, Remove, Storage
+from tests.support.records import commit_record
 from tests.support.s3server import S3Server
 
 from .lakes import AFTER, CHANGES, TRASH, pend, record, table, tree, waiting
@@ -37,12 +39,12 @@ def _requests(storage: Storage) -> str:
     return f"/{storage.uri.split('/')[2]}[/?]"
 
 
-def _half(storage: Storage) -> tuple[dict[str, Any], dict[str, Any]]:
+def _half(storage: Storage) -> tuple[CommitRecord, CommitRecord]:
     """A table of two old files, a commit that replaces them, and the one that takes it back."""
     old = record(1, pend(storage, "o1", "o2"), [])
     storage.publish(changes_of("p", old))
     half = record(2, pend(storage, "n1", "n2"), ["o1", "o2"])
-    return half, {"n": 3, "tables": inverse("p", half, View().after(old))}
+    return half, commit_record(3, *inverse("p", half, View().after(old)), kind="void")
 
 
 @pytest.mark.parametrize("name", ["append and remove", "two tables"])
@@ -134,14 +136,14 @@ def test_a_writer_that_slept_changes_nothing(s3: S3Server, lakes: Lakes, habit: 
     assert taken_back >= 3  # at each look, and before the first file is visible; later it depends on the threads
 
 
-def _publish(storage: Storage, half: dict[str, Any], errors: list[Exception]) -> None:
+def _publish(storage: Storage, half: CommitRecord, errors: list[Exception]) -> None:
     try:
         storage.publish(changes_of("p", half))
     except Exception as error:
         errors.append(error)
 
 
-def _lose(storage: Storage, half: dict[str, Any]) -> None:
+def _lose(storage: Storage, half: CommitRecord) -> None:
     for add in changes_of("p", half)[0].adds:
         storage.abort(add)
 
@@ -153,7 +155,7 @@ def test_purged_uploads_are_missing(s3: S3Server, lakes: Lakes) -> None:
     adds = changes_of("p", half)[0].adds
     s3.purge()
     uploads = [add for add in adds if add.upload]
-    assert list(storage.lost(adds)) == uploads
+    assert list(storage.missing_pending(adds)) == uploads
     if uploads:
         with pytest.raises(Missing) as caught:
             storage.publish(changes_of("p", half))

@@ -22,6 +22,7 @@ from bridge.lake.ownership import Owner, claim
 from bridge.lake.schemas import keep_schema
 from bridge.schema.table_schema import TableSchema
 from bridge.storage import Storage, open_storage
+from tests.support.records import table_change
 
 from .driver import PIPELINE, Line, Run
 
@@ -49,9 +50,12 @@ class Rewrites(Run):
         for number in range(done + 1, self.last + 1):
             state = {"bookmarks": {"t": {"replication_key": "id", "replication_key_value": number}}}
             entries = [
-                {"stream": stream, "folder": f"{PIPELINE}/{stream}", "schema": schema, "version": None}
-                | {"mode": "append"}
-                | self._files(storage, committer, stream, number)
+                table_change(
+                    stream=stream,
+                    folder=f"{PIPELINE}/{stream}",
+                    schema=schema,
+                    **self._files(storage, committer, stream, number),
+                )
                 for stream in ("t", "n")
             ]
             committer.commit(state, entries, merged=False, through=0, staged={}, rejects=[])

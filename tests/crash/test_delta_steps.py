@@ -148,7 +148,7 @@ def test_lost_files(tmp_path: Path, before: int) -> None:
         file.unlink()
     committer = bucket.lake.open(DEAD)
     assert bucket.rows() == bucket.before
-    assert next(bucket.lake.log.history(committer.view.n))["kind"] == "void"
+    assert next(bucket.lake.log.history(committer.view.n)).kind == "void"
     bucket.run(DEAD)
     bucket.whole()
 

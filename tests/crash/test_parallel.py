@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
-from bridge.lake.tap_groups import Group, begun
+from bridge.lake.records import TapGroup
+from bridge.lake.tap_groups import begun
 
 from .cases import CASES
 from .faults import Fault
@@ -23,7 +24,7 @@ CASE = CASES["parallel"]
 def merged(streams: Any, view: Any) -> Any:
     """The divided streams as they would start if each were given the STATE that is shown for all."""
     groups, idle, _ = begun(streams, view)
-    return [Group(group.streams, view.state) for group in groups], idle, []
+    return [TapGroup(group.streams, view.state) for group in groups], idle, []
 
 
 def test_a_state_put_together_loses_rows(place_of: Callable[[str], Place]) -> None:

@@ -16,10 +16,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from bridge.commit.committer import Committer
+from bridge.commit.open import open_committer
 from bridge.errors import CommitLost, LakeError
 from bridge.lake.log import meta
+from bridge.lake.records import TableChange
 from bridge.storage import Storage, open_storage
 from tests.support.lake import DEAD
+from tests.support.records import table_change
 
 from .driver import PIPELINE
 from .faults import Fault, Watcher
@@ -42,15 +45,9 @@ def pending_file(storage: Storage, committer: Committer, stream: str, ids: range
     return facts | ({"upload": file.upload} if file.upload else {})
 
 
-def entry(stream: str, adds: list[dict[str, Any]], removes: list[str]) -> dict[str, Any]:
-    return {
-        "stream": stream,
-        "folder": f"{PIPELINE}/{stream}",
-        "schema": "c",
-        "mode": "replace" if removes else "append",
-        "adds": adds,
-        "removes": removes,
-    }
+def entry(stream: str, adds: list[dict[str, Any]], removes: list[str]) -> TableChange:
+    mode = "replace" if removes else "append"
+    return table_change(adds, removes, stream, folder=f"{PIPELINE}/{stream}", mode=mode)
 
 
 def step_on(storage: Storage, committer: Committer) -> None:
@@ -68,7 +65,7 @@ def step_on(storage: Storage, committer: Committer) -> None:
 def opened(place: Place) -> tuple[Storage, Committer]:
     """Open the log as if the last run had died, and nobody held a lease."""
     storage = open_storage(place.uri)
-    return storage, Committer(storage, PIPELINE, "run", last=DEAD)
+    return storage, open_committer(storage, PIPELINE, "run", last=DEAD)
 
 
 def check(place: Place) -> None:

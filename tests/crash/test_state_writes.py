@@ -74,7 +74,7 @@ def test_an_increment_that_died_is_there_or_not(before: Any, place_of: Callable[
                 assert n_of(store.get()) == found + more, step
             assert json.loads(place.lake.read(".bridge/p/state.json") or b"") == store.get()
             log = Log(open_storage(place.uri), "p")
-            states = [n_of(record["state"]) for record in log.history(log.head(), fences=False)]
+            states = [n_of(record.state) for record in log.history(log.head(), fences=False)]
             assert states == sorted(set(states), reverse=True), step
             assert not store.read().edited
     assert outcomes == {start, start + 1}

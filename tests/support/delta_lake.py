@@ -11,11 +11,14 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from bridge.commit.committer import Committer
+from bridge.commit.open import open_committer
 from bridge.lake.folder_names import file_name
 from bridge.lake.log import Log, meta
+from bridge.lake.records import TableChange
 from bridge.lake.schemas import keep_schema
 from bridge.schema.table_schema import TableSchema
 from bridge.storage import Storage
+from tests.support.records import table_change
 
 
 class DeltaLake:
@@ -29,7 +32,7 @@ class DeltaLake:
         self.log = Log(storage, "p")
 
     def open(self, last: dict[str, Any], storage: Storage | None = None) -> Committer:
-        return Committer(storage or self.storage, "p", "run", last=last)
+        return open_committer(storage or self.storage, "p", "run", last=last)
 
     def pending(self, committer: Committer, ids: list[int], **columns: Any) -> dict[str, Any]:
         """Write a file with these ids and return it as a report names it; `columns` hold one text for all rows."""
@@ -45,9 +48,8 @@ class DeltaLake:
         self.schema = keep_schema(self.storage, "p", TableSchema(table.schema))
         return facts | ({"upload": file.upload} if file.upload else {})
 
-    def entry(self, *adds: dict[str, Any], removes: list[str] | None = None, mode: str = "append") -> dict[str, Any]:
-        facts = {"schema": self.schema, "mode": mode, "adds": list(adds), "removes": removes or []}
-        return {"stream": "s", "folder": self.folder, "format": self.format} | facts
+    def entry(self, *adds: dict[str, Any], removes: list[str] | None = None, mode: str = "append") -> TableChange:
+        return table_change(adds, removes or (), folder=self.folder, schema=self.schema, mode=mode, format=self.format)
 
     def append(self, committer: Committer, ids: list[int], **columns: Any) -> None:
         """Commit rows, with the STATE that they are the last."""

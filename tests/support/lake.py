@@ -11,10 +11,13 @@ import orjson
 import pytest
 
 from bridge.commit.committer import Committer
+from bridge.commit.open import open_committer
 from bridge.errors import LakeError
 from bridge.lake.lease import take
 from bridge.lake.log import Log, meta
+from bridge.lake.records import TableChange
 from bridge.storage.local.storage import LocalStorage
+from tests.support.records import table_change
 
 DEAD: dict[str, Any] = {"format": 1, "head": None, "closed": None}
 """What the lease of a run that was killed says."""
@@ -37,7 +40,7 @@ class Lake:
         self._files = 0
 
     def open(self, last: dict[str, Any], storage: LocalStorage | None = None) -> Committer:
-        return Committer(storage or self.storage, "p", "run", last=last)
+        return open_committer(storage or self.storage, "p", "run", last=last)
 
     def pending(self, generation: int) -> dict[str, Any]:
         """Write a pending file of a run's generation and return it as a report names it."""
@@ -48,10 +51,8 @@ class Lake:
             file.write(b"rows" * self._files)
         return {"name": name, "source": source, "size": 4 * self._files, "rows": 1}
 
-    def entry(self, *files: dict[str, Any], removes: tuple[str, ...] = (), stream: str = "s") -> dict[str, Any]:
-        mode = "replace" if removes else "append"
-        adds, folder = list(files), f"p/{stream}"
-        return {"stream": stream, "folder": folder, "schema": "c", "mode": mode, "adds": adds, "removes": list(removes)}
+    def entry(self, *files: dict[str, Any], removes: tuple[str, ...] = (), stream: str = "s") -> TableChange:
+        return table_change(files, removes, stream, mode="replace" if removes else "append")
 
     def load(self, committer: Committer, state: Any, **facts: Any) -> dict[str, Any]:
         """Commit one new file of the table `s` and return it."""
@@ -70,7 +71,7 @@ class Lake:
     @property
     def kinds(self) -> list[str]:
         log = Log(self.storage, "p")
-        return [record["kind"] for record in reversed(list(log.history(log.head())))]
+        return [record.kind for record in reversed(list(log.history(log.head())))]
 
     @property
     def state(self) -> Any:
@@ -133,7 +134,7 @@ def fail(*_: Any) -> Any:
     raise unreachable()
 
 
-def unpublished(lake: Lake, state: Any, entries: list[dict[str, Any]], last: dict[str, Any], **facts: Any) -> None:
+def unpublished(lake: Lake, state: Any, entries: list[TableChange], last: dict[str, Any], **facts: Any) -> None:
     """Make a commit and die before it is published."""
     storage = Faulty(lake, publish=fail)
     committer = lake.open(last, storage)

@@ -49,7 +49,7 @@ class Project:
 
     def kinds(self, name: str = "shop") -> list[str]:
         log = Log(LocalStorage(self.folder / "lake"), name)
-        return [record["kind"] for record in log.history(log.head())]
+        return [record.kind for record in log.history(log.head())]
 
     def edit_state(self, text: str, name: str = "shop") -> None:
         LocalStorage(self.folder / "lake").write(f".bridge/{name}/state.json", text.encode())

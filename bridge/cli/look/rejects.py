@@ -14,7 +14,7 @@ import click
 from bridge.cli.answer import Answer, is_quiet
 from bridge.cli.confirm import warn
 from bridge.cli.listing import Listing
-from bridge.cli.options import changing, json_option, limit_option, pipeline_verb, stream_option
+from bridge.cli.options import NEEDS_YES, changing, json_option, limit_option, pipeline_verb, stream_option
 from bridge.cli.plain import plain_json
 from bridge.cli.selection import ChosenPipeline, Selection, committed
 from bridge.cli.show import as_json, console, count, count_of, print_table, size
@@ -22,8 +22,9 @@ from bridge.cli.survey import one_or_all
 from bridge.state.store import StateStore
 
 if TYPE_CHECKING:
+    from bridge.lake.records import RejectFile
     from bridge.maintain.rejects.replay import Replayed
-    from bridge.maintain.rejects.survey import Group, RejectFile, Wanted
+    from bridge.maintain.rejects.survey import Group, Wanted
 
 _LONGEST = 100
 """Characters of a value that are shown in a table; `--json` has all of them."""
@@ -153,7 +154,7 @@ def _blamed(reject: dict[str, Any]) -> str:
 
 @rejects.command("purge")
 @_rejects_verb
-@changing
+@changing(NEEDS_YES)
 def purge(selection: Selection, criteria: Wanted, *, answer: Answer) -> None:
     """Delete rejects for good: those that the options choose, or all.
 
@@ -185,7 +186,7 @@ def _sum(groups: list[Group]) -> int:
 
 @rejects.command("replay")
 @_rejects_verb
-@changing
+@changing()
 def replay(selection: Selection, criteria: Wanted, *, answer: Answer) -> None:
     """Read rejects again with the current columns of their tables, and load those that fit, in one commit.
 

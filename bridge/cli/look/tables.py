@@ -9,6 +9,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import to_builtins
 
 from bridge.cli.listing import Listing
 from bridge.cli.options import json_option, limit_option, pipeline_verb, stream_option
@@ -17,7 +18,8 @@ from bridge.cli.selection import ChosenPipeline, Selection, committed
 from bridge.cli.show import as_json, console, count, moment, print_table, size
 from bridge.cli.survey import one_or_all
 from bridge.errors import CorruptLake, SettingsError, did_you_mean
-from bridge.lake.log import LiveTable, Log
+from bridge.lake.log import Log
+from bridge.lake.records import TableState
 from bridge.settings.values.s3options import S3Options
 from bridge.storage import Storage
 
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from bridge.maintain.readers.history import Version
-    from bridge.settings.load import Pipeline
+    from bridge.settings.options import Pipeline
 
 _DIALECTS = ("spark", "duckdb", "polars", "pyarrow", "athena", "trino", "bigquery", "snowflake")
 
@@ -78,7 +80,7 @@ def _facts(chosen: ChosenPipeline, *, several: bool) -> list[dict[str, Any]]:
             "format": live.format,
             "rows": live.rows,
             "files": len(live.files),
-            "bytes": sum(entry["size"] for entry in live.files.values()),
+            "bytes": sum(file.size for file in live.files.values()),
         }
         for stream, live in sorted(view.tables.items())
     ]
@@ -94,7 +96,7 @@ class _Table:
     pipeline: Pipeline
     storage: Storage
     stream: str
-    live: LiveTable
+    live: TableState
     head: int
 
     @property
@@ -142,15 +144,8 @@ def show(selection: Selection, stream: str | None, json_output: bool) -> None:
         for entry in table.columns
     ]
     if json_output:
-        as_json(
-            {
-                "stream": table.stream,
-                "folder": live.folder,
-                "format": live.format,
-                "columns": columns,
-                "files": live.files,
-            }
-        )
+        facts = {"stream": table.stream, "folder": live.folder, "format": live.format, "columns": columns}
+        as_json(facts | {"files": to_builtins(live.files)})
         return
     print_table(
         ["column", "type", ""],
@@ -158,7 +153,7 @@ def show(selection: Selection, stream: str | None, json_output: bool) -> None:
         folds=["type"],
     )
     console().print()
-    rows = [[name, count(entry["rows"]), size(entry["size"])] for name, entry in sorted(live.files.items())]
+    rows = [[name, count(file.rows), size(file.size)] for name, file in sorted(live.files.items())]
     print_table(["file", "rows", "size"], rows, right=["rows", "size"], less=["size"])
 
 
@@ -204,7 +199,7 @@ def _cell(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def _rows(storage: Storage, live: LiveTable, limit: int) -> list[dict[str, Any]]:
+def _rows(storage: Storage, live: TableState, limit: int) -> list[dict[str, Any]]:
     """Return the last rows of the newest files, newest file first."""
     rows: list[dict[str, Any]] = []
     for file in sorted(live.files, reverse=True):

@@ -10,17 +10,18 @@ import click
 
 from bridge.cli import events
 from bridge.cli.answer import Answer, is_quiet
-from bridge.cli.options import changing, pipeline_verb, streams_option
+from bridge.cli.options import NEEDS_YES, changing, pipeline_verb, streams_option
 from bridge.cli.param_types import DURATION, SIZE
 from bridge.cli.plain import echo
 from bridge.cli.selection import Selection, committed
 from bridge.cli.show import console, count, count_of, note, size
 from bridge.errors import SettingsError, did_you_mean
 from bridge.lake.log import Log, View
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.state.store import StateStore
 
 if TYPE_CHECKING:
+    from bridge.lake.records import FileAdd
     from bridge.maintain.compact import Compacted, Piece
 
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 @streams_option
 @click.option("--to-size", type=SIZE, metavar="SIZE", help="Size of the new files, such as 256MiB; else `file_size`.")
 @click.option("--older-than", type=DURATION, metavar="AGE", help="Only files that were committed so long ago, as 1d.")
-@changing
+@changing(NEEDS_YES)
 def compact(
     selection: Selection, *, streams: tuple[str, ...], to_size: int | None, older_than: timedelta | None, answer: Answer
 ) -> None:
@@ -105,7 +106,7 @@ def _finish(answer: Answer, name: str, head: int, planned: Sequence[Piece], done
     tables = _before(joined)
     new = {stream: (done.written.get(stream, []) if done else []) for stream in tables}
     for stream, files in new.items() if done and not answer.json_output else ():
-        facts, after = tables[stream], sum(int(file["size"]) for file in files)
+        facts, after = tables[stream], sum(file.size for file in files)
         line = f"{count(facts['files'])} files, {size(facts['bytes'])}, are now {count(len(files))}, {size(after)}"
         echo(f"{stream}: {line}")
     commit = done.head if done else head
@@ -113,7 +114,7 @@ def _finish(answer: Answer, name: str, head: int, planned: Sequence[Piece], done
     answer.finish(name, commit, {"tables": _as_json(tables, new)}, text, changes=bool(joined))
 
 
-def _as_json(tables: dict[str, dict[str, int]], new: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+def _as_json(tables: dict[str, dict[str, int]], new: dict[str, list[FileAdd]]) -> list[dict[str, Any]]:
     return [
         {
             "stream": stream,
@@ -122,7 +123,7 @@ def _as_json(tables: dict[str, dict[str, int]], new: dict[str, list[dict[str, An
             "files_before": facts["files"],
             "files_after": len(new[stream]) or None,
             "bytes_before": facts["bytes"],
-            "bytes_after": sum(int(file["size"]) for file in new[stream]) or None,
+            "bytes_after": sum(file.size for file in new[stream]) or None,
         }
         for stream, facts in tables.items()
     ]

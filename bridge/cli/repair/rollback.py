@@ -11,7 +11,7 @@ import click
 from bridge.cli import events
 from bridge.cli.answer import Answer, is_quiet
 from bridge.cli.confirm import print_differences, warn
-from bridge.cli.options import changing, pipeline_verb
+from bridge.cli.options import NEEDS_YES, changing, pipeline_verb
 from bridge.cli.selection import ChosenPipeline, Selection, committed, typed
 from bridge.cli.show import console, count, count_of
 from bridge.commit.rollback import Plan, follows_a_log, plan, roll_back
@@ -26,7 +26,7 @@ from bridge.tap.catalog_store import Kept
 @click.command()
 @click.argument("commit", metavar="COMMIT", type=click.IntRange(1))
 @pipeline_verb
-@changing
+@changing(NEEDS_YES)
 def rollback(selection: Selection, *, commit: int, answer: Answer) -> None:
     """Go back to COMMIT: one new commit makes tables and STATE what they were after it.
 

@@ -16,7 +16,8 @@ from bridge.cli.show import as_json, console, note, print_table
 from bridge.cli.survey import Unread, readable, survey
 from bridge.errors import SettingsError
 from bridge.project.crontab import KEPT, Job, installed, next_run, read_crontab, with_jobs, without, write_crontab
-from bridge.settings.load import Pipeline, Settings, load
+from bridge.settings.load import Settings, load
+from bridge.settings.options import Pipeline
 from bridge.tap.source import home_folder
 
 _F = TypeVar("_F", bound=Callable[..., Any])

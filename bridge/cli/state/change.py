@@ -29,7 +29,7 @@ _NO_STATE = ("no STATE was given", "give JSON, a file, or - for stdin")
 @click.argument("value", metavar="STATE", required=False)
 @stream_option("Set this stream's bookmark; the others keep theirs.")
 @click.option("--force", is_flag=True, help="With -s: also of a stream that nobody knows.")
-@changing
+@changing()
 def set_(selection: Selection, *, value: str | None, stream: str | None, force: bool, answer: Answer) -> None:
     """Replace the STATE: JSON, a file, or - for stdin. With -s, replace one stream's bookmark.
 
@@ -54,7 +54,7 @@ def set_(selection: Selection, *, value: str | None, stream: str | None, force: 
 @click.command("merge")
 @pipeline_verb
 @click.argument("value", metavar="STATE", required=False)
-@changing
+@changing()
 def merge(selection: Selection, *, value: str | None, answer: Answer) -> None:
     """Merge a STATE into the stored one. It is JSON, a file, or - for stdin; objects are merged, lists replaced.
 
@@ -71,7 +71,7 @@ def merge(selection: Selection, *, value: str | None, answer: Answer) -> None:
 @click.command("clear")
 @pipeline_verb
 @streams_option
-@changing
+@changing()
 def clear(selection: Selection, streams: tuple[str, ...], answer: Answer) -> None:
     """Reset streams: all, or those of -s. The next run extracts them from the start.
 
@@ -110,7 +110,7 @@ def clear(selection: Selection, streams: tuple[str, ...], answer: Answer) -> Non
 @click.argument("target", metavar="DST", required=False)
 @click.option("--from-env", metavar="ENV", help="The source's environment; default: that of --env.")
 @streams_option
-@changing
+@changing()
 def copy(
     selection: Selection, *, target: str | None, from_env: str | None, streams: tuple[str, ...], answer: Answer
 ) -> None:
@@ -138,7 +138,7 @@ def copy(
 
 @click.command("edit")
 @pipeline_verb
-@changing
+@changing()
 def edit(selection: Selection, answer: Answer) -> None:
     """Open the STATE in $EDITOR, and commit what you save. JSON that is broken is opened again.
 

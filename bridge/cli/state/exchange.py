@@ -55,7 +55,7 @@ def export(selection: Selection, format_name: str, streams: tuple[str, ...], out
 @_FORMAT
 @streams_option
 @click.option("--id", "which", metavar="ID", help="Which one, where there are several: Meltano's state ID, a pipeline.")
-@changing
+@changing()
 def import_(
     selection: Selection,
     *,

@@ -15,7 +15,7 @@ from bridge.cli.selection import ChosenPipeline, Selection, committed
 from bridge.cli.show import as_json, console, moment, print_table
 from bridge.exact_json import dumps
 from bridge.lake.log import bookmarks
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.singer.state import bookmark, known_as
 from bridge.state.history import Step, last_move, steps
 from bridge.state.store import Stored

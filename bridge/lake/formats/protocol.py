@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from bridge.lake.log import LiveTable
+from bridge.lake.records import TableState
 
 if TYPE_CHECKING:
     from bridge.schema.table_schema import TableSchema
@@ -45,7 +45,7 @@ class OwnLog(Protocol):
     def look(self) -> Seen:
         """Return the table as it is now."""
 
-    def check(self, table: LiveTable | None) -> None:
+    def check(self, table: TableState | None) -> None:
         """Raise unless the table holds what our log says, None: unless there is none."""
 
     def misleading(self) -> frozenset[str]:
@@ -54,7 +54,7 @@ class OwnLog(Protocol):
     def check_schema(self, schema: TableSchema) -> None:
         """Raise `DataError` if a table cannot have these columns."""
 
-    def publish(self, commit: Commit, table: LiveTable, schema: TableSchema | None) -> None:
+    def publish(self, commit: Commit, table: TableState, schema: TableSchema | None) -> None:
         """Make the table what our log says after a commit; nothing is done if it is that, or later, already.
 
         Without a schema it keeps the one it has; where there is no table either, there is nothing to do.

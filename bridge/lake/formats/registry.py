@@ -6,11 +6,12 @@ from datetime import datetime, timezone
 from importlib.metadata import version
 from importlib.util import find_spec
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bridge.errors import SettingsError
 from bridge.lake.formats.protocol import Commit
-from bridge.lake.log import LiveTable, Log, View, left_behind
+from bridge.lake.log import Log, View, left_behind
+from bridge.lake.records import CommitRecord, TableChange, TableState
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -71,24 +72,23 @@ class TableLogs:
             self._catalog = open_catalog(storage, facts), facts
         return IcebergLog(storage, folder, pipeline, stream, *self._catalog)
 
-    def check(self, view: View, entry: dict[str, Any]) -> None:
+    def check(self, view: View, change: TableChange) -> None:
         """Raise, before there is a commit, if the table could not follow it: of a format only, nothing for others."""
-        if "format" in entry:
-            own = self.of(entry["folder"], entry["stream"], entry["format"])
-            deleted = entry.get("mode") == "replace" and own.look().version < 0  # it is made anew, log and all
-            own.check(None if deleted else view.tables.get(entry["stream"]))
-            if entry["schema"]:
-                own.check_schema(self._columns(entry["schema"]))
+        if change.has_own_log:
+            own = self.of(change.folder, change.stream, change.format)
+            deleted = change.mode == "replace" and own.look().version < 0  # it is made anew, log and all
+            own.check(None if deleted else view.tables.get(change.stream))
+            if change.schema:
+                own.check_schema(self._columns(change.schema))
 
-    def publish(self, record: dict[str, Any], entry: dict[str, Any], table: LiveTable) -> None:
+    def publish(self, record: CommitRecord, change: TableChange, table: TableState) -> None:
         """Make a table's own log say what `table` is after this commit; repeatable, and nothing for plain tables."""
-        if "format" not in entry:
+        if not change.has_own_log:
             return
-        n = record["n"]
-        if entry["removes"]:  # by this the retention finds the commit whose files it is to delete
-            self._log.storage.write(left_behind(self._log.pipeline, n, entry["folder"]), b"")
-        commit = Commit(n, record["at"], record["kind"], record["run"])
-        self._publish(commit, entry["stream"], table, entry["schema"] or self._voided(record, entry["stream"]))
+        if change.removes:  # by this the retention finds the commit whose files it is to delete
+            self._log.storage.write(left_behind(self._log.pipeline, record.n, change.folder), b"")
+        commit = Commit(record.n, record.at, record.kind, record.run)
+        self._publish(commit, change.stream, table, change.schema or self._voided(record, change.stream))
 
     def repair(self, stream: str, view: View, run: str) -> None:
         """Make a table's own log say what ours does, whatever somebody else did to it."""
@@ -96,7 +96,7 @@ class TableLogs:
         commit, table = Commit(view.n, at, "repair", run, again=True), view.tables[stream]
         self._publish(commit, stream, table, table.schema)
 
-    def _publish(self, commit: Commit, stream: str, table: LiveTable, schema: str | None) -> None:
+    def _publish(self, commit: Commit, stream: str, table: TableState, schema: str | None) -> None:
         columns = self._columns(schema) if schema else None
         self.of(table.folder, stream, table.format).publish(commit, table, columns)
 
@@ -105,8 +105,8 @@ class TableLogs:
 
         return read_schema(self._log.storage, self._log.pipeline, schema)
 
-    def _voided(self, record: dict[str, Any], stream: str) -> str | None:
+    def _voided(self, record: CommitRecord, stream: str) -> str | None:
         """Return the columns that a table had that was taken back: such a table has at least one."""
-        taken_back = self._log.record(record["voids"]) if "voids" in record else None
-        entries = taken_back["tables"] if taken_back else []
-        return next((entry["schema"] for entry in entries if entry["stream"] == stream), None)
+        taken_back = None if record.voids is None else self._log.record(record.voids)
+        changes = taken_back.tables if taken_back else ()
+        return next((change.schema for change in changes if change.stream == stream), None)

@@ -14,10 +14,11 @@ from decimal import Decimal
 from typing import Any
 
 from bridge.errors import BridgeError
-from bridge.lake.log import LiveTable, View
+from bridge.lake.log import View
+from bridge.lake.records import TableState
 from bridge.load.dispatcher import Counts
 from bridge.load.methods import Method, outlook
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.singer.state import bookmark, is_empty, is_flat, resume_point
 from bridge.storage import Storage
 from bridge.tap.catalog_overrides import unmatched_globs
@@ -35,7 +36,7 @@ class Added:
     names: tuple[str, ...]
     method: Method
     rows: int
-    table: LiveTable
+    table: TableState
     is_chosen: bool
     """Somebody chose append-only for it, as far as is known."""
 
@@ -90,7 +91,7 @@ class Seen:
                 chosen = not self.before.table(names)
             yield Added(stream, names, method, count.committed, table, chosen)
 
-    def _since_bookmark(self, one: Added, known: LiveTable, lake: Storage) -> Iterator[str]:
+    def _since_bookmark(self, one: Added, known: TableState, lake: Storage) -> Iterator[str]:
         """Yield a warning if none of the rows is newer than the bookmark that the run began at, or some are older."""
         then = resume_point(self.before.state, one.names)
         if then is None or self.pipeline.stream(one.stream).lookback is not None:
@@ -110,7 +111,7 @@ class Seen:
             )
 
 
-def _least_of(one: Added, known: LiveTable, lake: Storage) -> Any:
+def _least_of(one: Added, known: TableState, lake: Storage) -> Any:
     """Return the least value of the bookmark's column in a few of the files that the run added."""
     found = []
     for name in [name for name in one.table.files if name not in known.files][:_FILES]:

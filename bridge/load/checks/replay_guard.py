@@ -23,10 +23,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from msgspec import UNSET
+
 from bridge.commit.committer import Committer
 from bridge.commit.rollback import Plan, commit_plan, plan
 from bridge.errors import LakeError, SettingsError
 from bridge.lake.log import View
+from bridge.lake.records import CommitRecord
 from bridge.singer.state import is_empty
 from bridge.singer.state_edits import same
 from bridge.tap.stdin import Start
@@ -54,17 +57,17 @@ class Superseding:
             self._warn("the tap's first STATE is not known, see the setting start_state")
             return
         records, m = self._back(start.state)
-        latest = records[0] if records else {}
+        latest = records[0] if records else None
         if m is None:
             self._warn("the tap was started from a STATE that is not this pipeline's last")
-            if not ("given" in latest and same_state(latest["given"], start.state)):
+            if not (latest and latest.given is not UNSET and same_state(latest.given, start.state)):
                 committer.note_start(given=start.state)
             return
         self._m = m
-        after = any(_adds(record) for record in records if record["n"] > m)
-        uncovered = set(records[-1].get("uncovered", ())) if m and not after else set()
+        after = any(_adds(record) for record in records if record.n > m)
+        uncovered = set(records[-1].uncovered) if m and not after else set()
         self._plan = self._planned(m, after, uncovered)
-        if committer.view.n and latest.get("start") != m:
+        if committer.view.n and (latest is None or latest.start != m):
             committer.note_start(start=m)
         if self._plan and not _only_removes(self._plan, committer.view):
             self.at_commit()
@@ -87,25 +90,25 @@ class Superseding:
         done, self._plan = self._plan, None
         if done:
             reason = f"the tap was started again from the STATE of commit {self._m}, and sends these rows once more"
-            commit_plan(self._committer, done, reason, supersedes=True, **self._facts)
+            commit_plan(self._committer, done, reason=reason, supersedes=True, **self._facts)
 
-    def _back(self, state: Any) -> tuple[list[dict[str, Any]], int | None]:
+    def _back(self, state: Any) -> tuple[list[CommitRecord], int | None]:
         """Return the records that made the lake what it is, the last one first, and the commit with this STATE.
 
         Records that were taken back are left out. None: there is no such commit, or what came after it has to stay.
         """
-        log, records, runs = self._committer.log, list[dict[str, Any]](), set[str]()
+        log, records, runs = self._committer.log, list[CommitRecord](), set[str]()
         n, first = self._committer.view.n, log.beginning().first
         while n >= first and (record := log.record(n)):
             records.append(record)
             if _has(record, state):
-                return records, n if all(one.get("start", 0) <= n for one in records) else None
+                return records, n if all((one.start or 0) <= n for one in records) else None
             if _adds(record):
-                runs.add(record["run"])
-            if len(runs) > 1 or record["kind"] not in _PASSED or ("to" in record and "supersedes" not in record):
+                runs.add(record.run)
+            if len(runs) > 1 or record.kind not in _PASSED or (record.to is not None and not record.supersedes):
                 return records, None
-            n = record["voids"] - 1 if "voids" in record else record["to"] if "supersedes" in record else n - 1
-        began = is_empty(state) and n == 0 and not any(one.get("start") for one in records)
+            n = _before(record)
+        began = is_empty(state) and n == 0 and not any(one.start for one in records)
         return records, 0 if began and _died(records) else None
 
     def _planned(self, m: int, after: bool, uncovered: set[str]) -> Plan | None:
@@ -122,7 +125,7 @@ class Superseding:
         if after:
             return None if found.nothing_to_do else found
         before = log.view(then).rejects
-        gone = [file for file, said in view.rejects.items() if file not in before and said["stream"] in uncovered]
+        gone = [file for file, reject in view.rejects.items() if file not in before and reject.stream in uncovered]
         self._facts = {"rejects": [], "consumed": gone}
         tables = tuple(change for change in found.tables if change.stream in uncovered)
         now = {"state": view.state, "groups": view.groups, "staged": view.staged}
@@ -134,25 +137,33 @@ _PASSED = ("fence", "data", "void", "compact", "purge", "rollback")
 """Kinds of records that do not keep the lake from being taken back to before them, if one run alone added rows."""
 
 
-def _has(record: dict[str, Any], state: Any) -> bool:
+def _before(record: CommitRecord) -> int:
+    """Return the commit whose lake this one changed, or brought back."""
+    if record.voids is not None:
+        return record.voids - 1
+    return record.to if record.supersedes and record.to is not None else record.n - 1
+
+
+def _has(record: CommitRecord, state: Any) -> bool:
     """Return whether a tap that was started with this STATE goes on after the record."""
-    if record["kind"] == "fence":
-        return "given" in record and same_state(record["given"], state)
-    return same_state(record["state"], state)
+    if record.kind == "fence":
+        return record.given is not UNSET and same_state(record.given, state)
+    return same_state(record.state, state)
 
 
-def _adds(record: dict[str, Any]) -> bool:
-    return record["kind"] == "data" or "supersedes" in record
+def _adds(record: CommitRecord) -> bool:
+    return record.kind == "data" or record.supersedes
 
 
-def _died(records: list[dict[str, Any]]) -> bool:
+def _died(records: list[CommitRecord]) -> bool:
     """Return whether the run that committed last did not end in good order: then the next one began with a fence.
 
     A tap that starts without a STATE may be meant to: a full refresh, or another tap under the same name.
     """
     last = next((i for i, record in enumerate(records) if _adds(record)), 0)
-    after = records[last - 1] if last else {}
-    return not any(map(_adds, records)) or (after.get("kind") == "fence" and not {"start", "given"} & after.keys())
+    after = records[last - 1] if last else None
+    fenced = after is not None and after.kind == "fence" and after.start is None and after.given is UNSET
+    return fenced or not any(map(_adds, records))
 
 
 def _only_removes(plan: Plan, view: View) -> bool:

@@ -13,7 +13,9 @@ from typing import Any
 
 from bridge.errors import DataError
 from bridge.lake.log import View
-from bridge.settings.load import Pipeline
+from bridge.lake.records import RejectFile, StagedTable
+from bridge.settings.options import Pipeline
+from bridge.write.report import WorkReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,26 +53,28 @@ class Guard:
     def _tally(self, stream: str) -> _Tally:
         return self._tallies.setdefault(stream, _Tally())
 
-    def adopt(self, stream: str, stage: dict[str, Any]) -> None:
+    def adopt(self, stream: str, stage: StagedTable) -> None:
         """Count what an earlier run staged of a table that this one goes on with."""
-        self._tally(stream).stored += sum(file["rows"] for file in stage["files"])
-        for rejects in stage.get("rejects", ()):
-            self._reject(stream, rejects)
+        self._tally(stream).stored += sum(file.rows for file in stage.files)
+        for rejects in stage.rejects:
+            self._reject(stream, rejects, {})
 
-    def add(self, report: dict[str, Any]) -> None:
+    def add(self, report: WorkReport) -> None:
         """Count the records of an executor's report."""
-        for file in report["files"]:
-            self._tally(file["stream"]).stored += file["rows"]
-        for stream, lines in report.get("filtered", {}).items():
+        for file in report.files:
+            self._tally(file.stream).stored += file.rows
+        for spill in report.spills:
+            self._tally(spill.stream).stored += spill.rows
+        for stream, lines in report.filtered.items():
             self._tally(stream).stored += lines  # a statement left them out on purpose
-        for rejects in report["rejects"]:
-            self._reject(rejects["stream"], rejects)
+        for rejects in report.rejects:
+            if rejects.file.stream is not None:
+                self._reject(rejects.file.stream, rejects.file, rejects.first)
 
-    def _reject(self, stream: str, rejects: dict[str, Any]) -> None:
+    def _reject(self, stream: str, rejects: RejectFile, first: dict[str, Any]) -> None:
         tally = self._tally(stream)
-        tally.rejected += rejects["lines"]
-        reason = next(iter(rejects.get("reasons", ())), "")
-        tally.first = tally.first or rejects.get("first") or {"reason": reason}
+        tally.rejected += rejects.lines
+        tally.first = tally.first or first or {"reason": next(iter(rejects.reasons), "")}
 
     def restart(self, streams: Iterable[str]) -> None:
         """Forget these: the tap sends their tables from the start again."""
@@ -172,4 +176,4 @@ def without_limits(pipeline: Pipeline) -> Pipeline:
 def refused_before(view: View, streams: Iterable[str | None]) -> list[str]:
     """Return the reject files of refused commits that these streams left behind: their records came again."""
     wanted = set(streams)
-    return [file for file, facts in view.rejects.items() if facts.get("refused") and facts["stream"] in wanted]
+    return [file for file, reject in view.rejects.items() if reject.refused and reject.stream in wanted]

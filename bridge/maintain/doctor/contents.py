@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any
 
 from bridge.errors import CorruptLake
-from bridge.lake.log import LiveTable, Log
+from bridge.lake.log import Log
 from bridge.lake.presence import wrong_size
+from bridge.lake.records import TableState
 from bridge.maintain.doctor.finding import Check, Finding, error, fine, warning
 from bridge.state.store import StateStore
 from bridge.storage import Storage
-from bridge.storage.parallel import each
+from bridge.storage.parallel import parallel_map
 
 MOST_FILES = 10_000
 """So many files are looked at; each costs a request where the bucket is far away."""
@@ -57,11 +57,11 @@ def _tables(log: Log, most: int) -> Iterator[Finding]:
         yield fine("tables", f"files: {files:,}, tables: {len(tables):,}: all there, whole{cut}")
 
 
-def _gone(log: Log, head: int, tables: dict[str, LiveTable], most: int) -> dict[str, list[str]]:
+def _gone(log: Log, head: int, tables: dict[str, TableState], most: int) -> dict[str, list[str]]:
     """Return by stream the files that are not there with their size; not what a crash left for the next run."""
-    listed = ((s, f"{t.folder}/{n}", f["size"]) for s, t in sorted(tables.items()) for n, f in sorted(t.files.items()))
+    listed = ((s, f"{t.folder}/{n}", f.size) for s, t in sorted(tables.items()) for n, f in sorted(t.files.items()))
     looked_at = list(islice(listed, most))
-    found = each(log.storage, lambda one: wrong_size(log.storage, one[1], one[2]), looked_at)
+    found = parallel_map(log.storage, lambda one: wrong_size(log.storage, one[1], one[2]), looked_at)
     wrong = [one for one, text in zip(looked_at, found, strict=True) if text]
     pending = _pending(log, head) if wrong else {}
     gone: dict[str, list[str]] = {}
@@ -71,9 +71,8 @@ def _gone(log: Log, head: int, tables: dict[str, LiveTable], most: int) -> dict[
     return gone
 
 
-def _pending(log: Log, head: int) -> dict[str, Any]:
+def _pending(log: Log, head: int) -> dict[str, str]:
     """Return where the files of the last commit are as long as it is not visible, by the place where they go."""
-    last = next(log.history(head, fences=False), {})
-    return {
-        f"{entry['folder']}/{add['name']}": add["source"] for entry in last.get("tables", []) for add in entry["adds"]
-    }
+    last = next(log.history(head, fences=False), None)
+    changes = last.tables if last else ()
+    return {f"{change.folder}/{add.name}": add.source for change in changes for add in change.adds}

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
-from bridge.lake.log import LiveTable, View
+from bridge.lake.records import CommitRecord, TableState
 from bridge.lake.table_columns import Entry, flat
 
 
@@ -30,34 +29,31 @@ class Version:
 
 
 def schema_history(
-    records: Iterable[dict[str, Any]], stream: str, columns: Callable[[str], list[Entry]]
+    records: Iterable[CommitRecord], stream: str, columns: Callable[[str], list[Entry]]
 ) -> Iterator[Version]:
     """Yield the versions, oldest first. `records` come in the log's order; the first may begin at a snapshot."""
-    view = View()
+    table: TableState | None = None
     last: str | None = None
     known: dict[str, str] = {}
     for at, record in enumerate(records):
-        snapshot = record.get("snapshot", {}) if at == 0 else {}
-        entry = next((e for e in record.get("tables", []) if e["stream"] == stream), None)
+        snapshot = record.snapshot if at == 0 and record.snapshot else {}
+        change = next((change for change in record.tables if change.stream == stream), None)
         if stream in snapshot:
-            view = View(record["n"], None, {stream: LiveTable(**snapshot[stream])})
-        elif entry:
-            view = view.after({**record, "tables": [entry], "state": None})
-        else:
-            continue
-        table = view.tables[stream]
-        if table.schema == last:
+            table = snapshot[stream]
+        elif change:
+            table = (table or TableState(change.folder, None)).after(change)
+        if not table or table.schema == last:
             continue
         now = flat(columns(table.schema)) if table.schema else {}
         yield _version(record, table, known, now)
         last, known = table.schema, now
 
 
-def _version(record: dict[str, Any], table: LiveTable, before: dict[str, str], now: dict[str, str]) -> Version:
+def _version(record: CommitRecord, table: TableState, before: dict[str, str], now: dict[str, str]) -> Version:
     return Version(
-        n=record["n"],
-        at=record["at"],
-        kind=record["kind"],
+        n=record.n,
+        at=record.at,
+        kind=record.kind,
         schema=table.schema,
         rows=table.rows,
         columns=now,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from bridge.commit.committer import Committer
 from bridge.commit.open import open_pipeline
+from bridge.lake.records import RejectFile
 from bridge.maintain.rejects.rewrite import kept_of
-from bridge.maintain.rejects.survey import Group, RejectFile, Wanted, find, groups, orphans, read
+from bridge.maintain.rejects.survey import Group, Wanted, find, groups, orphans, read
 from bridge.storage import Storage
 
 
@@ -22,7 +23,7 @@ def purge(storage: Storage, pipeline: str, wanted: Wanted) -> tuple[list[Group],
         if files:
             _commit(committer, files, wanted)
         unnamed = wanted.stream is None and wanted.reason is None
-        for key in orphans(storage, pipeline, committer.view, wanted) if unnamed else [file.key for file in files]:
+        for key in orphans(storage, pipeline, committer.view, wanted) if unnamed else [file.file for file in files]:
             storage.delete(key)
     return gone, committer.view.n, committer.notes
 
@@ -33,7 +34,7 @@ def _commit(committer: Committer, files: list[RejectFile], wanted: Wanted) -> No
         rest = [reject for reject in read(committer.storage, file) if not wanted.says(reject["reason"])]
         if rest:
             kept.append(kept_of(committer, file, rest))
-    consumed = [file.key for file in files]
+    consumed = [file.file for file in files]
     committer.commit(
         committer.view.state, [], kind="purge", reason="rejects were purged", rejects=kept, consumed=consumed
     )

@@ -7,14 +7,13 @@ from typing import Any
 import orjson
 
 from bridge.commit.committer import Committer
-from bridge.maintain.rejects.survey import RejectFile
+from bridge.lake.records import RejectFile
 from bridge.write.rejects import new_file, of_file
 
 
-def kept_of(committer: Committer, file: RejectFile, rejects: list[dict[str, Any]]) -> dict[str, Any]:
+def kept_of(committer: Committer, file: RejectFile, rejects: list[dict[str, Any]]) -> RejectFile:
     """Write what is left of a file into a new one, as old as it, and return what a commit says of that."""
     key = new_file(committer.log.pipeline, file.run, file.stream)
     lines = [orjson.dumps(reject) + b"\n" for reject in rejects]
     committer.storage.write(key, b"".join(lines))
-    facts = of_file(file.stream, key, [reject["reason"] for reject in rejects], lines)
-    return facts | ({"refused": True} if file.refused else {})
+    return of_file(file.stream, key, [reject["reason"] for reject in rejects], lines, refused=file.refused)

@@ -11,27 +11,12 @@ import orjson
 
 from bridge.errors import CorruptLake
 from bridge.lake.log import View, meta
+from bridge.lake.records import RejectFile, run_of
 from bridge.storage import Storage
-from bridge.storage.parallel import each
+from bridge.storage.parallel import parallel_map
 
 STDOUT = "(stdout)"
 """What stands for the stream of lines that are no Singer messages."""
-
-
-@dataclass(frozen=True, slots=True)
-class RejectFile:
-    """A file of rejects. `stream` is None for lines that are no Singer messages, `commit` is the one that names it.
-
-    `reasons` has, by reason, its records and their bytes. `refused`: the guard refused the commit of its stream's rows,
-    so that the next run brings the records again.
-    """
-
-    key: str
-    stream: str | None
-    run: str
-    commit: int
-    reasons: dict[str, tuple[int, int]]
-    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,25 +50,16 @@ class Group:
 def find(storage: Storage, pipeline: str, view: View, wanted: Wanted) -> list[RejectFile]:
     """Return the committed files that hold any of the rejects that are meant, oldest run first."""
     there = set(_listed(storage, pipeline)) if view.rejects else set()
-    found = [_file(key, facts) for key, facts in view.rejects.items() if key in there]  # the retention deletes some
+    found = [file for key, file in view.rejects.items() if key in there]  # the retention deletes some
     meant = [f for f in found if wanted.file(f.stream, f.run) and any(map(wanted.says, f.reasons))]
-    return sorted(meant, key=lambda file: (file.run, file.commit, file.stream or "", file.key))
+    return sorted(meant, key=lambda file: (file.run, file.commit or 0, file.stream or "", file.file))
 
 
 def _listed(storage: Storage, pipeline: str) -> list[str]:
     root = meta(pipeline, "rejects")
     folders = [f"{root}/{folder}" for folder in storage.list(root)]
-    names = each(storage, lambda folder: [f"{folder}/{name}" for name in storage.list(folder)], folders)
+    names = parallel_map(storage, lambda folder: [f"{folder}/{name}" for name in storage.list(folder)], folders)
     return [key for keys in names for key in keys if key.endswith(".jsonl")]
-
-
-def _file(key: str, facts: dict[str, Any]) -> RejectFile:
-    reasons = {reason: (int(records), int(size)) for reason, (records, size) in facts.get("reasons", {}).items()}
-    return RejectFile(key, facts["stream"], _run(key), facts["commit"], reasons, "refused" in facts)
-
-
-def _run(key: str) -> str:
-    return key.rpartition("/")[2].rpartition("-")[0]
 
 
 def groups(files: list[RejectFile], wanted: Wanted) -> list[Group]:
@@ -103,9 +79,9 @@ def orphans(storage: Storage, pipeline: str, view: View, wanted: Wanted) -> list
 
     To be asked only while the pipeline is held: a run that is alive has files that are not committed yet.
     """
-    staged = {reject["file"] for stage in view.staged.values() for reject in stage.get("rejects", ())}
+    staged = {reject.file for stage in view.staged.values() for reject in stage.rejects}
     loose = (key for key in _listed(storage, pipeline) if key not in view.rejects and key not in staged)
-    return sorted(key for key in loose if wanted.run in (None, _run(key)))
+    return sorted(key for key in loose if wanted.run in (None, run_of(key)))
 
 
 def read(storage: Storage, file: RejectFile) -> Iterator[dict[str, Any]]:
@@ -113,11 +89,11 @@ def read(storage: Storage, file: RejectFile) -> Iterator[dict[str, Any]]:
 
     Raises `CorruptLake` for a line that is no reject.
     """
-    for line in (storage.read(file.key) or b"").splitlines():
+    for line in (storage.read(file.file) or b"").splitlines():
         try:
             reject = orjson.loads(line)
             reject["reason"] = str(reject["reason"])
         except (orjson.JSONDecodeError, KeyError, TypeError) as error:
             hint = "restore the file from a backup of the bucket, or purge it"
-            raise CorruptLake("a reject file is unreadable", hint=hint, file=file.key) from error
+            raise CorruptLake("a reject file is unreadable", hint=hint, file=file.file) from error
         yield reject

@@ -55,15 +55,15 @@ class Verifier:
 
     @staticmethod
     def _report(history: History, view: View, running: str, findings: list[Finding]) -> Report:
-        facts = [file for table in view.tables.values() for file in table.files.values()]
+        files = [file for table in view.tables.values() for file in table.files.values()]
         return Report(
             head=history.head,
             first=history.first if history.commits else 0,
             commits=history.commits,
             tables=len(view.tables),
-            files=len(facts),
-            rows=sum(file["rows"] for file in facts),
-            bytes=sum(file["size"] for file in facts),
+            files=len(files),
+            rows=sum(file.rows for file in files),
+            bytes=sum(file.size for file in files),
             running=running,
             findings=findings,
         )

@@ -12,13 +12,14 @@ from bridge.commit.committer import FILES_CHANGED
 from bridge.errors import BridgeError, LakeError
 from bridge.lake.folder_names import table_and_name
 from bridge.lake.formats.registry import OWN_LOGS
-from bridge.lake.log import LiveTable, View, add_of, changes_of, meta
+from bridge.lake.log import View, add_of, changes_of, meta
 from bridge.lake.ownership import Owner, owners_of, tables_of
 from bridge.lake.presence import wrong_size
+from bridge.lake.records import LiveFile, TableState
 from bridge.maintain.verify.finding import Finding, Mend, error, warning
 from bridge.maintain.verify.history import History
 from bridge.storage import Storage
-from bridge.storage.parallel import each
+from bridge.storage.parallel import parallel_map
 
 OURS = re.compile(r"part-([0-9]{10})-[0-9]{6}-[0-9a-f]{32}\.parquet")
 """The name of a file that a run of ours wrote; its group is the run's generation."""
@@ -45,16 +46,13 @@ class Files:
 
     def __post_init__(self) -> None:
         self.storage: Storage = self.history.log.storage
-        last = self.history.last or {}
-        changing = last if last.get("kind") in FILES_CHANGED else {}
-        self._waiting = {
-            f"{entry['folder']}/{add['name']}": add_of(entry["folder"], add)
-            for entry in changing.get("tables", [])
-            for add in entry["adds"]
-        }
+        last = self.history.last
+        changing = last if last and last.kind in FILES_CHANGED else None
+        adds = [add_of(table.folder, add) for table in (changing.tables if changing else ()) for add in table.adds]
+        self._waiting = {add.key: add for add in adds}
         changes = changes_of(self.history.log.pipeline, changing) if changing else []
         self._rewritten = {one.add.key for change in changes for one in change.rewrites}
-        self._last: int = changing.get("n", 0)
+        self._last = changing.n if changing else 0
         self._trash: dict[str, dict[str, str]] = {}
 
     def findings(self, *, running: bool) -> Iterator[Finding]:
@@ -73,7 +71,7 @@ class Files:
 
     # files that count
 
-    def _live(self, stream: str, table: LiveTable) -> Iterator[Finding | None]:
+    def _live(self, stream: str, table: TableState) -> Iterator[Finding | None]:
         """Yield what is wrong with a table's files; None for one that the last commit has not published yet."""
         files = {f"{table.folder}/{name}": facts for name, facts in table.files.items()}
         keys = [key for key, facts in sorted(files.items()) if _version(key, facts) not in self.whole]
@@ -85,7 +83,7 @@ class Files:
                     return _OLD
                 return self._wrong(key, files[key])
 
-            for key, wrong in zip(part, each(self.storage, look, part), strict=True):
+            for key, wrong in zip(part, parallel_map(self.storage, look, part), strict=True):
                 if wrong is None:
                     self.whole.add(_version(key, files[key]))
                 elif wrong == _OLD or (wrong == "gone" and self._is_on_its_way(key)):
@@ -101,11 +99,11 @@ class Files:
         folder, name = table_and_name(key)
         # Where a folder is exchanged whole, its files are gathered first.
         gathered = meta(self.history.log.pipeline, "trash", f"{self._last:020d}", f"{folder}.new", name)
-        return not self.storage.lost([add]) or self.storage.size(gathered) == add.size
+        return not self.storage.missing_pending([add]) or self.storage.size(gathered) == add.size
 
-    def _wrong(self, key: str, facts: dict[str, int]) -> str | None:
+    def _wrong(self, key: str, file: LiveFile) -> str | None:
         """Return what is wrong with a file, None if nothing is."""
-        if wrong := wrong_size(self.storage, key, facts["size"]):
+        if wrong := wrong_size(self.storage, key, file.size):
             return wrong
         try:
             rows = _rows(self.storage, key)
@@ -113,17 +111,17 @@ class Files:
             return "gone" if self.storage.size(key) is None else f"cannot be read: {problem.message}"
         except (OSError, ValueError) as problem:
             return f"is no Parquet file any more: {str(problem).splitlines()[0]}"
-        return None if rows == facts["rows"] else f"{rows:,} rows, and the log says {facts['rows']:,}"
+        return None if rows == file.rows else f"{rows:,} rows, and the log says {file.rows:,}"
 
-    def _lost(self, stream: str, table: LiveTable, key: str, wrong: str) -> Finding:
+    def _lost(self, stream: str, table: TableState, key: str, wrong: str) -> Finding:
         name = key.removeprefix(f"{table.folder}/")
-        facts, n = table.files[name], self.history.added.get(key)
+        file, n = table.files[name], self.history.added.get(key)
         since = (n or 0) if key in self.history.rewritten else 0  # before that the trash has it as it was
-        if wrong == "gone" and (place := self._in_trash(table.folder, name, facts["size"], since)):
+        if wrong == "gone" and (place := self._in_trash(table.folder, name, file.size, since)):
             return error("files", key, "is in the trash, and should be visible", mend=Mend("back", stream, place))
         by = f"commit {n}" if n else f"a commit before {self.history.first}"
         fix = _LOST.format(before=n - 1 if n and n > 1 else "COMMIT", stream=stream)
-        return error("files", key, f"{wrong}; it holds {facts['rows']:,} rows of {by}", fix)
+        return error("files", key, f"{wrong}; it holds {file.rows:,} rows of {by}", fix)
 
     def _in_trash(self, folder: str, name: str, size: int, since: int) -> str | None:
         """Return where in the trash a file is, whatever brought it there after the commit `since`."""
@@ -138,10 +136,10 @@ class Files:
 
     # files that do not
 
-    def _others(self, stream: str, table: LiveTable) -> Iterator[Finding | None]:
+    def _others(self, stream: str, table: TableState) -> Iterator[Finding | None]:
         """Yield what is visible beside the files that count; None for one that the last commit is about to remove."""
         names = sorted(set(self.storage.walk(table.folder)) - set(table.files))
-        if table.in_format:
+        if table.has_own_log:
             yield from self._beside(table, names)
             return
         if not names:
@@ -160,7 +158,7 @@ class Files:
         for name in (name for name in names if name not in of_others):
             yield self._ghost(stream, f"{table.folder}/{name}", alone=alone)
 
-    def _beside(self, table: LiveTable, names: list[str]) -> Iterator[Finding]:
+    def _beside(self, table: TableState, names: list[str]) -> Iterator[Finding]:
         """Yield what is in the folder of a table whose own log says what is read, and was never removed from it."""
         for key in (f"{table.folder}/{name}" for name in names if not name.startswith(OWN_LOGS)):
             if key not in self.history.removed and self.history.complete:
@@ -189,9 +187,9 @@ class Files:
         )
 
 
-def _version(key: str, facts: dict[str, int]) -> str:
+def _version(key: str, file: LiveFile) -> str:
     """Return what tells a file from the one that had its name before it was rewritten."""
-    return f"{key} {facts['size']} {facts['rows']}"
+    return f"{key} {file.size} {file.rows}"
 
 
 def _rows(storage: Storage, key: str) -> int:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from bridge.errors import CorruptLake, LakeError
 from bridge.lake.log import SNAPSHOT_EVERY, Log, View, changes_of
+from bridge.lake.records import CommitRecord
 from bridge.maintain.verify.finding import Finding, error
-from bridge.storage.parallel import each
+from bridge.storage.parallel import parallel_map
 
 _AT_ONCE = 500
 """So many records are held in memory."""
@@ -42,70 +42,65 @@ class History:
         self.rewritten: set[str] = set()
         self.removed: dict[str, Gone] = {}
         self.findings: list[Finding] = []
-        self.last: dict[str, Any] | None = None
+        self.last: CommitRecord | None = None
 
     def advance(self, head: int) -> None:
         """Read up to commit `head`."""
         while self.head < head:
             numbers = range(self.head + 1, min(self.head + _AT_ONCE, head) + 1)
-            for n, record in zip(numbers, each(self.log.storage, self._read, numbers), strict=True):
+            for n, record in zip(numbers, parallel_map(self.log.storage, self._read, numbers), strict=True):
                 if record is None and n < (first := self.log.beginning().first):
                     self._begin(first)  # a run that ended meanwhile has cut the log
                     break
                 self._take(n, record)
 
-    def _read(self, n: int) -> dict[str, Any] | LakeError | None:
+    def _read(self, n: int) -> CommitRecord | LakeError | None:
         try:
             return self.log.record(n)
         except LakeError as problem:
             return problem
 
-    def _take(self, n: int, record: dict[str, Any] | LakeError | None) -> None:
+    def _take(self, n: int, record: CommitRecord | LakeError | None) -> None:
         self.head = n
-        if isinstance(record, dict):
-            try:
-                self._fold(record)
-                self.commits += 1
-                return
-            except (AttributeError, KeyError, TypeError, ValueError) as problem:
-                found = f"commit {n} is incomplete: {type(problem).__name__} {problem}"
-                finding = error("commits", self.log.key(n), found, _RESTORE)
-        elif record is None:
+        if isinstance(record, CommitRecord):
+            self._fold(record)
+            self.commits += 1
+            return
+        if record is None:
             finding = error("commits", self.log.key(n), f"commit {n} is missing, and there are later ones", _RESTORE)
         else:
             finding = error("commits", self.log.key(n), f"commit {n}: {record.message}", record.hint)
         self.findings.append(finding)
         self.view, self.complete = None, False
 
-    def _fold(self, record: dict[str, Any]) -> None:
-        n = record["n"]
+    def _fold(self, record: CommitRecord) -> None:
+        n = record.n
         after = self.view.after(record) if self.view is not None else None
         if n % SNAPSHOT_EVERY == 0:
             after = self._snapshot(n, record, after)
         for change in changes_of(self.log.pipeline, record):
             self.removed |= {remove.key: Gone(n, remove.trash) for remove in change.removes}
-        for entry in record.get("tables", []):
-            if "format" in entry:  # what its own log has removed stays where it is
-                keys = [f"{entry['folder']}/{name}" for name in entry["removes"]]
+        for table in record.tables:
+            if table.has_own_log:  # what its own log has removed stays where it is
+                keys = [f"{table.folder}/{name}" for name in table.removes]
                 self.removed |= {key: Gone(n, key) for key in keys}
         for change in changes_of(self.log.pipeline, record):
             self.rewritten |= {one.add.key for one in change.rewrites}
             for add in (*change.adds, *(one.add for one in change.rewrites)):
                 self.added[add.key] = n
                 self.removed.pop(add.key, None)
-        if record["kind"] != "fence":
+        if record.kind != "fence":
             self.last = record
         self.view = after
 
-    def _snapshot(self, n: int, record: dict[str, Any], after: View | None) -> View | None:
+    def _snapshot(self, n: int, record: CommitRecord, after: View | None) -> View | None:
         """Hold the record's snapshot against what the commits before it come to, and go on from the snapshot."""
         try:
             said = self.log.view(n)
         except CorruptLake as problem:
             self.findings.append(error("commits", self.log.key(n), f"its snapshot: {problem.message}", problem.hint))
             return after
-        moved = record.get("moved", after.moved if after else {})
-        if after is not None and (after.tables, after.moved) != (said.tables, moved):
+        if after is not None and (after.tables, record.moved or after.moved) != (said.tables, after.moved):
             found = "its snapshot is not what the commits before it come to: which of them is right, nobody can know"
             self.findings.append(error("commits", self.log.key(n), found, _RESTORE))
         return said

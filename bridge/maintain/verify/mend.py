@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bridge.commit.committer import FILES_CHANGED, Committer
+from bridge.commit.manifests import write_manifests
 from bridge.commit.open import open_pipeline
 from bridge.errors import CorruptLake
 from bridge.lake.folder_names import table_and_name
@@ -99,7 +100,7 @@ def _mended(committer: Committer, findings: Sequence[Finding]) -> list[str]:
 def _publish(log: Log, file: str) -> str:
     """Publish the last commit once more, though its run said that it had."""
     records = log.history(log.head(), fences=False)
-    record = next(record for record in records if record["kind"] in FILES_CHANGED)
+    record = next(record for record in records if record.kind in FILES_CHANGED)
     try:
         log.storage.publish(changes_of(log.pipeline, record))
     except Missing as missing:
@@ -113,7 +114,7 @@ def _remove_again(committer: Committer, file: str, mend: Mend) -> str:
 
 
 def _manifest(committer: Committer, _: str, mend: Mend) -> str:
-    committer.write_manifests({"stream": mend.stream, **_shared(committer, mend.stream)})
+    write_manifests(committer.head, mend.stream, shared=_is_shared(committer, mend.stream))
     return f"written anew: the manifests of {mend.stream}"
 
 
@@ -135,15 +136,14 @@ def _owner(committer: Committer, file: str, mend: Mend) -> str:
 
 def _into_the_trash(committer: Committer, ghosts: list[tuple[str, str]]) -> None:
     """Take files away that are of no commit, by one that names them: the retention then knows of them, too."""
-    entries = []
+    changes = []
     for stream in dict.fromkeys(stream for _, stream in ghosts):
         table = committer.view.tables[stream]
         names = [file.removeprefix(f"{table.folder}/") for file, of in ghosts if of == stream]
-        facts = {"schema": table.schema, "version": table.version, "mode": "append", "adds": [], "removes": names}
-        entries.append({"stream": stream, "folder": table.folder, **facts, **_shared(committer, stream)})
+        changes.append(table.change(stream, removes=names, shared=_is_shared(committer, stream)))
     view, reason = committer.view, "verify --repair: files of no commit"
-    committer.commit(view.state, entries, staged=view.staged, reason=reason)
+    committer.commit(view.state, changes, staged=view.staged, reason=reason)
 
 
-def _shared(committer: Committer, stream: str) -> dict[str, bool]:
-    return {"shared": True} if owners_of(committer.storage, committer.view.tables[stream].folder)[1] else {}
+def _is_shared(committer: Committer, stream: str) -> bool:
+    return owners_of(committer.storage, committer.view.tables[stream].folder)[1]

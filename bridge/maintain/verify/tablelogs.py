@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 from bridge.errors import BridgeError
 from bridge.lake.formats.registry import TableLogs
-from bridge.lake.log import LiveTable, Log
+from bridge.lake.log import Log
+from bridge.lake.records import TableState
 from bridge.maintain.verify.finding import Finding, Mend, error
 
 
-def own_log(log: Log, stream: str, table: LiveTable) -> Iterator[Finding]:
+def own_log(log: Log, stream: str, table: TableState) -> Iterator[Finding]:
     """Look at the log of a table that has one."""
-    if not table.in_format:
+    if not table.has_own_log:
         return
     key, mend = table.folder, Mend("table log", stream)
     try:

@@ -33,12 +33,12 @@ def publish(root: Path, changes: Sequence[Change]) -> None:
             for add in change.aborts:
                 (root / add.source).unlink(missing_ok=True)
             if change.replace and change.removes and change.adds:
-                table.swap()
+                table.replace()
             else:
                 table.append()
 
 
-def settle(root: Path, changes: Sequence[Change]) -> list[Rewrite]:
+def settle_rewrites(root: Path, changes: Sequence[Change]) -> list[Rewrite]:
     """Have what is pending of rewritten files be gone, and return those that are rewritten already."""
     require_inside(root, (key for change in changes for key in change.touches()))
     done = []
@@ -127,7 +127,7 @@ class _Table:
         for one in waiting:
             os.rename(self.root / one.add.source, self.root / one.add.key)
 
-    def swap(self) -> None:
+    def replace(self) -> None:
         """Build the new folder aside, exchange, keep the old one in the trash; goes on where a crash left it."""
         make_folder(self.folder)
         with alone(self.folder.parent):

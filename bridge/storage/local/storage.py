@@ -1,7 +1,6 @@
 """A folder as a bucket. Durable by fsync of file and folder; atomic by rename, link and exchange.
 
-Where a look and a change belong together (`swap`, the exchange of a table, a file that is rewritten) a `flock` on the
-folder holds them together.
+`compare_and_swap`, the exchange of a table and the rewriting of a file hold a `flock` on the folder.
 
 Guarantee to listing readers: an append shows 0..k of its k files for an instant; a replaced table is exchanged
 whole (`renameat2`), so a listing sees the old table or the new one, never a mix. Where the kernel or the filesystem
@@ -33,7 +32,7 @@ from bridge.storage.local.folders import (
     remove_empty,
     require_inside,
 )
-from bridge.storage.protocol import Add, Change, PendingFile, Rewrite, Stored
+from bridge.storage.protocol import Add, Change, PendingFile, Rewrite, VersionedObject
 
 _LEFT = re.compile(r"\.[0-9a-f]{32}\.tmp")
 """The name of a file that was being written: `_durable_temporary`'s."""
@@ -105,9 +104,9 @@ class LocalStorage:
             except FileNotFoundError:
                 return None
 
-    def fetch(self, key: str) -> Stored | None:
+    def read_versioned(self, key: str) -> VersionedObject | None:
         data = self.read(key)
-        return None if data is None else Stored(data, _version(data))
+        return None if data is None else VersionedObject(data, _version(data))
 
     def open(self, key: str) -> BinaryIO:
         with explained("read", self._path(key)):
@@ -150,15 +149,15 @@ class LocalStorage:
             fsync_folder(path.parent)
         return True
 
-    def swap(self, key: str, data: bytes, version: str | None) -> str | None:
+    def compare_and_swap(self, key: str, data: bytes, etag: str | None) -> str | None:
         path, new = self._inside(key), _version(data)
         with explained("write", path):
             make_folder(path.parent)
             with alone(path.parent):
-                there = self.fetch(key)
-                if there and there.version == new:
+                there = self.read_versioned(key)
+                if there and there.etag == new:
                     return new
-                if (there.version if there else None) != version:
+                if (there.etag if there else None) != etag:
                     return None
                 self.write(key, data)
         return new
@@ -202,14 +201,14 @@ class LocalStorage:
     def abort(self, pending: Add) -> None:
         self.delete(pending.source)
 
-    def lost(self, adds: Sequence[Add]) -> Sequence[Add]:
+    def missing_pending(self, adds: Sequence[Add]) -> Sequence[Add]:
         return [add for add in adds if self.size(add.source) != add.size]
 
     def publish(self, changes: Sequence[Change]) -> None:
         publish.publish(self.root, changes)
 
-    def settle(self, changes: Sequence[Change]) -> Sequence[Rewrite]:
-        return publish.settle(self.root, changes)
+    def settle_rewrites(self, changes: Sequence[Change]) -> Sequence[Rewrite]:
+        return publish.settle_rewrites(self.root, changes)
 
     def tidy(self, folder: str, older: timedelta) -> int:
         before, count = time.time() - older.total_seconds(), 0

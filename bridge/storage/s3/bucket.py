@@ -10,8 +10,8 @@ from boto3.s3.transfer import TransferConfig
 
 from bridge.errors import LakeError, SettingsError
 from bridge.settings.values.s3options import S3Options
-from bridge.storage.parallel import each
-from bridge.storage.protocol import Stored
+from bridge.storage.parallel import parallel_map
+from bridge.storage.protocol import VersionedObject
 from bridge.storage.s3.clients import clients
 from bridge.storage.s3.errors import FAILURES, TORN, explain, explained, is_gone
 
@@ -24,10 +24,10 @@ MADE_OF = "singer-bridge-made-of"
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a look at an object tells: its size in bytes, its version, and what its metadata says in `MADE_OF`."""
+    """What a look at an object tells: its size in bytes, its ETag, and what its metadata says in `MADE_OF`."""
 
     size: int
-    version: str
+    etag: str
     made_of: str
 
 
@@ -89,12 +89,12 @@ class Bucket:
         with self.explained("write", key):
             self.patient.put_object(Body=data, **self.at(key), **self.kept_as(key))
 
-    def get(self, key: str, **how: str) -> Stored | None:
+    def get(self, key: str, **how: str) -> VersionedObject | None:
         """Return an object (a range of it), whole, or None when there is none."""
         for attempt in range(_READS):
             try:
                 answer = self.patient.get_object(**self.at(key), **how)
-                return Stored(answer["Body"].read(), answer["ETag"])
+                return VersionedObject(answer["Body"].read(), answer["ETag"])
             except FAILURES as error:
                 if is_gone(error):
                     return None
@@ -138,8 +138,8 @@ class Bucket:
     def delete_all(self, keys: Sequence[str]) -> None:
         """Delete many objects; no error for those that are gone already."""
         batches = [keys[start : start + _BATCH] for start in range(0, len(keys), _BATCH)]
-        left = [key for refused in each(self, self._delete_batch, batches) for key in refused]
-        each(self, self.delete, left)
+        left = [key for refused in parallel_map(self, self._delete_batch, batches) for key in refused]
+        parallel_map(self, self.delete, left)
 
     def _delete_batch(self, keys: Sequence[str]) -> Sequence[str]:
         """Delete up to 1000 objects and return those that need a request of their own, which says why."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 
 from bridge.errors import LakeError
-from bridge.storage.protocol import Stored
+from bridge.storage.protocol import VersionedObject
 from bridge.storage.s3.bucket import Bucket
 from bridge.storage.s3.errors import FAILURES, code_of, explain, is_passing, is_refused, status_of
 
@@ -29,7 +29,7 @@ def put_if(bucket: Bucket, key: str, data: bytes, condition: dict[str, str]) -> 
             if _is_refusal(error, condition):
                 there = bucket.get(key)
                 if there and there.data == data:
-                    return there.version
+                    return there.etag
                 if there or "IfMatch" in condition:
                     return None
             elif not is_passing(error):
@@ -37,8 +37,8 @@ def put_if(bucket: Bucket, key: str, data: bytes, condition: dict[str, str]) -> 
             unknown = error
     there = _look(bucket, key, unknown)
     if there and there.data == data:
-        return there.version
-    if there and there.version != condition.get("IfMatch"):
+        return there.etag
+    if there and there.etag != condition.get("IfMatch"):
         return None
     raise _unknown(bucket, key, unknown) from unknown
 
@@ -60,7 +60,7 @@ def _is_refusal(error: BaseException, condition: dict[str, str]) -> bool:
     return "IfMatch" in condition and code_of(error) == "NoSuchKey"
 
 
-def _look(bucket: Bucket, key: str, cause: BaseException | None) -> Stored | None:
+def _look(bucket: Bucket, key: str, cause: BaseException | None) -> VersionedObject | None:
     try:
         return bucket.get(key)
     except LakeError as error:

@@ -131,7 +131,7 @@ def try_copy(bucket: Bucket, key: str) -> bool:
         bucket.put(key, b"old")
         there = bucket.require(key)
         with bucket.explained("copy an object", key):
-            bucket.copy(key, copy, there.size, there.version)
+            bucket.copy(key, copy, there.size, there.etag)
         try:
             bucket.copy(key, copy, there.size, '"00000000000000000000000000000000"')
         except FAILURES as error:

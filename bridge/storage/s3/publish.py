@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from bridge.errors import LakeError
-from bridge.storage.parallel import each
+from bridge.storage.parallel import parallel_map
 from bridge.storage.protocol import Add, Change, Missing, Remove, Rewrite
 from bridge.storage.s3.bucket import Bucket, Seen
 from bridge.storage.s3.errors import FAILURES, explain, is_gone, is_refused
@@ -58,14 +58,14 @@ def publish(bucket: Bucket, changes: Sequence[Change]) -> None:
     adds = [add for change in changes for add in change.adds]
     removes = [remove for change in changes for remove in change.removes]
     coming = [*(_Coming(add) for add in adds), *(_Coming(one.add, one.trash) for one in _rewrites(changes))]
-    found = each(bucket, partial(_look, bucket), coming)
+    found = parallel_map(bucket, partial(_look, bucket), coming)
     if missing := [one.add.key for one, where in zip(coming, found, strict=True) if where is None]:
         raise Missing(missing)
-    each(bucket, partial(abort, bucket), [add for change in changes for add in change.aborts])
+    parallel_map(bucket, partial(abort, bucket), [add for change in changes for add in change.aborts])
     pending = [where for where in found if where and not where.visible]
-    pending = [where for where in each(bucket, partial(_keep_old, bucket), pending) if not where.visible]
-    each(bucket, partial(_show, bucket), pending)
-    each(bucket, partial(_keep, bucket), removes)
+    pending = [where for where in parallel_map(bucket, partial(_keep_old, bucket), pending) if not where.visible]
+    parallel_map(bucket, partial(_show, bucket), pending)
+    parallel_map(bucket, partial(_keep, bucket), removes)
     # A source that stayed could be published once more, after a later commit has removed the file again.
     sources = [add.source for add in adds if not add.upload]
     bucket.delete_all([*sources, *(remove.key for remove in removes)])
@@ -75,9 +75,9 @@ def _rewrites(changes: Sequence[Change]) -> list[Rewrite]:
     return [one for change in changes for one in change.rewrites]
 
 
-def lost(bucket: Bucket, adds: Sequence[Add]) -> list[Add]:
+def missing_pending(bucket: Bucket, adds: Sequence[Add]) -> list[Add]:
     """Return those of these pending files that are not there, whole."""
-    pending = each(bucket, partial(_pending, bucket), adds)
+    pending = parallel_map(bucket, partial(_pending, bucket), adds)
     return [add for add, parts in zip(adds, pending, strict=True) if parts is None]
 
 
@@ -93,11 +93,11 @@ def abort(bucket: Bucket, add: Add) -> None:
             raise explain(error, "abort an upload", bucket.place(add.key)) from error
 
 
-def settle(bucket: Bucket, changes: Sequence[Change]) -> list[Rewrite]:
+def settle_rewrites(bucket: Bucket, changes: Sequence[Change]) -> list[Rewrite]:
     """Have the uploads of rewritten files be gone, and return those that are completed already."""
     rewrites = _rewrites(changes)
-    each(bucket, partial(abort, bucket), [one.add for one in rewrites])
-    done = each(bucket, lambda one: _Coming(one.add, one.trash).is_there(bucket), rewrites)
+    parallel_map(bucket, partial(abort, bucket), [one.add for one in rewrites])
+    done = parallel_map(bucket, lambda one: _Coming(one.add, one.trash).is_there(bucket), rewrites)
     return [one for one, is_done in zip(rewrites, done, strict=True) if is_done]
 
 
@@ -132,7 +132,7 @@ def _keep_old(bucket: Bucket, found: _Found) -> _Found:
     if not trash or old is None:  # somebody deleted it: there is nothing to keep, and what comes has all its rows
         return found
     try:
-        bucket.copy(add.key, trash, old.size, old.version)
+        bucket.copy(add.key, trash, old.size, old.etag)
     except FAILURES as error:
         if not is_gone(error) and not is_refused(error):
             raise explain(error, "copy to the trash", bucket.place(add.key)) from error

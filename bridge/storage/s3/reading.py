@@ -14,7 +14,7 @@ _BUFFER = 1024**2
 def open_object(bucket: Bucket, key: str) -> BinaryIO:
     """Open an object that stays the same one while it is read. Raises `LakeError` when there is none."""
     there = bucket.require(key)
-    return cast("BinaryIO", io.BufferedReader(_Ranges(bucket, key, there.size, there.version), _BUFFER))
+    return cast("BinaryIO", io.BufferedReader(_Ranges(bucket, key, there.size, there.etag), _BUFFER))
 
 
 class _Ranges(io.RawIOBase):

@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from bridge.exact_json import dumps
 from bridge.settings.values.s3options import S3Options
-from bridge.storage.protocol import Add, Change, PendingFile, Rewrite, Stored
+from bridge.storage.protocol import Add, Change, PendingFile, Rewrite, VersionedObject
 from bridge.storage.s3 import publish
 from bridge.storage.s3.bucket import Bucket
 from bridge.storage.s3.conditional import check_conditions, put_if
@@ -45,17 +45,17 @@ class S3Storage:
     def prepare(self) -> None:
         if self._prepared:
             return
-        if self.fetch(_LAKE) is None:  # no HEAD, which is not told why a key is refused
+        if self.read_versioned(_LAKE) is None:  # no HEAD, which is not told why a key is refused
             lake = {"format": 1, "id": str(uuid.uuid4()), "made_by": "singer-bridge"}
             self.put_if_absent(_LAKE, dumps(lake))
         check_conditions(self._bucket, _LAKE)
         self._prepared = True
 
     def read(self, key: str) -> bytes | None:
-        there = self.fetch(key)
+        there = self.read_versioned(key)
         return there.data if there else None
 
-    def fetch(self, key: str) -> Stored | None:
+    def read_versioned(self, key: str) -> VersionedObject | None:
         return self._bucket.get(key)
 
     def open(self, key: str) -> BinaryIO:
@@ -85,8 +85,8 @@ class S3Storage:
     def put_if_absent(self, key: str, data: bytes) -> bool:
         return put_if(self._bucket, key, data, {"IfNoneMatch": "*"}) is not None
 
-    def swap(self, key: str, data: bytes, version: str | None) -> str | None:
-        return put_if(self._bucket, key, data, {"IfMatch": version} if version else {"IfNoneMatch": "*"})
+    def compare_and_swap(self, key: str, data: bytes, etag: str | None) -> str | None:
+        return put_if(self._bucket, key, data, {"IfMatch": etag} if etag else {"IfNoneMatch": "*"})
 
     def write(self, key: str, data: bytes) -> None:
         self._bucket.put(key, data)
@@ -113,14 +113,14 @@ class S3Storage:
     def abort(self, pending: Add) -> None:
         publish.abort(self._bucket, pending)
 
-    def lost(self, adds: Sequence[Add]) -> Sequence[Add]:
-        return publish.lost(self._bucket, adds)
+    def missing_pending(self, adds: Sequence[Add]) -> Sequence[Add]:
+        return publish.missing_pending(self._bucket, adds)
 
     def publish(self, changes: Sequence[Change]) -> None:
         publish.publish(self._bucket, changes)
 
-    def settle(self, changes: Sequence[Change]) -> Sequence[Rewrite]:
-        return publish.settle(self._bucket, changes)
+    def settle_rewrites(self, changes: Sequence[Change]) -> Sequence[Rewrite]:
+        return publish.settle_rewrites(self._bucket, changes)
 
     def tidy(self, folder: str, older: timedelta) -> int:
         return 0  # an object is there whole, or not at all

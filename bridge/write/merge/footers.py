@@ -9,8 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from msgspec import Struct
 
-from bridge.write.context import Job
+from bridge.write.context import WriteContext
 from bridge.write.spill import packed, unpacked
 
 Range = tuple["tuple[Any, Any, bool] | None", ...]
@@ -18,9 +19,9 @@ Range = tuple["tuple[Any, Any, bool] | None", ...]
 
 
 @contextmanager
-def opened(job: Job, key: str) -> Iterator[pq.ParquetFile]:
+def opened(context: WriteContext, key: str) -> Iterator[pq.ParquetFile]:
     """Open a file of the bucket; only the parts of it that are asked for are read."""
-    with job.storage().open(key) as source, pq.ParquetFile(source) as file:
+    with context.storage().open(key) as source, pq.ParquetFile(source) as file:
         yield file
 
 
@@ -56,15 +57,21 @@ def _width(type_: pa.DataType) -> int:
     return _width(type_.value_type) if pa.types.is_list(type_) else 1
 
 
-def find_ranges(job: Job, asked: tuple[str, Sequence[str], Sequence[str]]) -> dict[str, Any]:
+class Ranges(Struct, frozen=True):
+    """By file, the range of each column of the key, as `_said` writes it."""
+
+    ranges: dict[str, list[Any]]
+
+
+def find_ranges(context: WriteContext, asked: tuple[str, Sequence[str], Sequence[str]]) -> Ranges:
     """Report the ranges of some files: `asked` are the stream, the files' names, and the columns of its key."""
     stream, names, columns = asked
     ranges = {}
     for name in names:
-        with opened(job, f"{job.targets[stream].folder}/{name}") as file:
+        with opened(context, f"{context.layouts[stream].folder}/{name}") as file:
             groups = [group_range(file, group, columns) for group in range(file.num_row_groups)]
         ranges[name] = [_said(_joined([group[at] for group in groups])) for at in range(len(columns))]
-    return {"ranges": ranges}
+    return Ranges(ranges)
 
 
 def _joined(parts: Sequence[tuple[Any, Any, bool] | None]) -> tuple[Any, Any, bool] | None:
@@ -82,9 +89,9 @@ def _said(column: tuple[Any, Any, bool] | None) -> Any:
     return column and [packed(pa.table({"edge": list(column[:2])})), column[2]]
 
 
-def read_ranges(report: dict[str, Any]) -> dict[str, Range]:
+def read_ranges(report: Ranges) -> dict[str, Range]:
     """Return what `find_ranges` found."""
-    return {name: tuple(_heard(column) for column in said) for name, said in report["ranges"].items()}
+    return {name: tuple(_heard(column) for column in said) for name, said in report.ranges.items()}
 
 
 def _heard(said: Any) -> tuple[Any, Any, bool] | None:

@@ -12,20 +12,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from msgspec import Struct
 
 from bridge.decode.casting import refit
 from bridge.errors import DataError
+from bridge.lake.records import PendingFile
 from bridge.schema.table_schema import TableSchema
-from bridge.write.context import Job
+from bridge.write.context import WriteContext
 from bridge.write.file import File
 from bridge.write.keys import at_least, key_columns, lookup, order_of
-from bridge.write.merge.fold import DELETED, PARTIAL, Keyed, fold, is_deleted, marked, thinned
 from bridge.write.merge.footers import Range, can_hold, group_range, opened
+from bridge.write.merge.winners import DELETED, PARTIAL, Keyed, compact_chunk, is_deleted, latest_per_key, marked
 from bridge.write.partition import Partition, folders_of
 from bridge.write.spill import ABSENT, HIDDEN, VERSION, spills
 from bridge.write.writer import Writer
 
-HOME = "\x1fhome"
+TARGET_FILE = "\x1fhome"
 """Hidden, of the winners that the table has: the number of the live file that keeps the row, or `MOVED`."""
 NOWHERE, MOVED = -1, -2
 """No live file has the key; or one does, and the row now belongs into another folder."""
@@ -42,7 +44,7 @@ _GROUPS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Sweep:
+class VersionSweep:
     """Rows of versions before this one go: they are deleted, or get the time `at`, in ms since 1970, if that is set."""
 
     version: int
@@ -50,7 +52,7 @@ class Sweep:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class MergeSpec:
     """What all tasks of a merge share."""
 
     stream: str
@@ -58,7 +60,7 @@ class Batch:
     """Of the table once it is merged: a `TableSchema` as JSON."""
     seq: int
     hard: bool
-    sweep: Sweep | None = None
+    sweep: VersionSweep | None = None
 
     @property
     def columns(self) -> pa.Schema:
@@ -70,71 +72,84 @@ class Batch:
         """Return the table's columns as those of rows that may lack some."""
         return [field.with_nullable(True) for field in self.columns]
 
-    def key(self, job: Job) -> Keyed:
+    def key(self, context: WriteContext) -> Keyed:
         """Return the table's key."""
         columns = self.columns
-        names = key_columns(columns, job.targets[self.stream].keys)
+        names = key_columns(columns, context.layouts[self.stream].keys)
         return Keyed([columns.field(name).with_nullable(True) for name in names])
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class KeyRange:
     """One range of keys: from `low` on, up to but without `high`; None: without an end.
 
     `files` are the live files that can hold such keys, with their number, name and range.
     """
 
-    batch: Batch
+    batch: MergeSpec
     spills: Sequence[str]
     low: tuple[Any, ...] | None
     high: tuple[Any, ...] | None
     files: Sequence[tuple[int, str, Range]] = field(default=())
 
 
-def match(job: Job, part: Part) -> dict[str, Any]:
-    """Report what became of the rows: `rows` = `inserted` + `updated` + `superseded` + `deleted`.
+class Matched(Struct):
+    """What became of the rows of one range of keys: `rows` = `inserted` + `updated` + `superseded` + `deleted`."""
 
-    `files` are new pending files, `touched` says how many rows of which live files have a winner's key, `winners` names
-    the file of the winners that have a row there, of which `moved` ones are in the new files as well.
-    """
-    batch, key = part.batch, part.batch.key(job)
-    rows, winners = _winners(job, part, key)
-    report: dict[str, Any] = {"rows": rows, "superseded": rows - len(winners), "inserted": 0, "updated": 0}
-    report |= {"deleted": 0, "moved": 0, "files": [], "touched": {}, "winners": None}
+    rows: int
+    superseded: int
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    moved: int = 0
+    """Winners that have a row in the table and are in `files` as well."""
+    files: list[PendingFile] = []
+    """New files."""
+    touched: dict[str, int] = {}
+    """By the number of a live file, how many of its rows have a winner's key."""
+    winners: str = ""
+    """The spool's file of the winners that have a row in the table; empty: there are none."""
+
+
+def match(context: WriteContext, part: KeyRange) -> Matched:
+    """Find what became of the rows of one range of keys."""
+    batch, key = part.batch, part.batch.key(context)
+    rows, winners = _winners(context, part, key)
+    report = Matched(rows, rows - len(winners))
     if not len(winners):
         return report
     if batch.sweep:
         kept, gone = swept(winners, batch.sweep, winners.column(VERSION))
-        report["deleted"], winners = 0 if batch.sweep.at is not None else gone, kept
-    home, touched = _homes(job, part, key, winners)
-    home = _moved(job, part, winners, home)
+        report.deleted, winners = 0 if batch.sweep.at is not None else gone, kept
+    home, touched = _homes(context, part, key, winners)
+    home = _moved(context, part, winners, home)
     deleted = is_deleted(winners).to_numpy(zero_copy_only=False) & batch.hard
     known = home != NOWHERE
-    report["deleted"] += int(deleted.sum())
-    report["updated"], report["inserted"] = int((known & ~deleted).sum()), int((~known & ~deleted).sum())
-    report["moved"] = int(((home == MOVED) & ~deleted).sum())
-    report["touched"] = {str(number): count for number, count in touched.items()}
+    report.deleted += int(deleted.sum())
+    report.updated, report.inserted = int((known & ~deleted).sum()), int((~known & ~deleted).sum())
+    report.moved = int(((home == MOVED) & ~deleted).sum())
+    report.touched = {str(number): count for number, count in touched.items()}
     new = (home < 0) & ~deleted
-    report["files"] = _write(job, batch, winners.filter(pa.array(new)))
+    report.files = _write(context, batch, winners.filter(pa.array(new)))
     if known.any():
-        winners = winners.append_column(HOME, pa.array(home)).filter(pa.array(known))
-        report["winners"] = _keep(job, winners, key)
+        winners = winners.append_column(TARGET_FILE, pa.array(home)).filter(pa.array(known))
+        report.winners = _keep(context, winners, key)
     return report
 
 
-def _winners(job: Job, part: Part, key: Keyed) -> tuple[int, pa.Table]:
+def _winners(context: WriteContext, part: KeyRange, key: Keyed) -> tuple[int, pa.Table]:
     """Return how many rows the range has, and the last one of each key."""
     fields = [*part.batch.fields, *(pa.field(name, pa.int64()) for name in HIDDEN), ABSENT]
     counted, waiting, size = 0, [marked(pa.schema(fields).empty_table(), hard=part.batch.hard)], 0
-    for table in _spilled(job, part, key):
+    for table in _spilled(context, part, key):
         rows = marked(_with_version(refit(table, fields)), hard=part.batch.hard)
         counted += len(rows)
         size += rows.nbytes
         waiting.append(rows)
         if size > _AT_ONCE:
-            waiting = [thinned(pa.concat_tables(waiting), key)]
+            waiting = [compact_chunk(pa.concat_tables(waiting), key)]
             size = waiting[0].nbytes // 2  # where most keys are new, to fold again soon would be in vain
-    return counted, fold(pa.concat_tables(waiting), key)
+    return counted, latest_per_key(pa.concat_tables(waiting), key)
 
 
 def _with_version(rows: pa.Table) -> pa.Table:
@@ -143,10 +158,10 @@ def _with_version(rows: pa.Table) -> pa.Table:
     return rows if place < 0 else rows.set_column(place, rows.schema.field(place), rows.column(VERSION))
 
 
-def _spilled(job: Job, part: Part, key: Keyed) -> Iterator[pa.Table]:
+def _spilled(context: WriteContext, part: KeyRange, key: Keyed) -> Iterator[pa.Table]:
     """Yield the rows of the range, a row group at a time."""
     for name in part.spills:
-        with pq.ParquetFile(spills(job) / name) as file:
+        with pq.ParquetFile(spills(context) / name) as file:
             for group in range(file.num_row_groups):
                 if outside(group_range(file, group, key.names[:1])[0], key.fields[0].type, part.low, part.high):
                     continue
@@ -180,15 +195,15 @@ def outside(
     return high is not None and not nulls and order_of((least,)) > order_of(high[:1])
 
 
-def _homes(job: Job, part: Part, key: Keyed, winners: pa.Table) -> tuple[Any, Counter[int]]:
+def _homes(context: WriteContext, part: KeyRange, key: Keyed, winners: pa.Table) -> tuple[Any, Counter[int]]:
     """Return for each winner the live file that has its key, the first if several do, and the matches by file."""
     home, touched = np.full(len(winners), NOWHERE, np.int64), Counter[int]()
     wanted = key.of(winners)
-    folder = job.targets[part.batch.stream].folder
+    folder = context.layouts[part.batch.stream].folder
     for number, name, ranges in part.files:
         if not can_hold(wanted, ranges):
             continue
-        with opened(job, f"{folder}/{name}") as file:
+        with opened(context, f"{folder}/{name}") as file:
             for group in range(file.num_row_groups):
                 if not can_hold(wanted, group_range(file, group, key.names)):
                     continue
@@ -202,9 +217,9 @@ def _homes(job: Job, part: Part, key: Keyed, winners: pa.Table) -> tuple[Any, Co
     return home, touched
 
 
-def _moved(job: Job, part: Part, winners: pa.Table, home: Any) -> Any:
+def _moved(context: WriteContext, part: KeyRange, winners: pa.Table, home: Any) -> Any:
     """Return the homes without those whose folder is not the row's any more. A partial row says too little to move."""
-    partition_by = job.targets[part.batch.stream].partition_by
+    partition_by = context.layouts[part.batch.stream].partition_by
     if not partition_by or not len(winners):
         return home
     folders = np.array(folders_of(winners, partition_by).to_pylist(), object)
@@ -226,7 +241,7 @@ def _check_changes(stream: str, leaving: pa.Table, partition_by: Sequence[Partit
             raise DataError(text, hint=hint, stream=stream)
 
 
-def swept(rows: pa.Table, sweep: Sweep, versions: pa.ChunkedArray) -> tuple[pa.Table, int]:
+def swept(rows: pa.Table, sweep: VersionSweep, versions: pa.ChunkedArray) -> tuple[pa.Table, int]:
     """Return the rows after those of older versions went or were marked, and how many. No version is no older one."""
     in_any = pc.if_else(pc.less(versions, _SECONDS), pc.multiply(versions, 1000), versions)
     older = pc.fill_null(pc.less(in_any, in_ms(sweep.version)), False)
@@ -246,22 +261,22 @@ def in_ms(version: int) -> int:
     return version * 1000 if version < _SECONDS else version
 
 
-def _write(job: Job, batch: Batch, rows: pa.Table) -> list[dict[str, Any]]:
+def _write(context: WriteContext, batch: MergeSpec, rows: pa.Table) -> list[PendingFile]:
     """Write rows that the table does not have to new files, in the order of their keys."""
     if not len(rows):
         return []
-    facts: list[dict[str, Any]] = []
+    files: list[PendingFile] = []
 
     def done(file: File) -> None:
-        facts.append(file.finish())
-        file.close()
+        file.finish()
+        files.append(file.close())
 
     columns = batch.columns
-    writer = Writer(job.storage(), job, batch.seq, batch.stream, columns, done)
-    ordered = _in_order(rows, batch.key(job)).select(columns.names)
+    writer = Writer(context.storage(), context, batch.seq, batch.stream, columns, done)
+    ordered = _in_order(rows, batch.key(context)).select(columns.names)
     writer.add(pa.Table.from_arrays(ordered.columns, schema=columns))
     writer.finish()
-    return facts
+    return files
 
 
 def _in_order(rows: pa.Table, key: Keyed) -> pa.Table:
@@ -269,9 +284,9 @@ def _in_order(rows: pa.Table, key: Keyed) -> pa.Table:
     return rows.take(pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names]))
 
 
-def _keep(job: Job, winners: pa.Table, key: Keyed) -> str:
+def _keep(context: WriteContext, winners: pa.Table, key: Keyed) -> str:
     """Write the winners that the table has into the spool, and return the file's name."""
     name = f"{uuid.uuid4().hex}.parquet"
     size = max(-(-len(winners) // _GROUPS), 1)
-    pq.write_table(_in_order(winners, key), spills(job) / name, row_group_size=size, compression="lz4")
+    pq.write_table(_in_order(winners, key), spills(context) / name, row_group_size=size, compression="lz4")
     return name

@@ -13,14 +13,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec import Struct
 
 from bridge.decode.casting import refit
-from bridge.write.context import Job
+from bridge.lake.records import PendingFile
+from bridge.write.context import WriteContext
 from bridge.write.file import File
 from bridge.write.keys import lookup
-from bridge.write.merge.fold import DELETED, PARTIAL, Keyed, is_deleted, lacks
 from bridge.write.merge.footers import can_hold, group_range, opened
-from bridge.write.merge.match import HOME, VERSION_COLUMN, Batch, swept
+from bridge.write.merge.match import TARGET_FILE, VERSION_COLUMN, MergeSpec, swept
+from bridge.write.merge.winners import DELETED, PARTIAL, Keyed, is_deleted, lacks
 from bridge.write.spill import spills
 
 
@@ -28,7 +30,7 @@ from bridge.write.spill import spills
 class Touched:
     """A live file, by its number in the merge, and the files of winners with keys that it has."""
 
-    batch: Batch
+    batch: MergeSpec
     number: int
     name: str
     winners: Sequence[str]
@@ -55,29 +57,44 @@ class _Counts:
     swept: int = 0
 
 
-def rewrite(job: Job, touched: Touched) -> dict[str, Any]:
-    """Report the new `file`, which may have no row left, and how many rows were `replaced`, `dropped` and `swept`."""
-    batch, target = touched.batch, job.targets[touched.batch.stream]
+class NewFile(Struct, frozen=True):
+    """A live file's successor, which may have no row left, and how many rows were replaced, dropped and swept."""
+
+    file: PendingFile
+    replaced: int
+    dropped: int
+    swept: int
+
+
+class OlderRows(Struct, frozen=True):
+    """The rows of a live file, and of how many of those that say their version a sweep is."""
+
+    rows: int
+    older: int
+
+
+def rewrite(context: WriteContext, touched: Touched) -> NewFile:
+    """Write one live file again."""
+    batch, layout = touched.batch, context.layouts[touched.batch.stream]
     columns, counts = batch.columns, _Counts()
-    folder, over = touched.name.rpartition("/")[0], touched.name if target.format == "parquet" else None
-    storage = job.storage()
-    new = File(storage, job, batch.seq, batch.stream, columns, folder, over=over)
+    folder, over = touched.name.rpartition("/")[0], touched.name if layout.format == "parquet" else None
+    storage = context.storage()
+    new = File(storage, context, batch.seq, batch.stream, columns, folder, over=over)
     try:
-        _fill(job, touched, new, counts)
+        _fill(context, touched, new, counts)
     except BaseException:
         new.give_up(storage)
         raise
-    facts = new.finish()
-    new.close()
-    return {"file": facts, "replaced": counts.replaced, "dropped": counts.dropped, "swept": counts.swept}
+    new.finish()
+    return NewFile(new.close(), counts.replaced, counts.dropped, counts.swept)
 
 
-def _fill(job: Job, touched: Touched, new: File, counts: _Counts) -> None:
+def _fill(context: WriteContext, touched: Touched, new: File, counts: _Counts) -> None:
     """Write what is left of a live file, with the rows that came in the place of theirs."""
-    batch, target = touched.batch, job.targets[touched.batch.stream]
+    batch, layout = touched.batch, context.layouts[touched.batch.stream]
     columns = batch.columns
-    with opened(job, f"{target.folder}/{touched.name}") as live:
-        parts = _Parts(job, touched)
+    with opened(context, f"{layout.folder}/{touched.name}") as live:
+        parts = _Parts(context, touched)
         for group in range(live.num_row_groups):
             rows = refit(live.read_row_group(group), batch.fields)
             for winners in parts.of(live, group):
@@ -103,9 +120,9 @@ def _swept(rows: pa.Table, touched: Touched) -> tuple[pa.Table, int]:
 class _Parts:
     """The winners of a file's keys, one range in memory at a time: a sorted file comes to each of them once."""
 
-    def __init__(self, job: Job, touched: Touched) -> None:
-        self._job, self._touched = job, touched
-        self.key = touched.batch.key(job) if touched.winners else Keyed(())
+    def __init__(self, context: WriteContext, touched: Touched) -> None:
+        self._context, self._touched = context, touched
+        self.key = touched.batch.key(context) if touched.winners else Keyed(())
         self._placed: dict[str, Any] = {}
         self._name = ""
         self._loaded: _Winners | None = None
@@ -122,8 +139,8 @@ class _Parts:
 
     def _load(self, name: str) -> _Winners:
         if self._loaded is None or self._name != name:
-            rows = pq.read_table(spills(self._job) / name)
-            home = rows.column(HOME).to_numpy()
+            rows = pq.read_table(spills(self._context) / name)
+            home = rows.column(TARGET_FILE).to_numpy()
             deleted = is_deleted(rows).to_numpy(zero_copy_only=False)
             placed = self._placed.setdefault(name, np.zeros(len(rows), bool))
             here = home == self._touched.number
@@ -162,13 +179,13 @@ def _replaced(rows: pa.Table, winners: _Winners, key: Keyed, counts: _Counts) ->
     return pa.table(columns, schema=rows.schema)
 
 
-def count_older(job: Job, touched: Touched) -> dict[str, Any]:
-    """Report the `rows` of a live file whose rows say their version, and of how many a sweep is, as `older`."""
-    target, older = job.targets[touched.batch.stream], 0
-    with opened(job, f"{target.folder}/{touched.name}") as live:
+def count_older(context: WriteContext, touched: Touched) -> OlderRows:
+    """Count the rows of a live file that a sweep is of."""
+    layout, older = context.layouts[touched.batch.stream], 0
+    with opened(context, f"{layout.folder}/{touched.name}") as live:
         fields = [field for field in touched.batch.fields if field.name in (VERSION_COLUMN, DELETED)]
         wanted = [field.name for field in fields if field.name in live.schema_arrow.names]
         for group in range(live.num_row_groups if VERSION_COLUMN in wanted else 0):
             rows = refit(live.read_row_group(group, columns=wanted), fields)
             older += _swept(rows, touched)[1]
-        return {"rows": live.metadata.num_rows, "older": older}
+        return OlderRows(live.metadata.num_rows, older)

@@ -20,6 +20,7 @@ from bridge.commit.open import open_pipeline
 from bridge.lake.log import Log
 from bridge.lake.runs import RunRecord, new_run_id
 from bridge.storage.local.storage import LocalStorage
+from tests.support.records import table_change
 from tests.support.shell import Typed
 
 Bridge = Callable[..., tuple[int, str, str]]
@@ -69,8 +70,7 @@ def commit(lake: LocalStorage, committer: Committer, state: Any) -> None:
     file.write(b"rows")
     file.close()
     adds = [{"name": name, "source": source, "size": 4, "rows": 1500}]
-    entry = {"stream": "s", "folder": f"{committer.log.pipeline}/s", "schema": "c", "mode": "append"}
-    committer.commit(state, [entry | {"adds": adds, "removes": []}])
+    committer.commit(state, [table_change(adds, folder=f"{committer.log.pipeline}/s")])
 
 
 def set_back(lake: LocalStorage, pipeline: str, n: int, age: timedelta) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 from bridge.errors import BridgeError, CommitLost, CommitUnknown, EngineError, LakeError
 from tests.support.lake import DEAD, FIRST, Faulty, Lake, closed, fail, unreachable
+from tests.support.records import staged_table
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def test_generation_is_below_every_later_fence(lake: Lake, last: dict[str, Any])
 def test_abort_only_lower_generations(lake: Lake) -> None:
     """Pending files of a run that was fenced off go; those of this generation, of a later one and strangers stay."""
     old, staged = lake.pending(0), lake.pending(0)
-    lake.open(FIRST).commit({"t": 1}, [], staged={"t": {"version": 1, "files": [staged]}})
+    lake.open(FIRST).commit({"t": 1}, [], staged={"t": staged_table(1, staged, stream="t")})
     same, later = lake.pending(2), lake.pending(3)
     (lake.root / ".bridge/p/pending/note.txt").write_text("not ours")
     assert lake.open(DEAD).generation == 2
@@ -208,7 +209,7 @@ def test_pending_files_are_verified(lake: Lake, data: bytes | None, staged: bool
     good, bad = lake.pending(0), lake.pending(0)
     path = lake.root / bad["source"]
     path.unlink() if data is None else path.write_bytes(data)
-    facts = {"staged": {"t": {"version": 1, "files": [bad]}}} if staged else {}
+    facts = {"staged": {"t": staged_table(1, bad, stream="t")}} if staged else {}
     with pytest.raises(EngineError, match="a pending file is not what was written") as caught:
         committer.commit({"n": 1}, [lake.entry(good) if staged else lake.entry(good, bad)], **facts)
     assert "nothing was committed" in caught.value.hint
@@ -260,11 +261,11 @@ def test_a_state_that_comes_back_is_another_file(lake: Lake) -> None:
     committer, seen = lake.open(FIRST), []
     for state in ({"n": "a"}, {"n": "b"}, {"n": "a"}):
         lake.load(committer, state)
-        stored = lake.storage.fetch(".bridge/p/state.json")
+        stored = lake.storage.read_versioned(".bridge/p/state.json")
         assert stored
-        seen.append(stored.version)
+        seen.append(stored.etag)
         assert lake.state == state
     assert len(set(seen)) == 3
     again = lake.open(DEAD)  # recovery writes what that writer would have written
-    stored = lake.storage.fetch(".bridge/p/state.json")
-    assert (again.view.n, stored and stored.version) == (4, seen[2])
+    stored = lake.storage.read_versioned(".bridge/p/state.json")
+    assert (again.view.n, stored and stored.etag) == (4, seen[2])

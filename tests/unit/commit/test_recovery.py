@@ -9,6 +9,7 @@ import pytest
 
 from bridge.errors import CorruptLake, LakeError
 from tests.support.lake import DEAD, FIRST, Faulty, Lake, closed, fail, unpublished
+from tests.support.records import staged_table
 
 
 @pytest.fixture
@@ -96,7 +97,7 @@ def test_void_of_an_adopted_table(lake: Lake, flat: bool) -> None:
 
     staged = lake.pending(0)
     committer = lake.open(FIRST)
-    committer.commit(state(t={"version": 3, "pk": 5}, a=1), [], staged={"t": {"version": 3, "files": [staged]}})
+    committer.commit(state(t={"version": 3, "pk": 5}, a=1), [], staged={"t": staged_table(3, staged, stream="t")})
     unpublished(lake, state(t={}, a=2), [lake.entry(staged, stream="t")], closed(1), staged={})
     (lake.root / staged["source"]).unlink()
     opened = lake.open(DEAD)
@@ -107,7 +108,7 @@ def test_void_of_an_adopted_table(lake: Lake, flat: bool) -> None:
 def test_lost_staged_file(lake: Lake) -> None:
     """A half loaded table that lost a file is dropped when a run opens, with its bookmark; others stay staged."""
     kept, lost = lake.pending(0), lake.pending(0)
-    stages = {s: {"version": 1, "files": [file]} for s, file in (("kept", kept), ("lost", lost))}
+    stages = {s: staged_table(1, file, stream=s) for s, file in (("kept", kept), ("lost", lost))}
     lake.open(FIRST).commit({"bookmarks": {"kept": 1, "lost": 1, "a": 1}}, [], staged=stages)
     (lake.root / lost["source"]).write_bytes(b"short")
     opened = lake.open(closed(1))

@@ -14,13 +14,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bridge.commit.committer import Committer
+from bridge.commit.open import open_committer
 from bridge.commit.retention import Sweep, sweep
 from bridge.errors import CommitLost, CorruptLake, LakeError
 from bridge.lake.log import Beginning, Log, View
+from bridge.lake.records import CommitRecord
 from bridge.settings.options import Pipeline, Retention, Source
 from bridge.storage.local.storage import LocalStorage
 from tests.support.lake import DEAD, FIRST, Faulty, Lake, closed, fail, unpublished
+from tests.support.records import commit_record, table_change
 from tests.support.shell import Typed
 
 DAY = timedelta(days=1)
@@ -58,10 +60,8 @@ def fill(lake: Lake, last: int, *, kinds: dict[int, str] | None = None, age: tim
     for n in range(1, last + 1):
         kind = (kinds or {}).get(n, "data")
         adds = [{"name": f"f{n}", "source": f"x{n}", "size": 1, "rows": 1}] if kind == "data" else []
-        entry = {"stream": "s", "folder": "p/s", "schema": "c", "mode": "append", "adds": adds, "removes": []}
         state = {"n": n} if kind == "data" else view.state
-        record = {"format": 1, "n": n, "kind": kind, "nonce": str(n), "at": at, "state": state, "tables": [entry]}
-        created, view = log.create(view, record)
+        created, view = log.create(view, commit_record(n, table_change(adds), kind=kind, at=at, state=state))
         assert created
     return view
 
@@ -81,7 +81,7 @@ def test_the_log_begins_at_an_old_snapshot(lake: Lake) -> None:
         assert log.view(log.head()) == before
     assert log.beginning() == Beginning(300, 300)
     assert numbers(lake) == list(range(300, 351))
-    assert [record["n"] for record in log.history(350)] == list(range(350, 299, -1))
+    assert [record.n for record in log.history(350)] == list(range(350, 299, -1))
 
 
 def test_what_a_run_made_may_go_by_the_next(lake: Lake) -> None:
@@ -150,7 +150,7 @@ def test_a_number_is_never_given_out_again(lake: Lake) -> None:
     """A writer that slept while its number was taken, and the record of it deleted, has lost all the same."""
     slow = lake.open(FIRST)
     file = lake.pending(slow.generation)
-    other = Committer(lake.storage, "p", "other", last=DEAD)
+    other = open_committer(lake.storage, "p", "other", last=DEAD)
     for n in range(300):
         other.set_state({"n": n}, "test")
     swept(lake, 301, keep(commits=DAY), after=2 * DAY, made=500)
@@ -171,7 +171,7 @@ def bucket() -> Iterator[Lake]:
 
 
 @st.composite
-def logs(draw: st.DrawFn) -> list[dict[str, Any]]:
+def logs(draw: st.DrawFn) -> list[CommitRecord]:
     """A log's records: tables that come, grow and are replaced, fences and voids, time that goes on in leaps."""
     random, at, records = draw(st.randoms(use_true_random=False)), BORN, []
     live: dict[str, list[str]] = {"a": [], "b": [], "c": []}
@@ -184,12 +184,12 @@ def logs(draw: st.DrawFn) -> list[dict[str, Any]]:
             removes = list(live[stream]) if random.random() < 0.2 else []
             live[stream] = [*live[stream][len(removes) :], f"f{n}"]
             add = {"name": f"f{n}", "source": f"x{n}", "size": n, "rows": n}
-            entry = {"stream": stream, "folder": f"p/{stream}", "schema": f"c{n % 3}", "adds": [add]}
-            tables.append(entry | {"mode": "replace" if removes else "append", "removes": removes})
-        state = records[-1]["state"] if kind == "fence" and records else {"bookmarks": {random.choice("abc"): n}}
-        record = {"format": 1, "n": n, "kind": kind, "nonce": str(n), "at": at.isoformat(), "state": state}
-        said = next((older["n"] for older in reversed(records) if older["kind"] != "fence"), 0)
-        records.append(record | {"tables": tables} | ({"after": said} if kind == "fence" else {}))
+            mode = "replace" if removes else "append"
+            tables.append(table_change([add], removes, stream, schema=f"c{n % 3}", mode=mode))
+        state = records[-1].state if kind == "fence" and records else {"bookmarks": {random.choice("abc"): n}}
+        last = next((older.n for older in reversed(records) if older.kind != "fence"), 0)
+        after = last if kind == "fence" else None
+        records.append(commit_record(n, *tables, kind=kind, at=at.isoformat(), state=state, after=after))
     return records
 
 
@@ -199,12 +199,12 @@ def check(log: Log, views: list[View]) -> int:
     assert head == len(views) - 1
     assert log.latest() == head
     assert log.view(head) == views[head]
-    assert [record["n"] for record in log.history(head)] == list(range(head, first - 1, -1))
+    assert [record.n for record in log.history(head)] == list(range(head, first - 1, -1))
     for n in {first, (first + head) // 2, head - 1} - {0}:
         assert log.view(n) == views[n]
     view = log.view(first)
     for n in range(first + 1, head + 1):
-        view = view.after(log.record(n) or {})
+        view = view.after(next(log.history(n)))
         assert view == views[n]
     return first
 
@@ -233,7 +233,7 @@ class Failing(LocalStorage):
     logs(), st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 90)), min_size=1, max_size=5), st.integers(0, 99)
 )
 def test_a_sweep_changes_nothing_that_can_be_read(
-    records: list[dict[str, Any]], sweeps: list[tuple[int, int]], made: int
+    records: list[CommitRecord], sweeps: list[tuple[int, int]], made: int
 ) -> None:
     """Over any log, at any times, cut off anywhere: the present, and each commit since the beginning, stay the same."""
     with bucket() as lake:
@@ -253,7 +253,7 @@ def test_a_sweep_changes_nothing_that_can_be_read(
             began = first
         missing = set(range(1, len(records) + 1)) - set(numbers(lake))
         assert all(n < began for n in missing)
-        assert all(datetime.fromisoformat(records[n - 1]["at"]) < BORN + 1910 * DAY for n in missing)
+        assert all(datetime.fromisoformat(records[n - 1].at) < BORN + 1910 * DAY for n in missing)
 
 
 @pytest.mark.parametrize(("kept", "left"), [(7 * DAY, 1), (timedelta(0), 0)])

@@ -9,8 +9,10 @@ from typing import Any
 
 import duckdb
 import pytest
+from msgspec import structs
 
 from bridge.commit.committer import Committer
+from bridge.commit.open import open_committer
 from bridge.commit.recover import recover
 from bridge.commit.rollback import Plan, follows_a_log, plan, roll_back
 from bridge.errors import CommitLost, LakeError, SettingsError
@@ -20,6 +22,7 @@ from bridge.maintain.verify.check import verify
 from bridge.maintain.verify.mend import repair
 from tests.support.dying import die_at
 from tests.support.lake import FIRST, Lake, closed
+from tests.support.records import staged_table, table_change
 from tests.support.tables import INTEGER, STRING, Shop
 
 ID = {"id": INTEGER}
@@ -84,7 +87,7 @@ def test_data_and_state_go_back(shop: Shop, to: int) -> None:
     holds(shop, to)
     record = Log(shop.storage, "shop").record(n)
     assert record
-    assert (record["kind"], record["to"], record["reason"]) == ("rollback", to, f"rollback to commit {to}")
+    assert (record.kind, record.to, record.reason) == ("rollback", to, f"rollback to commit {to}")
     shop._head = n
     shop.load("orders", ID, [{"id": 50}])
     shop.load("users", ID, [{"id": 60}])
@@ -101,9 +104,9 @@ def test_a_rollback_can_be_rolled_back(shop: Shop) -> None:
         if to in (3, 4) and before:
             assert set(head(shop).tables["users"].files) == before
     log = Log(shop.storage, "shop")
-    adds = [add["name"] for r in log.history(log.head()) for e in r.get("tables", []) for add in e["adds"]]
+    adds = [add.name for record in log.history(log.head()) for change in record.tables for add in change.adds]
     assert len(set(adds)) == len(adds)
-    assert [record["kind"] for record in log.history(log.head())][:6] == ["rollback"] * 6
+    assert [record.kind for record in log.history(log.head())][:6] == ["rollback"] * 6
 
 
 def test_a_rollback_to_one(shop: Shop) -> None:
@@ -211,7 +214,7 @@ def test_what_was_confirmed_is_what_is_done(shop: Shop) -> None:
 
 def staged(lake: Lake, committer: Committer, version: int, mark: int) -> dict[str, Any]:
     file = lake.pending(committer.generation)
-    stage = {"s": {"version": version, "schema": "c", "files": [file]}}
+    stage = {"s": staged_table(version, file)}
     committer.commit({"bookmarks": {"s": {"version": version, "pk": mark}, "o": mark}}, [], staged=stage)
     return file
 
@@ -256,9 +259,9 @@ def test_a_shared_table(tmp_path: Path) -> None:
     claim(lake.storage, "p/s", Owner("q", "s"), shared=True)
     ours = lake.open(FIRST)
     files = []
-    for number, committer in enumerate((ours, Committer(lake.storage, "q", "other", last=FIRST), ours)):
+    for number, committer in enumerate((ours, open_committer(lake.storage, "q", "other", last=FIRST), ours)):
         files.append(lake.pending(0))
-        committer.commit({"n": number}, [lake.entry(files[-1]) | {"shared": True}])
+        committer.commit({"n": number}, [structs.replace(lake.entry(files[-1]), shared=True)])
     recover(lake.storage, "p")
     roll_back(lake.storage, "p", 1)
     assert lake.visible() == lake.manifest() == {files[0]["name"], files[1]["name"]}
@@ -296,7 +299,7 @@ def test_death_and_a_lost_file(shop: Shop) -> None:
     created = next(place for place, step in enumerate(steps) if step.startswith("os.link") and step.endswith(record))
     back(shop, 4)
     assert die_at(shop.root, created + 2, lambda: back(shop, 1)).killed
-    lost = (Log(shop.storage, "shop").record(head(shop).n) or {})["tables"][0]["adds"][0]["source"]
+    lost = next(Log(shop.storage, "shop").history(head(shop).n)).tables[0].adds[0].source
     (shop.root / lost).unlink()
     done = recover(shop.storage, "shop")
     assert "taken back" in done.notes[0]
@@ -310,15 +313,15 @@ def test_on_s3(s3: Any, tmp_path: Path) -> None:
     storage = s3.storage("s3://rollback/lake")
     names: list[str] = []
     for number, removes in ((1, False), (2, False), (3, True)):
-        committer = Committer(storage, "p", "run", last={} if number == 1 else closed(number - 1))
+        committer = open_committer(storage, "p", "run", last={} if number == 1 else closed(number - 1))
         name = f"part-{committer.generation:010d}-000001-{number:032x}.parquet"
         source = f".bridge/p/pending/{name}.pending"
         file = storage.open_pending(source, f"p/s/{name}")
         file.write(b"rows" * number)
         file.close()
         add = {"name": name, "source": source, "size": 4 * number, "rows": 1, "upload": file.upload}
-        facts = {"stream": "s", "folder": "p/s", "schema": "c", "adds": [add], "removes": names if removes else []}
-        committer.commit({"n": number}, [{**facts, "mode": "replace" if removes else "append"}])
+        change = table_change([add], names if removes else (), mode="replace" if removes else "append")
+        committer.commit({"n": number}, [change])
         names = [*names, name]
     recover(storage, "p")
 

@@ -12,14 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
-from bridge.commit.committer import Committer
+from bridge.commit.open import open_committer
 from bridge.commit.retention import Sweep
 from bridge.errors import CorruptLake
 from bridge.exact_json import dumps
-from bridge.lake.log import LiveTable, Log, View, bookmarks, changes_of, inverse
+from bridge.lake.log import Log, View, bookmarks, changes_of, inverse
+from bridge.lake.record_json import commit_bytes
+from bridge.lake.records import TableChange, TableState
 from bridge.settings.options import Retention
 from bridge.storage.local.storage import LocalStorage
+from tests.support.records import commit_record, staged_table, table_change
 
 
 @pytest.fixture
@@ -28,28 +32,17 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Log:
     return Log(LocalStorage(tmp_path), "p")
 
 
-def entry(name: str, *removes: str, stream: str = "s", mode: str = "append") -> dict[str, Any]:
+def entry(name: str, *removes: str, stream: str = "s", mode: str = "append") -> TableChange:
     """What a commit does to one table: adds the file `name`, five rows."""
-    adds = [{"name": name, "source": f".bridge/p/pending/{name}.pending", "size": 9, "rows": 5}]
-    return {
-        "stream": stream,
-        "folder": f"p/{stream}",
-        "schema": "c0",
-        "mode": mode,
-        "adds": adds,
-        "removes": list(removes),
-    }
+    add = {"name": name, "source": f".bridge/p/pending/{name}.pending", "size": 9, "rows": 5}
+    return table_change([add], removes, stream, schema="c0", mode=mode)
 
 
-def record(n: int, *entries: dict[str, Any], kind: str = "data", **facts: Any) -> dict[str, Any]:
-    return {"format": 1, "n": n, "kind": kind, "nonce": str(n), "state": {"n": n}, "tables": list(entries)} | facts
-
-
-def fill(log: Log, last: int, tables: Callable[[int], list[dict[str, Any]]] = lambda n: [entry(f"f{n}")]) -> View:
+def fill(log: Log, last: int, tables: Callable[[int], list[TableChange]] = lambda n: [entry(f"f{n}")]) -> View:
     """Write records 1 to `last` as a run would and return the view after them."""
     view = View()
     for n in range(1, last + 1):
-        created, view = log.create(view, record(n, *tables(n)))
+        created, view = log.create(view, commit_record(n, *tables(n)))
         assert created
     return view
 
@@ -78,7 +71,7 @@ def test_head(log: Log, hint: int | None) -> None:
     assert log.head(hint) == 5
 
 
-def test_head_ignores_what_is_no_record(log: Log) -> None:
+def test_head_ignores_what_is_no_commit_record(log: Log) -> None:
     """A backup copy that somebody left beside the records, or a file half written, is not a record."""
     fill(log, 3)
     folder = Path(log.storage.uri) / ".bridge/p/commits"
@@ -127,7 +120,7 @@ def test_a_corrupt_record_stops_everything(log: Log, data: bytes) -> None:
 def test_an_incomplete_record_stops_everything(log: Log, tables: object) -> None:
     """A record that does not say what became of its tables is damage, not a traceback."""
     fill(log, 3)
-    damage(log, 2, json.dumps(record(2) | {"tables": tables}).encode())
+    damage(log, 2, json.dumps(json.loads(commit_bytes(commit_record(2))) | {"tables": tables}).encode())
     with pytest.raises(CorruptLake, match="incomplete") as caught:
         log.view(3)
     assert "backup" in caught.value.hint
@@ -136,7 +129,7 @@ def test_an_incomplete_record_stops_everything(log: Log, tables: object) -> None
 def test_a_newer_format_is_refused(log: Log) -> None:
     """A bucket that a newer version wrote is not touched; the operator is told to upgrade."""
     fill(log, 2)
-    damage(log, 2, json.dumps(record(2, format=2)).encode())
+    damage(log, 2, commit_bytes(commit_record(2, format=2)))
     with pytest.raises(CorruptLake, match="newer format") as caught:
         log.view(2)
     assert "upgrade" in caught.value.hint
@@ -145,9 +138,9 @@ def test_a_newer_format_is_refused(log: Log) -> None:
 def test_create_never_replaces(log: Log) -> None:
     """Of two that create the same number one is told that it lost, and the winner's record stands."""
     view = fill(log, 1)
-    assert log.create(view, record(2, nonce="winner"))[0] is True
-    assert log.create(view, record(2, nonce="loser"))[0] is False
-    assert (log.record(2) or {})["nonce"] == "winner"
+    assert log.create(view, commit_record(2, nonce="winner"))[0] is True
+    assert log.create(view, commit_record(2, nonce="loser"))[0] is False
+    assert next(log.history(2)).nonce == "winner"
 
 
 def test_view_follows_adds_and_removes(log: Log) -> None:
@@ -170,7 +163,7 @@ def test_view_knows_when_bookmarks_moved(log: Log) -> None:
     view, said = View(), {}
     for n in range(1, 152):
         said = states.get(n, said)
-        view = log.create(view, record(n, at=f"t{n}", state={"bookmarks": said}))[1]
+        view = log.create(view, commit_record(n, at=f"t{n}", state={"bookmarks": said}))[1]
         assert n not in (*states, 100, 101) or log.view(n) == view
     moved = {n: log.view(n).moved for n in (1, 2, 100, 149, 150, 151)}
     assert moved[1] == {"a": "t1", "b": "t1"}
@@ -207,10 +200,10 @@ def test_latest_survives_any_lease(log: Log) -> None:
 
 def test_staged_files_are_the_last_records(log: Log) -> None:
     """Staged files live exactly as long as each record names them again."""
-    stage = {"t": {"version": 3, "files": [{"name": "x", "source": "x.pending", "size": 1, "rows": 1}]}}
-    view = log.create(View(), record(1, staged=stage))[1]
+    stage = {"t": staged_table(3, {"name": "x", "source": "x.pending", "size": 1, "rows": 1}, stream="t")}
+    view = log.create(View(), commit_record(1, staged=stage))[1]
     assert log.view(1).staged == view.staged == stage
-    log.create(view, record(2, staged={}))
+    log.create(view, commit_record(2, staged={}))
     assert log.view(2).staged == {}
 
 
@@ -219,10 +212,10 @@ def test_snapshot_equals_the_fold(log: Log) -> None:
     fill(log, 205, lambda n: [entry(f"f{n}", *([f"f{n - 3}"] if n > 3 else [])), entry(f"g{n}", stream=f"s{n % 7}")])
     folded = View()
     for n in range(1, 206):
-        folded = folded.after(log.record(n) or {})
+        folded = folded.after(next(log.history(n)))
         if n in (99, 100, 101, 199, 200, 205):
             assert log.view(n) == folded
-    assert ["snapshot" in (log.record(n) or {}) for n in (99, 100, 101, 200)] == [False, True, False, True]
+    assert [next(log.history(n)).snapshot is not None for n in (99, 100, 101, 200)] == [False, True, False, True]
 
 
 def test_a_long_log_opens_quickly(log: Log) -> None:
@@ -272,7 +265,7 @@ def test_what_a_long_log_costs(log: Log, tmp_path: Path) -> None:
     assert storage.spent() <= 1 + 51, "the lease, and each record since"
     assert counted.view(1999) == replaced
     assert storage.spent() == 100
-    assert Committer(storage, "p", "run", last={"head": 1999, "closed": 1999}).view == replaced
+    assert open_committer(storage, "p", "run", last={"head": 1999, "closed": 1999}).view == replaced
     assert storage.spent() <= 2 + 100 + 3
     old = datetime.now(timezone.utc) + timedelta(days=1)
     Sweep(storage, "p", Retention(), now=old, view=replaced).all(1999)
@@ -284,14 +277,14 @@ def test_what_a_long_log_costs(log: Log, tmp_path: Path) -> None:
 def test_a_row_of_fences_is_one_step(log: Log, tmp_path: Path) -> None:
     """A pipeline that fails a thousand times in a row opens as quickly as ever: each fence knows what was before."""
     storage = Counting(tmp_path)
-    Committer(storage, "p", "run", last={}).set_state({"n": 1}, "test")
+    open_committer(storage, "p", "run", last={}).set_state({"n": 1}, "test")
     for _ in range(50):
-        Committer(storage, "p", "run", last={"head": None, "closed": None})
+        open_committer(storage, "p", "run", last={"head": None, "closed": None})
     storage.calls.clear()
-    Committer(storage, "p", "run", last={"head": None, "closed": None})
+    open_committer(storage, "p", "run", last={"head": None, "closed": None})
     records = [call for call in storage.calls if call.startswith("read .bridge/p/commits")]
     assert len(records) == 51 + 2, "the view's, and two steps to the last change"
-    assert [record["kind"] for record in log.history(52, fences=False)] == ["state"]
+    assert [record.kind for record in log.history(52, fences=False)] == ["state"]
     assert len(list(log.history(52))) == 52
 
 
@@ -320,25 +313,25 @@ def test_a_hundred_thousand_commits(log: Log, tmp_path: Path) -> None:
 
 def test_changes_name_every_file_by_its_place(log: Log) -> None:
     """A commit's changes say where each file comes from and where a removed one is kept, apart for each commit."""
-    (change,) = changes_of("p", record(7, entry("new", "old", mode="replace")))
+    (change,) = changes_of("p", commit_record(7, entry("new", "old", mode="replace")))
     assert (change.folder, change.replace) == ("p/s", True)
     assert [(add.source, add.key, add.size) for add in change.adds] == [(".bridge/p/pending/new.pending", "p/s/new", 9)]
     assert [(remove.key, remove.trash) for remove in change.removes] == [
         ("p/s/old", ".bridge/p/trash/00000000000000000007/p/s/old.removed")
     ]
-    assert changes_of("p", {"n": 8, "kind": "fence"}) == []
+    assert changes_of("p", commit_record(8, kind="fence")) == []
 
 
 def test_inverse_takes_a_record_back(log: Log) -> None:
     """Followed by its inverse a commit changes nothing: the tables have the files and the schema they had before."""
     before = fill(log, 2)
-    third = record(3, entry("f3", "f1", "f2", mode="replace"), entry("t1", stream="t"))
+    third = commit_record(3, entry("f3", "f1", "f2", mode="replace"), entry("t1", stream="t"))
     after = before.after(third)
-    back = after.after(record(4, *inverse("p", third, before), kind="void"))
+    back = after.after(commit_record(4, *inverse("p", third, before), kind="void"))
     assert back.tables["s"] == before.tables["s"]
-    assert back.tables["t"] == LiveTable("p/t", None, {})
-    versioned = after.after(record(4, entry("v", mode="replace") | {"version": 7}))
-    taken_back = inverse("p", record(5, entry("w", mode="replace") | {"version": 8}), versioned)
-    assert versioned.after(record(6, *taken_back, kind="void")).tables["s"].version == 7
-    sources = [add["source"] for add in inverse("p", third, before)[0]["adds"]]
+    assert back.tables["t"] == TableState("p/t", None, {})
+    versioned = after.after(commit_record(4, structs.replace(entry("v", mode="replace"), version=7)))
+    taken_back = inverse("p", commit_record(5, structs.replace(entry("w", mode="replace"), version=8)), versioned)
+    assert versioned.after(commit_record(6, *taken_back, kind="void")).tables["s"].version == 7
+    sources = [add.source for add in inverse("p", third, before)[0].adds]
     assert sources == [remove.trash for remove in changes_of("p", third)[0].removes]

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from bridge.commit.committer import Committer
+from bridge.commit.open import open_committer
 from bridge.errors import CorruptLake, LakeError
 from bridge.lake.log import meta
 from bridge.lake.ownership import Owner, claim, owned_by, owners_of, tables_of
 from bridge.storage.local.storage import LocalStorage
+from tests.support.records import table_change
 
 A, B, C = (Owner(name, "s") for name in "abc")
 
@@ -72,8 +74,7 @@ def commit(storage: LocalStorage, committer: Committer, number: int) -> str:
     with closing(storage.open_pending(source, f"t/{name}")) as file:
         file.write(b"rows")
     add = {"name": name, "source": source, "size": 4, "rows": 1}
-    entry: dict[str, Any] = {"stream": "s", "folder": "t", "schema": "c", "version": None, "mode": "append"}
-    committer.commit({"n": number}, [entry | {"adds": [add], "removes": [], "shared": True}])
+    committer.commit({"n": number}, [table_change([add], folder="t", shared=True)])
     return name
 
 
@@ -83,7 +84,7 @@ def manifest(storage: LocalStorage, name: str = "t.manifest") -> set[str]:
 
 def test_a_shared_manifest_has_the_files_of_all(storage: LocalStorage) -> None:
     """Whoever commits writes the files of the others, too, whatever it knew of the manifest."""
-    committers = [Committer(storage, owner.pipeline, "run", last={}) for owner in (A, B)]
+    committers = [open_committer(storage, owner.pipeline, "run", last={}) for owner in (A, B)]
     for owner in (A, B):
         claim(storage, "t", owner, shared=True)
     names = set()
@@ -98,10 +99,11 @@ _COMMITS = """
 import sys
 from pathlib import Path
 from bridge.commit.committer import Committer
+from bridge.commit.open import open_committer
 from bridge.storage.local.storage import LocalStorage
 from tests.unit.lake.test_ownership import commit
 storage = LocalStorage(Path(sys.argv[1]))
-committer = Committer(storage, sys.argv[2], "run", last={})
+committer = open_committer(storage, sys.argv[2], "run", last={})
 print("ready", flush=True)
 sys.stdin.readline()
 for number in range(60):

@@ -12,8 +12,9 @@ from bridge.commit.recover import recover
 from bridge.errors import MissingFiles
 from bridge.lake import presence
 from bridge.lake.lease import last_lease
-from bridge.lake.log import LiveTable, Log
+from bridge.lake.log import Log
 from bridge.lake.presence import missing_files, require_files, wrong_size
+from bridge.lake.records import TableState
 from bridge.maintain.verify.check import verify
 from bridge.storage.local.storage import LocalStorage
 from tests.support.shelf import Shelf, record, schema, state
@@ -33,7 +34,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
     return shop
 
 
-def tables(shop: Shop) -> dict[str, LiveTable]:
+def tables(shop: Shop) -> dict[str, TableState]:
     log = Log(shop.storage, "shop")
     return log.view(log.head()).tables
 

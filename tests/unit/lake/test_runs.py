@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from bridge.errors import CorruptLake
-from bridge.lake.log import LiveTable, View
+from bridge.lake.log import View
+from bridge.lake.records import LiveFile, TableState
 from bridge.lake.runs import RunRecord, is_run_id, log_key, new_run_id, read_log, read_run, read_runs, write_streams
 from bridge.load.run import Request, Run
 from bridge.maintain.verify.check import verify
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.storage import Storage, open_storage
 from tests.support.pipe import InProcess, wire
 
@@ -79,7 +80,7 @@ def test_a_run_id_is_known_by_its_form(text: str, known: bool) -> None:
 
 def test_streams_are_described_for_people(storage: Storage) -> None:
     """Beside each table's name: its bookmark, rows, files and columns as of the last commit."""
-    table = LiveTable("flights/Orders", "c0", {"f": {"size": 1, "rows": 7}})
+    table = TableState("flights/Orders", "c0", {"f": LiveFile(1, 7)})
     view = View(3, {"bookmarks": {"Orders": {"id": 7}}}, {"Orders": table})
     write_streams(storage, "flights", view, ["Orders", "new"])
     said = json.loads(storage.read(".bridge/flights/streams/Orders.json") or b"")

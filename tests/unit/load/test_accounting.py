@@ -12,17 +12,23 @@ from typing import Any
 import orjson
 import pyarrow.parquet as pq
 import pytest
+from msgspec import structs
 
-from bridge.commit.committer import Committer
+from bridge.commit.open import open_committer
 from bridge.errors import DataError, EngineError, LakeError
 from bridge.lake.log import Log, meta
+from bridge.lake.records import CommitRecord
 from bridge.load.accounting import Ledger
 from bridge.load.barriers import Barrier, Mode, Publication
 from bridge.schema.table_schema import TableSchema, from_singer
 from bridge.spool.spool import Manifest, Segment
 from bridge.storage.local.storage import LocalStorage
-from bridge.write.layout import Target
-from bridge.write.parquet import Job, failure, write_bundle, write_rejects
+from bridge.write.context import WriteContext
+from bridge.write.layout import TableLayout
+from bridge.write.parquet import write_bundle
+from bridge.write.rejects import write_rejects
+from bridge.write.report import SegmentCount, WorkReport, failure
+from tests.support.records import pending_file
 
 SCHEMA = from_singer({"properties": {"id": {"type": ["null", "integer"]}}}, [])
 
@@ -33,13 +39,13 @@ class Desk:
     def __init__(self, root: Path, *, max_rejects: int = 10, last: dict[str, Any] | None = None) -> None:
         self.root = root
         self.storage = LocalStorage(root)
-        self.committer = Committer(self.storage, "p", "run", last=last or {})
+        self.committer = open_committer(self.storage, "p", "run", last=last or {})
         (root / "spool/schemas").mkdir(parents=True, exist_ok=True)
         (root / "spool/schemas" / SCHEMA.hash).write_bytes(SCHEMA.to_json())
-        targets = {stream: Target(f"p/{stream}") for stream in "stu"}
-        self.job = Job(str(root), "p", "run", self.committer.generation, str(root / "spool"), "zstd", targets)
-        self.seen: list[dict[str, Any]] = []
-        adopted = {stream: stage["version"] for stream, stage in self.committer.view.staged.items()}
+        targets = {stream: TableLayout(f"p/{stream}") for stream in "stu"}
+        self.job = WriteContext(str(root), "p", "run", self.committer.generation, str(root / "spool"), "zstd", targets)
+        self.seen: list[CommitRecord] = []
+        adopted = {stream: stage.version for stream, stage in self.committer.view.staged.items()}
         self.ledger = Ledger(
             self.committer,
             self.job,
@@ -58,23 +64,17 @@ class Desk:
         """What executors report who did all of a manifest right."""
         return [self._report(bundle[0], rejects, versions) for bundle in manifest.bundles]
 
-    def _report(self, segment: Segment, rejects: int, versions: tuple[int | None, ...]) -> dict[str, Any]:
+    def _report(self, segment: Segment, rejects: int, versions: tuple[int | None, ...]) -> WorkReport:
         self._files += 1
         name = f"part-{self.job.generation:010d}-000001-{self._files:032x}.parquet"
         source = meta("p", "pending", f"{name}.pending")
         with closing(self.storage.open_pending(source, f"p/s/{name}")) as file:
             file.write(b"rows")
         rows = segment.lines - rejects
-        written = {"stream": segment.stream, "name": name, "source": source, "size": 4, "rows": rows, "extra": False}
+        written = pending_file({"name": name, "source": source, "size": 4, "rows": rows}, segment.stream)
         lost = [write_rejects(self.storage, self.job, segment.stream, [{"raw": b"x"}] * rejects)] if rejects else []
-        count = {"file": segment.file, "start": segment.start, "rows": rows, "rejects": rejects}
-        return {
-            "files": [written],
-            "counts": [count],
-            "rejects": lost,
-            "extra": {},
-            "versions": {segment.stream: list(versions)},
-        }
+        count = SegmentCount(segment.file, segment.start, rows, rejects)
+        return WorkReport(files=[written], counts=[count], rejects=lost, versions={segment.stream: list(versions)})
 
     def load(self, lines: dict[str, int], **facts: Any) -> None:
         """Take in one manifest that went well."""
@@ -107,27 +107,36 @@ def test_conservation(desk: Desk) -> None:
     desk.load({"s": 5, "t": 3}, rejects=1)
     desk.ledger.commit(barrier({"n": 1}, {"s": "append", "t": "append"}), through=1)
     (record,) = desk.seen
-    assert {entry["stream"]: entry["adds"][0]["rows"] for entry in record["tables"]} == {"s": 4, "t": 2}
-    assert (record["through"], record["state"], desk.ledger.rejected) == (1, {"n": 1}, 2)
-    assert [reject["lines"] for reject in record["rejects"]] == [1, 1]
+    assert {change.stream: change.adds[0].rows for change in record.tables} == {"s": 4, "t": 2}
+    assert (record.through, record.state, desk.ledger.rejected) == (1, {"n": 1}, 2)
+    assert [reject.lines for reject in record.rejects] == [1, 1]
 
 
-def _count(change: int) -> Callable[[list[Any]], None]:
-    return lambda reports: reports[0]["counts"][0].update(rows=reports[0]["counts"][0]["rows"] + change)
+def _count(**facts: Any) -> Callable[[list[WorkReport]], None]:
+    """Have the first count say something else."""
+
+    def change(reports: list[WorkReport]) -> None:
+        reports[0].counts[0] = structs.replace(reports[0].counts[0], **facts)
+
+    return change
 
 
-WRONG: dict[str, Callable[[list[Any]], None]] = {
+def _fewer(reports: list[WorkReport]) -> None:
+    reports[0].files[0] = structs.replace(reports[0].files[0], rows=1)
+
+
+WRONG: dict[str, Callable[[list[WorkReport]], Any]] = {
     "a segment is missing": lambda reports: reports.pop(),
     "no report at all": lambda reports: reports.clear(),
     "a segment twice": lambda reports: reports.append(copy.deepcopy(reports[0])),
-    "a segment twice in one report": lambda reports: reports[0]["counts"].append(dict(reports[0]["counts"][0])),
-    "a row too few": _count(-1),
-    "a row too many": _count(1),
-    "a segment of another manifest": lambda reports: reports[0]["counts"][0].update(file="9-s.jsonl"),
-    "another slice of the segment": lambda reports: reports[0]["counts"][0].update(start=1),
-    "a file with fewer rows than counted": lambda reports: reports[0]["files"][0].update(rows=1),
-    "a file that is not in the report": lambda reports: reports[0]["files"].clear(),
-    "a file twice": lambda reports: reports[0]["files"].append(reports[0]["files"][0]),
+    "a segment twice in one report": lambda reports: reports[0].counts.append(reports[0].counts[0]),
+    "a row too few": _count(rows=4),
+    "a row too many": _count(rows=6),
+    "a segment of another manifest": _count(file="9-s.jsonl"),
+    "another slice of the segment": _count(start=1),
+    "a file with fewer rows than counted": _fewer,
+    "a file that is not in the report": lambda reports: reports[0].files.clear(),
+    "a file twice": lambda reports: reports[0].files.append(reports[0].files[0]),
 }
 
 
@@ -157,7 +166,7 @@ def test_many_partitions_warn(desk: Desk) -> None:
     for seq, folders in enumerate((1000, 1001, 2000), 1):
         manifest = desk.manifest({"s": 5}, seq)
         (report,) = desk.reports(manifest)
-        desk.ledger.add(manifest, [report | {"folders": {"s": folders}}])
+        desk.ledger.add(manifest, [structs.replace(report, folders={"s": folders})])
         assert len(desk.ledger.warnings) == (folders > 1000), folders
     assert "s: rows of 1,001 partitions at once" in desk.ledger.warnings[0]
 
@@ -178,7 +187,7 @@ def test_rejects_are_named_once(desk: Desk) -> None:
     desk.ledger.commit(barrier({"n": 1}, {"s": "append"}), through=1)
     desk.load({"s": 5})
     desk.ledger.commit(barrier({"n": 2}, {"s": "append"}), through=2)
-    assert [len(record["rejects"]) for record in desk.seen] == [1, 0]
+    assert [len(record.rejects) for record in desk.seen] == [1, 0]
 
 
 def test_held_files_wait(desk: Desk) -> None:
@@ -188,7 +197,7 @@ def test_held_files_wait(desk: Desk) -> None:
     assert set(desk.committer.view.tables) == {"s"}
     desk.load({"t": 2})
     desk.ledger.commit(barrier({"n": 2}, {"s": "append", "t": "append"}), through=2)
-    assert [entry["stream"] for entry in desk.seen[1]["tables"]] == ["t"]
+    assert [change.stream for change in desk.seen[1].tables] == ["t"]
     assert (desk.committer.view.tables["t"].rows, len(desk.names("t")), len(desk.names("s"))) == (5, 2, 1)
 
 
@@ -199,8 +208,8 @@ def test_replace_removes_what_was_there(desk: Desk) -> None:
     old = desk.names("s")
     desk.load({"s": 4})
     desk.ledger.commit(barrier({"n": 2}, {"s": "replace"}), through=2)
-    (entry,) = desk.seen[1]["tables"]
-    assert (entry["mode"], entry["removes"], desk.committer.view.tables["s"].rows) == ("replace", old, 4)
+    (change,) = desk.seen[1].tables
+    assert (change.mode, change.removes, desk.committer.view.tables["s"].rows) == ("replace", old, 4)
     assert {path.name for path in (desk.root / "p/s").iterdir()} == set(desk.names("s"))
 
 
@@ -220,7 +229,7 @@ def test_nothing_to_publish_before_the_end(desk: Desk) -> None:
     """A stream without rows is left alone at a barrier in the middle; a STATE alone is still committed, once."""
     desk.ledger.commit(barrier({"n": 1}, {"s": "append", "t": "replace"}), through=0)
     desk.ledger.commit(barrier({"n": 1}, {"s": "append", "t": "replace"}), through=0)
-    assert [record["tables"] for record in desk.seen] == [[]]
+    assert [record.tables for record in desk.seen] == [[]]
     assert (desk.head, desk.committer.view.state) == (1, {"n": 1})
 
 
@@ -229,7 +238,7 @@ def test_staged_files_are_named_and_adopted(tmp_path: Path) -> None:
     first = Desk(tmp_path)
     first.load({"t": 3}, versions=(7,))
     first.ledger.commit(barrier({"n": 1}, staged={"t": 7}), through=1)
-    assert first.committer.view.staged["t"]["version"] == 7
+    assert first.committer.view.staged["t"].version == 7
     assert "t" not in first.committer.view.tables
     second = Desk(tmp_path, last={"closed": 1})
     second.load({"t": 2}, versions=(7,))
@@ -261,7 +270,7 @@ def test_discarded_staged_files_are_not_published(tmp_path: Path) -> None:
     second.ledger.discard_staged(["t", "u"])
     second.load({"t": 2}, versions=(8,))
     second.ledger.commit(barrier({"n": 2}, staged={"t": 8}), through=1)
-    assert [file["rows"] for file in second.committer.view.staged["t"]["files"]] == [2]
+    assert [file.rows for file in second.committer.view.staged["t"].files] == [2]
 
 
 @pytest.mark.parametrize("versions", [(8,), (7, 8), (None,), (7, None)])
@@ -277,8 +286,8 @@ def test_schema_is_kept_by_its_hash(desk: Desk) -> None:
     """The columns that a commit names by hash are in the bucket before it is, the one for extra fields too."""
     manifest = desk.manifest({"s": 5})
     reports = desk.reports(manifest)
-    reports[0]["files"][0]["extra"] = True
-    reports[0]["extra"] = {"s": {"surplus": 2}}
+    reports[0].files[0] = structs.replace(reports[0].files[0], extra=True)
+    reports[0].extra = {"s": {"surplus": 2}}
     desk.ledger.add(manifest, reports)
     desk.ledger.commit(barrier({"n": 1}, {"s": "append"}), through=1)
     name = desk.committer.view.tables["s"].schema

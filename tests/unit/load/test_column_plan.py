@@ -19,9 +19,10 @@ from bridge.schema.table_schema import Evolution, TableSchema
 from bridge.settings.options import Pipeline
 from bridge.singer.messages import Schema
 from bridge.spool.spool import Segment
-from bridge.write.layout import Target
+from bridge.write.context import WriteContext
+from bridge.write.layout import TableLayout
 from bridge.write.metadata_columns import METADATA
-from bridge.write.parquet import Job, write_bundle
+from bridge.write.parquet import write_bundle
 
 TEXT = {"type": ["null", "string"]}
 NUMBER = {"type": ["null", "integer"]}
@@ -55,10 +56,12 @@ def rows(
     (spool / "schemas" / schema.hash).write_bytes(schema.to_json())
     (spool / "segments" / "1").write_bytes(data)
     segment = Segment("users", schema.hash, "1", 0, len(data), len(lines), zlib.crc32(data), "", at=AT)
-    job = Job(str(folder / "lake"), "p", "run", 1, str(spool), "zstd", {"users": Target("p/users", metadata=metadata)})
+    job = WriteContext(
+        str(folder / "lake"), "p", "run", 1, str(spool), "zstd", {"users": TableLayout("p/users", metadata=metadata)}
+    )
     report = write_bundle(job, 1, [segment])
-    assert "failed" not in report, report
-    found = [pq.read_table(folder / "lake" / file["source"]).to_pylist() for file in report["files"]]
+    assert report.failed is None, report
+    found = [pq.read_table(folder / "lake" / file.source).to_pylist() for file in report.files]
     return report, [row for part in found for row in part]
 
 
@@ -138,7 +141,7 @@ def test_columns_by_globs(tmp_path: Path, columns: list[str], kept: list[str]) -
     record = {"id": 1, "name": "n", "secret_a": "no number", "secret_b": [1], "at": "t"}
     report, found = rows(tmp_path, schema, [record])
     if "secret_a" in kept:
-        assert report["counts"][0]["rejects"] == 1
+        assert report.counts[0].rejects == 1
     else:
         assert found == [{name: record[name] for name in kept}]
 
@@ -191,7 +194,7 @@ def test_what_the_tap_says_of_deletion_is_kept_and_all_else_of_these_names_is_no
     schema = incoming(Shaping("users", metadata=True), message).into(None, Evolution())
     record = {"id": 1, "_sdc_batched_at": "x", "_sdc_sequence": {"a": 1}, "_sdc_deleted_at": "2024-01-01T00:00:00Z"}
     report, found = rows(tmp_path, schema, [record, {"id": 2, "other": 3}], metadata=True)
-    assert report["counts"][0]["rejects"] == 0
+    assert report.counts[0].rejects == 0
     assert [row["_sdc_deleted_at"] for row in found] == [datetime(2024, 1, 1, tzinfo=timezone.utc), None]
     assert [row["_sdc_sequence"] for row in found] == [AT, AT]
     assert [row.get("_sdc_extra") for row in found] == [None, '{"other":3}']

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from bridge.errors import SettingsError
 from bridge.lake.log import View
+from bridge.lake.records import TapGroup
 from bridge.lake.runs import RunRecord
-from bridge.lake.tap_groups import Group, begun, groups_again, shown
+from bridge.lake.tap_groups import begun, groups_again, shown
 from bridge.load.division import Division, balanced, divided, families
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.singer.catalog import selected_streams
 from bridge.storage import open_storage
 
@@ -52,9 +53,9 @@ def marks(**bookmarks: Any) -> dict[str, Any]:
     return {"bookmarks": bookmarks}
 
 
-def view(state: Any, *groups: Group, edited: bool = False) -> View:
+def view(state: Any, *groups: TapGroup, edited: bool = False) -> View:
     """A lake after a commit of several processes, or of one."""
-    return View(1, state, groups=[group.to_json() for group in groups] if groups or edited else None)
+    return View(1, state, groups=list(groups) if groups or edited else None)
 
 
 def test_children_stay_with_their_parents() -> None:
@@ -128,32 +129,32 @@ def test_each_stream_in_one_group(sizes: list[int], count: int, before: int, ran
 
 def test_each_group_gets_its_own_state_back() -> None:
     """The whole of it, verbatim: the parent's bookmark of the other process would lose the child's rows."""
-    first, second = Group(("p",), marks(p=9)), Group(("c",), marks(p=2, c=2))
+    first, second = TapGroup(("p",), marks(p=9)), TapGroup(("c",), marks(p=2, c=2))
     groups, idle, spread = begun([("p",), ("c",)], view(marks(p=9, c=2), first, second))
     assert (groups, idle, spread) == ([first, second], [], [])
 
 
 def test_a_part_of_a_group_has_its_state() -> None:
     """Streams of one process go on from its STATE when they are divided, and those that do not run now keep it."""
-    both, other = Group(("a", "b"), marks(a=1, b=2)), Group(("c",), marks(c=3))
+    both, other = TapGroup(("a", "b"), marks(a=1, b=2)), TapGroup(("c",), marks(c=3))
     seen = view(marks(a=1, b=2, c=3), both, other)
     groups, idle, spread = begun([("a",), ("b",), ("c",)], seen)
     assert ([group.state for group in groups], idle, spread) == ([both.state, both.state, other.state], [], [])
     groups, idle, spread = begun([("b",)], seen)
-    assert (groups, idle, spread) == ([Group(("b",), both.state)], [Group(("a",), both.state), other], [])
+    assert (groups, idle, spread) == ([TapGroup(("b",), both.state)], [TapGroup(("a",), both.state), other], [])
 
 
 def test_streams_of_two_processes_together_start_from_what_is_shown() -> None:
     """No single process has a STATE for them; whoever runs it is told."""
-    one, two = Group(("a",), marks(a=1)), Group(("b",), marks(b=2))
+    one, two = TapGroup(("a",), marks(a=1)), TapGroup(("b",), marks(b=2))
     groups, idle, spread = begun([("a", "b")], view(marks(a=1, b=2), one, two))
-    assert (groups, idle) == ([Group(("a", "b"), marks(a=1, b=2))], [])
+    assert (groups, idle) == ([TapGroup(("a", "b"), marks(a=1, b=2))], [])
     assert spread == groups
 
 
 def test_a_new_stream_joins_a_group() -> None:
     """The group goes on from its own STATE if that says of the new one what is shown; else from what is shown."""
-    one, two = Group(("a",), marks(a=1)), Group(("b",), marks(b=2, x=5))
+    one, two = TapGroup(("a",), marks(a=1)), TapGroup(("b",), marks(b=2, x=5))
     seen = view(marks(a=1, b=2, x=5), one, two)
     groups, _, spread = begun([("a", "n"), ("b",)], seen)
     assert ([group.state for group in groups], spread) == ([one.state, two.state], [])
@@ -183,11 +184,13 @@ def test_what_is_shown() -> None:
 
 def test_what_was_forgotten() -> None:
     """Streams that start again have no bookmark in any process's STATE."""
-    seen = view(marks(p=9, c=2), Group(("p",), marks(p=9)), Group(("c",), marks(p=2, c=2)), Group(("n",), None))
+    seen = view(
+        marks(p=9, c=2), TapGroup(("p",), marks(p=9)), TapGroup(("c",), marks(p=2, c=2)), TapGroup(("n",), None)
+    )
     assert groups_again(seen, {"p"}) == [
-        {"streams": ["p"], "state": marks()},
-        {"streams": ["c"], "state": marks(c=2)},
-        {"streams": ["n"], "state": None},
+        TapGroup(("p",), marks()),
+        TapGroup(("c",), marks(c=2)),
+        TapGroup(("n",), None),
     ]
     assert groups_again(view(marks(p=9)), {"p"}) is None
 
@@ -238,10 +241,14 @@ def test_what_cannot_be_divided(tmp_path: Path, state: Any, names: str, message:
 
 def test_one_process_after_several_is_told(tmp_path: Path) -> None:
     """It goes on from a STATE that no tap said; those who leave some streams out keep the others' STATEs."""
-    seen = view(marks(a=1, b=2), Group(("a",), marks(a=1)), Group(("b",), marks(b=2)))
+    seen = view(marks(a=1, b=2), TapGroup(("a",), marks(a=1)), TapGroup(("b",), marks(b=2)))
     division, notes = divide(tmp_path, pipeline(1), seen, "a", "b")
     assert division is None
     assert "one process of the tap goes on from a STATE put together" in notes[0]
     division, notes = divide(tmp_path, pipeline(1), seen, "b")
     assert division
-    assert (division.groups, division.idle, notes) == ((Group(("b",), marks(b=2)),), (Group(("a",), marks(a=1)),), [])
+    assert (division.groups, division.idle, notes) == (
+        (TapGroup(("b",), marks(b=2)),),
+        (TapGroup(("a",), marks(a=1)),),
+        [],
+    )

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from bridge.lake.log import LiveTable, View
+from bridge.lake.log import View
+from bridge.lake.records import LiveFile, TableState
 from bridge.lake.runs import RunRecord
 from bridge.load.checks.fingerprint import changed_since, fingerprint, last_fingerprint
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.singer.catalog import Catalog
 from bridge.storage.local.storage import LocalStorage
 from tests.support.catalogs import catalog, stream
@@ -22,7 +23,7 @@ BY_ID = catalog(stream("users", selected=True, replication_method="INCREMENTAL",
 BY_AT = catalog(stream("users", selected=True, replication_method="INCREMENTAL", replication_key="at"))
 FULL = catalog(stream("users", selected=True, replication_method="FULL_TABLE"))
 BOOKMARK = {"bookmarks": {"users": {"replication_key": "id", "replication_key_value": 7}}}
-TABLE = {"users": LiveTable("p/users", "c", {"a": {"size": 1, "rows": 3}}, None)}
+TABLE = {"users": TableState("p/users", "c", {"a": LiveFile(1, 3)}, None)}
 
 
 @pytest.fixture

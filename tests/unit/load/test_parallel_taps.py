@@ -20,16 +20,18 @@ from typing import Any
 
 import duckdb
 import pytest
+from msgspec import structs
 
 from bridge.commit.rollback import roll_back
 from bridge.errors import CommitLost
 from bridge.lake.log import Log, View
+from bridge.lake.record_json import commit_bytes
+from bridge.lake.records import TapGroup
 from bridge.lake.runs import read_log
-from bridge.lake.tap_groups import Group
 from bridge.load.run import Request, Result, Run
 from bridge.maintain.compact import Wish, compact
 from bridge.maintain.verify.check import verify
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.state.store import StateStore
 from bridge.storage import open_storage
 from tests.support.pipe import InProcess
@@ -94,7 +96,7 @@ class Lake:
     @property
     def groups(self) -> dict[str, Any]:
         """Where each process's STATE stands: by its streams, the value of each bookmark in it."""
-        return {"+".join(group["streams"]): values(group["state"]) for group in self.view.groups or ()}
+        return {"+".join(group.streams): values(group.state) for group in self.view.groups or ()}
 
     @property
     def alive(self) -> list[str]:
@@ -157,7 +159,7 @@ def test_a_state_put_together_loses_the_child(lake: Lake, monkeypatch: pytest.Mo
     lake.run()
     del lake.streams["c"]["fails_at"]
     shown = lake.view.state
-    broken = [Group(("a",), shown), Group(("c",), shown)]
+    broken = [TapGroup(("a",), shown), TapGroup(("c",), shown)]
     monkeypatch.setattr("bridge.load.division.begun", lambda streams, view: (broken, [], []))
     assert lake.run().status == "success"
     assert lake.ids("c") == upto(4)
@@ -237,7 +239,7 @@ def test_a_signal_stops_all(lake: Lake, number: int) -> None:
 
 
 def own_states(lake: Lake) -> dict[str, Any]:
-    return {group["streams"][0]: group["state"] for group in lake.view.groups or ()}
+    return {group.streams[0]: group.state for group in lake.view.groups or ()}
 
 
 def test_a_silent_one_is_stopped_alone(lake: Lake) -> None:
@@ -368,7 +370,7 @@ def test_commits_that_change_no_state_keep_them(lake: Lake) -> None:
         lake.streams = {"a": {"last": last}, "c": {"last": 4, "parent": "a", "fails_at": 3}}
         lake.run()
     log, groups = Log(open_storage(lake.uri), "p"), lake.view.groups
-    assert log.view(100).groups == (log.record(100) or {})["groups"]
+    assert log.view(100).groups == next(log.history(100)).groups
     assert compact(log.storage, lake.pipeline(1), Wish()).written
     assert (lake.view.groups, verify(log.storage, "p").findings) == (groups, [])
     assert (lake.ids("a"), lake.ids("c")) == (upto(240), upto(2))
@@ -423,9 +425,10 @@ def test_another_run_that_takes_over(lake: Lake) -> None:
         while time.monotonic() < until:
             time.sleep(0.02)
             record = log.record(head) if (head := log.head()) else None
-            theirs = {**(record or {}), "n": head + 1, "nonce": "another's", "tables": []}
-            if record and log.storage.put_if_absent(log.key(head + 1), json.dumps(theirs).encode()):
-                return
+            if record:
+                theirs = structs.replace(record, n=head + 1, nonce="another's", tables=[])
+                if log.storage.put_if_absent(log.key(head + 1), commit_bytes(theirs)):
+                    return
 
     lake.stop = stop
     result = lake.run()

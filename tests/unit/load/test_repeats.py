@@ -11,21 +11,22 @@ import pyarrow.parquet as pq
 import pytest
 
 from bridge.errors import SettingsError
-from bridge.lake.log import LiveTable, View
+from bridge.lake.log import View
+from bridge.lake.records import LiveFile, TableState
 from bridge.lake.runs import RunRecord
 from bridge.load.checks.repeats import Seen
 from bridge.load.dispatcher import Counts
 from bridge.load.methods import Method, is_merged, of_catalog, outlook, refusal
 from bridge.load.table_plan import Placement
 from bridge.settings.destination import StreamKeys
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.singer.catalog import Catalog
 from bridge.singer.messages import Schema
 from bridge.storage.local.storage import LocalStorage
 from tests.support.catalogs import catalog, stream
 from tests.unit.load.test_table_plan import pipeline
 
-ROWS = LiveTable("p/s", None, {"old.parquet": {"size": 1, "rows": 5}})
+ROWS = TableState("p/s", None, {"old.parquet": LiveFile(1, 5)})
 NO_KEY = {"table_key_properties": [], "selected": True}
 
 
@@ -82,7 +83,7 @@ def test_a_decided_key_merges(tmp_path: Path) -> None:
     (tmp_path / "p/s/old.parquet").touch()
     made = placement(tmp_path, None)
     opened, _ = made.open(Schema("s", {"properties": {"id": {"type": "integer"}}}, ["id"], None))
-    assert (opened.mode, opened.keyed, made.targets["s"].keys) == ("upsert", True, ("id",))
+    assert (opened.mode, opened.keyed, made.layouts["s"].keys) == ("upsert", True, ("id",))
 
 
 def test_the_lines_of_a_refusal_name_each_stream(tmp_path: Path) -> None:
@@ -132,7 +133,7 @@ def seen(root: Path, before: Any, after: Any, lows: list[Any], rows: int = 4, **
     """Return what is said of a run that added a file with these values of `at` to a table of five rows."""
     (root / "p/s").mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table({"id": list(range(len(lows))), "at": lows}), root / "p/s/new.parquet")
-    grown = LiveTable("p/s", None, ROWS.files | {"new.parquet": {"size": 1, "rows": rows}})
+    grown = TableState("p/s", None, ROWS.files | {"new.parquet": LiveFile(1, rows)})
     counts = Counts("append-only", "", committed=rows)
     method = given.get("method", Method("append", "", True, (), "at"))
     settings = given.get("settings", pipeline(root))

@@ -119,7 +119,7 @@ def test_only_what_came_after_the_state_that_was_heard(meltano: Meltano) -> None
     meltano.run(*sent(1, 9, states=[3, 6, 9]), hears=1, dies=True)
     assert meltano.kept == value(3)
     found = meltano.run(*sent(4, 9, states=[9]))
-    assert found and sum(f["rows"] for f in found.view.tables["t"].files.values()) == 9
+    assert found and sum(f.rows for f in found.view.tables["t"].files.values()) == 9
     assert meltano.ids() == list(range(1, 10))
 
 

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pyarrow as pa
 import pytest
+from msgspec import structs
 
 from bridge.errors import CorruptLake, LakeError, SettingsError
-from bridge.lake.log import LiveTable, View
+from bridge.lake.log import View
+from bridge.lake.records import LiveFile, TableState
 from bridge.lake.schemas import read_schema
 from bridge.load.methods import load_method
 from bridge.load.table_plan import Placement
 from bridge.schema.table_schema import TableSchema, from_singer
 from bridge.settings.destination import StreamKeys
-from bridge.settings.load import Pipeline, inline_pipeline
+from bridge.settings.inline import inline_pipeline
+from bridge.settings.options import Pipeline
 from bridge.singer.messages import Schema
 from bridge.storage.local.storage import LocalStorage
 from bridge.write.partition import Partition
+from tests.support.records import staged_table
 
 COLUMNS = from_singer({"properties": {"id": {"type": "integer"}, "gone": {"type": "string"}}}, [])
 
 
 def folders(placement: Placement) -> dict[str, str]:
-    return {stream: target.folder for stream, target in placement.targets.items()}
+    return {stream: target.folder for stream, target in placement.layouts.items()}
 
 
 def pipeline(root: Path, name: str = "p", path: str = "{pipeline}", load_method: str = "auto") -> Pipeline:
@@ -51,8 +54,8 @@ def schema(stream: str, bookmarks: list[str] | None = None) -> Schema:
     return Schema(stream, {"properties": {"id": {"type": "integer"}}}, ["id"], bookmarks)
 
 
-def table(folder: str, *files: str, columns: str | None = None) -> LiveTable:
-    return LiveTable(folder, columns, {name: {"size": 1, "rows": 1} for name in files})
+def table(folder: str, *files: str, columns: str | None = None) -> TableState:
+    return TableState(folder, columns, {name: LiveFile(1, 1) for name in files})
 
 
 def placed(
@@ -212,7 +215,7 @@ def test_a_table_that_was_swapped_before_its_end(
     """A tap that goes on inside the version which the table is of adds to it; any other start replaces it."""
     storage = LocalStorage(tmp_path)
     storage.write(f".bridge/p/schemas/{COLUMNS.hash}.json", b'{"format":1,"columns":' + COLUMNS.to_json() + b"}")
-    live = LiveTable("p/s", COLUMNS.hash, {}, version=7)
+    live = TableState("p/s", COLUMNS.hash, {}, version=7)
     view = View(1, {"bookmarks": {"s": bookmark}}, {"s": live})
     stream, columns = placed(tmp_path, pipeline(tmp_path, load_method="overwrite"), view, **flags).open(schema("s"))
     assert (stream.mode, stream.swapped, stream.version) == ("replace", extended, 7 if extended else None)
@@ -271,8 +274,8 @@ def test_an_upsert_knows_its_key_and_takes_null_where_the_schema_does(tmp_path: 
     message = Schema("s", {"properties": properties}, ["id", "part", "at"], None)
     stream, _ = placement.open(message)
     assert (stream.mode, stream.keyed, stream.sweeps) == ("upsert", True, True)
-    assert placement.targets["s"].keys == ("id", "part", "at")
-    assert placement.targets["s"].hard_delete is False
+    assert placement.layouts["s"].keys == ("id", "part", "at")
+    assert placement.layouts["s"].hard_delete is False
     assert placement.keys(message) == ["id"]
 
 
@@ -317,7 +320,7 @@ def test_an_append_only_stream_sweeps_only_where_deletions_are_set(tmp_path: Pat
 def test_partitions_are_kept(tmp_path: Path, before: tuple[Any, ...], now: list[Any], keep: str) -> None:
     """A table with rows keeps its folders, what to run instead is said, and whoever loads it anew may change them."""
     name = "part-0000000001-000001-x.parquet"
-    old = replace(table("p/s", name), partition_by=before)
+    old = structs.replace(table("p/s", name), partition_by=before)
     view = View(1, None, {"s": old})
     settings = overridden(tmp_path, {"s": StreamKeys(partition_by=now)})
     with pytest.raises(SettingsError, match="keeps its partitions") as caught:
@@ -327,8 +330,8 @@ def test_partitions_are_kept(tmp_path: Path, before: tuple[Any, ...], now: list[
     same = overridden(tmp_path, {"s": StreamKeys(partition_by=list(before))})
     placed(tmp_path, same, view).open(schema("s"))
     placed(tmp_path, settings, view, full=True).open(schema("s"))
-    placed(tmp_path, settings, View(1, None, {"s": replace(old, files={})})).open(schema("s"))
-    stage = {"version": 1, "files": [], "partition_by": list(before)}
+    placed(tmp_path, settings, View(1, None, {"s": structs.replace(old, files={})})).open(schema("s"))
+    stage = staged_table(1, partition_by=before)
     with pytest.raises(SettingsError, match="keeps its partitions"):
         placed(tmp_path, settings, View(1, None, {}, {"s": stage})).open(schema("s"))
 
@@ -342,7 +345,7 @@ def test_layout_of_the_settings(tmp_path: Path) -> None:
     placement = placed(tmp_path, settings.model_copy(update={"destination": destination, "streams": streams}))
     for stream in ("s", "t"):
         placement.open(schema(stream))
-    own, other = placement.targets["s"], placement.targets["t"]
+    own, other = placement.layouts["s"], placement.layouts["t"]
     assert (own.partition_by, own.sort_by, own.file_size) == ((), ("-id",), 3 << 20)
     assert (other.partition_by, other.sort_by, other.file_size) == ((Partition("at", "day"),), (), 7 << 20)
     columns = TableSchema(pa.schema([("id", pa.int64())]))

@@ -12,6 +12,7 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from msgspec import structs
 
 from bridge.cli import cli
 from bridge.commit.recover import recover
@@ -23,7 +24,7 @@ from bridge.lake.ownership import Owner, claim
 from bridge.maintain.compact import Compacted, Wish, compact, pieces
 from bridge.maintain.verify.check import verify
 from bridge.settings.destination import Destination
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.write.partition import Partition
 from tests.support.dying import die_at
 from tests.support.tables import INTEGER, STRING, Shop
@@ -90,7 +91,7 @@ def test_one_file_of_many(shop: Shop) -> None:
     assert json.loads((shop.root / ".bridge/shop/state.json").read_text()) == json.loads(state)
     record = Log(shop.storage, "shop").record(after.n)
     assert record
-    assert (record["kind"], len(record["tables"][0]["removes"])) == ("compact", 5)
+    assert (record.kind, len(record.tables[0].removes)) == ("compact", 5)
     assert (shop.root / ".bridge/tables/shop/orders.manifest").read_text().split() == [str(file)]
 
 
@@ -161,11 +162,11 @@ def test_only_what_was_asked_for(shop: Shop) -> None:
 def test_rows_of_versions_stay_apart(shop: Shop) -> None:
     """Files of which the log knows other things are never joined."""
     view = head(shop)
-    facts = view.tables["orders"].files
-    for number, name in enumerate(sorted(facts)):
-        facts[name]["version"] = number // 3
+    files = view.tables["orders"].files
+    for number, name in enumerate(sorted(files)):
+        files[name] = structs.replace(files[name], version=number // 3)
     found = pieces(Log(shop.storage, "shop"), view, pipeline_of(shop), Wish())
-    assert [(len(one.names), one.facts) for one in found] == [(3, {"version": 0}), (2, {"version": 1})]
+    assert [(len(one.names), one.version) for one in found] == [(3, 0), (2, 1)]
 
 
 def test_rolled_back_and_again(shop: Shop) -> None:
@@ -189,7 +190,7 @@ def test_shared_with_others(shop: Shop) -> None:
     assert len(files(shop)) == 2
     record = Log(shop.storage, "shop").record(head(shop).n)
     assert record
-    assert record["tables"][0]["shared"] is True
+    assert record.tables[0].shared is True
 
 
 def test_a_file_that_is_not_whole(shop: Shop) -> None:
@@ -245,7 +246,7 @@ def test_pending_files_that_are_lost(shop: Shop, monkeypatch: pytest.MonkeyPatch
     monkeypatch.undo()
     assert recover(shop.storage, "shop").notes
     assert rows(shop) == ROWS
-    assert Log(shop.storage, "shop").record(head(shop).n)["kind"] == "void"  # type: ignore[index]
+    assert next(Log(shop.storage, "shop").history(head(shop).n)).kind == "void"
 
 
 def test_held(shop: Shop) -> None:

@@ -14,7 +14,8 @@ from bridge.errors import DataError
 from bridge.maintain.rejects.purge import purge
 from bridge.maintain.rejects.replay import rehearse, replay
 from bridge.maintain.rejects.survey import Wanted, find, orphans
-from bridge.write.parquet import Job, write_rejects
+from bridge.write.context import WriteContext
+from bridge.write.rejects import write_rejects
 from tests.support.pipe import Found
 from tests.support.shelf import BIG, INT, WIDE, Shelf, record, schema, state, wire
 
@@ -269,7 +270,7 @@ def test_purge_deletes_and_records(shelf: Shelf) -> None:
     spoilt(shelf)
     gone, head, _ = purge(shelf.storage, "p", Wanted(reason="beyond"))
     assert [(g.reason, g.records) for g in gone] == [("integer beyond 64 bits", 2)]
-    assert (shelf.log.record(head) or {})["kind"] == "purge"
+    assert next(shelf.log.history(head)).kind == "purge"
     assert [r["offset"] for r in shelf.kept()] == [3]
     purge(shelf.storage, "p", Wanted())
     assert list((shelf.lake / ".bridge/p/rejects").rglob("*.jsonl")) == []
@@ -280,7 +281,7 @@ def test_purge_deletes_and_records(shelf: Shelf) -> None:
 def test_purge_takes_orphans(shelf: Shelf) -> None:
     """Reject files that no commit counts go with a purge of everything, and with it only."""
     shelf.say(schema(), record(1), state(1))
-    job = Job(str(shelf.lake), "p", "dead", 1, "", "zstd", {})
+    job = WriteContext(str(shelf.lake), "p", "dead", 1, "", "zstd", {})
     write_rejects(shelf.storage, job, "s", [{"stream": "s", "reason": "not an integer", "raw": b"{}"}])
     assert shelf.listed() == []
     [orphan] = orphans(shelf.storage, "p", shelf.view(), Wanted())
@@ -297,10 +298,10 @@ def test_snapshots_forget_what_the_retention_deleted(shelf: Shelf) -> None:
     spoilt(shelf)
     spoilt(shelf)
     first, second = find(shelf.storage, "p", shelf.view(), Wanted())
-    shelf.storage.delete(first.key)
-    assert [file.key for file in find(shelf.storage, "p", shelf.view(), Wanted())] == [second.key]
+    shelf.storage.delete(first.file)
+    assert [file.file for file in find(shelf.storage, "p", shelf.view(), Wanted())] == [second.file]
     for number in range(shelf.log.head(), 101):
         shelf.say(schema(), record(number), state(number))
-    snapshot = shelf.log.record(100) or {}
-    assert list(snapshot["rejected"]) == [second.key]
+    snapshot = next(shelf.log.history(100))
+    assert list(snapshot.rejected or ()) == [second.file]
     assert [g.records for g in shelf.listed(reason="not an")] == [1]

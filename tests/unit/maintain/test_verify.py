@@ -11,8 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from msgspec import structs
 
-from bridge.commit.committer import Committer
+from bridge.commit.open import open_committer
 from bridge.commit.recover import recover
 from bridge.errors import CorruptLake, PipelineHeld
 from bridge.lake.lease import take
@@ -24,6 +25,7 @@ from bridge.maintain.verify.mend import repair
 from bridge.storage.local.storage import LocalStorage
 from tests.support.dying import die_at
 from tests.support.lake import FIRST, Lake
+from tests.support.records import staged_table, table_change
 from tests.support.tables import INTEGER, Shop
 
 ID = {"id": INTEGER}
@@ -170,8 +172,8 @@ def test_a_ghost_is_kept_and_forgotten(lake: Lake) -> None:
     a_ghost(lake)
     repair(lake.storage, "shop")
     log = Log(lake.storage, "shop")
-    record = log.record(log.head()) or {}
-    assert record["tables"][0]["removes"] == [GHOST]
+    record = next(log.history(log.head()))
+    assert record.tables[0].removes == [GHOST]
     assert (lake.root / f".bridge/shop/trash/{log.head():020d}/shop/users/{GHOST}.removed").exists()
 
 
@@ -392,10 +394,10 @@ def test_a_dead_run_is_told_from_a_live_one(lake: Lake) -> None:
     shutil.copy(old, lake.root / source)
     add = {"name": name, "source": source, "size": old.stat().st_size, "rows": 1}
     schema = log.view(5).tables["users"].schema
-    entry = {"stream": "users", "folder": "shop/users", "schema": schema, "mode": "append", "adds": [add]}
+    change = table_change([add], [old.name], "users", folder="shop/users", schema=schema)
     lease = take(lake.storage, "shop", "alive")
-    committer = Committer(lake.storage, "shop", "alive", last=lease.last)
-    committer._create("data", {"bookmarks": {"n": 9}}, tables=[entry | {"removes": [old.name]}])
+    committer = open_committer(lake.storage, "shop", "alive", last=lease.last)
+    committer.create("data", {"bookmarks": {"n": 9}}, tables=[change])
     report = verify(lake.storage, "shop")
     assert (report.running, report.findings) == ("alive", [])
     with pytest.raises(PipelineHeld):
@@ -456,8 +458,8 @@ def test_a_shared_table(tmp_path: Path) -> None:
     claim(lake.storage, "p/s", Owner("p", "s"), shared=True)
     claim(lake.storage, "p/s", Owner("q", "s"), shared=True)
     for number, name in enumerate(("p", "q"), 1):
-        committer = Committer(lake.storage, name, "run", last=FIRST)
-        committer.commit({"n": number}, [lake.entry(lake.pending(0)) | {"shared": True}])
+        committer = open_committer(lake.storage, name, "run", last=FIRST)
+        committer.commit({"n": number}, [structs.replace(lake.entry(lake.pending(0)), shared=True)])
     recover(lake.storage, "p")
     kinds = {finding.check for finding in verify(lake.storage, "p").findings}
     assert kinds == {"files", "schema", "streams"}  # its file is no Parquet, and it has no schema
@@ -472,7 +474,7 @@ def test_half_loaded_tables(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     committer = lake.open(FIRST)
     file = lake.pending(0)
-    committer.commit({"bookmarks": {"s": {"pk": 5}}}, [], staged={"s": {"version": 1, "schema": "c", "files": [file]}})
+    committer.commit({"bookmarks": {"s": {"pk": 5}}}, [], staged={"s": staged_table(1, file)})
     recover(lake.storage, "p")
     assert checks(lake) == []
     (lake.root / file["source"]).unlink()
@@ -486,7 +488,7 @@ def test_the_last_commit_once_more(lake: Lake) -> None:
     """A run that closed well and whose files were pending all the same is finished by the repair."""
     old = files(lake, "users")[0]
     record = next(r for r in Log(lake.storage, "shop").history(5, fences=False))
-    source = record["tables"][0]["adds"][0]["source"]
+    source = record.tables[0].adds[0].source
     old.rename(lake.root / source)
     assert found(lake) == [("error", "commits")]
     done, report = repair(lake.storage, "shop")
@@ -496,7 +498,7 @@ def test_the_last_commit_once_more(lake: Lake) -> None:
 def test_on_s3(s3: Any) -> None:
     """The same in a bucket: what is wrong is found and mended there, beside what is pending as an upload."""
     storage = s3.storage("s3://verify/lake")
-    committer = Committer(storage, "p", "run", last=FIRST)
+    committer = open_committer(storage, "p", "run", last=FIRST)
     entries = []
     for number in (1, 2):
         name = f"part-{0:010d}-{number:06d}-{number:032x}.parquet"
@@ -506,8 +508,7 @@ def test_on_s3(s3: Any) -> None:
         size = file.tell()
         file.close()
         entries.append({"name": name, "source": source, "size": size, "rows": 1, "upload": file.upload})
-    facts = {"stream": "s", "folder": "p/s", "schema": None, "mode": "append", "removes": []}
-    committer.commit({"bookmarks": {}}, [{**facts, "adds": entries}])
+    committer.commit({"bookmarks": {}}, [table_change(entries, schema=None)])
     claim(storage, "p/s", Owner("p", "s"), shared=False)
     storage.prepare()
     recover(storage, "p")

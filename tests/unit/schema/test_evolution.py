@@ -18,8 +18,9 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
-from bridge.commit.committer import Committer
+from bridge.commit.open import open_committer
 from bridge.commit.rollback import roll_back
 from bridge.decode.casting import fitted
 from bridge.errors import DataError, LakeError
@@ -28,10 +29,10 @@ from bridge.load.accounting import Ledger
 from bridge.load.barriers import Barrier
 from bridge.schema.table_schema import Evolution, TableSchema, from_singer, merge
 from bridge.settings.destination import StreamKeys
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.spool.spool import Manifest
-from bridge.write.context import Job
-from bridge.write.layout import Target
+from bridge.write.context import WriteContext
+from bridge.write.layout import TableLayout
 from bridge.write.parquet import write_bundle
 from bridge.write.partition import Partition
 from bridge.write.rewrite import Older, rewrite
@@ -82,9 +83,9 @@ def test_older_files_keep_their_names(shop: Shop) -> None:
     after = files(shop)
     assert before.keys() < after.keys()
     assert all(after[name] != data for name, data in before.items())
-    (entry,) = record["tables"]
-    assert set(entry["removes"]) == set(before)
-    assert sum(add["rows"] for add in entry["adds"] if "rewritten" not in add) == 1
+    (change,) = record.tables
+    assert set(change.removes) == set(before)
+    assert sum(add.rows for add in change.adds if not add.rewritten) == 1
     trash = [path.read_bytes() for path in below(shop.root / ".bridge/shop/trash")]
     assert sorted(trash) == sorted(before.values())
     assert rows(shop) == [{"id": 0, "v": "0"}, {"id": 1, "v": "1"}, {"id": 2, "v": "two"}]
@@ -102,7 +103,7 @@ def test_older_files_in_a_bucket_keep_their_names(tmp_path: Path) -> None:
         found = {
             n: pq.read_table(pa.BufferReader(shop.storage.read(f"shop/t/{n}"))) for n in shop.storage.list("shop/t")
         }
-    assert [add["name"] for add in record["tables"][0]["adds"] if "upload" in add] == [name]
+    assert [add.name for add in record.tables[0].adds if add.upload] == [name]
     rows = pa.concat_tables(found.values()).sort_by("id").to_pylist()
     assert rows == [{"id": 0, "v": "1", "w": text}, {"id": 1, "v": "x", "w": None}]
 
@@ -124,12 +125,12 @@ def test_rows_stay_in_their_row_groups(shop: Shop) -> None:
     path = shop.root / table_of(shop, "t").folder / name
     table = pq.read_table(path)
     pq.write_table(table, path, row_group_size=300)
-    job = Job(str(shop.root), "shop", "run", 9, str(shop.spool), "zstd", {"t": Target(path.parent.name)})
-    job.targets["t"] = Target(str(path.parent.relative_to(shop.root)))
+    job = WriteContext(str(shop.root), "shop", "run", 9, str(shop.spool), "zstd", {"t": TableLayout(path.parent.name)})
+    job.layouts["t"] = TableLayout(str(path.parent.relative_to(shop.root)))
     wanted = merge(TableSchema(table.schema), from_singer({"properties": {"v": STRING}}, [])).stored
     key = str(path.relative_to(shop.root))
     report = rewrite(job, Older("t", name, key, 1000, wanted.to_json(), live=True))
-    found = pq.ParquetFile(shop.root / report["file"]["source"])
+    found = pq.ParquetFile(shop.root / report.file.source)
     assert [found.metadata.row_group(n).num_rows for n in range(found.num_row_groups)] == [300, 300, 300, 100]
     assert found.read().column("v").to_pylist() == [str(n) for n in range(1000)]
     with pytest.raises(LakeError, match="other rows"):
@@ -231,7 +232,7 @@ def test_a_commit_that_is_rolled_forward(shop: Shop) -> None:
     storage.armed = True
     with pytest.raises(LakeError, match="cannot reach the bucket"):
         shop.load("t", {"id": INTEGER, "v": STRING}, [{"id": 1, "v": "x"}], storage=storage)
-    Committer(shop.storage, "shop", "next", last={"closed": 1})
+    open_committer(shop.storage, "shop", "next", last={"closed": 1})
     assert rows(shop) == [{"id": 0, "v": "1"}, {"id": 1, "v": "x"}]
 
 
@@ -240,7 +241,7 @@ def test_rollback(shop: Shop) -> None:
     shop.load("t", {"id": INTEGER, "v": INTEGER}, [{"id": 0, "v": 1}])
     before = files(shop)
     shop.load("t", {"id": INTEGER, "v": STRING}, [{"id": 1, "v": "x"}])
-    Committer(shop.storage, "shop", "next", last=DEAD)
+    open_committer(shop.storage, "shop", "next", last=DEAD)
     roll_back(shop.storage, "shop", 1)
     assert list(files(shop).values()) == list(before.values())
     assert rows(shop) == [{"id": 0, "v": 1}]
@@ -267,9 +268,11 @@ class Held:
 
     def __init__(self, shop: Shop, adopted: dict[str, int]) -> None:
         self.shop, self.seq = shop, 0
-        self.committer = Committer(shop.storage, "shop", "run", last={"closed": Log(shop.storage, "shop").head()})
-        targets = {"t": Target("shop/t")}
-        self.job = Job(str(shop.root), "shop", "run", self.committer.generation, str(shop.spool), "zstd", targets)
+        self.committer = open_committer(shop.storage, "shop", "run", last={"closed": Log(shop.storage, "shop").head()})
+        targets = {"t": TableLayout("shop/t")}
+        self.job = WriteContext(
+            str(shop.root), "shop", "run", self.committer.generation, str(shop.spool), "zstd", targets
+        )
         self.ledger = Ledger(self.committer, self.job, adopted=adopted, max_rejects=0, seen=lambda _: None)
 
     def take(self, properties: dict[str, Any], records: list[dict[str, Any]], known: Any = None) -> TableSchema:
@@ -318,7 +321,7 @@ def test_an_upload_cannot_be_read(shop: Shop) -> None:
     """Pending rows that are an upload still are an error that says what to do, and nothing is committed."""
     run = Held(shop, {})
     schema = run.take({"id": INTEGER, "v": INTEGER}, [{"id": 0, "v": 0}])
-    run.ledger._files["t"][0]["upload"] = "an upload"
+    run.ledger._files["t"][0] = structs.replace(run.ledger._files["t"][0], upload="an upload")
     schema = run.take({"id": INTEGER, "v": STRING}, [{"id": 2, "v": "x"}], schema)
     with pytest.raises(DataError, match="between two commits") as caught:
         run.barrier(1, schema, publish={"t": "append"})

@@ -13,7 +13,8 @@ import pytest
 
 from bridge.settings.destination import S3
 from bridge.settings.effective import effective, to_yaml
-from bridge.settings.load import inline_destination, load
+from bridge.settings.inline import inline_destination
+from bridge.settings.load import load
 from bridge.settings.values.s3options import S3Options
 from bridge.storage import lake_of
 from bridge.storage.s3.errors import _ACTIONS as ACTIONS

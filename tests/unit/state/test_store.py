@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 
 import bridge
-from bridge.commit.committer import Committer
+from bridge.commit.open import open_committer
 from bridge.errors import CorruptLake, LakeError, SettingsError
 from bridge.lake.lease import take
 from bridge.lake.log import Log
 from bridge.lake.runs import RunRecord
 from bridge.state.store import StateStore
 from tests.support.lake import FIRST, Lake, holding
+from tests.support.records import staged_table
 
 ORDERS = {"replication_key": "id", "replication_key_value": 5}
 
@@ -51,7 +52,7 @@ def test_the_first_write_makes_the_lake(store: StateStore, lake: Lake) -> None:
     assert store.get("orders") == ORDERS
     assert lake.state == {"bookmarks": {"orders": ORDERS}}
     assert lake.kinds == ["state"]
-    assert Log(lake.storage, "p").record(1)["reason"] == "migration"  # type: ignore[index]
+    assert next(Log(lake.storage, "p").history(1)).reason == "migration"
     assert json.loads((lake.root / ".bridge/lake.json").read_text())["id"]
 
 
@@ -71,7 +72,7 @@ def test_a_run_starts_from_it(store: StateStore, lake: Lake) -> None:
     """What was written is where the next run starts, without a fence or a note: the writer had closed cleanly."""
     store.set("orders", ORDERS)
     lease = take(lake.storage, "p", "next")
-    committer = Committer(lake.storage, "p", "next", last=lease.last)
+    committer = open_committer(lake.storage, "p", "next", last=lease.last)
     lease.close(head=1, clean=True)
     assert committer.view.state == {"bookmarks": {"orders": ORDERS}}
     assert (committer.notes, lake.kinds) == ([], ["state"])
@@ -128,7 +129,7 @@ def test_the_file_of_a_stream_follows(store: StateStore, lake: Lake) -> None:
 def test_staged_rows_of_a_changed_bookmark_are_dropped(store: StateStore, lake: Lake) -> None:
     """Half a table is gone on with from its own bookmark only: set another, and its rows are no longer staged."""
     one, two = lake.pending(0), lake.pending(0)
-    stages = {s: {"version": 1, "files": [file]} for s, file in (("one", one), ("two", two))}
+    stages = {s: staged_table(1, file, stream=s) for s, file in (("one", one), ("two", two))}
     state = {"bookmarks": {s: {"version": 1, "pk": 5} for s in stages}}
     lake.open(FIRST).commit(state, [], staged=stages)
     store.set("one", {"version": 1, "pk": 2})

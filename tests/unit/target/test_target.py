@@ -134,7 +134,7 @@ def test_a_record_that_cannot_be_stored(tmp_path: Path, caplog: pytest.LogCaptur
     assert "a record cannot be stored" in caplog.text
     again = target(tmp_path, lines, on_reject="quarantine", start_state=str(tmp_path / "none.json"))
     assert (again.code, again.states[-1], ids(tmp_path)) == (0, state(9)["value"], [1])
-    assert sum(said["lines"] for said in lake_of(tmp_path).rejects.values()) == 1
+    assert sum(file.lines for file in lake_of(tmp_path).rejects.values()) == 1
 
 
 def test_whole_schemas(tmp_path: Path) -> None:

@@ -16,11 +16,12 @@ import pytest
 
 from bridge.lake.log import Log
 from bridge.lake.ownership import Owner, claim
+from bridge.lake.records import PendingFile
 from bridge.maintain.verify.check import verify
 from bridge.storage.local.storage import LocalStorage
-from bridge.write.context import Job
+from bridge.write.context import WriteContext
 from bridge.write.file import File
-from bridge.write.layout import Target
+from bridge.write.layout import TableLayout
 from bridge.write.partition import Partition
 from bridge.write.writer import ROW_GROUP, Writer
 from tests.support.engines import IN_PROCESS, shown, table_of
@@ -55,15 +56,15 @@ class Desk:
     def __init__(self, root: Path, **layout: Any) -> None:
         self.root = root
         self.storage = LocalStorage(root)
-        self.job = Job(str(root), "p", "run", 1, "", "zstd", {"s": Target("p/s", **layout)}, level=1)
-        self.files: list[dict[str, Any]] = []
+        self.job = WriteContext(str(root), "p", "run", 1, "", "zstd", {"s": TableLayout("p/s", **layout)}, level=1)
+        self.files: list[PendingFile] = []
         self.most_open = 0
         self._writer = Writer(self.storage, self.job, 1, "s", SCHEMA, self._done)
 
     def _done(self, file: File) -> None:
         self.most_open = max(self.most_open, len(self._writer._files) + 1)
-        self.files.append(file.finish())
-        file.close()
+        file.finish()
+        self.files.append(file.close())
 
     def write(self, *tables: pa.Table) -> None:
         for table in tables:
@@ -72,7 +73,7 @@ class Desk:
 
     def parquet(self) -> Iterator[pq.ParquetFile]:
         for file in self.files:
-            with pq.ParquetFile(self.root / file["source"]) as parquet:
+            with pq.ParquetFile(self.root / file.source) as parquet:
                 yield parquet
 
 
@@ -93,14 +94,14 @@ def test_sizes(tmp_path: Path) -> None:
     """Files are closed at about `file_size` compressed bytes, and a row group is never beyond its memory."""
     desk = Desk(tmp_path, file_size=MIB)
     desk.write(*(table(4000, text=1000, seed=seed) for seed in range(4)), table(10_000, text=1000))
-    sizes = [file["size"] for file in desk.files]
+    sizes = [file.size for file in desk.files]
     assert len(sizes) > 8
     assert all(abs(size - MIB) < 0.2 * MIB for size in sizes[:-1]), sizes
     assert sizes[-1] < 1.2 * MIB
     for parquet in desk.parquet():
         for number in range(parquet.metadata.num_row_groups):
             assert parquet.read_row_group(number).nbytes <= ROW_GROUP
-    assert sum(file["rows"] for file in desk.files) == 26_000
+    assert sum(file.rows for file in desk.files) == 26_000
 
 
 def test_large_tables_are_cut(tmp_path: Path) -> None:
@@ -139,7 +140,7 @@ def test_few_files_are_open(tmp_path: Path) -> None:
     seen: list[int] = []
     for file, parquet in zip(desk.files, desk.parquet(), strict=True):
         rows = parquet.read()
-        assert file["name"].startswith(f"k={rows['k'][0].as_py()}/part-")
+        assert file.name.startswith(f"k={rows['k'][0].as_py()}/part-")
         assert len(set(rows["k"].to_pylist())) == 1
         assert rows["id"].to_pylist() == sorted(rows["id"].to_pylist())
         seen += rows["id"].to_pylist()
@@ -154,10 +155,10 @@ def test_what_is_little_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     large = [table(1000, text=1000, seed=seed) for seed in range(10)]
     rare = [pa.table([[-seed], [seed % 3 + 1], ["x"]], schema=SCHEMA) for seed in range(1, 11)]
     desk.write(*(part for pair in zip(large, rare, strict=True) for part in pair))
-    assert sorted(file["name"].partition("/")[0] for file in desk.files) == ["k=0", "k=1", "k=2", "k=3"]
-    assert sum(file["rows"] for file in desk.files) == 10_010
+    assert sorted(file.name.partition("/")[0] for file in desk.files) == ["k=0", "k=1", "k=2", "k=3"]
+    assert sum(file.rows for file in desk.files) == 10_010
     for file, parquet in zip(desk.files, desk.parquet(), strict=True):
-        assert file["name"].startswith("k=0") or parquet.metadata.num_row_groups == 1
+        assert file.name.startswith("k=0") or parquet.metadata.num_row_groups == 1
 
 
 @pytest.mark.parametrize(

@@ -20,15 +20,16 @@ import bridge.write.merge.match
 import bridge.write.merge.plan
 import bridge.write.spill
 import bridge.write.writer
-from bridge.lake.log import LiveTable
+from bridge.lake.records import LiveFile, TableState
 from bridge.schema.table_schema import TableSchema
 from bridge.spool.spool import Segment
 from bridge.storage.local.storage import LocalStorage
-from bridge.write.context import Job
-from bridge.write.layout import Target
-from bridge.write.merge.match import Batch, Sweep
+from bridge.write.context import WriteContext
+from bridge.write.layout import TableLayout
+from bridge.write.merge.match import MergeSpec, VersionSweep
 from bridge.write.merge.plan import Merged, Merger
 from bridge.write.partition import Partition
+from bridge.write.report import SpillFile
 from bridge.write.spill import Spill, ordered, spills
 
 KEYS = {
@@ -62,13 +63,13 @@ class Table:
         self.folder.mkdir(parents=True)
         spool = root / "spool"
         (spool / "merge").mkdir(parents=True)
-        self.target = Target("shop/t", keys=tuple(keys), **target)
-        self.job = Job(str(root / "lake"), "shop", "run", 1, str(spool), "zstd", {"t": self.target})
+        self.target = TableLayout("shop/t", keys=tuple(keys), **target)
+        self.job = WriteContext(str(root / "lake"), "shop", "run", 1, str(spool), "zstd", {"t": self.target})
         self.merger = Merger(self.job, lambda work, payloads: [work(self.job, payload) for payload in payloads])
-        self.files: dict[str, dict[str, int]] = {}
+        self.files: dict[str, LiveFile] = {}
         self.order = 0
 
-    def spill(self, rows: Sequence[Row], versions: Sequence[int | None] | None = None) -> dict[str, Any]:
+    def spill(self, rows: Sequence[Row], versions: Sequence[int | None] | None = None) -> SpillFile:
         """Write rows as an executor does with one segment."""
         self.order += 1
         columns = {field.name: [row.get(field.name) for row in rows] for field in self.schema}
@@ -87,14 +88,14 @@ class Table:
         name = f"part-{len(self.files):010d}.parquet"
         columns = {field.name: [row.get(field.name) for row in rows] for field in self.schema}
         pq.write_table(pa.table(columns, schema=self.schema), self.folder / name, row_group_size=group)
-        self.files[name] = {"size": 1, "rows": len(rows)}
+        self.files[name] = LiveFile(1, len(rows))
 
     def merge(
-        self, came: list[dict[str, Any]], *, sweep: Sweep | None = None, schema: pa.Schema | None = None
+        self, came: list[SpillFile], *, sweep: VersionSweep | None = None, schema: pa.Schema | None = None
     ) -> Merged:
         self.schema = schema or self.schema
-        batch = Batch("t", TableSchema(self.schema).to_json(), 1, bool(self.target.hard_delete), sweep)
-        merged = self.merger.merge(batch, LiveTable("shop/t", None, self.files), came)
+        batch = MergeSpec("t", TableSchema(self.schema).to_json(), 1, bool(self.target.hard_delete), sweep)
+        merged = self.merger.merge(batch, TableState("shop/t", None, self.files), came)
         self.publish(merged)
         return merged
 
@@ -104,10 +105,10 @@ class Table:
             (self.folder / name).unlink()
             del self.files[name]
         for add in merged.adds:
-            path = self.folder / add["name"]
+            path = self.folder / add.name
             path.parent.mkdir(exist_ok=True)
-            (storage.root / add["source"]).rename(path)
-            self.files[add["name"]] = {"size": add["size"], "rows": add["rows"]}
+            (storage.root / add.source).rename(path)
+            self.files[add.name] = add.live
 
     def rows(self) -> list[Row]:
         """Return what every reader of the folder sees."""
@@ -211,7 +212,7 @@ def test_a_merge_is_what_a_dict_does(
                 came.append(table.spill(batch[at : at + size]))
                 at += size
             shuffle.shuffle(came)
-            before = sum(file["rows"] for file in table.files.values())
+            before = sum(file.rows for file in table.files.values())
             merged = table.merge(came)
             oracle(lake, batch, names, hard=hard)
             assert canonical(table.rows()) == canonical(list(lake.values()))
@@ -294,7 +295,7 @@ def test_a_file_whose_last_row_went_is_gone(tmp_path: Path) -> None:
     merged = table.merge([table.spill([{"id": 1, "v": None, "_sdc_deleted_at": AT}, {"id": 9, "_sdc_deleted_at": AT}])])
     assert [row["id"] for row in table.rows()] == [2]
     assert merged.counts == {"rows": 2, "inserted": 0, "updated": 0, "superseded": 0, "deleted": 2}
-    assert [file["rows"] for file in merged.empty] == [0]
+    assert [file.rows for file in merged.empty] == [0]
 
 
 def test_rows_get_new_columns_and_a_key_its_new_type(tmp_path: Path) -> None:
@@ -365,11 +366,11 @@ def test_older_versions_go_with_a_sweep(tmp_path: Path, hard: bool, old: int, ne
     table.merge([table.spill([{"id": 9, "v": "old"}], [old])])
     at = None if hard else int(AT.timestamp() * 1000)
     merged = table.merge(
-        [table.spill([{"id": 0, "v": "new"}, {"id": 5, "v": "new"}], [new, new])], sweep=Sweep(new, at)
+        [table.spill([{"id": 0, "v": "new"}, {"id": 5, "v": "new"}], [new, new])], sweep=VersionSweep(new, at)
     )
     rows = {row["id"]: (row["v"], row["_sdc_deleted_at"]) for row in table.rows()}
     kept = {0: ("new", None), 3: ("old", None), 5: ("new", None)}
     assert rows == kept | ({} if hard else dict.fromkeys((1, 2, 9), ("old", AT)))
     assert merged.swept == 3
-    again = table.merge([], sweep=Sweep(new, at))
+    again = table.merge([], sweep=VersionSweep(new, at))
     assert (again.adds, again.removes, again.swept) == ([], [], 0)

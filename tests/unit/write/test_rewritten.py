@@ -13,17 +13,19 @@ import duckdb
 import pytest
 
 from bridge.commit.committer import Committer
+from bridge.commit.open import open_committer
 from bridge.commit.recover import recover
 from bridge.commit.retention import Sweep
 from bridge.commit.rollback import roll_back
 from bridge.errors import LakeError
 from bridge.lake.folder_names import file_name, table_and_name
-from bridge.lake.log import LiveTable, Log, changes_of
+from bridge.lake.log import Log, changes_of
+from bridge.lake.records import TableState
 from bridge.load.adopt import adopt
 from bridge.load.table_plan import strangers
 from bridge.maintain.verify.check import verify
 from bridge.maintain.verify.mend import repair
-from bridge.settings.load import inline_pipeline
+from bridge.settings.inline import inline_pipeline
 from bridge.settings.options import Retention
 from bridge.storage import Storage
 from bridge.storage.local.storage import LocalStorage
@@ -104,18 +106,18 @@ def test_a_commit_that_was_taken_back(lake: Storage, tmp_path: Path, monkeypatch
 def test_a_file_that_somebody_changed_is_not_taken_back(lake: Storage, tmp_path: Path) -> None:
     """Where a lost commit was to rewrite a file that is not what the log says, nobody guesses."""
     committer = _died(lake, tmp_path)
-    record = committer.log.record(committer.view.n) or {}
+    record = next(committer.log.history(committer.view.n))
     for change in changes_of("p", record):
         for one in change.rewrites:
             lake.delete(one.add.source)
             lake.write(one.add.key, b"theirs")
     with pytest.raises(LakeError, match="is not what the log says"):
-        Committer(lake, "p", "next", last=DEAD)
+        open_committer(lake, "p", "next", last=DEAD)
 
 
 def _died(lake: Storage, tmp_path: Path) -> Committer:
     """Make a fourth commit that nobody publishes; return its writer."""
-    committer = Committer(lake, "p", "run", last=DEAD)
+    committer = open_committer(lake, "p", "run", last=DEAD)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LocalStorage, "publish", lambda self, changes: (_ for _ in ()).throw(LakeError("cut", hint="h")))
         with pytest.raises(LakeError, match="cut"):
@@ -138,7 +140,7 @@ def test_the_trash_has_other_bytes_than_the_file(lake: Storage) -> None:
     """A file that is gone is not brought back from what it was before it was rewritten."""
     name = next(name for name in lake.walk("p/t") if "=" in name)
     log = Log(lake, "p")
-    size = log.view(log.head()).tables["t"].files[name]["size"]
+    size = log.view(log.head()).tables["t"].files[name].size
     lake.delete(f"p/t/{name}")
     old = f".bridge/p/trash/{3:020d}/p/t/{name}.removed"
     lake.write(old, b"x" * size)
@@ -183,7 +185,7 @@ def test_strangers_in_hive_folders(lake: Storage) -> None:
         name="p", bucket=lake.uri, tap="tap", tap_config=None, catalog=None, load_method="auto", environ={}
     )
     with pytest.raises(LakeError, match="cannot be adopted into partitions"):
-        adopt(Committer(lake, "p", "run", last=DEAD), pipeline)
+        adopt(open_committer(lake, "p", "run", last=DEAD), pipeline)
 
 
 def test_a_ghost_in_a_hive_folder_is_moved(lake: Storage) -> None:
@@ -214,7 +216,7 @@ def test_live_tables_have_no_strangers(lake: Storage) -> None:
     """Files in folders that the log names are no strangers."""
     log = Log(lake, "p")
     assert [strangers(lake, table, []) for table in log.view(log.head()).tables.values()] == [[], []]
-    assert strangers(lake, LiveTable("p/none", None), []) == []
+    assert strangers(lake, TableState("p/none", None), []) == []
 
 
 def test_names_stay(lake: Storage) -> None:

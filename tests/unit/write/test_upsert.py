@@ -15,10 +15,10 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 
-from bridge.commit.committer import Committer
+from bridge.commit.open import open_committer
 from bridge.commit.rollback import roll_back
 from bridge.errors import CommitLost, DataError, EngineError
-from bridge.lake.log import Log, rows_of
+from bridge.lake.log import Log
 from bridge.maintain.verify.check import verify
 from bridge.storage import Storage
 from bridge.write.partition import Partition
@@ -42,7 +42,7 @@ def rows(shop: Shop, stream: str = "users") -> list[dict[str, Any]]:
         copy = shop.spool / f"copy-{number}.parquet"
         with storage.open(f"{table.folder}/{name}") as file:
             copy.write_bytes(file.read())
-        assert pq.ParquetFile(copy).metadata.num_rows == table.files[name]["rows"]
+        assert pq.ParquetFile(copy).metadata.num_rows == table.files[name].rows
         files.append(str(copy))
     with duckdb.connect() as connection:
         found = connection.execute("SELECT * FROM read_parquet(?, union_by_name = true)", [files])
@@ -61,13 +61,13 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Shop:
 def test_each_key_is_there_once_with_its_last_values(shop: Shop) -> None:
     """Over several commits, within a batch and against the table; what is new in a SCHEMA is null in older rows."""
     first = shop.load("users", USERS, [{"id": n % 4, "name": f"a{n}"} for n in range(6)], mode="upsert")
-    assert first["tables"][0]["merged"] == {"rows": 6, "inserted": 4, "updated": 0, "superseded": 2, "deleted": 0}
+    assert first.tables[0].merged == {"rows": 6, "inserted": 4, "updated": 0, "superseded": 2, "deleted": 0}
     later = USERS | {"age": INTEGER}
     second = shop.load("users", later, [{"id": 1, "name": "b", "age": 3}, {"id": 7}], mode="upsert")
-    entry = second["tables"][0]
-    assert entry["merged"] == {"rows": 2, "inserted": 1, "updated": 1, "superseded": 0, "deleted": 0}
-    assert rows_of(entry) == 2
-    assert entry["removes"] == [add["name"] for add in entry["adds"] if add["name"] in entry["removes"]]
+    change = second.tables[0]
+    assert change.merged == {"rows": 2, "inserted": 1, "updated": 1, "superseded": 0, "deleted": 0}
+    assert change.new_rows == 2
+    assert change.removes == [add.name for add in change.adds if add.name in change.removes]
     found = {row["id"]: (row["name"], row["age"]) for row in rows(shop)}
     assert len(rows(shop)) == len(found)
     assert found == {0: ("a4", None), 1: ("b", 3), 2: ("a2", None), 3: ("a3", None), 7: (None, None)}
@@ -139,7 +139,7 @@ def test_a_missing_key_is_a_reject_and_a_null_one_a_key(tmp_path: Path) -> None:
     shop = Shop(tmp_path, keys=("id", "part"))
     record = shop.load("users", properties, records, mode="upsert", max_rejects=1)
     assert [(r["reason"], r["pointer"]) for r in shop.rejects] == [("a key is missing", "/id")]
-    assert record["tables"][0]["merged"]["rows"] == 2
+    assert record.tables[0].merged["rows"] == 2
     assert rows(shop) == [{"id": None, "part": "x", "name": "c"}]
 
 
@@ -179,10 +179,10 @@ def test_rows_of_older_versions_go_when_a_version_is_complete(shop: Shop, hard: 
     assert alive == [1, 2, 5]
     dead = sorted(row["id"] for row in now if row.get("_sdc_deleted_at") is not None)
     assert dead == ([] if hard else [0, 3] if merged else [0, 1, 2, 3])
-    entry = record["tables"][0]
-    assert entry["version"] == 1700000001000
-    assert rows_of(entry) == 1
-    assert entry["merged"]["swept"] == (2 if merged else 4)
+    change = record.tables[0]
+    assert change.version == 1700000001000
+    assert change.new_rows == 1
+    assert change.merged["swept"] == (2 if merged else 4)
 
 
 def test_older_rows_of_the_same_epoch_go_too(tmp_path: Path) -> None:
@@ -247,10 +247,10 @@ class Sleeper:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._storage, name)
 
-    def swap(self, key: str, data: bytes, version: str | None) -> str | None:
+    def compare_and_swap(self, key: str, data: bytes, etag: str | None) -> str | None:
         if key.endswith(self._place) and self._meanwhile:
             self._meanwhile.pop()()
-        return self._storage.swap(key, data, version)
+        return self._storage.compare_and_swap(key, data, etag)
 
 
 @pytest.mark.parametrize("place", ["users.manifest", "symlinks/manifest"])
@@ -265,7 +265,7 @@ def test_a_manifest_that_comes_back(shop: Shop, taken: str, place: str) -> None:
     seen = {name: shop.storage.read(f".bridge/tables/shop/users.{name}") for name in ("manifest", "symlinks/manifest")}
 
     def take_over() -> None:
-        shop._head = Committer(shop.storage, "shop", "other", last=DEAD).view.n
+        shop._head = open_committer(shop.storage, "shop", "other", last=DEAD).view.n
         if taken == "deleted":
             shop.load("users", USERS, [{"id": 2, "_sdc_deleted_at": AT}], **facts)
         else:

@@ -27,10 +27,10 @@ from bridge.exact_json import dumps
 from bridge.lake.formats.delta.misleading import misleading
 from bridge.lake.formats.delta.stats import statistics
 from bridge.lake.formats.protocol import Commit
-from bridge.lake.log import LiveTable
+from bridge.lake.records import TableState
 from bridge.schema.table_schema import TableSchema
 from bridge.storage import Storage
-from bridge.storage.parallel import each
+from bridge.storage.parallel import parallel_map
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -130,7 +130,7 @@ class DeltaLog:
         text = str(error).splitlines()[0] if str(error) else type(error).__name__
         return LakeError(f"the Delta table cannot be read: {text}", hint=hint, folder=self.folder)
 
-    def check(self, table: LiveTable | None) -> None:
+    def check(self, table: TableState | None) -> None:
         """Raise `LakeError` unless the table holds what our log says, None: unless there is none."""
         there = self.look()
         if table is None and there.version >= 0:
@@ -148,7 +148,7 @@ class DeltaLog:
         """Raise `DataError` if a table cannot have these columns."""
         _delta_schema(schema)
 
-    def publish(self, commit: Commit, table: LiveTable, schema: TableSchema | None) -> None:
+    def publish(self, commit: Commit, table: TableState, schema: TableSchema | None) -> None:
         """Make the table what our log says after a commit; nothing is done if it is that, or later, already.
 
         Without a schema it keeps the one it has; where there is no table either, there is nothing to do.
@@ -182,7 +182,7 @@ class DeltaLog:
         return there.metadata if same else there.metadata | {"schemaString": wanted}
 
     def _actions(
-        self, there: Snapshot, commit: Commit, table: LiveTable, metadata: dict[str, Any]
+        self, there: Snapshot, commit: Commit, table: TableState, metadata: dict[str, Any]
     ) -> Iterator[dict[str, Any]]:
         at, change = _milliseconds(commit.at), commit.kind != "compact"
         new, old = sorted(table.files.keys() - there.files), sorted(there.files - table.files.keys())
@@ -215,8 +215,8 @@ class DeltaLog:
                 return statistics(file, columns, indexed, name.split("/")[:-1])
 
         names = [*new, *again]
-        for at_, (name, bounds) in enumerate(zip(names, each(self.storage, bounds_of, names), strict=True)):
-            facts = {"path": quote(name), "partitionValues": {}, "size": table.files[name]["size"]}
+        for at_, (name, bounds) in enumerate(zip(names, parallel_map(self.storage, bounds_of, names), strict=True)):
+            facts = {"path": quote(name), "partitionValues": {}, "size": table.files[name].size}
             changes = change and at_ < len(new)
             yield {"add": facts | {"modificationTime": at, "dataChange": changes, "stats": bounds}}
 

@@ -12,8 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bridge.lake.log import LiveTable
-from bridge.storage.parallel import each
+from bridge.lake.records import TableState
+from bridge.storage.parallel import parallel_map
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
@@ -34,7 +34,7 @@ class Files:
 
     io: BucketIO
     root: str
-    table: LiveTable
+    table: TableState
     old: frozenset[str]
 
     @property
@@ -107,11 +107,11 @@ def _counted(files: Files) -> dict[str, str]:
     all_ = files.table.files
     return {
         "added-data-files": str(len(files.added)),
-        "added-records": str(sum(all_[name]["rows"] for name in files.added)),
+        "added-records": str(sum(all_[name].rows for name in files.added)),
         "deleted-data-files": str(len(files.removed)),
         "total-data-files": str(len(all_)),
         "total-records": str(files.table.rows),
-        "total-files-size": str(sum(file["size"] for file in all_.values())),
+        "total-files-size": str(sum(file.size for file in all_.values())),
         "total-delete-files": "0",
         "total-position-deletes": "0",
         "total-equality-deletes": "0",
@@ -131,7 +131,7 @@ class _Writer:
         from pyiceberg.manifest import ManifestEntryStatus
 
         names = self.files.added
-        made = each(self.files.io.storage, self._data_file, names)
+        made = parallel_map(self.files.io.storage, self._data_file, names)
         return self._written([(ManifestEntryStatus.ADDED, file) for file in made])
 
     def kept(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
@@ -185,7 +185,7 @@ class _Writer:
         from pyiceberg.typedef import Record
 
         known = self.files.table.files[name]
-        facts: dict[str, Any] = {"record_count": known["rows"]}
+        facts: dict[str, Any] = {"record_count": known.rows}
         with suppress(KeyError, ValueError, TypeError):  # without bounds a file is read more often, and never wrongly
             facts |= self._statistics(name)
         return DataFile.from_args(
@@ -193,7 +193,7 @@ class _Writer:
             file_path=f"{self.files.root}/{name}",
             file_format=FileFormat.PARQUET,
             partition=Record(),
-            file_size_in_bytes=known["size"],
+            file_size_in_bytes=known.size,
             sort_order_id=None,
             spec_id=0,
             equality_ids=None,

@@ -26,7 +26,7 @@ from bridge.lake.formats.iceberg.columns import columns, ids_of, mapping
 from bridge.lake.formats.iceberg.io import MISREAD, STORAGE, BucketIO, location_of
 from bridge.lake.formats.iceberg.manifests import Files, files_of, garbage, sequence_of, snapshot
 from bridge.lake.formats.protocol import Commit
-from bridge.lake.log import LiveTable
+from bridge.lake.records import TableState
 from bridge.schema.table_schema import TableSchema
 from bridge.storage import Storage
 
@@ -109,7 +109,7 @@ class IcebergLog:
         done = int(said.get(_COMMIT, 0)) if app == self.app else 0
         return Snapshot(sequence_of(table.metadata), done, app, files, table)
 
-    def check(self, table: LiveTable | None) -> None:
+    def check(self, table: TableState | None) -> None:
         """Raise `LakeError` unless the table holds what our log says, None: unless there is none."""
         there, name = self.look(), ".".join(self.identifier)
         if there.table is None:
@@ -138,7 +138,7 @@ class IcebergLog:
         """Raise `DataError` if a table cannot have these columns."""
         columns(schema, None, itertools.count(1), 0)
 
-    def publish(self, commit: Commit, table: LiveTable, schema: TableSchema | None) -> None:
+    def publish(self, commit: Commit, table: TableState, schema: TableSchema | None) -> None:
         """Make the table what our log says after a commit; nothing is done if it is that, or later, already.
 
         Without a schema it keeps the one it has; where there is no table either, there is nothing to do.
@@ -159,7 +159,7 @@ class IcebergLog:
         hint = "find out by whom"
         raise LakeError("the Iceberg table is changed by somebody all the time", hint=hint, at=self.folder)
 
-    def _commit(self, there: Snapshot, commit: Commit, live: LiveTable, schema: TableSchema | None) -> None:
+    def _commit(self, there: Snapshot, commit: Commit, live: TableState, schema: TableSchema | None) -> None:
         from pyiceberg.table import Table
         from pyiceberg.table import update as say
 

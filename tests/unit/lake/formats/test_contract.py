@@ -21,7 +21,7 @@ from bridge.commit.rollback import roll_back
 from bridge.errors import CommitLost, LakeError, SettingsError
 from bridge.lake.formats.delta.log import DeltaLog
 from bridge.lake.formats.delta.stats import statistics
-from bridge.lake.log import LiveTable
+from bridge.lake.records import TableState
 from bridge.load.adopt import adopt
 from bridge.load.table_plan import Placement
 from bridge.maintain.compact import Wish, compact
@@ -300,7 +300,7 @@ def test_the_look_is_kept_while_nobody_writes(lake: DeltaLake) -> None:
     assert own.look() is first
     lake.append(lake.open(closed(1)), [2])
     assert own.look().version == 1
-    own.check(LiveTable("p/s", None, lake.log.view(2).tables["s"].files, format="delta"))
+    own.check(TableState("p/s", None, lake.log.view(2).tables["s"].files, format="delta"))
     assert isinstance(lake.table(), DeltaTable)
 
 

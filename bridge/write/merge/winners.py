@@ -69,7 +69,7 @@ def lacks(rows: pa.Table, name: str) -> pa.Array:
     return pc.if_else(pc.is_valid(absent), listed, silent)
 
 
-def thinned(rows: pa.Table, key: Keyed) -> pa.Table:
+def compact_chunk(rows: pa.Table, key: Keyed) -> pa.Table:
     """Return those of a part of the rows that still count when the others come, which may lie before, between or after.
 
     That is of each key the last whole row, and the deletions after it: what these lack, another part may say.
@@ -82,8 +82,8 @@ def thinned(rows: pa.Table, key: Keyed) -> pa.Table:
     return rows.filter(pc.greater_equal(groups.column("at").combine_chunks(), since))
 
 
-def fold(rows: pa.Table, key: Keyed) -> pa.Table:
-    """Return one row a key, in the order of messages, of all of the rows, or of what was `thinned` of them."""
+def latest_per_key(rows: pa.Table, key: Keyed) -> pa.Table:
+    """Return one row a key, in the order of messages, of all of the rows, or of what was `compact_chunk` of them."""
     rows = _in_order(rows)
     groups = _groups(rows, key)
     found = groups.group_by("key").aggregate([("at", "max"), ("whole", "max")]).sort_by("at_max")

@@ -1,0 +1,361 @@
+"""What is in a commit: every type that the commit log holds, field by field.
+
+`.bridge/<pipeline>/commits/<n>.json` is a `CommitRecord`. It is created once and never changed. A key that is absent
+from the JSON has the field's default here, and a field that has its default is left out; key order is field order.
+STATE is opaque: no digit of it changes.
+
+`record_json.py` reads and writes them. What later records repeat (`StagedTable`, `PendingFile`, `RejectFile`,
+`TapGroup`) keeps the keys that a newer version of the same format may have added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from msgspec import UNSET, Struct, field
+
+from bridge.singer.state import bookmark
+
+FORMAT = 1
+PLAIN = "parquet"
+"""The table format that has no log of its own: the files in the folder are the table."""
+
+UNKNOWN = "(unknown)"
+"""The field of keys that a newer version has added."""
+
+
+def _null() -> None:
+    """A default that is written all the same: of defaults that a function gives, msgspec leaves out none."""
+
+
+def _empty() -> dict[str, Any]:
+    """As `_null`."""
+    return {}
+
+
+class LiveFile(Struct, frozen=True, omit_defaults=True, gc=False):
+    """A file of a table, as far as the log knows its rows."""
+
+    size: int
+    """Bytes."""
+    rows: int
+    version: int | None = None
+    """The Singer `version` of all its rows. Absent where they have none, or where a column says it row by row."""
+    deleted: int = 0
+    """1: all of its rows say that they are deleted."""
+    stale: int = 0
+    """1: its rows are of an older version, and the next commit has to mark them as deleted."""
+
+
+class FileAdd(Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
+    """A file that a commit adds to a table."""
+
+    name: str
+    """Its name in the table's folder, with Hive's folders of its partition."""
+    source: str
+    """The key of its bytes before they are published: pending, in the trash, or where they are to be already."""
+    size: int
+    """Bytes."""
+    rows: int
+    upload: str = ""
+    """The upload that becomes visible by the commit. Absent where `source` is a file."""
+    version: int | None = None
+    """As in `LiveFile`."""
+    deleted: int = 0
+    """As in `LiveFile`."""
+    stale: int = 0
+    """As in `LiveFile`."""
+    rewritten: bool = False
+    """Its rows were in the table already: the file was written again with newer columns."""
+
+    @classmethod
+    def of(cls, name: str, source: str, file: LiveFile) -> FileAdd:
+        """A file that comes back to a table, with all that was known of its rows."""
+        return cls(
+            name=name,
+            source=source,
+            size=file.size,
+            rows=file.rows,
+            version=file.version,
+            deleted=file.deleted,
+            stale=file.stale,
+        )
+
+    @property
+    def live(self) -> LiveFile:
+        """What the table's state keeps of it."""
+        return LiveFile(self.size, self.rows, self.version, self.deleted, self.stale)
+
+
+class PendingFile(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A file that was written and is in no table yet, as the worker reports it and a staged table names it."""
+
+    stream: str
+    name: str
+    """As in `FileAdd`."""
+    source: str
+    """The key of its bytes."""
+    size: int
+    """Bytes."""
+    rows: int
+    extra: bool
+    """It has the column for fields outside the SCHEMA."""
+    columns: str
+    """The types of its columns as text, to tell whether it fits a later schema."""
+    version: int | None = None
+    """As in `LiveFile`."""
+    upload: str = ""
+    """As in `FileAdd`."""
+    unknown: dict[str, Any] = field(default_factory=dict, name=UNKNOWN)
+    """Keys of a newer version."""
+
+    def add(self, version: int | None = None, *, deleted: int = 0, stale: int = 0, rewritten: bool = False) -> FileAdd:
+        """The same file as a commit adds it; its own `version` goes before the one given."""
+        return FileAdd(
+            name=self.name,
+            source=self.source,
+            size=self.size,
+            rows=self.rows,
+            upload=self.upload,
+            version=version if self.version is None else self.version,
+            deleted=deleted,
+            stale=stale,
+            rewritten=rewritten,
+        )
+
+
+def run_of(file: str) -> str:
+    """The run that wrote a reject file, by its key."""
+    return file.rpartition("/")[2].rpartition("-")[0]
+
+
+class RejectFile(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A file of rejects, with enough to list it unread."""
+
+    commit: int | None = None
+    """The commit that first named it. Absent in that commit itself."""
+    stream: str | None
+    """None: lines of the tap that are no Singer messages."""
+    file: str
+    """Its key."""
+    lines: int
+    """Rejects in it."""
+    reasons: dict[str, tuple[int, int]]
+    """By reason, how many rejects and how many bytes."""
+    refused: bool = False
+    """The guard refused the commit of its stream's rows, so the next run brings the same records again."""
+    unknown: dict[str, Any] = field(default_factory=dict, name=UNKNOWN)
+    """Keys of a newer version."""
+
+    @property
+    def run(self) -> str:
+        """The run that wrote it."""
+        return run_of(self.file)
+
+
+class StagedTable(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The first part of an overwrite that is not complete: durable files that no reader sees."""
+
+    version: int
+    """The Singer `version` of its rows."""
+    schema: str
+    """The hash under which its columns are kept."""
+    folder: str = field(default_factory=str)
+    """The table's folder."""
+    files: list[PendingFile]
+    rejects: Sequence[RejectFile] = ()
+    """Reject files of the same rows, which count when these are published. Absent: none."""
+    partition_by: tuple[Any, ...] | None = None
+    """As in `TableChange`."""
+    unknown: dict[str, Any] = field(default_factory=dict, name=UNKNOWN)
+    """Keys of a newer version."""
+
+
+class TapGroup(Struct, frozen=True, omit_defaults=True):
+    """The streams of one process of a parallel tap, by their ids, and the whole STATE of that process."""
+
+    streams: tuple[str, ...]
+    state: Any = field(default_factory=_null)
+    unknown: dict[str, Any] = field(default_factory=dict, name=UNKNOWN)
+    """Keys of a newer version."""
+
+    def covers(self, other: TapGroup) -> bool:
+        """Whether streams that were not in this group stand in its STATE where the other one has them."""
+        new = set(other.streams) - set(self.streams)
+        return all(bookmark(self.state, stream) == bookmark(other.state, stream) for stream in new)
+
+    @property
+    def label(self) -> str:
+        """Its streams, for people: the first of many."""
+        more = len(self.streams) - 3
+        return ", ".join(self.streams[:3]) + (f" and {more} more" if more > 0 else "")
+
+
+class TableChange(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a commit does to one table. `TableState.change` makes it.
+
+    A name under both `adds` and `removes` is a file that is replaced under its name.
+    """
+
+    stream: str
+    folder: str
+    """The table's folder, a key without a slash at its end."""
+    schema: str | None
+    """The hash under which the table's columns are kept. None: the table has none after this commit."""
+    version: int | None = field(default_factory=_null)
+    """The Singer `version` that the table has after this commit. None: its rows have none."""
+    mode: Literal["append", "replace"]
+    """`replace`: the table is exchanged as a whole."""
+    adds: list[FileAdd]
+    removes: list[str]
+    """Names of files that are of the table no longer."""
+    aborts: Sequence[FileAdd] = ()
+    """Pending files of a commit that is taken back. Absent in any other kind than `void`."""
+    shared: bool = False
+    """Other pipelines write to the folder, too. Absent: none does."""
+    merged: dict[str, int] = {}
+    """How many `rows` came for an upsert, and how many were `inserted`, `updated`, `superseded` by a later one with the
+    same key, or `deleted`; `swept`: rows of older versions that went or were marked. Absent: rows were only added."""
+    partition_by: tuple[Any, ...] | None = None
+    """How the table's folders are named, as the settings have it. Absent: as before, or not at all."""
+    format: str = PLAIN
+    """The table format. Absent: plain Parquet."""
+
+    @property
+    def has_own_log(self) -> bool:
+        """Whether the table format has a log of its own, so that files that go stay where they are for a while."""
+        return self.format != PLAIN
+
+    @property
+    def new_rows(self) -> int:
+        """Rows that came: not those of files that were only written again."""
+        if "rows" in self.merged:
+            return self.merged["rows"]
+        removed = set(self.removes)
+        return sum(add.rows for add in self.adds if add.name not in removed and not add.rewritten)
+
+
+class TableState(Struct, frozen=True, omit_defaults=True):
+    """A table after a commit, as the log says it is, and as a snapshot holds it."""
+
+    folder: str
+    schema: str | None
+    """As in `TableChange`."""
+    files: dict[str, LiveFile] = field(default_factory=_empty)
+    """By name, as in `FileAdd`."""
+    version: int | None = field(default_factory=_null)
+    """The one that the RECORDs of an overwrite carried, or that was activated last. None: neither."""
+    format: str = PLAIN
+    """As in `TableChange`."""
+    partition_by: tuple[Any, ...] = ()
+    """As the settings had it at the first commit. Absent: no folders."""
+
+    @property
+    def rows(self) -> int:
+        return sum(file.rows for file in self.files.values())
+
+    @property
+    def has_own_log(self) -> bool:
+        """As in `TableChange`."""
+        return self.format != PLAIN
+
+    def change(
+        self,
+        stream: str,
+        adds: Sequence[FileAdd] = (),
+        removes: Sequence[str] = (),
+        *,
+        mode: Literal["append", "replace"] = "append",
+        aborts: Sequence[FileAdd] = (),
+        shared: bool = False,
+        merged: dict[str, int] | None = None,
+        partition_by: tuple[Any, ...] | None = None,
+    ) -> TableChange:
+        """Build what a commit does to a table that has this one's folder, columns, version and format after it."""
+        return TableChange(
+            stream=stream,
+            folder=self.folder,
+            schema=self.schema,
+            version=self.version,
+            mode=mode,
+            adds=list(adds),
+            removes=list(removes),
+            aborts=aborts,
+            shared=shared,
+            merged=merged or {},
+            partition_by=partition_by,
+            format=self.format,
+        )
+
+    def after(self, change: TableChange) -> TableState:
+        """The table after one more commit."""
+        files = dict(self.files)
+        for name in change.removes:
+            files.pop(name, None)
+        files |= {add.name: add.live for add in change.adds}
+        by = self.partition_by if change.partition_by is None else change.partition_by
+        return TableState(change.folder, change.schema, files, change.version, change.format, by)
+
+
+class CommitRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One commit. Of a list, `()` stands for an absent key."""
+
+    format: int = field(default_factory=lambda: FORMAT)
+    """Of the record. A reader refuses a higher one."""
+    n: int
+    """The commit's number, without gaps from 1. It is the record's name, too."""
+    kind: str
+    """`data`: rows of a run. `fence`: a run began after one that died; changes nothing. `state`: another STATE.
+    `void`: takes back a commit that lost files before they were visible. `rollback`, `compact`, `replay` of rejects,
+    `purge` of rejects."""
+    run: str
+    """The id of the run that made it."""
+    generation: int
+    """The number of the fence that opened the run, or of the last commit before it; part of every file name."""
+    nonce: str
+    """Random: whether a put whose outcome is unknown was ours."""
+    at: str
+    """When it was made: ISO 8601 in UTC, to the millisecond."""
+    state: Any
+    """The STATE whose rows are in the lake after this commit, as the tap said it. None: no STATE yet."""
+    staged: dict[str, StagedTable] = field(default_factory=_empty)
+    """By stream, all tables that are half loaded after this commit."""
+    groups: list[TapGroup] | None = None
+    """The processes of a parallel tap; `state` is then what is shown for all. Empty: changed by hand since. Absent: the
+    STATE is one tap's."""
+    tables: Sequence[TableChange] = ()
+    """Absent in kinds that change no table: `fence` and `state`."""
+    voids: int | None = None
+    """The number of the commit that a `void` takes back. Absent in other kinds."""
+    uncovered: Sequence[str] = ()
+    """Streams with rows after the last STATE, which a tap restarted from it sends again. Absent: none."""
+    merged: bool | None = None
+    """Whether `state` joins the tap's STATE with bookmarks of other streams. Absent where no tap was read."""
+    through: int | None = None
+    """The number of the last sealed batch in it, within its run. Absent where nothing was loaded."""
+    rejects: Sequence[RejectFile] = ()
+    """Reject files that count from this commit on. Absent in kinds that have none."""
+    consumed: Sequence[str] = ()
+    """Keys of reject files that count no longer. Absent where it can be none."""
+    refused: str | None = None
+    """Why the guard refused the rows: the commit has their rejects only. Absent: nothing was refused."""
+    supersedes: bool = False
+    """The `rollback` takes back rows that a target's tap sends again. Absent: it does not."""
+    to: int | None = None
+    """The commit that a `rollback` goes back to. Absent in other kinds."""
+    after: int | None = None
+    """Of a `fence`, the last commit that is none, so that a row of fences is passed in one step. 0: there is none."""
+    start: int | None = None
+    """Of a `fence`, the commit from whose STATE the run's tap goes on; for targets only. 0: from the beginning."""
+    given: Any = UNSET
+    """Of a `fence`, the STATE that the run's tap was given, if no commit has it; for targets only. A STATE may be null,
+    so `UNSET` stands for an absent key."""
+    reason: str | None = None
+    """Why it was made, for people. Absent in `data` and `fence`."""
+    snapshot: dict[str, TableState] | None = None
+    """All tables by stream after this commit, so that reading the lake starts here. In every 100th record only."""
+    moved: dict[str, str] | None = None
+    """When each bookmark last changed, as `at`. With `snapshot` only."""
+    rejected: dict[str, RejectFile] | None = None
+    """All reject files that count, by key. With `snapshot` only."""
