@@ -1,7 +1,7 @@
-"""A pipeline's line in the user's crontab: written whole, found again by its mark, and nothing else touched.
+"""A pipeline's line in the user's crontab, recognised by its mark. All other lines stay as they are.
 
-The crontab is edited as bytes: all other lines stay as they are, down to the last space. A line has no need of the
-shell it was installed from: every path in it is absolute, and what the shell had is in it.
+The crontab is edited as bytes, so other lines keep their last space. A line does not depend on the shell that
+installed it: its paths are absolute, and it sets the variables that a run needs.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from bridge.errors import SettingsError
 from bridge.settings.values.cron import numbers
 
 KEPT = ("PATH", "JAVA_HOME", "SINGER_BRIDGE_ENV", "SINGER_BRIDGE_HOME")
-"""What a run needs of the shell's environment; cron starts it with next to none."""
+"""The variables of the shell that a run needs; cron starts it with almost none."""
 
 _HORIZON_DAYS = 366 * 8
-"""29 February comes within eight years."""
+"""29 February occurs within eight years."""
 _COMMAND_LIMIT = 998
 """Longest command that Debian's cron and macOS's take, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What cron is to run: a pipeline of a settings file, in an environment, its output into a log.
+    """What cron shall run: a pipeline of a settings file, in an environment. Its output goes to a log.
 
-    `name` is the pipeline's in full, `prod.flights`; `pipeline` is what the file calls it.
+    `name`: with the environment, `prod.flights`; `pipeline`: the name in the file.
     """
 
     cron: str
@@ -54,7 +54,7 @@ class Job:
         return [sys.executable, "-m", "bridge", "run", self.pipeline, *flags]
 
     def line(self, environ: Mapping[str, str]) -> str:
-        """Return the crontab's line, without its end. Raises SettingsError for a path that no line can hold."""
+        """Return the crontab's line, without a line end. Raises `SettingsError` for a path with a line break."""
         environment = {name: environ[name] for name in KEPT if environ.get(name)}
         if "PATH" in environment:
             environment["PATH"] = os.pathsep.join(dict.fromkeys(environment["PATH"].split(os.pathsep)))
@@ -80,7 +80,7 @@ def _lines(crontab: bytes) -> list[bytes]:
 
 
 def _marked(line: bytes, folder: Path) -> str | None:
-    """Return the pipeline whose line this is; None for lines of others, and for one that was made a comment."""
+    """Return the pipeline of this line; None for other lines, and for one that was made a comment."""
     start = _escaped(_mark(folder, "")).encode(errors="surrogateescape")
     text = line.rstrip(b"\r\n")
     at = text.rfind(start)
@@ -97,7 +97,7 @@ def installed(crontab: bytes, folder: Path) -> dict[str, str]:
 
 
 def with_jobs(crontab: bytes, jobs: Mapping[str, str], folder: Path) -> bytes:
-    """Return the crontab with these lines, by pipeline: in the place of older ones, new ones last."""
+    """Return the crontab with these lines, by pipeline. They replace older ones; new ones come last."""
     waiting = {name: line.encode(errors="surrogateescape") + b"\n" for name, line in jobs.items()}
     result = []
     for line in _lines(crontab):
@@ -112,7 +112,7 @@ def with_jobs(crontab: bytes, jobs: Mapping[str, str], folder: Path) -> bytes:
 
 
 def without(crontab: bytes, names: set[str] | None, folder: Path) -> bytes:
-    """Return the crontab without the lines of these pipelines; None: of all that the project has."""
+    """Return the crontab without the lines of these pipelines; None means all of the project."""
     return b"".join(line for line in _lines(crontab) if not _goes(_marked(line, folder), names))
 
 
@@ -132,7 +132,7 @@ def read_crontab() -> bytes:
 
 
 def write_crontab(crontab: bytes) -> None:
-    """Replace the user's crontab. Raises SettingsError if cron refuses it; the old one stays then."""
+    """Replace the user's crontab. If cron refuses it, the old one stays, and `SettingsError` is raised."""
     done = _crontab(["-"], crontab)
     if done.returncode == 0:
         return
@@ -153,7 +153,7 @@ def _crontab(arguments: list[str], data: bytes = b"") -> subprocess.CompletedPro
 
 
 def next_run(cron: str, after: datetime) -> datetime | None:
-    """Return when cron starts next, in the local time that `after` is in; None for @reboot."""
+    """Return when cron starts the next run, in the local time of `after`; None for @reboot."""
     if cron == "@reboot":
         return None
     minutes, hours, days, months, weekdays = numbers(cron)
@@ -176,6 +176,6 @@ def _times(minutes: set[int], hours: set[int]) -> Iterator[tuple[int, int]]:
 
 
 def _both_restricted(cron: str) -> bool:
-    """Whether one of the two day fields is enough: cron wants both only where one of them begins with a star."""
+    """Whether one of the two day fields is enough. Cron needs both only if one of them begins with a star."""
     fields = cron.split()
     return len(fields) == 5 and not fields[2].startswith("*") and not fields[4].startswith("*")

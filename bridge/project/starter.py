@@ -1,4 +1,4 @@
-"""A new project: four files, of which none ever replaces what is there."""
+"""A new project: four files. None of them replaces an existing file."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _DOTENV = """\
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What became of one file."""
+    """What happened to one file."""
 
     name: str
     state: str
@@ -72,7 +72,7 @@ class Written:
 
 
 def write_project(folder: Path, schema: Callable[[], str], *, force: bool) -> list[Written]:
-    """Write the files that are not there yet, the schema anew with `force`. Raises `SettingsError`."""
+    """Write the missing files; with `force` also the schema again. Raises `SettingsError`."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         return [
@@ -98,7 +98,7 @@ def _write(path: Path, text: str, look: Callable[[str], str] = lambda _: "", *, 
 
 
 def _unignored(text: str) -> str:
-    """Say what a .gitignore of the user's own lacks."""
+    """Say what the user's own .gitignore lacks."""
     lines = {line.strip().strip("/") for line in text.splitlines()}
     missing = [name for name in (".env", ".singer-bridge/") if not lines & {name.strip("/"), f"{name.strip('/')}/*"}]
     return f"add to it: {', '.join(missing)}" if missing else ""

@@ -95,7 +95,7 @@ def _definitions() -> dict[str, Any]:
 
 
 def _descriptions() -> dict[tuple[str, str], str]:
-    """Return the docstrings under the keys, by section and key."""
+    """Return the docstrings of the keys, by section and key."""
     descriptions = {}
     for section in (
         node for room in (options, destination, guarding) for node in ast.walk(ast.parse(inspect.getsource(room)))
@@ -121,7 +121,7 @@ def _property(field: FieldInfo) -> dict[str, Any]:
 
 
 def _or_variable(schema: dict[str, Any]) -> dict[str, Any]:
-    """Let a variable stand where a scalar that is more than any text stands."""
+    """Allow a variable in the place of any scalar but plain text, which allows one already."""
     kinds = schema.get("type", [])
     has_text = "string" in ([kinds] if isinstance(kinds, str) else kinds) and not {"pattern", "enum"} & schema.keys()
     if has_text or kinds in ("object", "array") or "$ref" in schema or "anyOf" in schema:
@@ -136,7 +136,7 @@ def _written(default: Any, schema: dict[str, Any]) -> Any:
 
 
 def _schema(annotation: Any) -> dict[str, Any]:
-    """Return the schema of a type as our settings use them."""
+    """Return the schema of a type."""
     origin, inside = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         declared = next((item.json_schema for item in inside[1:] if isinstance(item, WithJsonSchema)), None)

@@ -115,7 +115,7 @@ def load(path: Path, environ: Mapping[str, str], env: str | None = None) -> Sett
 
 
 def check(path: Path, environ: Mapping[str, str], env: str | None = None) -> list[Problem]:
-    """Return all that is wrong, in one environment, or else without any and in each; every problem once.
+    """Return all problems, each once: in one environment, or without any and in each.
 
     A key that every environment has is not missing where none is chosen. Raises SettingsError for an environment that
     the file does not have.
@@ -143,7 +143,7 @@ def _all_problems(project: Project, variables: Variables, environments: list[str
 
 
 def _first(errors: list[SettingsError], project: Project, variables: Variables) -> SettingsError:
-    """Return the error to be told: what is wrong goes before what is missing. Its hint says how to see the others."""
+    """Return the error to report: wrong settings first, then missing ones. Its hint says how to see the others."""
     error = next((each for each in errors if not is_missing(each)), errors[0])
     every = _all_problems(project, variables, [None, *project.environments])
     if len(every) > 1:

@@ -1,4 +1,4 @@
-"""One pipeline of a project: its layers filled in, checked, and explained where they are wrong."""
+"""Read one pipeline of a project: fill in its variables, check it, and explain what is wrong."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _is_unknown(error: SettingsError) -> bool:
 
 
 def _without_echoes(problems: list[tuple[Key, SettingsError]]) -> list[tuple[Key, SettingsError]]:
-    """Leave out the keys that are missing only because they were misspelt: that was told already."""
+    """Leave out keys that are missing only because they are misspelt: there is an error for that already."""
     unknown = [key for key, error in problems if _is_unknown(error)]
 
     def misspelt(key: Key) -> bool:
@@ -103,7 +103,7 @@ def _without_echoes(problems: list[tuple[Key, SettingsError]]) -> list[tuple[Key
 
 
 def _config_problems(document: Document, place: InFile) -> list[tuple[Key, SettingsError]]:
-    """Return what is wrong with the tap's settings where they are a file, whatever else is wrong."""
+    """Return what is wrong with the file of the tap's settings, if they are a file."""
     node = document.nodes.get(_CONFIG)
     if node is None or not isinstance(node.value, str) or _CONFIG in [key for key, _ in document.problems]:
         return []
@@ -118,11 +118,11 @@ def _config_problems(document: Document, place: InFile) -> list[tuple[Key, Setti
 
 
 def _folders(document: Document) -> dict[str, Path]:
-    """Return for each key that holds a path the folder of the file in which it stands."""
+    """Return, for each key that holds a path, the folder of its settings file."""
     written = (key for key in _PATHS if key in document.nodes)
     return {str(key[-1]): document.nodes[key].origin.folder for key in written}
 
 
 def _touches(key: Key, others: list[Key]) -> bool:
-    """Whether a key is one of the others, or above or below one."""
+    """Whether a key is one of the others, or above or below one of them."""
     return any(key[: len(other)] == other or other[: len(key)] == key for other in others)

@@ -1,4 +1,4 @@
-"""What may be said of an Iceberg catalog: whatever pyiceberg takes, but nothing secret, as the bucket keeps it."""
+"""Settings of an Iceberg catalog: what pyiceberg takes, but no secrets, since the bucket stores them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _OURS = {
 
 
 def levels(value: Any) -> Any:
-    """Refuse empty levels, and placeholders we do not know."""
+    """Refuse empty levels and unknown placeholders."""
     if isinstance(value, str) and not _LEVELS.fullmatch(value.replace("{pipeline}", "x")):
         raise wrong("must be names with dots between them", hint="such as raw.{pipeline}; there is only {pipeline}")
     return value
 
 
 def catalog_properties(value: Any) -> Any:
-    """Refuse what is secret unseen, and what cannot be found again from elsewhere."""
+    """Refuse secrets, without showing them, and paths that depend on the current folder."""
     if not isinstance(value, dict):
         return value
     for key, text in ((str(key), str(text)) for key, text in value.items()):
