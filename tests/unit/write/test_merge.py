@@ -198,7 +198,7 @@ def test_a_merge_is_what_a_dict_does(
     shuffle = random.Random(seed)
     with tempfile.TemporaryDirectory() as root, pytest.MonkeyPatch.context() as patch:
         if tiny:
-            patch.setattr(bridge.write.merge.plan, "_PART", 200)
+            patch.setattr(bridge.write.merge.plan, "_RANGE", 200)
             patch.setattr(bridge.write.merge.match, "_AT_ONCE", 300)
             patch.setattr(bridge.write.spill, "_PIECE", 200)
             patch.setattr(bridge.write.writer, "ROW_GROUP", 300)
@@ -326,7 +326,7 @@ def test_a_key_that_changes_its_type_in_a_commit_of_several_ranges(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: pa.DataType, new: pa.DataType, before: Any, after: Any
 ) -> None:
     """Files and spills of the older type are merged beside newer ones: each key of the new type is there once."""
-    monkeypatch.setattr(bridge.write.merge.plan, "_PART", 20)
+    monkeypatch.setattr(bridge.write.merge.plan, "_RANGE", 20)
     table = Table(tmp_path, pa.schema([pa.field("id", old), pa.field("v", pa.string())]), ["id"])
     table.add_file([{"id": key, "v": "old"} for key in before], group=1)
     came = [table.spill([{"id": key, "v": "between"}]) for key in before]
