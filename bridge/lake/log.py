@@ -100,10 +100,10 @@ class View:
         new = (r if r.commit is not None else structs.replace(r, commit=record.n) for r in record.rejects)
         return kept | {reject.file: reject for reject in new}
 
-    def rejects_again(self, then: View) -> dict[str, list[Any]]:
-        """Return what a record says so that the rejects are those of an earlier view again."""
+    def rejects_again(self, then: View) -> tuple[list[RejectFile], list[str]]:
+        """Return `rejects` and `consumed` of a record after which the rejects are those of an earlier view again."""
         back = [reject for file, reject in then.rejects.items() if self.rejects.get(file) != reject]
-        return {"rejects": back, "consumed": [file for file in self.rejects if file not in then.rejects]}
+        return back, [file for file in self.rejects if file not in then.rejects]
 
     def _moved(self, record: CommitRecord) -> dict[str, str]:
         if record.state == self.state:

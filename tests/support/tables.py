@@ -16,6 +16,7 @@ import pytest
 
 from bridge.cli import main
 from bridge.commit.committer import Committer
+from bridge.commit.open import open_committer
 from bridge.errors import LakeError
 from bridge.exact_json import dumps
 from bridge.lake.folder_names import folder_name
@@ -58,7 +59,7 @@ class Shop:
             self.load(stream, properties, records, storage=storage, **facts)
         for file in (self.root / ".bridge/shop/pending").iterdir():
             file.unlink()
-        self._head = Committer(self.storage, "shop", "next", last=DEAD).view.n
+        self._head = open_committer(self.storage, "shop", "next", last=DEAD).view.n
 
     def load(
         self,
@@ -82,7 +83,7 @@ class Shop:
         `layout` is what the stream's `TableLayout` says besides its folder, `before` what came under an earlier SCHEMA,
         `top` what a SCHEMA says besides its properties. The records are of a `version`; one is complete to `activate`.
         """
-        committer = Committer(storage or self.storage, "shop", "run", last={"closed": self._head})
+        committer = open_committer(storage or self.storage, "shop", "run", last={"closed": self._head})
         seen: list[dict[str, Any]] = []
         table = committer.view.tables.get(stream)
         kept = read_schema(self.storage, "shop", table.schema) if table and table.schema and mode != "replace" else None

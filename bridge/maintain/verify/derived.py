@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from bridge.commit.committer import expect_object, read_state_file, was_said
+from bridge.commit.manifests import listed_files, manifest_body, manifest_keys
+from bridge.commit.state_file import expect_object, read_state_file, state_key, was_said
 from bridge.errors import BridgeError, CorruptLake
 from bridge.exact_json import NotJson, loads
 from bridge.lake.folder_names import generation_of, last_name, table_and_name
 from bridge.lake.log import Log, View, add_of, bookmarks, meta
-from bridge.lake.ownership import Owner, owners_of, tables_of
+from bridge.lake.ownership import Owner, owners_of
 from bridge.lake.records import FORMAT, FileAdd, PendingFile, TableState
 from bridge.maintain.verify.finding import Finding, Mend, error, warning
 from bridge.maintain.verify.history import History
 from bridge.maintain.verify.tablelogs import own_log
 from bridge.singer.state_edits import same
 
-_MANIFESTS = ("manifest", "symlinks/manifest")
 _BACKUP = "restore it from a backup of the bucket"
 
 
@@ -79,24 +79,19 @@ def _owner(log: Log, stream: str, table: TableState) -> Iterator[Finding]:
 
 
 def _manifests(log: Log, stream: str, table: TableState) -> Iterator[Finding]:
-    names = set(table.files)
     try:
-        owners, shared = owners_of(log.storage, table.folder)
-        others = [owner for owner in owners if owner != Owner(log.pipeline, stream)]
-        if shared:
-            names = names.union(*(other.files for other in tables_of(log.storage, others).values()))
+        shared = owners_of(log.storage, table.folder)[1]
+        names = listed_files(log.storage, Owner(log.pipeline, stream), table, shared=shared)
     except BridgeError:
         return  # whose the table is, is a finding of its own
-    wanted = "".join(f"{log.storage.uri}/{table.folder}/{name}\n" for name in sorted(names)).encode()
-    for name in _MANIFESTS:
-        key = f".bridge/tables/{table.folder}.{name}"
+    for key in manifest_keys(table.folder):
         data = log.storage.read(key)
-        if data == wanted:
+        if data == manifest_body(log.storage, table.folder, names):
             continue
         below = f"/{table.folder}/".encode()
         listed = [line.rpartition(below)[2] for line in (data or b"").splitlines()]
         mend = Mend("manifest", stream)
-        if data is not None and listed == [name.encode() for name in sorted(names)]:
+        if data is not None and listed == [name.encode() for name in names]:
             place = data.splitlines()[0].decode(errors="replace").rpartition(f"/{table.folder}/")[0]
             found = f"lists the files below {place}, where the run that wrote it had the bucket, and not below"
             yield warning("manifest", key, f"{found} {log.storage.uri}", mend=mend)
@@ -131,7 +126,7 @@ def _stream(log: Log, view: View, stream: str, table: TableState) -> Iterator[Fi
 
 
 def _state(log: Log, view: View, *, unfinished: bool, running: bool) -> Iterator[Finding]:
-    key = meta(log.pipeline, "state.json")
+    key = state_key(log.pipeline)
     try:
         there = read_state_file(log.storage, log.pipeline)
         if there is not None:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from msgspec import structs
 
-from bridge.commit.committer import Committer
+from bridge.commit.open import open_committer
 from bridge.errors import DataError, EngineError, LakeError
 from bridge.lake.log import Log, meta
 from bridge.lake.records import CommitRecord
@@ -39,7 +39,7 @@ class Desk:
     def __init__(self, root: Path, *, max_rejects: int = 10, last: dict[str, Any] | None = None) -> None:
         self.root = root
         self.storage = LocalStorage(root)
-        self.committer = Committer(self.storage, "p", "run", last=last or {})
+        self.committer = open_committer(self.storage, "p", "run", last=last or {})
         (root / "spool/schemas").mkdir(parents=True, exist_ok=True)
         (root / "spool/schemas" / SCHEMA.hash).write_bytes(SCHEMA.to_json())
         targets = {stream: TableLayout(f"p/{stream}") for stream in "stu"}

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from bridge.commit.committer import Committer
+from bridge.commit.open import open_committer
 from bridge.commit.rollback import roll_back
 from bridge.decode.casting import fitted
 from bridge.errors import DataError, LakeError
@@ -232,7 +232,7 @@ def test_a_commit_that_is_rolled_forward(shop: Shop) -> None:
     storage.armed = True
     with pytest.raises(LakeError, match="cannot reach the bucket"):
         shop.load("t", {"id": INTEGER, "v": STRING}, [{"id": 1, "v": "x"}], storage=storage)
-    Committer(shop.storage, "shop", "next", last={"closed": 1})
+    open_committer(shop.storage, "shop", "next", last={"closed": 1})
     assert rows(shop) == [{"id": 0, "v": "1"}, {"id": 1, "v": "x"}]
 
 
@@ -241,7 +241,7 @@ def test_rollback(shop: Shop) -> None:
     shop.load("t", {"id": INTEGER, "v": INTEGER}, [{"id": 0, "v": 1}])
     before = files(shop)
     shop.load("t", {"id": INTEGER, "v": STRING}, [{"id": 1, "v": "x"}])
-    Committer(shop.storage, "shop", "next", last=DEAD)
+    open_committer(shop.storage, "shop", "next", last=DEAD)
     roll_back(shop.storage, "shop", 1)
     assert list(files(shop).values()) == list(before.values())
     assert rows(shop) == [{"id": 0, "v": 1}]
@@ -268,7 +268,7 @@ class Held:
 
     def __init__(self, shop: Shop, adopted: dict[str, int]) -> None:
         self.shop, self.seq = shop, 0
-        self.committer = Committer(shop.storage, "shop", "run", last={"closed": Log(shop.storage, "shop").head()})
+        self.committer = open_committer(shop.storage, "shop", "run", last={"closed": Log(shop.storage, "shop").head()})
         targets = {"t": TableLayout("shop/t")}
         self.job = WriteContext(
             str(shop.root), "shop", "run", self.committer.generation, str(shop.spool), "zstd", targets

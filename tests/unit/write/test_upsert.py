@@ -15,7 +15,7 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 
-from bridge.commit.committer import Committer
+from bridge.commit.open import open_committer
 from bridge.commit.rollback import roll_back
 from bridge.errors import CommitLost, DataError, EngineError
 from bridge.lake.log import Log
@@ -265,7 +265,7 @@ def test_a_manifest_that_comes_back(shop: Shop, taken: str, place: str) -> None:
     seen = {name: shop.storage.read(f".bridge/tables/shop/users.{name}") for name in ("manifest", "symlinks/manifest")}
 
     def take_over() -> None:
-        shop._head = Committer(shop.storage, "shop", "other", last=DEAD).view.n
+        shop._head = open_committer(shop.storage, "shop", "other", last=DEAD).view.n
         if taken == "deleted":
             shop.load("users", USERS, [{"id": 2, "_sdc_deleted_at": AT}], **facts)
         else:
