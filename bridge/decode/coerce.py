@@ -51,6 +51,14 @@ class RecordRejected(Exception):
         return json_pointer(self.path)
 
 
+def lines_of(data: bytes) -> list[bytes]:
+    """Lines without their line feeds; the last one may lack it."""
+    lines = data.split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    return lines
+
+
 def parsed(line: bytes) -> Any:
     """The message with every digit kept and bare NaN read; raises RecordRejected when the line is not JSON."""
     try:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -60,7 +60,19 @@ class Decoded:
     extracted: pa.Array | None = None
     """timestamp[us, UTC]: its `time_extracted`, null where absent or unreadable. None unless asked for."""
     absent: pa.Array | None = None
-    """list<string>: the columns that each row's record lacks, null where it lacks none. None: not looked for."""
+    """list<string>: the columns that each row's record lacks, null where it lacks none. None: not asked for."""
+
+    @property
+    def line_numbers(self) -> list[int]:
+        """Each row's line, counted from 0."""
+        rejected = {reject.line for reject in self.rejects}
+        return [line for line in range(self.table.num_rows + len(rejected)) if line not in rejected]
+
+    def filter(self, mask: pa.Array) -> Decoded:
+        """Some of the rows."""
+        table, arrays = self.table.filter(mask), (self.version, self.extracted)
+        version, extracted = (None if array is None else array.filter(mask) for array in arrays)
+        return replace(self, table=table, version=version, extracted=extracted)
 
 
 def decode(

@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from bridge.decode.coerce import Coercer, Path, RecordRejected, coercer, json_text, parsed
+from bridge.decode.coerce import Coercer, Path, RecordRejected, coercer, json_text, lines_of, parsed
 from bridge.decode.columns import InexactError, NeedsExactPath, column, lossy, may_be_lossy, texts
 from bridge.decode.instants import moments
 from bridge.schema.json_schema import source
@@ -94,9 +94,7 @@ class _Row:
 
 def read(lines: bytes, layout: Layout) -> Batch:
     """Rows and rejects of complete lines."""
-    raw = lines.split(b"\n")
-    if not raw[-1]:
-        raw.pop()
+    raw = lines_of(lines)
     messages, odd = _messages(raw, layout)
     plain = _Plain(raw, messages, odd, layout, may_be_lossy(lines))
     batch = plain.build()

@@ -13,7 +13,7 @@ import msgspec
 import orjson
 import pyarrow as pa
 
-from bridge.decode.coerce import RecordRejected, json_text, parsed
+from bridge.decode.coerce import RecordRejected, json_text, lines_of, parsed
 from bridge.decode.columns import NeedsExactPath, column, lossy, may_be_lossy, texts
 from bridge.schema.json_schema import is_json, source
 
@@ -39,12 +39,9 @@ class JsonFieldExtractor:
         `around` are the other fields of a message. Raises NeedsExactPath if any line is not one message of just these
         fields, and for values that only a closer look can judge.
         """
-        lines = text.split(b"\n")
-        if not lines[-1]:
-            lines.pop()
         try:
             decoder = self._decoder(frozenset(around))
-            records = [decoder.decode(line).record for line in lines]
+            records = [decoder.decode(line).record for line in lines_of(text)]
             return {
                 source(field): _column([bytes(getattr(record, f"f{place}")) for record in records], field)
                 for place, field in zip(self._places, self.wanted, strict=True)

@@ -34,14 +34,14 @@ from bridge.load.checks.table_guard import Guard, Outcome, refused_before
 from bridge.schema.json_schema import TIMESTAMP
 from bridge.schema.table_schema import TableSchema, with_extra
 from bridge.spool.spool import Manifest
-from bridge.write.context import WriteContext
-from bridge.write.merge.match import VERSION_COLUMN, MergeSpec, VersionSweep
-from bridge.write.merge.plan import Each, Merged, Merger
-from bridge.write.merge.winners import DELETED
-from bridge.write.parquet import write_empty
+from bridge.write.context import MapOnExecutors, WriteContext
+from bridge.write.merge.match import MergeSpec, VersionSweep
+from bridge.write.merge.plan import Merged, Merger
+from bridge.write.metadata_columns import DELETED_AT, VERSION_COLUMN
 from bridge.write.rejects import too_many
 from bridge.write.report import Rejected, SpillFile, WorkReport, raise_failure
 from bridge.write.rewrite import Rewriting
+from bridge.write.task import write_empty
 
 _MANY_FOLDERS = 1000
 """Partitions that one task's rows may be of without a warning."""
@@ -59,11 +59,11 @@ class Ledger:
         adopted: dict[str, int],
         max_rejects: int,
         seen: Callable[[CommitRecord], None],
-        each: Each | None = None,
+        each: MapOnExecutors | None = None,
         guard: Guard | None = None,
     ) -> None:
         """`each` does pieces of work on executors; by itself in this process. Without a `guard` nothing is refused."""
-        self._each: Each = each or (lambda work, payloads: [work(context, payload) for payload in payloads])
+        self._each: MapOnExecutors = each or (lambda work, payloads: [work(context, payload) for payload in payloads])
         self._merger = Merger(context, self._each)
         self._rewriting = Rewriting(committer.storage, context, self._each)
         self._committer = committer
@@ -294,7 +294,7 @@ class Ledger:
 
     def _layout(self, stream: str) -> tuple[Any, ...] | None:
         """Return what commits say of the folders in a table; None where it has and had none."""
-        layout = tuple(partition.said for partition in self._context.layouts[stream].partition_by)
+        layout = tuple(partition.setting for partition in self._context.layouts[stream].partition_by)
         return layout if layout or self._table(stream).partition_by else None
 
     def _kept_schema(self, stream: str, schema: TableSchema, active: int | None = None) -> TableSchema:
@@ -314,7 +314,7 @@ class Ledger:
         target = self._context.layouts[stream]
         if not versioned or (target.hard_delete is None and not target.keys):
             return []
-        deleted = [] if target.hard_delete else [pa.field(DELETED, TIMESTAMP)]
+        deleted = [] if target.hard_delete else [pa.field(DELETED_AT, TIMESTAMP)]
         return [*deleted, pa.field(VERSION_COLUMN, pa.int64())] if target.keys else deleted
 
     def _table(self, stream: str) -> TableState:

@@ -86,12 +86,10 @@ class Load:
         staged = committer.view.staged
         adopted = {s: stage.version for s, stage in staged.items() if not full or s not in restarted}
         self._limit = pipeline.rejects.max if pipeline.rejects.on_reject == "quarantine" else 0
-        self._context = WriteContext.of(
-            pipeline, committer.storage.uri, committer.run, committer.generation, placement.layouts, str(scratch.spool)
-        )
+        uri, run, generation = committer.storage.uri, committer.run, committer.generation
+        self._context = WriteContext.of(pipeline, uri, run, generation, placement.layouts, str(scratch.spool))
         self._guard = Guard(pipeline, piped=superseding is not None)
-        self._ledger = self._new_ledger(adopted)
-        self._spool = Spool(scratch.spool)
+        self._ledger, self._spool = self._new_ledger(adopted), Spool(scratch.spool)
         self._engine = self._new_engine(scratch)
         start = superseding.state if superseding else committer.view.state
         self._joint = Joint(division, start, adopted) if division else None

@@ -179,7 +179,7 @@ class Placement:
 
     def _check_folders(self, stream: str, before: Sequence[Any]) -> None:
         """Raise `SettingsError` if files that stay are in other folders than new ones would be."""
-        now = [partition.said for partition in self.layouts[stream].partition_by]
+        now = [partition.setting for partition in self.layouts[stream].partition_by]
         if now == list(before):
             return
         was = f"keep partition_by: {dumps(before).decode()}" if before else "remove partition_by"

@@ -19,12 +19,12 @@ from bridge.errors import BridgeError, EngineError
 from bridge.schema.json_schema import source
 from bridge.schema.table_schema import EXTRA, with_extra
 from bridge.spool.spool import Segment
-from bridge.write.bundle import RowWriter, SegmentReader
 from bridge.write.context import WriteContext
-from bridge.write.metadata_columns import shaped
+from bridge.write.metadata_columns import fill_metadata
 from bridge.write.report import WorkReport, failure, read_report
 from bridge.write.spill import HIDDEN as ORDER
-from bridge.write.spill import ordered
+from bridge.write.spill import with_message_order
+from bridge.write.task import RowWriter, SegmentReader
 from bridge.write.versions import by_version
 
 _BUNDLE, _SPLIT = "\x1fbundle", "\x1fsplit"
@@ -64,10 +64,10 @@ def _rows(reading: SegmentReader, context: WriteContext, segment: Segment, seq: 
     """Yield the rows of a segment with the columns of the bridge itself."""
     target, decoded = context.layouts[segment.stream], reading.read(segment)
     if target.keys:
-        yield ordered(shaped(decoded, target, segment), decoded.version, seq, segment)
+        yield with_message_order(fill_metadata(decoded, target, segment), decoded.version, seq, segment)
         return
     for version, rows in by_version(decoded):
-        table = shaped(rows, target, segment)
+        table = fill_metadata(rows, target, segment)
         if version is not None:
             table = table.append_column(_SPLIT, pa.repeat(pa.scalar(version, pa.int64()), table.num_rows))
         yield table

@@ -14,8 +14,8 @@ from msgspec import json
 from bridge.errors import BridgeError, EngineError
 from bridge.spark.rows import decode_rows, store_rows
 from bridge.spool.spool import Segment
-from bridge.write.parquet import write_bundles
 from bridge.write.report import WorkReport, failure
+from bridge.write.task import write_bundles
 
 __all__ = ["REPORTS", "REPORT_SCHEMA", "SHARE_SPOOL", "decode_rows", "load", "perform", "store_rows"]
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
+
+from msgspec import Struct
 
 from bridge.settings.options import Pipeline
 from bridge.settings.values.s3options import S3Options
@@ -45,3 +49,10 @@ class WriteContext:
     def storage(self) -> Storage:
         """Open the bucket."""
         return open_storage(self.bucket, self.s3)
+
+
+class MapOnExecutors(Protocol):
+    """Does a piece of work for each payload, on executors if there are any; the reports come in their order."""
+
+    def __call__(self, work: Callable[[WriteContext, Any], Struct], payloads: Sequence[Any], /) -> list[Any]:
+        """Raise what a report says that failed. From executors the reports come as plain JSON: `convert` reads both."""

@@ -33,7 +33,7 @@ from bridge.write.file import File
 from bridge.write.layout import TableLayout
 from bridge.write.merge.match import MergeSpec
 from bridge.write.merge.plan import Merger
-from bridge.write.spill import Spill, ordered
+from bridge.write.spill import Spill, with_message_order
 from bridge.write.writer import Writer
 from tests.support.records import commit_record
 
@@ -95,7 +95,7 @@ class Lake:
 
     def upsert(self, ids: list[int]) -> dict[str, float]:
         """Merge rows with these ids as a run does that has just started, and return the figures."""
-        spill_rows = ordered(rows_of(ids, 7), None, 1, Segment("t", "", "", 0, 0, len(ids), 0, "", 1))
+        spill_rows = with_message_order(rows_of(ids, 7), None, 1, Segment("t", "", "", 0, 0, len(ids), 0, "", 1))
         began = time.perf_counter()
         spill = Spill(self.job, "t", spill_rows.schema)
         spill.add(spill_rows)

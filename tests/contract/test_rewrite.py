@@ -353,7 +353,7 @@ def test_a_stranger_changes_the_file(s3: S3Server, lakes: Lakes) -> None:
     storage.write("t/k2", b"theirs")
     s3.release()
     writer.join()
-    assert "a file was changed by somebody" in str(errors[0])
+    assert "somebody else changed a file" in str(errors[0])
     assert storage.read("t/k2") == b"theirs"
 
 

@@ -28,8 +28,8 @@ from bridge.singer.messages import Reader
 from bridge.spool.spool import Manifest, Spool
 from bridge.storage import Storage, open_storage
 from bridge.write.context import WriteContext
-from bridge.write.parquet import write_bundle
 from bridge.write.rejects import write_rejects
+from bridge.write.task import write_bundle
 
 PIPELINE = "p"
 

@@ -44,7 +44,7 @@ from bridge.spool.spool import Segment
 from bridge.storage import lake_of
 from bridge.tap.stdin import Start, Stdin
 from bridge.write.context import WriteContext
-from bridge.write.parquet import write_bundle
+from bridge.write.task import write_bundle
 
 
 def wire(*messages: dict[str, Any]) -> bytes:

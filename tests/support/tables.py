@@ -29,7 +29,7 @@ from bridge.storage import Storage
 from bridge.storage.local.storage import LocalStorage
 from bridge.write.context import WriteContext
 from bridge.write.layout import TableLayout
-from bridge.write.parquet import write_bundle
+from bridge.write.task import write_bundle
 from tests.support.lake import DEAD, Faulty, Lake, fail
 
 EVOLVE = Evolution()

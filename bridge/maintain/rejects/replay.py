@@ -43,9 +43,9 @@ from bridge.singer.messages import Schema
 from bridge.spool.spool import Manifest, Segment
 from bridge.storage import Storage
 from bridge.write.context import WriteContext
-from bridge.write.metadata_columns import without
-from bridge.write.parquet import write_bundle
+from bridge.write.metadata_columns import leave_out
 from bridge.write.rejects import properties_of, raw_of
+from bridge.write.task import write_bundle
 
 _REFUSED = "of a commit that the guard refused: the next run brings these records again"
 
@@ -165,7 +165,7 @@ def _columns(
     shaping = Shaping.of(pipeline, stream, None)
     unwanted = sorted(name for name in names - properties.keys() if not shaping.wants(name))
     fields = [pa.field(name, pa.string()) for name in unwanted]
-    return without(columns, fields, metadata=placement.layouts[stream].metadata)
+    return leave_out(columns, fields, metadata=placement.layouts[stream].metadata)
 
 
 def _judge(file: RejectFile, rejects: list[dict[str, Any]], wanted: Wanted, work: _Work, outcome: Outcome) -> None:

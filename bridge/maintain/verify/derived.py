@@ -9,11 +9,10 @@ from bridge.commit.manifests import listed_files, manifest_body, manifest_keys
 from bridge.commit.state_file import expect_object, read_state_file, state_key, was_said
 from bridge.errors import BridgeError, CorruptLake
 from bridge.exact_json import NotJson, loads
-from bridge.lake.folder_names import table_and_name
+from bridge.lake.folder_names import generation_of, last_name, table_and_name
 from bridge.lake.log import Log, View, add_of, bookmarks, meta
 from bridge.lake.ownership import Owner, owners_of
 from bridge.lake.records import FORMAT, FileAdd, PendingFile, TableState
-from bridge.maintain.verify.files import OURS
 from bridge.maintain.verify.finding import Finding, Mend, error, warning
 from bridge.maintain.verify.history import History
 from bridge.maintain.verify.tablelogs import own_log
@@ -160,10 +159,6 @@ def _staged(log: Log, view: View) -> Iterator[Finding]:
             yield warning("staged", lost.source, found, mend=Mend("recover"))
 
 
-def _last(key: str) -> str:
-    return key.removesuffix(".pending").rpartition("/")[2]
-
-
 def _pending(history: History, view: View, generation: int) -> Iterator[Finding]:
     """Look for what can become visible no more, of generations below that of the next run.
 
@@ -172,12 +167,13 @@ def _pending(history: History, view: View, generation: int) -> Iterator[Finding]
     log = history.log
     files: list[FileAdd | PendingFile] = [file for stage in view.staged.values() for file in stage.files]
     files += [add for change in (history.last.tables if history.last else ()) for add in change.adds]
-    kept = {_last(place) for file in files for place in (file.name, file.source)}
+    kept = {last_name(place) for file in files for place in (file.name, file.source)}
     folders = {table.folder for table in view.tables.values()}
     for pending in log.storage.pending(meta(log.pipeline, "pending")):
-        key = (pending.key or pending.source).removesuffix(".pending")
-        folder, name = table_and_name(key)[0], _last(key)
-        ours = OURS.fullmatch(name)
-        if ours and int(ours[1]) < generation and name not in kept and (not pending.upload or folder in folders):
+        key = pending.key or pending.source
+        wrote, table = generation_of(key), table_and_name(key)[0]
+        if wrote is None or wrote >= generation or last_name(key) in kept:
+            continue
+        if not pending.upload or table in folders:
             found = "was left by a run that died, and can become visible no more; it takes up space"
-            yield warning("pending", pending.key or pending.source, found, mend=Mend("recover"))
+            yield warning("pending", key, found, mend=Mend("recover"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
@@ -10,7 +9,7 @@ from typing import Any
 
 from bridge.commit.committer import FILES_CHANGED
 from bridge.errors import BridgeError, LakeError
-from bridge.lake.folder_names import table_and_name
+from bridge.lake.folder_names import generation_of, table_and_name
 from bridge.lake.formats.registry import OWN_LOGS
 from bridge.lake.log import View, add_of, changes_of, meta
 from bridge.lake.ownership import Owner, owners_of, tables_of
@@ -21,8 +20,6 @@ from bridge.maintain.verify.history import History
 from bridge.storage import Storage
 from bridge.storage.parallel import parallel_map
 
-OURS = re.compile(r"part-([0-9]{10})-[0-9]{6}-[0-9a-f]{32}\.parquet")
-"""The name of a file that a run of ours wrote; its group is the run's generation."""
 _AT_ONCE = 1000
 _OLD = "not rewritten yet"
 _ADOPT = "move it out of the table's folder; or have it be of the table: singer-bridge run NAME --adopt"
@@ -173,10 +170,10 @@ class Files:
             found = f"was removed by commit {gone.commit}, and is visible still: its rows are read as well"
             return error("files", key, found, mend=Mend("again", stream, gone.trash))
         name = key.rpartition("/")[2]
-        if OURS.fullmatch(name) and alone and self.history.complete:
+        if generation_of(name) is not None and alone and self.history.complete:
             found = "is of no commit; a run that had lost its pipeline left it, and its rows are read as well"
             return error("files", key, found, mend=Mend("trash", stream))
-        if OURS.fullmatch(name) and not alone:
+        if generation_of(name) is not None and not alone:
             found = "is in no log; another pipeline that shares the table may be about to publish or remove it"
             return warning("files", key, found, "verify the other pipelines of the table, too")
         if name.endswith(".parquet"):

@@ -25,9 +25,9 @@ from bridge.spool.spool import Manifest, Segment
 from bridge.storage.local.storage import LocalStorage
 from bridge.write.context import WriteContext
 from bridge.write.layout import TableLayout
-from bridge.write.parquet import write_bundle
 from bridge.write.rejects import write_rejects
 from bridge.write.report import SegmentCount, WorkReport, failure
+from bridge.write.task import write_bundle
 from tests.support.records import pending_file
 
 SCHEMA = from_singer({"properties": {"id": {"type": ["null", "integer"]}}}, [])

@@ -22,7 +22,7 @@ from bridge.spool.spool import Segment
 from bridge.write.context import WriteContext
 from bridge.write.layout import TableLayout
 from bridge.write.metadata_columns import METADATA
-from bridge.write.parquet import write_bundle
+from bridge.write.task import write_bundle
 
 TEXT = {"type": ["null", "string"]}
 NUMBER = {"type": ["null", "integer"]}

@@ -287,7 +287,7 @@ def test_an_upsert_without_a_usable_key_is_refused(tmp_path: Path) -> None:
     assert "key_properties" in (refused.value.hint or "")
     listed = Schema("s", {"properties": {"id": {"type": "array", "items": {"type": "integer"}}}}, ["id"], None)
     placement.open(listed)
-    with pytest.raises(SettingsError, match="is no key"):
+    with pytest.raises(SettingsError, match="cannot be a key"):
         placement.check("s", from_singer(listed.schema, ["id"]))
 
 

@@ -33,9 +33,9 @@ from bridge.settings.options import Pipeline
 from bridge.spool.spool import Manifest
 from bridge.write.context import WriteContext
 from bridge.write.layout import TableLayout
-from bridge.write.parquet import write_bundle
 from bridge.write.partition import Partition
 from bridge.write.rewrite import Older, rewrite
+from bridge.write.task import write_bundle
 from tests.support.engines import IN_PROCESS, table_of
 from tests.support.lake import DEAD, Faulty, Lake, fail
 from tests.support.s3server import S3Server

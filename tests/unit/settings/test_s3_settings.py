@@ -202,7 +202,7 @@ def test_the_policy_that_is_printed() -> None:
 def test_a_folder_needs_no_boto3(tmp_path: Path) -> None:
     """boto3 takes a while to load: whoever has a folder does not pay for it."""
     code = (
-        "import sys, bridge.load.run, bridge.state.store, bridge.write.parquet; "
+        "import sys, bridge.load.run, bridge.state.store, bridge.write.task; "
         "from bridge.storage import open_storage; "
         f"open_storage({str(tmp_path)!r}).prepare(); "
         "sys.exit(any(name.split('.')[0] in ('boto3', 'botocore') for name in sys.modules))"

@@ -30,7 +30,7 @@ from bridge.write.merge.match import MergeSpec, VersionSweep
 from bridge.write.merge.plan import Merged, Merger
 from bridge.write.partition import Partition
 from bridge.write.report import SpillFile
-from bridge.write.spill import Spill, ordered, spills
+from bridge.write.spill import Spill, spill_folder, with_message_order
 
 KEYS = {
     "int": st.sampled_from([0, 1, 2, -5, 2**63 - 1, None]),
@@ -78,7 +78,7 @@ class Table:
         version = None if versions is None else pa.array(versions, pa.int64())
         lacking = [[name for name in self.schema.names if name not in row] or None for row in rows]
         absent = pa.array(lacking, pa.list_(pa.string())) if self.target.changes else None
-        rows_ = ordered(table, version, 1, segment, absent)
+        rows_ = with_message_order(table, version, 1, segment, absent)
         spill = Spill(self.job, "t", rows_.schema)
         spill.add(rows_)
         return spill.finish()
@@ -187,7 +187,7 @@ DELETED_THEN_CHANGED = (["bool"], [], [[NONE | {"v": 1, "w": [1], "_sdc_deleted_
 def test_a_merge_is_what_a_dict_does(
     story: tuple[list[str], list[Row], list[list[Row]]], hard: bool, seed: int, tiny: bool, delta: bool
 ) -> None:
-    """Any keys, composite, null, of any type; any interleaving, any split into batches, spills, ranges and files.
+    """Any keys, composite, null, of any type; any interleaving, any split into batches, spill_folder, ranges and files.
 
     Row groups, ranges and pieces are so small with `tiny` that a few rows make several of each.
     """
@@ -198,7 +198,7 @@ def test_a_merge_is_what_a_dict_does(
     shuffle = random.Random(seed)
     with tempfile.TemporaryDirectory() as root, pytest.MonkeyPatch.context() as patch:
         if tiny:
-            patch.setattr(bridge.write.merge.plan, "_PART", 200)
+            patch.setattr(bridge.write.merge.plan, "_RANGE", 200)
             patch.setattr(bridge.write.merge.match, "_AT_ONCE", 300)
             patch.setattr(bridge.write.spill, "_PIECE", 200)
             patch.setattr(bridge.write.writer, "ROW_GROUP", 300)
@@ -219,7 +219,7 @@ def test_a_merge_is_what_a_dict_does(
             counts = merged.counts
             assert counts["rows"] == len(batch) == sum(counts.values()) - counts["rows"]
             assert len(lake) <= before + counts["inserted"]
-            assert not list(spills(table.job).iterdir())
+            assert not list(spill_folder(table.job).iterdir())
 
 
 @settings(max_examples=30, deadline=None)
@@ -326,7 +326,7 @@ def test_a_key_that_changes_its_type_in_a_commit_of_several_ranges(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: pa.DataType, new: pa.DataType, before: Any, after: Any
 ) -> None:
     """Files and spills of the older type are merged beside newer ones: each key of the new type is there once."""
-    monkeypatch.setattr(bridge.write.merge.plan, "_PART", 20)
+    monkeypatch.setattr(bridge.write.merge.plan, "_RANGE", 20)
     table = Table(tmp_path, pa.schema([pa.field("id", old), pa.field("v", pa.string())]), ["id"])
     table.add_file([{"id": key, "v": "old"} for key in before], group=1)
     came = [table.spill([{"id": key, "v": "between"}]) for key in before]
