@@ -26,7 +26,7 @@ def store_of(pipeline: Pipeline) -> StateStore:
 def settled(store: StateStore) -> Stored:
     """Return the STATE. A hand-edited `state.json` is committed first, as the next run would do."""
     seen = store.read()
-    if not (seen.edited or seen.older):
+    if not seen.edited:
         return seen
     _say(*store.update(lambda state: state).notes)
     return store.read()

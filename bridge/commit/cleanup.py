@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 
 from bridge.lake.folder_names import generation_of, last_name, table_and_name
-from bridge.lake.log import Log, View, meta
+from bridge.lake.log import Log, Snapshot, meta
 from bridge.lake.ownership import owned_by
 
 _DAY = timedelta(days=1)
 
 
-def abort_older(log: Log, view: View, generation: int, *, fenced: bool) -> None:
+def abort_older(log: Log, view: Snapshot, generation: int, *, fenced: bool) -> None:
     """Take away what lower generations left pending, as far as it can be listed.
 
     An upload that is to replace a file goes to that file's name, which says nothing of the upload's own generation. It
@@ -31,7 +31,7 @@ def abort_older(log: Log, view: View, generation: int, *, fenced: bool) -> None:
             storage.abort(pending)
 
 
-def tidy(log: Log, view: View) -> int:
+def tidy(log: Log, view: Snapshot) -> int:
     """Delete what writes of this pipeline that died left more than a day ago; return how many files.
 
     An object of a store is there whole or not at all: there is nothing to look for.

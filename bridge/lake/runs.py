@@ -12,7 +12,7 @@ from typing import Any
 from bridge.errors import CorruptLake
 from bridge.exact_json import NotJson, dumps, loads
 from bridge.lake.folder_names import folder_name
-from bridge.lake.log import View, bookmarks, meta
+from bridge.lake.log import Snapshot, bookmarks, meta
 from bridge.storage import Storage
 from bridge.storage.parallel import parallel_map
 
@@ -86,7 +86,7 @@ def records(run: dict[str, Any]) -> int | None:
     return sum(int(stream["records"]) for stream in run.get("streams", {}).values())
 
 
-def changed(before: View, after: View) -> set[str]:
+def changed(before: Snapshot, after: Snapshot) -> set[str]:
     """Return the streams with a table whose rows or bookmark are others in `after`."""
     was, now = bookmarks(before.state), bookmarks(after.state)
     return {
@@ -96,7 +96,7 @@ def changed(before: View, after: View) -> set[str]:
     }
 
 
-def write_streams(storage: Storage, pipeline: str, view: View, streams: Sequence[str]) -> None:
+def write_streams(storage: Storage, pipeline: str, view: Snapshot, streams: Sequence[str]) -> None:
     """Write what a person or another tool wants to know of each stream, beside its name. Derived, never read."""
     known = bookmarks(view.state)
 

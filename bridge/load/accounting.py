@@ -19,6 +19,7 @@ from msgspec import structs
 from bridge.commit.committer import Committer
 from bridge.errors import DataError, EngineError, LakeError
 from bridge.lake.log import add_of
+from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.records import (
     CommitRecord,
     FileAdd,
@@ -195,15 +196,16 @@ class Ledger:
         view = self._committer.view
         new = [reject for stream in (*barrier.publish, None) for reject in self._rejects.get(stream, ())]
         rejects = [*new, *kept]
-        groups = view.groups if barrier.groups is None else barrier.groups
-        if not tables and not rejects and (barrier.state, staged, groups) == (view.state, view.staged, view.groups):
+        state = view.pipeline_state.said_by_one(barrier.state)
+        if barrier.groups is not None:
+            state = PipelineState(barrier.state, barrier.groups)
+        if not tables and not rejects and (state, staged) == (view.pipeline_state, view.staged):
             return  # nothing new
-        fields |= {"groups": barrier.groups} if barrier.groups is not None else {}
         fields |= {"uncovered": list(barrier.uncovered)} if barrier.uncovered else {}
         fields |= {"merged": barrier.merged, "through": through, "staged": staged, "rejects": rejects}
         if "kind" not in fields and (outdated := refused_before(view, barrier.publish)):
             fields["consumed"] = outdated
-        record = self._committer.commit(barrier.state, tables, **fields)
+        record = self._committer.commit(state, tables, **fields)
         self._forget(barrier.publish)
         self._rejects.pop(None, None)
         for change in tables:
@@ -227,7 +229,7 @@ class Ledger:
         if rejects:
             consumed = refused_before(view, streams)
             fields: dict[str, Any] = {"rejects": rejects, "consumed": consumed, "refused": refusal.message}
-            self._seen(self._committer.commit(view.state, [], staged=view.staged, **fields))
+            self._seen(self._committer.commit(view.pipeline_state, [], staged=view.staged, **fields))
 
     def _change(self, stream: str, mode: Publication, barrier: Barrier, through: int) -> TableChange | None:
         files = self._files.get(stream, [])

@@ -49,8 +49,9 @@ def adopt(committer: Committer, pipeline: Pipeline) -> None:
             changes.append(_change(storage, pipeline, stream, table, strange))
     if not changes:
         raise SettingsError("there is nothing to adopt", hint="run without --adopt", folder=pipeline.table_root)
+    reason = "files were adopted"
     committer.commit(
-        view.state, changes, staged=view.staged, merged=False, through=0, rejects=[], reason="files were adopted"
+        view.pipeline_state, changes, staged=view.staged, merged=False, through=0, rejects=[], reason=reason
     )
     files = sum(len(change.adds) for change in changes)
     rows = sum(add.rows for change in changes for add in change.adds)

@@ -14,10 +14,10 @@ from statistics import median
 from typing import Any
 
 from bridge.errors import SettingsError, did_you_mean
-from bridge.lake.log import View
+from bridge.lake.log import Snapshot
+from bridge.lake.pipeline_state import begun
 from bridge.lake.records import TapGroup
 from bridge.lake.runs import read_runs
-from bridge.lake.tap_groups import begun, groups_of
 from bridge.settings.options import Pipeline
 from bridge.singer.catalog import (
     Catalog,
@@ -59,21 +59,21 @@ class Division:
 
 
 def divided(
-    pipeline: Pipeline, storage: Storage, view: View, catalog: Catalog | None
+    pipeline: Pipeline, storage: Storage, view: Snapshot, catalog: Catalog | None
 ) -> tuple[Division | None, list[str]]:
     """Return how a run's streams are divided, None if one process reads all; and what the operator should know.
 
     Raises `SettingsError` where they cannot be: without a catalog, and with a flat STATE.
     """
     asked = pipeline.source.parallelism
-    if asked == 1 and view.groups is None:
+    if asked == 1 and view.pipeline_state.per_process is None:
         return None, []
     if catalog is None and asked != 1:
         raise SettingsError("source.parallelism needs a catalog", hint=_NO_CATALOG)
     streams = _groups(pipeline, storage, view, catalog) if catalog else []
-    groups, idle, spread = begun(streams, view)
+    groups, idle, spread = begun(streams, view.pipeline_state)
     if not catalog or (len(groups) <= 1 and not idle):
-        return None, [f"one process of the tap {_SPREAD}"] if view.groups is not None else []
+        return None, [f"one process of the tap {_SPREAD}"] if view.pipeline_state.per_process is not None else []
     if is_flat(view.state) and not is_empty(view.state):
         raise SettingsError("this tap's STATE cannot be kept per stream", hint=_FLAT)
     names = tuple(_names(catalog, group) for group in groups)
@@ -82,10 +82,11 @@ def divided(
     return Division(tuple(groups), tuple(idle), catalogs, names), notes
 
 
-def _groups(pipeline: Pipeline, storage: Storage, view: View, catalog: Catalog) -> list[Family]:
+def _groups(pipeline: Pipeline, storage: Storage, view: Snapshot, catalog: Catalog) -> list[Family]:
     found, asked = families(catalog, pipeline), pipeline.source.parallelism
     count = min((os.cpu_count() or 1) if asked == "auto" else asked, len(found))
-    return balanced(found, count, _seconds(storage, pipeline.name, catalog), [g.streams for g in groups_of(view)])
+    last = [group.streams for group in view.pipeline_state.per_process or ()]
+    return balanced(found, count, _seconds(storage, pipeline.name, catalog), last)
 
 
 def families(catalog: Catalog, pipeline: Pipeline) -> list[Family]:

@@ -18,7 +18,7 @@ from bridge.errors import BridgeError, CommitLost, Interrupted, LakeError, Setti
 from bridge.lake.formats.iceberg.catalog import keep_catalog
 from bridge.lake.formats.registry import require
 from bridge.lake.lease import Lease, take
-from bridge.lake.log import View
+from bridge.lake.log import Snapshot
 from bridge.lake.presence import require_files
 from bridge.lake.records import TapGroup
 from bridge.lake.runs import RunRecord, changed, new_run_id, write_streams
@@ -316,7 +316,7 @@ class Run:
                 f"stopped after {read:,} records, as --max-records says: run again for the rest"
             )
 
-    def _placement(self, storage: Storage, view: View, catalog: Catalog | None, deselected: set[str]) -> Placement:
+    def _placement(self, storage: Storage, view: Snapshot, catalog: Catalog | None, deselected: set[str]) -> Placement:
         """Return what decides on each stream. Raises `SettingsError` or `LakeError` where it cannot go well."""
         refuse_namesakes(self.pipeline.name, catalog, view.tables)
         flags = {"full": self._full, "append": self.request.append, "piped": self._piped is not None}
@@ -388,6 +388,6 @@ class Run:
     def _set_state(self, committer: Committer) -> None:
         """Have a STATE that was given be the lake's; one for all processes of the tap, if there were several."""
         view, given = committer.view, self.request.state
-        if given is not None and (given != view.state or view.groups):
+        if given is not None and (given != view.state or view.pipeline_state.per_process):
             committer.set_state(given, "--state")
             self.took_state = True

@@ -12,7 +12,7 @@ from bridge.errors import LakeError, SettingsError, did_you_mean
 from bridge.exact_json import dumps
 from bridge.lake.folder_names import folder_name
 from bridge.lake.formats.registry import TableLogs
-from bridge.lake.log import Log, View
+from bridge.lake.log import Log, Snapshot
 from bridge.lake.ownership import Owner, claim, tables_of
 from bridge.lake.records import TableState
 from bridge.lake.schemas import read_schema
@@ -73,7 +73,7 @@ class Placement:
         self,
         storage: Storage,
         pipeline: Pipeline,
-        view: View,
+        view: Snapshot,
         catalog: dict[str, Any] | None,
         *,
         full: bool,

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bridge.errors import SettingsError
+from bridge.lake.pipeline_state import shown_after
 from bridge.lake.records import TapGroup
-from bridge.lake.tap_groups import shown
 from bridge.load.barriers import Barrier
 from bridge.load.dispatcher import Intake
 from bridge.load.division import Division
@@ -68,7 +68,7 @@ class Joint:
         others = frozenset().union(
             *names[:number], *names[number + 1 :], *(idle.streams for idle in self._division.idle)
         )
-        self._shown = shown(self._shown, group.state, after, names[number], others)
+        self._shown = shown_after(self._shown, group.state, after, names[number], others)
         self._groups[number] = TapGroup(group.streams, after)
         self.staged[number] = barrier.staged
         return replace(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from bridge.lake.log import Log, View
+from bridge.lake.log import Log, Snapshot
 from bridge.lake.records import CommitRecord, TableChange
 from bridge.singer.state_edits import Difference, differences
 
@@ -94,14 +94,14 @@ def _page(log: Log, records: list[CommitRecord], voids: dict[int, int]) -> Itera
         before = after
 
 
-def _step(record: CommitRecord, before: View | None, after: View, taken_back_by: int | None) -> CommitStep:
+def _step(record: CommitRecord, before: Snapshot | None, after: Snapshot, taken_back_by: int | None) -> CommitStep:
     tables = tuple(_table(change, before, after) for change in record.tables)
     changes = tuple(differences(before.state, record.state)) if before else ()
     facts = (record.kind, record.at, record.run, record.reason or "")
     return CommitStep(record.n, *facts, tables, changes, taken_back_by)
 
 
-def _table(change: TableChange, before: View | None, after: View) -> TableStep:
+def _table(change: TableChange, before: Snapshot | None, after: Snapshot) -> TableStep:
     stream, added = change.stream, change.new_rows
     rows = after.tables[stream].rows
     old = before.tables.get(stream) if before else None

@@ -21,7 +21,7 @@ from bridge.commit.committer import Committer
 from bridge.commit.open import open_pipeline
 from bridge.decode.casting import refit
 from bridge.errors import EngineError, LakeError
-from bridge.lake.log import Log, View
+from bridge.lake.log import Log, Snapshot
 from bridge.lake.ownership import owners_of
 from bridge.lake.records import FileAdd, TableChange, TableState
 from bridge.lake.runs import write_streams
@@ -84,7 +84,7 @@ class Compacted:
     notes: list[str] = field(default_factory=list)
 
 
-def pieces(log: Log, view: View, pipeline: Pipeline, wish: Wish) -> list[Piece]:
+def pieces(log: Log, view: Snapshot, pipeline: Pipeline, wish: Wish) -> list[Piece]:
     """Return what is worth compacting; each piece has fewer files afterwards."""
     fresh = _fresh(log, view.n, datetime.now(timezone.utc) - wish.older_than) if wish.older_than else set()
     found: list[Piece] = []
@@ -241,12 +241,14 @@ def _ahead(rows: Iterator[pa.Table], reader: ThreadPoolExecutor) -> Iterator[pa.
 def _commit(committer: Committer, result: Compacted) -> None:
     storage, view = committer.storage, committer.view
     changes = parallel_map(storage, lambda stream: _change(storage, view, result, stream), list(result.written))
-    committer.commit(view.state, list(changes), kind="compact", staged=view.staged, reason="small files were joined")
+    committer.commit(
+        view.pipeline_state, list(changes), kind="compact", staged=view.staged, reason="small files were joined"
+    )
     write_streams(storage, committer.log.pipeline, committer.view, list(result.written))
     result.head = committer.view.n
 
 
-def _change(storage: Storage, view: View, result: Compacted, stream: str) -> TableChange:
+def _change(storage: Storage, view: Snapshot, result: Compacted, stream: str) -> TableChange:
     table = view.tables[stream]
     removes = [name for one in result.pieces if one.stream == stream for name in one.names]
     return table.change(stream, result.written[stream], removes, shared=owners_of(storage, table.folder)[1])

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bridge.errors import DatabaseUnreachable, SlotError
-from bridge.lake.log import View
+from bridge.lake.log import Snapshot
 from bridge.settings.options import Pipeline
 from bridge.singer.catalog import Catalog, key_properties, replication_method, selected_streams, stream_entry
 from bridge.singer.state import bookmark, is_flat
@@ -77,7 +77,7 @@ class SlotGuard:
         }
         return {**state, "bookmarks": marks}
 
-    def committed(self, view: View) -> None:
+    def committed(self, view: Snapshot) -> None:
         """Note a commit."""
         if self.keeper:
             self.keeper.committed(view)
@@ -100,7 +100,7 @@ def log_based(pipeline: Pipeline, catalog: Catalog | None) -> list[str]:
 
 
 def begin(
-    pipeline: Pipeline, argv: Sequence[str], storage: Storage, view: View, catalog: Catalog | None, asked: Asked
+    pipeline: Pipeline, argv: Sequence[str], storage: Storage, view: Snapshot, catalog: Catalog | None, asked: Asked
 ) -> SlotGuard:
     """Prepare the slot for a run, before its tap starts. Raises `SlotError` where rows would be lost, or were."""
     streams, source = log_based(pipeline, catalog), slot_source(pipeline, argv)
@@ -175,7 +175,7 @@ def _guarded(
     source: SlotSource,
     database: Database,
     file: NoteFile,
-    view: View,
+    view: Snapshot,
     catalog: Catalog | None,
     streams: list[str],
     asked: Asked,

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from bridge.errors import BridgeError, SlotError
-from bridge.lake.log import View
+from bridge.lake.log import Snapshot
 from bridge.singer.state import bookmark
 from bridge.slots.database import Database, opened
 from bridge.slots.note import Note, NoteFile, Safe
@@ -42,7 +42,7 @@ class Keeper(threading.Thread):
         file: NoteFile,
         note: Note,
         copies: dict[str, str],
-        view: View,
+        view: Snapshot,
         limit: float,
     ) -> None:
         """`note` says how far each stream is safe, also of those that this run does not read. `limit`: the seconds
@@ -60,7 +60,7 @@ class Keeper(threading.Thread):
         self._seen = dict[str, float]()
         self._failure = ""
 
-    def committed(self, view: View) -> None:
+    def committed(self, view: Snapshot) -> None:
         """Note a commit; returns at once. In whichever thread commits."""
         self._committed = view
 

@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 
 from bridge.commit.open import open_pipeline
 from bridge.errors import BridgeError, TapError
-from bridge.lake.log import View
+from bridge.lake.log import Snapshot
 from bridge.lake.runs import new_run_id
 from bridge.load.checks.replay_guard import Superseding
 from bridge.load.dispatcher import Counts
@@ -70,7 +70,7 @@ class Found:
     """What a load left behind."""
 
     root: Path
-    view: View
+    view: Snapshot
     counts: dict[str, Counts]
     warnings: list[str]
     error: BridgeError | None

@@ -16,7 +16,7 @@ from bridge.cli.show import as_json, count, print_table
 from bridge.cli.survey import Unread, settled, survey, with_warnings
 from bridge.errors import BridgeError
 from bridge.lake.lease import fate, holder, silence
-from bridge.lake.log import View, bookmarks
+from bridge.lake.log import Snapshot, bookmarks
 from bridge.lake.runs import read_runs, records
 from bridge.state.store import StateStore
 
@@ -85,11 +85,11 @@ def _held_by(held: dict[str, Any]) -> dict[str, Any]:
     return facts | {"process": fate(held), "silent_seconds": silent and round(silent.total_seconds())}
 
 
-def _bookmarks(view: View, now: datetime) -> dict[str, Any]:
+def _bookmarks(view: Snapshot, now: datetime) -> dict[str, Any]:
     """Return each stream's bookmark, and when it last changed."""
     facts = {}
     for stream, bookmark in bookmarks(view.state).items():
-        moved = view.moved.get(stream)
+        moved = view.bookmark_changed_at.get(stream)
         age = round((now - datetime.fromisoformat(moved)).total_seconds()) if moved else None
         facts[stream] = {"bookmark": bookmark, "moved": moved or None, "age_seconds": age}
     return facts

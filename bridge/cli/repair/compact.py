@@ -16,7 +16,7 @@ from bridge.cli.plain import echo
 from bridge.cli.selection import Selection, committed
 from bridge.cli.show import console, count, count_of, note, size
 from bridge.errors import SettingsError, did_you_mean
-from bridge.lake.log import Log, View
+from bridge.lake.log import Log, Snapshot
 from bridge.settings.options import Pipeline
 from bridge.state.store import StateStore
 
@@ -64,7 +64,7 @@ def compact(
     _finish(answer, pipeline.name, view.n, planned, done)
 
 
-def _tables(view: View, pipeline: Pipeline, streams: Sequence[str]) -> frozenset[str]:
+def _tables(view: Snapshot, pipeline: Pipeline, streams: Sequence[str]) -> frozenset[str]:
     """Return the tables of these streams. Raises `SettingsError` for a stream without a table."""
     chosen = list[str]()
     for stream in streams:

@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Any
 
 from bridge.errors import BridgeError
-from bridge.lake.log import View
+from bridge.lake.log import Snapshot
 from bridge.lake.records import TableState
 from bridge.load.dispatcher import Counts
 from bridge.load.methods import Method, outlook
@@ -47,8 +47,8 @@ class Seen:
 
     pipeline: Pipeline
     methods: Mapping[str, Method]
-    before: View
-    after: View
+    before: Snapshot
+    after: Snapshot
     piped: bool
     """The tap was not ours to start."""
 

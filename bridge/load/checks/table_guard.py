@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bridge.errors import DataError
-from bridge.lake.log import View
+from bridge.lake.log import Snapshot
 from bridge.lake.records import RejectFile, StagedTable
 from bridge.settings.options import Pipeline
 from bridge.write.report import WorkReport
@@ -173,7 +173,7 @@ def without_limits(pipeline: Pipeline) -> Pipeline:
     return pipeline.model_copy(update={"guard": None, "streams": streams})
 
 
-def refused_before(view: View, streams: Iterable[str | None]) -> list[str]:
+def refused_before(view: Snapshot, streams: Iterable[str | None]) -> list[str]:
     """Return the reject files of refused commits that these streams left behind: their records came again."""
     wanted = set(streams)
     return [file for file, reject in view.rejects.items() if reject.refused and reject.stream in wanted]

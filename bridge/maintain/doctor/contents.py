@@ -29,9 +29,6 @@ def content_checks(storage: Storage, pipeline: str, most: int = MOST_FILES) -> l
 
 def _state(storage: Storage, pipeline: str) -> Iterator[Finding]:
     seen = StateStore.at(storage, pipeline).read()
-    if seen.older:
-        fix = f"rm '{storage.uri}/.bridge/{pipeline}/state.json'; the commit log brings back the last STATE"
-        raise CorruptLake("state.json is older than the lake: the next run will refuse it", hint=fix)
     if seen.edited:
         fix = "nothing, if that was meant; `singer-bridge state get` shows it"
         yield warning("state", "state.json was edited by hand: the next run starts from it", fix)

@@ -36,5 +36,5 @@ def _commit(committer: Committer, files: list[RejectFile], wanted: Wanted) -> No
             kept.append(kept_of(committer, file, rest))
     consumed = [file.file for file in files]
     committer.commit(
-        committer.view.state, [], kind="purge", reason="rejects were purged", rejects=kept, consumed=consumed
+        committer.view.pipeline_state, [], kind="purge", reason="rejects were purged", rejects=kept, consumed=consumed
     )

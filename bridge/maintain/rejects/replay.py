@@ -24,7 +24,7 @@ import pyarrow as pa
 from bridge.commit.committer import Committer
 from bridge.commit.open import open_pipeline
 from bridge.decode.decoder import decode
-from bridge.lake.log import Log, View
+from bridge.lake.log import Log, Snapshot
 from bridge.lake.records import RejectFile
 from bridge.lake.runs import write_streams
 from bridge.lake.schemas import read_schema
@@ -107,12 +107,12 @@ def replay(storage: Storage, pipeline: Pipeline, wanted: Wanted) -> Replayed:
     return Replayed(streams, committer.view.n, tuple(committer.notes))
 
 
-def _placement(storage: Storage, pipeline: Pipeline, view: View) -> Placement:
+def _placement(storage: Storage, pipeline: Pipeline, view: Snapshot) -> Placement:
     return Placement(storage, pipeline, view, None, full=False, append=False)
 
 
 def _judged(
-    storage: Storage, pipeline: Pipeline, view: View, wanted: Wanted, placement: Placement
+    storage: Storage, pipeline: Pipeline, view: Snapshot, wanted: Wanted, placement: Placement
 ) -> tuple[dict[str | None, Outcome], list[_Work]]:
     """Read what is meant with the columns that its tables have now."""
     outcomes: dict[str | None, Outcome] = {}
@@ -137,7 +137,7 @@ def _judged(
     return outcomes, works
 
 
-def _hindrance(storage: Storage, stream: str | None, pipeline: Pipeline, view: View) -> str:
+def _hindrance(storage: Storage, stream: str | None, pipeline: Pipeline, view: Snapshot) -> str:
     """Return why nothing of a stream can be loaded, empty if it can."""
     if stream is None:
         return "no Singer messages: there is nothing to load"
@@ -154,7 +154,7 @@ def _hindrance(storage: Storage, stream: str | None, pipeline: Pipeline, view: V
 
 
 def _columns(
-    storage: Storage, pipeline: Pipeline, stream: str, view: View, placement: Placement, names: set[str]
+    storage: Storage, pipeline: Pipeline, stream: str, view: Snapshot, placement: Placement, names: set[str]
 ) -> TableSchema:
     """Return the table's columns, and what records with these properties are read into: what settings leave out, is."""
     columns = read_schema(storage, pipeline.name, view.tables[stream].schema or "")

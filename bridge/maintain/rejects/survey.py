@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from bridge.errors import CorruptLake
-from bridge.lake.log import View, meta
+from bridge.lake.log import Snapshot, meta
 from bridge.lake.records import RejectFile, run_of
 from bridge.storage import Storage
 from bridge.storage.parallel import parallel_map
@@ -47,7 +47,7 @@ class Group:
     bytes: int
 
 
-def find(storage: Storage, pipeline: str, view: View, wanted: Wanted) -> list[RejectFile]:
+def find(storage: Storage, pipeline: str, view: Snapshot, wanted: Wanted) -> list[RejectFile]:
     """Return the committed files that hold any of the rejects that are meant, oldest run first."""
     there = set(_listed(storage, pipeline)) if view.rejects else set()
     found = [file for key, file in view.rejects.items() if key in there]  # the retention deletes some
@@ -74,7 +74,7 @@ def groups(files: list[RejectFile], wanted: Wanted) -> list[Group]:
     return [Group(*key, count, sizes[key]) for key, count in records.items()]
 
 
-def orphans(storage: Storage, pipeline: str, view: View, wanted: Wanted) -> list[str]:
+def orphans(storage: Storage, pipeline: str, view: Snapshot, wanted: Wanted) -> list[str]:
     """Return the files that no commit counts: of runs that died, of what was taken back or replayed.
 
     To be asked only while the pipeline is held: a run that is alive has files that are not committed yet.

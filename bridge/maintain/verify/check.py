@@ -9,7 +9,7 @@ from typing import Any
 
 from bridge.errors import CorruptLake
 from bridge.lake.lease import holder, last_lease
-from bridge.lake.log import Log, View, meta
+from bridge.lake.log import Log, Snapshot, meta
 from bridge.maintain.verify.derived import derived, lake
 from bridge.maintain.verify.files import Files
 from bridge.maintain.verify.finding import Finding, Report, error
@@ -46,7 +46,7 @@ class Verifier:
         if view is None:
             found = "what the tables hold cannot be known: they were not looked at"
             findings.append(error("commits", self.log.key(head), found, "restore the commits that are damaged first"))
-            view = View(head)
+            view = Snapshot(head)
         else:
             files = Files(history, view, unfinished, self._whole)
             findings += files.findings(running=bool(running))
@@ -54,7 +54,7 @@ class Verifier:
         return self._report(history, view, running, findings)
 
     @staticmethod
-    def _report(history: History, view: View, running: str, findings: list[Finding]) -> Report:
+    def _report(history: History, view: Snapshot, running: str, findings: list[Finding]) -> Report:
         files = [file for table in view.tables.values() for file in table.files.values()]
         return Report(
             head=history.head,

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from bridge.commit.manifests import listed_files, manifest_body, manifest_keys
-from bridge.commit.state_file import expect_object, read_state_file, state_key, was_said
+from bridge.commit.state_file import read_state_file, state_key
 from bridge.errors import BridgeError, CorruptLake
 from bridge.exact_json import NotJson, loads
 from bridge.lake.folder_names import generation_of, last_name, table_and_name
-from bridge.lake.log import Log, View, add_of, bookmarks, meta
+from bridge.lake.log import Log, Snapshot, add_of, bookmarks, meta
 from bridge.lake.ownership import Owner, owners_of
 from bridge.lake.records import FORMAT, FileAdd, PendingFile, TableState
 from bridge.maintain.verify.finding import Finding, Mend, error, warning
@@ -33,7 +33,7 @@ def lake(log: Log) -> Iterator[Finding]:
         yield error("lake", key, "is of a newer format", "upgrade singer-bridge: a newer version wrote this bucket")
 
 
-def derived(history: History, view: View, *, unfinished: bool, running: bool) -> Iterator[Finding]:
+def derived(history: History, view: Snapshot, *, unfinished: bool, running: bool) -> Iterator[Finding]:
     """Look at all that follows from `view`; not at what a `running` run is about to write.
 
     `unfinished`: the last run has not, or not yet, ended in good order.
@@ -112,7 +112,7 @@ def _schema(log: Log, table: TableState) -> Iterator[Finding]:
         )
 
 
-def _stream(log: Log, view: View, stream: str, table: TableState) -> Iterator[Finding]:
+def _stream(log: Log, view: Snapshot, stream: str, table: TableState) -> Iterator[Finding]:
     key = meta(log.pipeline, "streams", f"{table.folder.rsplit('/', 1)[-1]}.json")
     said = _json(log, key)
     wanted = {"bookmark": bookmarks(view.state).get(stream), "rows": table.rows, "files": len(table.files)}
@@ -125,41 +125,32 @@ def _stream(log: Log, view: View, stream: str, table: TableState) -> Iterator[Fi
         yield warning("streams", key, found, mend=Mend("stream", stream))
 
 
-def _state(log: Log, view: View, *, unfinished: bool, running: bool) -> Iterator[Finding]:
-    key = state_key(log.pipeline)
+def _state(log: Log, view: Snapshot, *, unfinished: bool, running: bool) -> Iterator[Finding]:
+    key, file = state_key(log.pipeline), read_state_file(log.storage, log.pipeline)
     try:
-        there = read_state_file(log.storage, log.pipeline)
-        if there is not None:
-            expect_object(log.storage, log.pipeline, there)
+        found = file.compare(log, view.n, view.state, died=unfinished)
+        if found == "edited":
+            file.edited(log.storage, log.pipeline)
     except CorruptLake as problem:
         yield error("state", key, f"{problem.message}; no run starts", mend=Mend("state", source=f"{key}.damaged"))
         return
-    if there == view.state:
-        return
-    if there is None or was_said(log, view.n, there):
-        if running:
-            return
-        behind = "is not there" if there is None else "has an older STATE than the log"
-        if there is None:
-            yield warning("state", key, f"{behind}; the next run writes it", mend=Mend("recover"))
-        elif unfinished:
-            yield warning("state", key, f"{behind}: the last run died before it was written", mend=Mend("state"))
-        else:
-            found = f"{behind}: no run starts, as it would load rows twice"
-            yield error("state", key, found, mend=Mend("state"))
-    else:
+    if found == "edited":
         fix = "nothing, if that was meant; `singer-bridge state get` shows it"
         yield warning("state", key, "was edited by hand: the next run starts from it", fix)
+    elif found == "behind" and not running:
+        yield warning("state", key, "has an older STATE than the log; the next run writes it", mend=Mend("recover"))
+    elif found == "absent" and view.state is not None and not running:
+        yield warning("state", key, "is not there; the next run writes it", mend=Mend("recover"))
 
 
-def _staged(log: Log, view: View) -> Iterator[Finding]:
+def _staged(log: Log, view: Snapshot) -> Iterator[Finding]:
     for stream, stage in sorted(view.staged.items()):
         for lost in log.storage.missing_pending([add_of("", file) for file in stage.files]):
             found = f"is gone; it is of {stream}, which is half loaded: the next run starts that table again"
             yield warning("staged", lost.source, found, mend=Mend("recover"))
 
 
-def _pending(history: History, view: View, generation: int) -> Iterator[Finding]:
+def _pending(history: History, view: Snapshot, generation: int) -> Iterator[Finding]:
     """Look for what can become visible no more, of generations below that of the next run.
 
     Best effort: some backends list what is pending, some do not.

@@ -11,7 +11,7 @@ from bridge.commit.committer import FILES_CHANGED
 from bridge.errors import BridgeError, LakeError
 from bridge.lake.folder_names import generation_of, table_and_name
 from bridge.lake.formats.registry import OWN_LOGS
-from bridge.lake.log import View, add_of, changes_of, meta
+from bridge.lake.log import Snapshot, add_of, changes_of, meta
 from bridge.lake.ownership import Owner, owners_of, tables_of
 from bridge.lake.presence import wrong_size
 from bridge.lake.records import LiveFile, TableState
@@ -37,7 +37,7 @@ class Files:
     """
 
     history: History
-    view: View
+    view: Snapshot
     unfinished: bool
     whole: set[str] = field(default_factory=set)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bridge.errors import CorruptLake, LakeError
-from bridge.lake.log import SNAPSHOT_EVERY, Log, View, changes_of
+from bridge.lake.log import SNAPSHOT_EVERY, Log, Snapshot, changes_of
 from bridge.lake.records import CommitRecord
 from bridge.maintain.verify.finding import Finding, error
 from bridge.storage.parallel import parallel_map
@@ -36,7 +36,7 @@ class History:
 
     def _begin(self, first: int) -> None:
         self.first, self.head, self.commits = first, first - 1, 0
-        self.view: View | None = View() if first == 1 else None
+        self.view: Snapshot | None = Snapshot() if first == 1 else None
         self.complete = True
         self.added: dict[str, int] = {}
         self.rewritten: set[str] = set()
@@ -93,14 +93,15 @@ class History:
             self.last = record
         self.view = after
 
-    def _snapshot(self, n: int, record: CommitRecord, after: View | None) -> View | None:
+    def _snapshot(self, n: int, record: CommitRecord, after: Snapshot | None) -> Snapshot | None:
         """Hold the record's snapshot against what the commits before it come to, and go on from the snapshot."""
         try:
             said = self.log.view(n)
         except CorruptLake as problem:
             self.findings.append(error("commits", self.log.key(n), f"its snapshot: {problem.message}", problem.hint))
             return after
-        if after is not None and (after.tables, record.moved or after.moved) != (said.tables, after.moved):
+        moved = {} if after is None else after.bookmark_changed_at
+        if after is not None and (after.tables, record.moved or moved) != (said.tables, moved):
             found = "its snapshot is not what the commits before it come to: which of them is right, nobody can know"
             self.findings.append(error("commits", self.log.key(n), found, _RESTORE))
         return said

@@ -142,7 +142,7 @@ def _into_the_trash(committer: Committer, ghosts: list[tuple[str, str]]) -> None
         names = [file.removeprefix(f"{table.folder}/") for file, of in ghosts if of == stream]
         changes.append(table.change(stream, removes=names, shared=_is_shared(committer, stream)))
     view, reason = committer.view, "verify --repair: files of no commit"
-    committer.commit(view.state, changes, staged=view.staged, reason=reason)
+    committer.commit(view.pipeline_state, changes, staged=view.staged, reason=reason)
 
 
 def _is_shared(committer: Committer, stream: str) -> bool:

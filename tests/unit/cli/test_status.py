@@ -18,6 +18,7 @@ from bridge.cli import main
 from bridge.commit.committer import Committer
 from bridge.commit.open import open_pipeline
 from bridge.lake.log import Log
+from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.runs import RunRecord, new_run_id
 from bridge.storage.local.storage import LocalStorage
 from tests.support.records import table_change
@@ -70,7 +71,7 @@ def commit(lake: LocalStorage, committer: Committer, state: Any) -> None:
     file.write(b"rows")
     file.close()
     adds = [{"name": name, "source": source, "size": 4, "rows": 1500}]
-    committer.commit(state, [table_change(adds, folder=f"{committer.log.pipeline}/s")])
+    committer.commit(PipelineState(state), [table_change(adds, folder=f"{committer.log.pipeline}/s")])
 
 
 def set_back(lake: LocalStorage, pipeline: str, n: int, age: timedelta) -> str:

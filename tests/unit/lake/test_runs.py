@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from bridge.errors import CorruptLake
-from bridge.lake.log import View
+from bridge.lake.log import Snapshot
+from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.records import LiveFile, TableState
 from bridge.lake.runs import RunRecord, is_run_id, log_key, new_run_id, read_log, read_run, read_runs, write_streams
 from bridge.load.run import Request, Run
@@ -81,7 +82,7 @@ def test_a_run_id_is_known_by_its_form(text: str, known: bool) -> None:
 def test_streams_are_described_for_people(storage: Storage) -> None:
     """Beside each table's name: its bookmark, rows, files and columns as of the last commit."""
     table = TableState("flights/Orders", "c0", {"f": LiveFile(1, 7)})
-    view = View(3, {"bookmarks": {"Orders": {"id": 7}}}, {"Orders": table})
+    view = Snapshot(3, PipelineState({"bookmarks": {"Orders": {"id": 7}}}), {"Orders": table})
     write_streams(storage, "flights", view, ["Orders", "new"])
     said = json.loads(storage.read(".bridge/flights/streams/Orders.json") or b"")
     assert (said["bookmark"], said["rows"], said["files"], said["schema"], said["commit"]) == ({"id": 7}, 7, 1, "c0", 3)

@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from bridge.errors import SettingsError
-from bridge.lake.log import View
+from bridge.lake.log import Snapshot
+from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.records import LiveFile, TableState
 from bridge.lake.runs import RunRecord
 from bridge.load.checks.repeats import Seen
@@ -32,7 +33,7 @@ NO_KEY = {"table_key_properties": [], "selected": True}
 
 def placement(root: Path, found: Catalog | None, state: Any = None, settings: Pipeline | None = None) -> Placement:
     (root / "p/s").mkdir(parents=True, exist_ok=True)
-    view = View(1, state, {"s": ROWS})
+    view = Snapshot(1, PipelineState(state), {"s": ROWS})
     return Placement(LocalStorage(root), settings or pipeline(root), view, found, full=False, append=False)
 
 
@@ -137,8 +138,10 @@ def seen(root: Path, before: Any, after: Any, lows: list[Any], rows: int = 4, **
     counts = Counts("append-only", "", committed=rows)
     method = given.get("method", Method("append", "", True, (), "at"))
     settings = given.get("settings", pipeline(root))
-    old = View(1, before, {"s": ROWS} if given.get("there", True) else {})
-    view = Seen(settings, {"s": method}, old, View(2, after, {"s": grown}), given.get("piped", False))
+    old = Snapshot(1, PipelineState(before), {"s": ROWS} if given.get("there", True) else {})
+    view = Seen(
+        settings, {"s": method}, old, Snapshot(2, PipelineState(after), {"s": grown}), given.get("piped", False)
+    )
     return view.warnings({"s": counts}, LocalStorage(root))
 
 

@@ -19,7 +19,7 @@ from bridge.commit.recover import recover
 from bridge.commit.rollback import roll_back
 from bridge.errors import EngineError, LakeError, PipelineHeld
 from bridge.lake.lease import take
-from bridge.lake.log import Log, View
+from bridge.lake.log import Log, Snapshot
 from bridge.lake.ownership import Owner, claim
 from bridge.maintain.compact import Compacted, Wish, compact, pieces
 from bridge.maintain.verify.check import verify
@@ -61,7 +61,7 @@ def run(shop: Shop, wish: Wish = Wish(), **streams: Any) -> Compacted:  # noqa: 
     return compact(shop.storage, pipeline_of(shop, **streams), wish)
 
 
-def head(shop: Shop) -> View:
+def head(shop: Shop) -> Snapshot:
     log = Log(shop.storage, "shop")
     return log.view(log.head())
 

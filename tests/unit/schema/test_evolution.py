@@ -24,7 +24,8 @@ from bridge.commit.open import open_committer
 from bridge.commit.rollback import roll_back
 from bridge.decode.casting import fitted
 from bridge.errors import DataError, LakeError
-from bridge.lake.log import Log, View
+from bridge.lake.log import Log, Snapshot
+from bridge.lake.pipeline_state import PipelineState
 from bridge.load.accounting import Ledger
 from bridge.load.barriers import Barrier
 from bridge.schema.merging import Evolution
@@ -387,7 +388,7 @@ def test_a_frozen_table_that_is_overwritten(tmp_path: Path, policy: str, kept: b
     shop = Shop(tmp_path)
     shop.load("s", {"id": INTEGER, "gone": STRING}, [{"id": 0}])
     log = Log(shop.storage, "shop")
-    view = View(1, None, {"s": log.view(1).tables["s"]})
+    view = Snapshot(1, PipelineState(), {"s": log.view(1).tables["s"]})
     settings = asked(shop.root, method="overwrite", schema_policy=policy).model_copy(update={"name": "shop"})
     _, columns = placed(shop.root, settings, view).open(schema("s"))
     assert (columns is not None) == kept
