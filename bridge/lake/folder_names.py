@@ -15,6 +15,7 @@ from typing import Any
 _UNSAFE = re.compile(r'[/\\%=:?#*"<>|~\x00-\x1f\x7f\ud800-\udfff]|^[._]|[. ]$')
 _RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?$")
 _LIMIT = 180
+_OURS = re.compile(r"part-([0-9]{10})-[0-9]{6}-[0-9a-f]{32}\.parquet")
 
 
 def folder_name(stream: str, taken: Collection[str]) -> str:
@@ -40,6 +41,12 @@ def file_name(generation: int, seq: int, beside: str = "") -> str:
     """Return a name that no file ever had, in the Hive folders of the file `beside` if there are any."""
     folders = "".join(f"{folder}/" for folder in beside.split("/")[:-1])
     return f"{folders}part-{generation:010d}-{seq:06d}-{uuid.uuid4().hex}.parquet"
+
+
+def generation_of(name: str) -> int | None:
+    """The generation of the run that wrote a file, by its last name; None for a file that is not ours."""
+    ours = _OURS.fullmatch(name)
+    return int(ours[1]) if ours else None
 
 
 def table_and_name(key: str) -> tuple[str, str]:

@@ -20,6 +20,7 @@ from bridge.load.barriers import Mode, Stream
 from bridge.load.column_plan import Incoming, Shaping
 from bridge.load.methods import Method, decide, of_catalog, refusal
 from bridge.schema.table_schema import Evolution, TableSchema, merge
+from bridge.settings.commands import full_run
 from bridge.settings.load import Pipeline
 from bridge.singer.catalog import Catalog, namesakes, replication_key, replication_method, says_keys, stream_entry
 from bridge.singer.messages import Schema
@@ -191,7 +192,7 @@ class Placement:
         if now == list(before):
             return
         was = f"keep partition_by: {dumps(before).decode()}" if before else "remove partition_by"
-        hint = f"{was}; or load the table anew: singer-bridge run {self._pipeline.name} --full -s {stream}"
+        hint = f"{was}; or load the table anew: {full_run(self._pipeline.name, [stream])}"
         raise SettingsError("a table with rows keeps its partitions", hint=hint, stream=stream)
 
     def _continues(self, stream: str, table: TableState | None) -> bool:

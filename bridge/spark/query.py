@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, convert, json
 
 from bridge.errors import BridgeError, EngineError, Interrupted, TapError
+from bridge.settings.options import is_local
 from bridge.spark.diagnosis import diagnose
 from bridge.spark.jvm import Jvm
 from bridge.spark.log import tail
-from bridge.spark.shipping import cores, executor_task, executor_work, is_local
+from bridge.spark.shipping import cores, executor_task, executor_work
 from bridge.spark.worker import REPORTS
 from bridge.spool.spool import Manifest, Spool
 from bridge.write.parquet import Job

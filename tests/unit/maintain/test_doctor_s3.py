@@ -182,7 +182,7 @@ def test_a_rule_as_advised(doctor: Doctor) -> None:
     """It is seen, and said in how many days."""
     doctor.rule(AbortIncompleteMultipartUpload={"DaysAfterInitiation": 7})
     _, found = doctor()
-    assert of(found, "lifecycle") == ["unfinished uploads end after 7 days, and no rule takes files away"]
+    assert of(found, "lifecycle") == ["unfinished uploads end after 7 days, and no rule deletes files"]
 
 
 @pytest.mark.parametrize("setting", ["lifecycle", "versioning", "object-lock"])
