@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 
-from bridge.lake.folder_names import generation_of, table_and_name
+from bridge.lake.folder_names import PENDING, generation_of, last_name, table_and_name
 from bridge.lake.log import Log, View, meta
 from bridge.lake.ownership import owned_by
 from bridge.storage import Add
@@ -35,16 +35,12 @@ def stale_pending(log: Log, view: View, generation: int) -> Iterator[tuple[Add, 
 
     Best effort: some stores cannot list what is pending.
     """
-    staged = {_last(file.name) for stage in view.staged.values() for file in stage.files}
+    staged = {last_name(file.name) for stage in view.staged.values() for file in stage.files}
     for pending in log.storage.pending(meta(log.pipeline, "pending")):
-        key = (pending.key or pending.source).removesuffix(".pending")
-        made_by = generation_of(_last(key))
-        if made_by is not None and made_by < generation and _last(key) not in staged:
+        key = (pending.key or pending.source).removesuffix(PENDING)
+        wrote = generation_of(key)
+        if wrote is not None and wrote < generation and last_name(key) not in staged:
             yield pending, key
-
-
-def _last(key: str) -> str:
-    return key.rpartition("/")[2]
 
 
 def tidy(log: Log, view: View) -> int:

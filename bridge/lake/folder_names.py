@@ -15,7 +15,9 @@ from typing import Any
 _UNSAFE = re.compile(r'[/\\%=:?#*"<>|~\x00-\x1f\x7f\ud800-\udfff]|^[._]|[. ]$')
 _RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?$")
 _LIMIT = 180
-_OURS = re.compile(r"part-([0-9]{10})-[0-9]{6}-[0-9a-f]{32}\.parquet")
+_PART = re.compile(r"part-([0-9]{10})-[0-9]{6}-[0-9a-f]{32}\.parquet")
+PENDING = ".pending"
+"""The end of a pending file's key, after the name that it is to have."""
 
 
 def folder_name(stream: str, taken: Collection[str]) -> str:
@@ -43,10 +45,15 @@ def file_name(generation: int, seq: int, beside: str = "") -> str:
     return f"{folders}part-{generation:010d}-{seq:06d}-{uuid.uuid4().hex}.parquet"
 
 
-def generation_of(name: str) -> int | None:
-    """The generation of the run that wrote a file, by its last name; None for a file that is not ours."""
-    ours = _OURS.fullmatch(name)
-    return int(ours[1]) if ours else None
+def last_name(key: str) -> str:
+    """A file's own name in its key, visible or pending, without folders."""
+    return key.rpartition("/")[2].removesuffix(PENDING)
+
+
+def generation_of(key: str) -> int | None:
+    """The generation of the run that wrote a file, visible or pending; None for a file that no run of ours wrote."""
+    part = _PART.fullmatch(last_name(key))
+    return int(part[1]) if part else None
 
 
 def table_and_name(key: str) -> tuple[str, str]:

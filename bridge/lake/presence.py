@@ -12,7 +12,7 @@ from bridge.errors import MissingFiles
 from bridge.lake.records import TableState
 from bridge.settings.commands import full_run, pipeline_arguments
 from bridge.storage import Storage
-from bridge.storage.parallel import each
+from bridge.storage.parallel import parallel_map
 
 GONE = "gone"
 """What is wrong with a file that is not there."""
@@ -31,7 +31,7 @@ def wrong_size(storage: Storage, key: str, size: int) -> str | None:
 
 def missing_files(storage: Storage, tables: Mapping[str, TableState]) -> dict[str, list[str]]:
     """By stream, the names of files that are not there; streams that miss none are left out."""
-    names = each(storage, lambda stream: _missing(storage, tables[stream]), list(tables))
+    names = parallel_map(storage, lambda stream: _missing(storage, tables[stream]), list(tables))
     return {stream: missing for stream, missing in zip(tables, names, strict=True) if missing}
 
 

@@ -34,13 +34,14 @@ from bridge.load.checks.table_guard import Guard, Outcome, refused_before
 from bridge.schema.json_schema import TIMESTAMP
 from bridge.schema.table_schema import TableSchema, with_extra
 from bridge.spool.spool import Manifest
-from bridge.write.merge.fold import DELETED
-from bridge.write.merge.match import VERSION_COLUMN, Batch, Sweep
-from bridge.write.merge.plan import Each, Merged, Merger
-from bridge.write.parquet import Job, write_empty
+from bridge.write.context import MapOnExecutors, WriteContext
+from bridge.write.merge.match import MergeSpec, VersionSweep
+from bridge.write.merge.plan import Merged, Merger
+from bridge.write.metadata_columns import DELETED_AT, VERSION_COLUMN
 from bridge.write.rejects import too_many
 from bridge.write.report import Rejected, SpillFile, WorkReport, raise_failure
 from bridge.write.rewrite import Rewriting
+from bridge.write.task import write_empty
 
 _MANY_FOLDERS = 1000
 """Partitions that one task's rows may be of without a warning."""
@@ -52,21 +53,21 @@ class Ledger:
     def __init__(
         self,
         committer: Committer,
-        job: Job,
+        context: WriteContext,
         *,
         shared: Collection[str] = (),
         adopted: dict[str, int],
         max_rejects: int,
         seen: Callable[[CommitRecord], None],
-        each: Each | None = None,
+        each: MapOnExecutors | None = None,
         guard: Guard | None = None,
     ) -> None:
         """`each` does pieces of work on executors; by itself in this process. Without a `guard` nothing is refused."""
-        self._each: Each = each or (lambda work, payloads: [work(job, payload) for payload in payloads])
-        self._merger = Merger(job, self._each)
-        self._rewriting = Rewriting(committer.storage, job, self._each)
+        self._each: MapOnExecutors = each or (lambda work, payloads: [work(context, payload) for payload in payloads])
+        self._merger = Merger(context, self._each)
+        self._rewriting = Rewriting(committer.storage, context, self._each)
         self._committer = committer
-        self._job = job
+        self._context = context
         self._shared = shared
         self._guard = guard
         self._max_rejects = max_rejects
@@ -246,7 +247,7 @@ class Ledger:
             return None
         self._unneeded[stream] = merged.empty
         if not merged.adds and not table.files.keys() - set(merged.removes):
-            merged.adds = [write_empty(self._job, through, stream, schema).add()]
+            merged.adds = [write_empty(self._context, through, stream, schema).add()]
         rows = sum(add.rows for add in merged.adds)
         if mode == "replace":
             self._outcomes[stream] = Outcome(stream, table.rows, rows, replaces=True)
@@ -269,10 +270,10 @@ class Ledger:
 
         With a version that is `active` now, rows of older ones go, or are marked.
         """
-        files, table, target = self._files.get(stream, []), self._table(stream), self._job.targets[stream]
+        files, table, target = self._files.get(stream, []), self._table(stream), self._context.layouts[stream]
         soft = not target.hard_delete
-        sweep = None if active is None else Sweep(active, int(time.time() * 1000) if soft else None)
-        batch = Batch(stream, schema.to_json(), seq, not soft, sweep)
+        sweep = None if active is None else VersionSweep(active, int(time.time() * 1000) if soft else None)
+        batch = MergeSpec(stream, schema.to_json(), seq, not soft, sweep)
         if target.keys:
             if active == table.version:
                 batch = replace(batch, sweep=None)  # that was done when it became the active one
@@ -280,7 +281,7 @@ class Ledger:
         if mode == "replace":
             return Merged([file.add() for file in files], list(table.files))
         if active is None and table.version is not None and any(file.stale for file in table.files.values()):
-            batch = replace(batch, sweep=Sweep(table.version, int(time.time() * 1000) if soft else None))
+            batch = replace(batch, sweep=VersionSweep(table.version, int(time.time() * 1000) if soft else None))
         if batch.sweep:
             return self._merger.extend(batch, table, files, activated=active is not None)
         return Merged([file.add() for file in files])
@@ -293,7 +294,7 @@ class Ledger:
 
     def _layout(self, stream: str) -> tuple[Any, ...] | None:
         """Return what commits say of the folders in a table; None where it has and had none."""
-        layout = tuple(partition.said for partition in self._job.targets[stream].partition_by)
+        layout = tuple(partition.setting for partition in self._context.layouts[stream].partition_by)
         return layout if layout or self._table(stream).partition_by else None
 
     def _kept_schema(self, stream: str, schema: TableSchema, active: int | None = None) -> TableSchema:
@@ -303,24 +304,24 @@ class Ledger:
             schema = with_extra(schema)
         if marks := [field for field in self._marks(stream, active) if field.name not in schema.arrow.names]:
             schema = TableSchema(pa.schema([*schema.arrow, *marks]))
-        keep_schema(self._committer.storage, self._job.pipeline, schema)
+        keep_schema(self._committer.storage, self._context.pipeline, schema)
         return schema
 
     def _marks(self, stream: str, active: int | None) -> list[pa.Field]:
         """Return the columns that say of which version rows are and when they were deleted, where rows need them."""
         versions = *self._versions.get(stream, ()), self._table(stream).version, active
         versioned = any(version is not None for version in versions)
-        target = self._job.targets[stream]
+        target = self._context.layouts[stream]
         if not versioned or (target.hard_delete is None and not target.keys):
             return []
-        deleted = [] if target.hard_delete else [pa.field(DELETED, TIMESTAMP)]
+        deleted = [] if target.hard_delete else [pa.field(DELETED_AT, TIMESTAMP)]
         return [*deleted, pa.field(VERSION_COLUMN, pa.int64())] if target.keys else deleted
 
     def _table(self, stream: str) -> TableState:
         return self._committer.view.tables.get(stream) or self._new_table(stream)
 
     def _new_table(self, stream: str) -> TableState:
-        target = self._job.targets[stream]
+        target = self._context.layouts[stream]
         return TableState(target.folder, None, format=target.format)
 
     def _stage(self, stream: str, version: int, barrier: Barrier) -> StagedTable:

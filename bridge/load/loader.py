@@ -27,7 +27,8 @@ from bridge.load.table_plan import Placement
 from bridge.load.tap_reader import Reading
 from bridge.load.tap_session import Follow, Joint, Part
 from bridge.schema.table_schema import TableSchema
-from bridge.settings.load import Pipeline, redactor
+from bridge.settings.options import Pipeline
+from bridge.settings.redact import redactor
 from bridge.singer.messages import LONGEST_LINE, Reader
 from bridge.slots.guard import SlotGuard
 from bridge.spark import Engine
@@ -35,8 +36,8 @@ from bridge.spool.spool import Manifest, Spool
 from bridge.state.lookback import Lookback
 from bridge.tap.batch_files import Batches
 from bridge.tap.pipe import READ_BYTES, Feed
-from bridge.write.layout import Target
-from bridge.write.parquet import Job, write_rejects
+from bridge.write.context import WriteContext
+from bridge.write.rejects import write_rejects
 from bridge.write.report import WorkReport
 
 __all__ = ["LEAVING", "Follow", "Load"]
@@ -85,10 +86,10 @@ class Load:
         staged = committer.view.staged
         adopted = {s: stage.version for s, stage in staged.items() if not full or s not in restarted}
         self._limit = pipeline.rejects.max if pipeline.rejects.on_reject == "quarantine" else 0
-        self._job = self._new_job(scratch, placement.targets)
+        uri, run, generation = committer.storage.uri, committer.run, committer.generation
+        self._context = WriteContext.of(pipeline, uri, run, generation, placement.layouts, str(scratch.spool))
         self._guard = Guard(pipeline, piped=superseding is not None)
-        self._ledger = self._new_ledger(adopted)
-        self._spool = Spool(scratch.spool)
+        self._ledger, self._spool = self._new_ledger(adopted), Spool(scratch.spool)
         self._engine = self._new_engine(scratch)
         start = superseding.state if superseding else committer.view.state
         self._joint = Joint(division, start, adopted) if division else None
@@ -130,23 +131,10 @@ class Load:
     def _longest(self) -> int:
         return min(LONGEST_LINE, max(_LONG_LINE, self._pipeline.spool.max_bytes // 4))
 
-    def _new_job(self, scratch: Scratch, targets: dict[str, Target]) -> Job:
-        return Job(
-            bucket=self._committer.storage.uri,
-            pipeline=self._pipeline.name,
-            run=self._committer.run,
-            generation=self._committer.generation,
-            spool=str(scratch.spool),
-            compression=self._pipeline.destination.compression,
-            level=self._pipeline.destination.compression_level,
-            targets=targets,
-            s3=self._pipeline.destination.s3_options,
-        )
-
     def _new_ledger(self, adopted: dict[str, int]) -> Ledger:
         return Ledger(
             self._committer,
-            self._job,
+            self._context,
             shared=self._placement.shared,
             adopted=adopted,
             max_rejects=self._limit,
@@ -155,7 +143,7 @@ class Load:
             guard=self._guard,
         )
 
-    def _each(self, work: Callable[[Job, Any], Struct], payloads: Sequence[Any]) -> list[Any]:
+    def _each(self, work: Callable[[WriteContext, Any], Struct], payloads: Sequence[Any]) -> list[Any]:
         return self._engine.each(work, payloads)  # it is made after the ledger
 
     def _transformed(self, stream: Stream, incoming: Incoming, table: TableSchema | None, name: str) -> TableSchema:
@@ -177,7 +165,7 @@ class Load:
             spool=self._spool,
             scratch=scratch.spark,
             log=scratch.spark_log,
-            job=self._job,
+            context=self._context,
             handle=self._handle,
         )
 
@@ -279,7 +267,7 @@ class Load:
     def _commit(self, barrier: Barrier, noise: list[dict[str, Any]]) -> None:
         self._committing = True
         if noise:
-            self._ledger.reject(write_rejects(self._committer.storage, self._job, None, noise))
+            self._ledger.reject(write_rejects(self._committer.storage, self._context, None, noise))
         if self._superseded(barrier):
             self._ledger.commit(barrier, self._last_seq)
         if barrier.said:

@@ -21,7 +21,7 @@ from bridge.errors import (
 )
 from bridge.load.run import Request, Result, Run
 from bridge.load.stop import Stop
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 
 
 def may_pass(error: BridgeError | None) -> bool:

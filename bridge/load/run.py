@@ -37,7 +37,8 @@ from bridge.load.start_state import Starting
 from bridge.load.stop import Stop
 from bridge.load.table_plan import Placement, refuse_namesakes
 from bridge.project.last_commit import LastCommits
-from bridge.settings.load import Pipeline, redactor
+from bridge.settings.options import Pipeline
+from bridge.settings.redact import redactor
 from bridge.singer.catalog import Catalog, selected_streams
 from bridge.singer.state import is_flat
 from bridge.slots.guard import Asked, SlotGuard, begin

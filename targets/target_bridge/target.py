@@ -26,7 +26,7 @@ from bridge.cli.plain import plain
 from bridge.errors import BridgeError, RecordBeforeSchema, did_you_mean
 from bridge.exact_json import dumps
 from bridge.load.run import Request, Result, Run
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.tap.source import home_folder
 from bridge.tap.stdin import Piped, Start, Stdin
 from target_bridge.mapped import Mapped

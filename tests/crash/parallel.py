@@ -20,7 +20,7 @@ from bridge.load.division import divided
 from bridge.load.scratch import Scratch
 from bridge.load.table_plan import Placement
 from bridge.load.tap_session import Follow
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.singer.messages import Message
 from bridge.state.lookback import Lookback
 from bridge.storage import Storage

@@ -37,14 +37,14 @@ from bridge.load.dispatcher import Counts
 from bridge.load.loader import Follow, Load
 from bridge.load.scratch import Scratch
 from bridge.load.table_plan import Placement
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.singer.messages import Message
 from bridge.spark import Engine
 from bridge.spool.spool import Segment
 from bridge.storage import lake_of
 from bridge.tap.stdin import Start, Stdin
-from bridge.write.context import Job
-from bridge.write.parquet import write_bundle
+from bridge.write.context import WriteContext
+from bridge.write.task import write_bundle
 
 
 def wire(*messages: dict[str, Any]) -> bytes:
@@ -238,13 +238,13 @@ class _Engine(Engine):
             manifest = self._spool.folder / "manifests" / f"{seq:012d}.json"
             if manifest.exists():  # it is released a moment after it is sealed
                 try:
-                    self._deliver(done(self._job, manifest), [])
+                    self._deliver(done(self._context, manifest), [])
                 except BaseException as error:
                     self._fail(error)
                     raise
 
 
-def done(job: Job, manifest: Path) -> list[Any]:
+def done(job: WriteContext, manifest: Path) -> list[Any]:
     """Do what Spark's workers do for a sealed batch, and return its rows of reports."""
     rows = [orjson.loads(line) for line in manifest.read_bytes().splitlines()]
     reports = [write_bundle(job, row["seq"], [Segment(**segment) for segment in row["segments"]]) for row in rows]
@@ -264,7 +264,7 @@ class InProcess(Load):
             spool=self._spool,
             scratch=scratch.spark,
             log=scratch.spark_log,
-            job=self._job,
+            context=self._context,
             handle=self._handle,
         )
         engine.tasks = 2

@@ -6,19 +6,19 @@ from collections.abc import Iterator
 from typing import Any
 
 from bridge.commit.cleanup import stale_pending
-from bridge.commit.committer import expect_object, read_state_file, was_said
+from bridge.commit.manifests import listed_files, manifest_body, manifest_keys
+from bridge.commit.state_file import expect_object, read_state_file, state_key, was_said
 from bridge.errors import BridgeError, CorruptLake
 from bridge.exact_json import NotJson, loads
-from bridge.lake.folder_names import table_and_name
+from bridge.lake.folder_names import last_name, table_and_name
 from bridge.lake.log import Log, View, add_of, bookmarks, meta
-from bridge.lake.ownership import Owner, owners_of, tables_of
+from bridge.lake.ownership import Owner, owners_of
 from bridge.lake.records import FORMAT, TableState
 from bridge.maintain.verify.finding import Finding, Mend, error, warning
 from bridge.maintain.verify.history import History
 from bridge.maintain.verify.tablelogs import own_log
 from bridge.singer.state_edits import same
 
-_MANIFESTS = ("manifest", "symlinks/manifest")
 _BACKUP = "restore it from a backup of the bucket"
 
 
@@ -80,24 +80,19 @@ def _owner(log: Log, stream: str, table: TableState) -> Iterator[Finding]:
 
 
 def _manifests(log: Log, stream: str, table: TableState) -> Iterator[Finding]:
-    names = set(table.files)
     try:
-        owners, shared = owners_of(log.storage, table.folder)
-        others = [owner for owner in owners if owner != Owner(log.pipeline, stream)]
-        if shared:
-            names = names.union(*(other.files for other in tables_of(log.storage, others).values()))
+        shared = owners_of(log.storage, table.folder)[1]
+        names = listed_files(log.storage, Owner(log.pipeline, stream), table, shared=shared)
     except BridgeError:
         return  # whose the table is, is a finding of its own
-    expected = "".join(f"{log.storage.uri}/{table.folder}/{name}\n" for name in sorted(names)).encode()
-    for name in _MANIFESTS:
-        key = f".bridge/tables/{table.folder}.{name}"
+    for key in manifest_keys(table.folder):
         data = log.storage.read(key)
-        if data == expected:
+        if data == manifest_body(log.storage, table.folder, names):
             continue
         below = f"/{table.folder}/".encode()
         listed = [line.rpartition(below)[2] for line in (data or b"").splitlines()]
         mend = Mend("manifest", stream)
-        if data is not None and listed == [name.encode() for name in sorted(names)]:
+        if data is not None and listed == [name.encode() for name in names]:
             place = data.splitlines()[0].decode(errors="replace").rpartition(f"/{table.folder}/")[0]
             problem = f"lists the files below {place}, where the bucket was when it was written, not below"
             yield warning("manifest", key, f"{problem} {log.storage.uri}", mend=mend)
@@ -131,7 +126,7 @@ def _stream(log: Log, view: View, stream: str, table: TableState) -> Iterator[Fi
 
 
 def _state(log: Log, view: View, *, unfinished: bool, running: bool) -> Iterator[Finding]:
-    key = meta(log.pipeline, "state.json")
+    key = state_key(log.pipeline)
     try:
         state = read_state_file(log.storage, log.pipeline)
         if state is not None:
@@ -158,7 +153,7 @@ def _state(log: Log, view: View, *, unfinished: bool, running: bool) -> Iterator
 
 def _staged(log: Log, view: View) -> Iterator[Finding]:
     for stream, stage in sorted(view.staged.items()):
-        for lost in log.storage.lost([add_of("", file) for file in stage.files]):
+        for lost in log.storage.missing_pending([add_of("", file) for file in stage.files]):
             problem = f"is missing; it is part of {stream}, which is half loaded: the next run starts that table again"
             yield warning("staged", lost.source, problem, mend=Mend("recover"))
 
@@ -166,10 +161,10 @@ def _staged(log: Log, view: View) -> Iterator[Finding]:
 def _pending(history: History, view: View, generation: int) -> Iterator[Finding]:
     """Find files that can no longer become visible, of generations below that of the next run."""
     adds = [add for change in (history.last.tables if history.last else ()) for add in change.adds]
-    last = {place.removesuffix(".pending").rpartition("/")[2] for add in adds for place in (add.name, add.source)}
+    last = {last_name(place) for add in adds for place in (add.name, add.source)}
     folders = {table.folder for table in view.tables.values()}
     for pending, key in stale_pending(history.log, view, generation):
         ours = not pending.upload or table_and_name(key)[0] in folders
-        if ours and key.rpartition("/")[2] not in last:
+        if ours and last_name(key) not in last:
             problem = "was left by a run that died, and can no longer become visible; it takes up space"
             yield warning("pending", pending.key or pending.source, problem, mend=Mend("recover"))

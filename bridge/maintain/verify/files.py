@@ -17,7 +17,7 @@ from bridge.maintain.verify.finding import Finding, Mend, error, warning
 from bridge.maintain.verify.history import History
 from bridge.maintain.verify.unpublished import LastCommit
 from bridge.storage import Storage
-from bridge.storage.parallel import each
+from bridge.storage.parallel import parallel_map
 
 _AT_ONCE = 1000
 _OLD = "not rewritten yet"
@@ -73,7 +73,7 @@ class Files:
                     return _OLD
                 return self._problem(key, files[key])
 
-            for key, problem in zip(part, each(self.storage, look, part), strict=True):
+            for key, problem in zip(part, parallel_map(self.storage, look, part), strict=True):
                 if problem is None:
                     self.whole.add(_version(key, files[key]))
                 elif problem == _OLD or (problem == GONE and self._last.is_pending(key)):

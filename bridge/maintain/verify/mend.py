@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bridge.commit.committer import FILES_CHANGED, Committer
+from bridge.commit.manifests import write_manifests
 from bridge.commit.open import open_pipeline
 from bridge.errors import CorruptLake
 from bridge.lake.folder_names import table_and_name
@@ -107,7 +108,7 @@ def _repair_file(committer: Committer, file: str, mend: Mend) -> str:
         storage.publish([Change(table_and_name(file)[0], removes=(Remove(file, mend.source),))])
         return f"removed again, into the trash: {file}"
     if mend.how == "manifest":
-        committer.write_manifests(stream, shared=_is_shared(committer, stream))
+        write_manifests(committer.head, stream, shared=_is_shared(committer, stream))
         return f"written again: the manifests of {stream}"
     if mend.how == "table log":
         committer.table_logs.repair(stream, view, committer.run)

@@ -10,7 +10,7 @@ from bridge.lake.folder_names import table_and_name
 from bridge.lake.log import Log, View, add_of, changes_of, meta
 from bridge.lake.presence import wrong_size
 from bridge.lake.records import CommitRecord
-from bridge.storage.parallel import each
+from bridge.storage.parallel import parallel_map
 
 
 class LastCommit:
@@ -33,7 +33,7 @@ class LastCommit:
         folder, name = table_and_name(key)
         # Where a folder is exchanged whole, its files are gathered first.
         gathered = meta(self._log.pipeline, "trash", f"{self.n:020d}", f"{folder}.new", name)
-        return not self._log.storage.lost([add]) or self._log.storage.size(gathered) == add.size
+        return not self._log.storage.missing_pending([add]) or self._log.storage.size(gathered) == add.size
 
 
 def damaged_files(log: Log, view: View, most: int) -> Mapping[str, list[str]]:
@@ -44,7 +44,7 @@ def damaged_files(log: Log, view: View, most: int) -> Mapping[str, list[str]]:
     tables = sorted(view.tables.items())
     files = ((s, f"{t.folder}/{name}", file.size) for s, t in tables for name, file in sorted(t.files.items()))
     checked = list(islice(files, most))
-    problems = each(log.storage, lambda one: wrong_size(log.storage, one[1], one[2]), checked)
+    problems = parallel_map(log.storage, lambda one: wrong_size(log.storage, one[1], one[2]), checked)
     wrong = [one for one, problem in zip(checked, problems, strict=True) if problem]
     last = LastCommit(log, next(log.history(view.n, fences=False), None) if wrong else None)
     damaged: dict[str, list[str]] = {}

@@ -14,7 +14,7 @@ from bridge.errors import DataError
 from bridge.load.barriers import Barrier, Epochs, Stream
 from bridge.load.dispatcher import Intake
 from bridge.schema.table_schema import TableSchema, from_singer
-from bridge.settings.load import redactor
+from bridge.settings.redact import redactor
 from bridge.singer.messages import Reader, Schema
 from bridge.spool.spool import Spool
 

@@ -31,7 +31,7 @@ from bridge.lake.runs import read_log
 from bridge.load.run import Request, Result, Run
 from bridge.maintain.compact import Wish, compact
 from bridge.maintain.verify.check import verify
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.state.store import StateStore
 from bridge.storage import open_storage
 from tests.support.pipe import InProcess

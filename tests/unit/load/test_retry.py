@@ -31,7 +31,8 @@ from bridge.lake.runs import read_runs
 from bridge.load.retry import Attempts, may_pass
 from bridge.load.run import Request, Result, Run
 from bridge.load.stop import Stop
-from bridge.settings.load import Pipeline, load
+from bridge.settings.load import load
+from bridge.settings.options import Pipeline
 from bridge.storage import open_storage
 
 MOMENT = timedelta(milliseconds=20)
