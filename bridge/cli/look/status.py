@@ -17,7 +17,7 @@ from bridge.cli.survey import Unread, settled, survey, with_warnings
 from bridge.errors import BridgeError
 from bridge.lake.lease import fate, holder, silence
 from bridge.lake.log import View, bookmarks
-from bridge.lake.runs import read_runs, records
+from bridge.lake.runs import read_runs
 from bridge.state.store import StateStore
 
 _COLUMNS = ["pipeline", "last run", "ended", "status", "records", "rows", "bookmarks moved", "held by"]
@@ -64,13 +64,13 @@ def _facts(chosen: ChosenPipeline, now: datetime) -> dict[str, Any]:
     return {
         "pipeline": name,
         "bucket": storage.uri,
-        "status": run["status"] if run else "never ran",
-        "run_id": run["run_id"] if run else None,
-        "started": run.get("started") if run else None,
-        "ended": run.get("ended") if run else None,
-        "records": records(run) if run else None,
-        "warnings": len(run.get("warnings", [])) if run else 0,
-        "error": (run.get("error") or {}).get("message") if run else None,
+        "status": run.status if run else "never ran",
+        "run_id": run.run_id if run else None,
+        "started": run.started if run else None,
+        "ended": run.ended if run else None,
+        "records": run.records if run else None,
+        "warnings": len(run.warnings) if run else 0,
+        "error": run.error.message if run and run.error else None,
         "commit": view.n,
         "rows": sum(table.rows for table in view.tables.values()),
         "bookmarks": _bookmarks(view, now),

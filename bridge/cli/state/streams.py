@@ -60,7 +60,7 @@ def _load_methods(pipeline: Pipeline, log: Log) -> dict[str, str]:
     """Return each stream's load method: from the settings, else from the latest run with that stream."""
     methods: dict[str, str] = {}
     for run in read_runs(log.storage, log.pipeline, _RUNS):
-        for stream, facts in run.get("streams", {}).items():
-            methods.setdefault(stream, str(facts.get("load_method", "append-only")).split()[0])
+        for stream, result in run.streams.items():
+            methods.setdefault(stream, (result.load_method or "append-only").split()[0])
     declared = {stream: pipeline.load_method(stream) for stream in log.view(log.latest()).tables}
     return methods | {stream: method for stream, method in declared.items() if method != "auto"}
