@@ -77,7 +77,7 @@ class Trial:
         return self.about is None or not self.about.capabilities or capability in self.about.capabilities
 
     def _discover(self) -> None:
-        stored, discovered = self.source.kept.read(), None
+        stored, discovered = self.source.catalogs.read(), None
         if not self._can("discover"):
             self.verdicts.skip("discover", "the tap says that it has no capability `discover`")
         else:
@@ -95,7 +95,7 @@ class Trial:
                 raise SettingsError("--stream needs a catalog", hint="this tap does not discover: leave --stream out")
             return
         check_catalog(catalog, self.verdicts)
-        merged = self.source.kept.merged(discovered, keep=False).catalog if discovered else catalog
+        merged = self.source.catalogs.merged(discovered, keep=False).catalog if discovered else catalog
         self.catalog = self._selected(merged)
 
     def _selected(self, catalog: Catalog) -> Catalog:

@@ -52,11 +52,11 @@ def _stands(place: str) -> str:
 def with_names(pipeline: Pipeline, home: Path) -> Pipeline:
     """The pipeline with its streams' names from the stored catalog, if there is one that can be read."""
     with suppress(SettingsError):  # the run reports an unreadable catalog
-        return named(pipeline, Kept(home, pipeline).read())
+        return named(pipeline, CatalogStore(home, pipeline).read())
     return pipeline
 
 
-class Kept:
+class CatalogStore:
     """The files of one pipeline's catalog."""
 
     def __init__(self, home: Path, pipeline: Pipeline) -> None:

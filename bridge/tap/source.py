@@ -17,7 +17,7 @@ from bridge.settings.redact import redactor
 from bridge.singer.catalog import Catalog, deselected, has_metadata, parse_catalog, stream_names
 from bridge.singer.selection import is_glob, loaded_streams, select, unmatched
 from bridge.tap.catalog_overrides import overridden, wants_catalog
-from bridge.tap.catalog_store import Discovery, Kept
+from bridge.tap.catalog_store import CatalogStore, Discovery
 from bridge.tap.process import Tap, find_executable
 from bridge.tap.slot_source import tap_settings
 from bridge.tap.venv import Venv
@@ -61,7 +61,7 @@ class Source:
         programs = Venv(home, pipeline.source.pip_url).bin if pipeline.source.pip_url else None
         self.argv = find_executable(pipeline.source.argv, programs, self.environ)
         self._flag = self.argv.pop() if self.argv[-1] in _CATALOG_FLAGS and len(self.argv) > 1 else None
-        self.kept = Kept(home, pipeline)
+        self.catalogs = CatalogStore(home, pipeline)
         self.notes: list[str] = []
         self.discovery: Discovery | None = None
 
@@ -73,7 +73,7 @@ class Source:
         """
         needed = bool(self.pipeline.source.select or only or wants_catalog(self.pipeline))
         needed = needed or self.pipeline.source.parallelism != 1
-        catalog = None if refresh else self.kept.read()
+        catalog = None if refresh else self.catalogs.read()
         if catalog is not None and compare:
             catalog = self._retyped(catalog, only)
         if catalog is None and (needed or refresh):
@@ -93,7 +93,7 @@ class Source:
 
     def _retyped(self, catalog: Catalog, only: Sequence[str]) -> Catalog:
         """The stored catalog with the present types of columns, if the tap tells them quickly."""
-        took = self.kept.seconds
+        took = self.catalogs.seconds
         if self.pipeline.source.discover == "never" or took is None or took > _QUICK.total_seconds():
             return catalog
         began = time.monotonic()
@@ -102,10 +102,10 @@ class Source:
         except TapError:  # the extraction will report what is wrong with the tap
             now = None
         if (took := time.monotonic() - began) > _PATIENCE.total_seconds():
-            self.kept.remember_seconds(took)
-        lines = self.kept.retyped(now, loaded_streams(catalog, self.pipeline.source.select, only)) if now else []
+            self.catalogs.remember_seconds(took)
+        lines = self.catalogs.retyped(now, loaded_streams(catalog, self.pipeline.source.select, only)) if now else []
         self.notes += [f"{line}; the kept catalog was brought up to date" for line in lines]
-        return (self.kept.read() or catalog) if lines else catalog
+        return (self.catalogs.read() or catalog) if lines else catalog
 
     def _do_without(self, only: Sequence[str]) -> None:
         """Raise `SettingsError` if something was chosen that only a catalog can tell the tap."""
@@ -134,7 +134,7 @@ class Source:
             return select(catalog, patterns, only)
         if catalog["streams"] and not loaded:  # most taps would send nothing; what others send would be ignored
             hint = f"choose: `singer-bridge select {self.pipeline.name} STREAM...`, '*' for all"
-            raise SettingsError("the catalog selects no stream", hint=hint, file=self.kept.file)
+            raise SettingsError("the catalog selects no stream", hint=hint, file=self.catalogs.file)
         return catalog
 
     def discover(self, *, keep: bool = True) -> Catalog | None:
@@ -148,10 +148,10 @@ class Source:
         if discovered is None:
             return None
         took = time.monotonic() - began
-        self.discovery = self.kept.merged(discovered, keep=keep)
+        self.discovery = self.catalogs.merged(discovered, keep=keep)
         if keep:
-            self.kept.remember_seconds(took)
-            self.kept.remember_flag(self.argv[0], self._ask_flag(discovered))
+            self.catalogs.remember_seconds(took)
+            self.catalogs.remember_flag(self.argv[0], self._ask_flag(discovered))
         return self.discovery.catalog
 
     def ask(self, limit: timedelta = _DISCOVER_LIMIT) -> Catalog | None:
@@ -196,10 +196,10 @@ class Source:
         if own:
             hint = "set source.catalog to that file; or write the flag last and without a value: then it is used"
             raise SettingsError("source.tap passes a catalog of its own", hint=hint, flag=own[0].split("=")[0])
-        flag = self._flag or self.kept.flag(self.argv[0])
+        flag = self._flag or self.catalogs.flag(self.argv[0])
         if flag is None:
             flag = self._ask_flag(catalog)
-            self.kept.remember_flag(self.argv[0], flag)
+            self.catalogs.remember_flag(self.argv[0], flag)
         return flag
 
     def _tap(self, argv: list[str], log: Any, settings: Mapping[str, Any] | None = None, **given: Any) -> Tap:

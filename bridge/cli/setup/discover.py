@@ -93,4 +93,4 @@ def _print_changes(source: Source, catalog: Catalog, *, diff: bool) -> None:
     if diff and not discovery.told():
         console().print("nothing was discovered before" if discovery.first else "nothing changed")
     if not diff:
-        console().print(f"[dim]kept in {source.kept.file}[/]", soft_wrap=True)
+        console().print(f"[dim]kept in {source.catalogs.file}[/]", soft_wrap=True)

@@ -80,9 +80,9 @@ def _resolved(selection: Selection, patterns: tuple[str, ...]) -> tuple[ChosenPi
 
 def _catalog(chosen: ChosenPipeline) -> Catalog:
     """Return the stored catalog, which needs neither tap nor network; else ask the tap."""
-    from bridge.tap.catalog_store import Kept
+    from bridge.tap.catalog_store import CatalogStore
 
-    catalog = Kept(chosen.home, chosen.pipeline).read()
+    catalog = CatalogStore(chosen.home, chosen.pipeline).read()
     if catalog is None:
         from bridge.tap.source import Source
 

@@ -15,7 +15,7 @@ from bridge.settings.options import Pipeline
 from bridge.singer.catalog import stream_ids
 from bridge.singer.state import is_flat
 from bridge.singer.state_edits import streams_of
-from bridge.tap.catalog_store import Kept
+from bridge.tap.catalog_store import CatalogStore
 
 _RUNS = 20
 """How many of the latest runs are searched for a stream's load method."""
@@ -26,7 +26,7 @@ def expect_existing(chosen: ChosenPipeline, state: Any, stream: str) -> None:
     log = chosen.log
     existing = {*streams_of(state), *log.view(log.latest()).tables}
     with suppress(SettingsError):  # the next run will report an unreadable catalog
-        catalog = Kept(chosen.home, chosen.pipeline).read() or {"streams": []}
+        catalog = CatalogStore(chosen.home, chosen.pipeline).read() or {"streams": []}
         existing |= {*stream_ids(catalog), *(str(each["stream"]) for each in catalog["streams"] if "stream" in each)}
     if existing and stream not in existing:
         names = did_you_mean(stream, existing) or f"there are: {', '.join(sorted(existing))}"

@@ -48,7 +48,7 @@ def error(check: str, failure: BridgeError) -> Finding:
     return Finding(check, "error", failure.message, failure.hint, failure.exit_code)
 
 
-def looked_at(checks: Iterable[Check]) -> Iterator[Finding]:
+def run_checks(checks: Iterable[Check]) -> Iterator[Finding]:
     """Make the checks one after another; yield each finding at once."""
     for name, check in checks:
         try:

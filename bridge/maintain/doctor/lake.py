@@ -21,7 +21,7 @@ from bridge.lake.formats.registry import installed
 from bridge.lake.lease import holder, silence
 from bridge.lake.log import Log, meta
 from bridge.maintain.doctor.contents import content_checks
-from bridge.maintain.doctor.finding import Check, Finding, fine, looked_at, warning
+from bridge.maintain.doctor.finding import Check, Finding, fine, run_checks, warning
 from bridge.maintain.doctor.machine import nearest
 from bridge.settings.options import Pipeline
 from bridge.storage import Add, Change, Storage, lake_of
@@ -155,7 +155,7 @@ def _log(storage: Storage, pipeline: str) -> Iterator[Finding]:
     head = log.latest()
     tables = len(log.view(head).tables) if head else 0
     yield fine("commit log", f"commits: {head}, tables: {tables}" if head else "empty: nothing is loaded yet")
-    yield from looked_at(content_checks(storage, pipeline))
+    yield from run_checks(content_checks(storage, pipeline))
 
 
 def _clock(trial: _Trial, folder: Path) -> Iterator[Finding]:

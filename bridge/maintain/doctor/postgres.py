@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bridge.errors import SlotError
-from bridge.maintain.doctor.finding import Check, Finding, fine, first_of, looked_at, warning
+from bridge.maintain.doctor.finding import Check, Finding, fine, first_of, run_checks, warning
 from bridge.singer.catalog import (
     Catalog,
     columns,
@@ -89,11 +89,11 @@ def _checked(source: SlotSource, streams: Sequence[_Stream]) -> Iterator[Finding
             ((version, user, name),) = database.query(sql)
             yield fine("postgres", f"PostgreSQL {version}, database {name}, as {user}")
             if log_based:
-                yield from looked_at(_log_checks(database, source))
+                yield from run_checks(_log_checks(database, source))
             tables = _tables(database, streams)
-            yield from looked_at([("source tables", lambda: _log_tables(log_based, tables))] if log_based else [])
+            yield from run_checks([("source tables", lambda: _log_tables(log_based, tables))] if log_based else [])
             if source.kind == "meltanolabs":
-                yield from looked_at([("numeric", lambda: _numerics(streams, tables))])
+                yield from run_checks([("numeric", lambda: _numerics(streams, tables))])
     except SlotError as failure:
         # Without LOG_BASED streams a run does not connect, so it would not fail.
         if log_based:

@@ -11,7 +11,7 @@ from datetime import timedelta
 from functools import partial
 
 from bridge.errors import LakeError
-from bridge.maintain.doctor.finding import Check, Finding, error, fine, looked_at, warning
+from bridge.maintain.doctor.finding import Check, Finding, error, fine, run_checks, warning
 from bridge.settings.options import Pipeline
 from bridge.settings.values.s3options import S3Options
 from bridge.storage import Storage
@@ -47,7 +47,7 @@ def _bucket(bucket: Bucket, storage: Storage, further: list[Check]) -> Iterator[
         ("clock", lambda: _clock(place)),
         ("region", lambda: _region(place)),
     ]
-    yield from looked_at(checks)
+    yield from run_checks(checks)
 
 
 def _rights(storage: Storage, prefix: str) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from bridge.errors import SettingsError, TapError, did_you_mean
-from bridge.maintain.doctor.finding import Check, Finding, fine, first_of, looked_at, warning
+from bridge.maintain.doctor.finding import Check, Finding, fine, first_of, run_checks, warning
 from bridge.maintain.doctor.postgres import postgres_checks
 from bridge.settings.options import Pipeline
 from bridge.singer.catalog import Catalog, selected_streams, stream_id, stream_ids, user_streams_first
@@ -32,7 +32,7 @@ def _tap(pipeline: Pipeline, home: Path) -> Iterator[Finding]:
     program = source.argv[0]
     yield fine("tap", f"{Path(program).name} {tap_version(program)} at {program}")
     checks: list[Check] = [("tap --about", lambda: _about(source)), ("tap --discover", lambda: _discover(source))]
-    yield from looked_at(checks)
+    yield from run_checks(checks)
 
 
 def _about(source: Source) -> Iterator[Finding]:
@@ -41,7 +41,7 @@ def _about(source: Source) -> Iterator[Finding]:
         yield fine("tap --about", "this tap does not know it, so its settings cannot be checked")
         return
     yield fine("tap --about", f"{answer.name} {answer.version}, {len(answer.settings)} settings")
-    yield from looked_at([("tap settings", lambda: _settings(source, answer))])
+    yield from run_checks([("tap settings", lambda: _settings(source, answer))])
 
 
 def _settings(source: Source, answer: About) -> Iterator[Finding]:
@@ -73,7 +73,7 @@ def _discover(source: Source) -> Iterator[Finding]:
     first = [stream_id(entry) for entry in user_streams_first(discovered)]
     count = f"{len(streams)} stream{'' if len(streams) == 1 else 's'}"
     yield fine("tap --discover", f"{count} in {time.monotonic() - began:.1f} s: {first_of(first)}")
-    yield from looked_at([("streams", lambda: _streams(source, discovered))])
+    yield from run_checks([("streams", lambda: _streams(source, discovered))])
 
 
 def _ask(source: Source) -> Catalog | None:
@@ -109,7 +109,7 @@ def _streams(source: Source, discovered: Catalog) -> Iterator[Finding]:
     yield fine("streams", f"{len(selected)} of {len(existing)} selected: {first_of(selected)}")
     if slots := slot_source(source.pipeline, source.argv):
         catalog, _ = overridden(passed, source.pipeline, selected)
-        yield from looked_at(postgres_checks(slots, catalog))
+        yield from run_checks(postgres_checks(slots, catalog))
 
 
 def _without_catalog(pipeline: Pipeline, discovered: Catalog) -> Finding:

@@ -289,7 +289,7 @@ OTHERS: dict[str, tuple[Callable[[Lake], object], str, str, str]] = {
         lambda lake: shutil.rmtree(lake.root / ".bridge/shop/schemas"),
         "error",
         "schema",
-        "not there",
+        "is missing",
     ),
     "begins.json": (write(".bridge/shop/begins.json", "{"), "error", "commits", "begins is unreadable"),
 }
