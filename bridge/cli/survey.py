@@ -88,7 +88,7 @@ def with_warnings(status: str, warnings: int) -> str:
     return f"{status}, {count_of(warnings, 'warning')}" if warnings else status
 
 
-def settled(storage: Storage, record: dict[str, Any]) -> dict[str, Any]:
+def with_true_status(storage: Storage, record: dict[str, Any]) -> dict[str, Any]:
     """Return a run's record with its true status: `died` if it says `running` but does not hold the pipeline."""
     if record.get("status") != "running":
         return record
