@@ -43,7 +43,7 @@ class Discovery:
     def told(self) -> list[str]:
         """Return a line for each thing that is different, and for each edit that stands against the tap."""
         return [
-            *self.changes.told(),
+            *self.changes.lines(),
             *(f"{place}: your edit stands, the tap's own changed" for place in self.overruled),
         ]
 

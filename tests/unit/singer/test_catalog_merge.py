@@ -171,7 +171,7 @@ def test_compare() -> None:
     )
     changes = compare(before, now)
     assert (changes.new, changes.gone, list(changes.changed)) == (["items"], ["orders"], ["users"])
-    assert changes.told() == [
+    assert changes.lines() == [
         "new stream: items",
         "gone stream: orders",
         "users: new column new",
