@@ -35,20 +35,20 @@ class Merged:
     """A catalog to keep."""
 
     catalog: Catalog
-    gone: list[StreamEntry] = field(default_factory=list)
+    removed: list[StreamEntry] = field(default_factory=list)
     """Streams that the tap does not have any more, as the user edited them; they may come back."""
     overruled: list[str] = field(default_factory=list)
     """Places that both the user and the tap have changed."""
 
 
-def merge(before: Catalog | None, edited: Catalog, now: Catalog, gone: list[StreamEntry] | None = None) -> Merged:
+def merge(before: Catalog | None, edited: Catalog, now: Catalog, removed: list[StreamEntry] | None = None) -> Merged:
     """The tap's catalog of `now`, with the edits that made `edited` of `before`.
 
     Without `before` nobody knows what was edited: then only what Singer has the user write comes from `edited`, and a
     stream that it lacks is deselected, since the user may have deleted it on purpose.
     """
     old, user = ({stream_id(s): s for s in (catalog or {"streams": []})["streams"]} for catalog in (before, edited))
-    back = {stream_id(s): s for s in gone or ()}
+    back = {stream_id(s): s for s in removed or ()}
     merged = Merged({**now, "streams": []})
     for stream in now["streams"]:
         name = stream_id(stream)
@@ -59,7 +59,7 @@ def merge(before: Catalog | None, edited: Catalog, now: Catalog, gone: list[Stre
         elif name not in old:
             merged.catalog["streams"].append(_with_choices(back[name], stream) if name in back else stream)
     current = set(stream_ids(now))
-    merged.gone = [s for name, s in (back | user).items() if name not in current]
+    merged.removed = [s for name, s in (back | user).items() if name not in current]
     return merged
 
 
@@ -138,13 +138,13 @@ class StreamChanges:
     """What changed in one stream; `types` and `facts` have the value before and after."""
 
     new: list[str] = field(default_factory=list)
-    gone: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
     types: dict[str, tuple[str, str]] = field(default_factory=dict)
     facts: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Replication method and key, and the columns that identify a row."""
 
     def __bool__(self) -> bool:
-        return bool(self.new or self.gone or self.types or self.facts)
+        return bool(self.new or self.removed or self.types or self.facts)
 
     def to_json(self) -> dict[str, Any]:
         """For programs."""
@@ -152,7 +152,7 @@ class StreamChanges:
         changed = {
             name: {key: {"from": was, "to": now} for key, (was, now) in each.items()} for name, each in pairs.items()
         }
-        return {"new": self.new, "gone": self.gone, **changed}
+        return {"new": self.new, "gone": self.removed, **changed}
 
 
 @dataclass(slots=True)
@@ -160,23 +160,23 @@ class Changes:
     """What changed in a tap's streams from one discovery to the next."""
 
     new: list[str] = field(default_factory=list)
-    gone: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
     changed: dict[str, StreamChanges] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.new or self.gone or self.changed)
+        return bool(self.new or self.removed or self.changed)
 
     def to_json(self) -> dict[str, Any]:
         """For programs."""
         changed = {name: changes.to_json() for name, changes in self.changed.items()}
-        return {"new": self.new, "gone": self.gone, "changed": changed}
+        return {"new": self.new, "gone": self.removed, "changed": changed}
 
     def lines(self) -> list[str]:
         """A line for each change."""
-        lines = [f"new stream: {name}" for name in self.new] + [f"gone stream: {name}" for name in self.gone]
+        lines = [f"new stream: {name}" for name in self.new] + [f"gone stream: {name}" for name in self.removed]
         for name, stream in self.changed.items():
             lines += [f"{name}: new column {column}" for column in stream.new]
-            lines += [f"{name}: gone column {column}" for column in stream.gone]
+            lines += [f"{name}: gone column {column}" for column in stream.removed]
             lines += [f"{name}: type of {key} was {was}, is {now}" for key, (was, now) in stream.types.items()]
             lines += [f"{name}: {key} was {was}, is {now}" for key, (was, now) in stream.facts.items()]
         return lines

@@ -96,7 +96,7 @@ class Kept:
         if keep:
             if merged.catalog != edited:
                 self._replace(self.file, merged.catalog)
-            self._replace(self._memory_file, memory | {"format": 1, "catalog": now, "gone": merged.gone})
+            self._replace(self._memory_file, memory | {"format": 1, "catalog": now, "gone": merged.removed})
         return Discovery(merged.catalog, changes, merged.overruled, edited is None)
 
     def retyped(self, now: Catalog, streams: Collection[str]) -> list[str]:
