@@ -96,9 +96,7 @@ class Noise:
 Message = Records | Schema | State | Activate | Batch | Unsupported | Noise
 
 _MARK = b'"record":'
-_PREFIX = re.compile(
-    rb'\s*\{\s*"type"\s*:\s*"(?i:record)"\s*,\s*"stream"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"record":\Z',
-)
+_PREFIX = re.compile(rb'\s*\{\s*"type"\s*:\s*"(?i:record)"\s*,\s*"stream"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"record":\Z')
 _STATES = (b'{"type":"STATE"', b'{"type": "STATE"')
 _MANY_STATES = 64
 """From so many STATEs in a chunk on, most are skipped: some taps write one with each record."""
