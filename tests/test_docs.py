@@ -191,6 +191,16 @@ def tables(text: str) -> list[str]:
     return re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
 
 
+def test_pages_named_in_code_exist() -> None:
+    """A message, a comment or the changelog sends nobody to a page that is gone."""
+    texts = [path for top in ("bridge", "tests", "targets", "taps") for path in (ROOT / top).rglob("*.py")]
+    named = {
+        name for path in [*texts, ROOT / "CHANGELOG.md"] for name in re.findall(r"docs/[\w-]+\.md", path.read_text())
+    }
+    assert "docs/postgres.md" in named
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
+
+
 def flags(command: click.Command) -> set[str]:
     """The flags that `--help` shows, and `[NAME]`; not those that every verb has."""
     options = {opt for parameter in command.params if isinstance(parameter, click.Option) for opt in parameter.opts}
