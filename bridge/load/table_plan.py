@@ -23,7 +23,7 @@ from bridge.schema.merging import Evolution
 from bridge.schema.table_schema import TableSchema, merge
 from bridge.settings.commands import full_run
 from bridge.settings.options import Pipeline
-from bridge.singer.catalog import Catalog, namesakes, replication_key, replication_method, says_keys, stream_entry
+from bridge.singer.catalog import Catalog, declares_keys, namesakes, replication_key, replication_method, stream_entry
 from bridge.singer.messages import Schema
 from bridge.singer.state import continues, is_empty, is_flat, resume_point
 from bridge.storage import Storage
@@ -242,7 +242,7 @@ class Placement:
         for stream in streams:
             method, mode, _ = self.expected(stream)
             entry = stream_entry(self._catalog, stream)
-            if mode == "append" and entry and says_keys(entry) and self._repeats(stream, method):
+            if mode == "append" and entry and declares_keys(entry) and self._repeats(stream, method):
                 found.append(stream)
         return found
 
