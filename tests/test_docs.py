@@ -19,7 +19,7 @@ from target_bridge import TargetBridge
 
 from bridge.cli import cli
 from bridge.load.dispatcher import Counts
-from bridge.load.run import Result
+from bridge.load.result import Result
 from bridge.settings.load import load, parse_duration, parse_size
 from bridge.settings.options import Keys
 from bridge.settings.values.section import Section, section_of

@@ -33,7 +33,7 @@ from bridge.load.barriers import Barrier, Publication
 from bridge.load.checks.table_guard import Guard, Outcome, refused_before
 from bridge.schema.json_schema import TIMESTAMP
 from bridge.schema.table_schema import TableSchema, with_extra
-from bridge.spool.spool import Manifest
+from bridge.spool.spool import SealedBatch
 from bridge.write.merge.fold import DELETED
 from bridge.write.merge.match import VERSION_COLUMN, Batch, Sweep
 from bridge.write.merge.plan import Each, Merged, Merger
@@ -46,7 +46,7 @@ _MANY_FOLDERS = 1000
 """Partitions that one task's rows may be of without a warning."""
 
 
-class Ledger:
+class Accounting:
     """Pending files by stream. All of it is used from one thread at a time, the one that handles Spark's batches."""
 
     def __init__(
@@ -92,7 +92,7 @@ class Ledger:
             if guard:
                 guard.adopt(stream, stage)
 
-    def add(self, manifest: Manifest, reports: list[WorkReport]) -> None:
+    def add(self, manifest: SealedBatch, reports: list[WorkReport]) -> None:
         """Take in the reports of one manifest. Raises `EngineError` unless they add up."""
         for report in reports:
             raise_failure(report.failed)

@@ -15,8 +15,8 @@ from typing import Any
 from bridge.decode.validate import rules_text
 from bridge.errors import BridgeError, DataError, RecordBeforeSchema
 from bridge.lake.records import TableChange
-from bridge.load.barriers import METHODS, Barrier, Epochs, Stream
-from bridge.load.column_plan import Incoming, as_it_is
+from bridge.load.barriers import METHODS, Barrier, BarrierPolicy, StreamProgress
+from bridge.load.column_plan import IncomingSchema, as_it_is
 from bridge.schema.table_schema import TableSchema
 from bridge.settings.redact import Redactor, redactor
 from bridge.singer.messages import (
@@ -106,7 +106,7 @@ class Counts:
 
 
 @dataclass(slots=True)
-class Intake:
+class Dispatcher:
     """Feeds the spool. `opened(message)` decides on a stream's first SCHEMA and returns it with its table's columns,
     `incoming(message)` says what it brings, `checked(stream, columns)` raises if the columns cannot be stored, and
     `transformed(stream, incoming, columns, name)` gives the columns that its statement leads to.
@@ -119,18 +119,18 @@ class Intake:
     lines that are no messages.
     """
 
-    epochs: Epochs
+    epochs: BarrierPolicy
     spool: Spool
-    opened: Callable[[Schema], tuple[Stream, TableSchema | None]]
+    opened: Callable[[Schema], tuple[StreamProgress, TableSchema | None]]
     flush: Callable[[Barrier | None, bool], None]
     discard: Callable[[str], None]
     commit_every: timedelta
     commit_bytes: int
     max_noise: int
     commit_rows: int | None = None
-    incoming: Callable[[Schema], Incoming] = as_it_is
+    incoming: Callable[[Schema], IncomingSchema] = as_it_is
     checked: Callable[[str, TableSchema], None] = lambda _stream, _schema: None
-    transformed: Callable[[Stream, Incoming, TableSchema | None, str], TableSchema] | None = None
+    transformed: Callable[[StreamProgress, IncomingSchema, TableSchema | None, str], TableSchema] | None = None
     batches: Batches = field(default_factory=Batches)
     redact: Redactor = field(default_factory=lambda: redactor(()))
     max_records: int | None = None
@@ -155,7 +155,7 @@ class Intake:
     _seen: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     _early: dict[str, Activate] = field(default_factory=dict)
     _hashes: dict[str, str] = field(default_factory=dict)
-    _unsettled: dict[str, tuple[Schema, Incoming, TableSchema | None]] = field(default_factory=dict)
+    _unsettled: dict[str, tuple[Schema, IncomingSchema, TableSchema | None]] = field(default_factory=dict)
 
     def take(self, messages: Iterable[Message]) -> None:
         """Act on messages in order. Raises `DataError` for what cannot be loaded; what came before is safe."""
@@ -229,7 +229,7 @@ class Intake:
             self.counts[name].ended = False
         self._speaking = name
 
-    def _note_version(self, stream: Stream, version: int | None) -> None:
+    def _note_version(self, stream: StreamProgress, version: int | None) -> None:
         adopted = self.epochs.staged.get(stream.name)
         if adopted is not None and version != adopted and stream.versions == {adopted}:
             self.discard(stream.name)  # the tap started this table again: what an earlier run staged is void
@@ -295,7 +295,7 @@ class Intake:
         if early := self._early.pop(stream.name, None):
             self._activate(early)
 
-    def _settle(self, stream: Stream) -> None:
+    def _settle(self, stream: StreamProgress) -> None:
         """Decide on the columns of a stream's latest SCHEMA: where a statement is, not before there are rows for it."""
         message, incoming, table = self._unsettled.pop(stream.name)
         if incoming.statement is None:
@@ -366,7 +366,7 @@ class Intake:
             self.warnings.append(text)
 
 
-def _read(message: Schema, incoming: Callable[[Schema], Incoming]) -> Incoming:
+def _read(message: Schema, incoming: Callable[[Schema], IncomingSchema]) -> IncomingSchema:
     """Return what a SCHEMA brings, before anything is done for its stream."""
     try:
         return incoming(message)

@@ -15,23 +15,23 @@ from msgspec import Struct
 
 from bridge.commit.committer import Committer
 from bridge.lake.records import CommitRecord, TapGroup
-from bridge.load.accounting import Ledger
-from bridge.load.barriers import Barrier, Epochs, Stream
-from bridge.load.checks.replay_guard import Superseding, same_state
+from bridge.load.accounting import Accounting
+from bridge.load.barriers import Barrier, BarrierPolicy, StreamProgress
+from bridge.load.checks.replay_guard import ReplayGuard, same_state
 from bridge.load.checks.table_guard import Guard
-from bridge.load.column_plan import Incoming
-from bridge.load.dispatcher import Counts, Intake
+from bridge.load.column_plan import IncomingSchema
+from bridge.load.dispatcher import Counts, Dispatcher
 from bridge.load.division import Division
 from bridge.load.scratch import Scratch
-from bridge.load.table_plan import Placement
-from bridge.load.tap_reader import Reading
-from bridge.load.tap_session import Follow, Joint, Part
+from bridge.load.table_plan import TablePlanner
+from bridge.load.tap_reader import TapReader
+from bridge.load.tap_session import JointBarriers, RunContext, TapSession
 from bridge.schema.table_schema import TableSchema
 from bridge.settings.load import Pipeline, redactor
 from bridge.singer.messages import LONGEST_LINE, Reader
 from bridge.slots.guard import SlotGuard
 from bridge.spark import Engine
-from bridge.spool.spool import Manifest, Spool
+from bridge.spool.spool import SealedBatch, Spool
 from bridge.state.lookback import Lookback
 from bridge.tap.batch_files import Batches
 from bridge.tap.pipe import READ_BYTES, Feed
@@ -39,24 +39,22 @@ from bridge.write.layout import Target
 from bridge.write.parquet import Job, write_rejects
 from bridge.write.report import WorkReport
 
-__all__ = ["LEAVING", "Follow", "Load"]
-
 LEAVING = "preparing Spark's next start, once on this machine"
 """The stage after which all is committed and the JVM writes its class data."""
 _LONG_LINE = 64 << 20
 """Bytes that one line may have, however small the spool is."""
 
 
-class Load:
+class Loader:
     """What reads a tap, or several processes of it. `counts` and `commits` may be read by another thread meanwhile."""
 
     def __init__(
         self,
         pipeline: Pipeline,
         committer: Committer,
-        placement: Placement,
+        placement: TablePlanner,
         scratch: Scratch,
-        follow: Follow,
+        follow: RunContext,
         *,
         full: bool,
         deselected: set[str],
@@ -64,7 +62,7 @@ class Load:
         restarted: set[str],
         max_records: int | None = None,
         lookbacks: Sequence[Lookback] = (Lookback(),),
-        superseding: Superseding | None = None,
+        superseding: ReplayGuard | None = None,
         division: Division | None = None,
         slots: SlotGuard | None = None,
     ) -> None:
@@ -74,7 +72,7 @@ class Load:
         are several processes of the tap; each has one of the `lookbacks`. `slots` follow the commits.
         """
         self.commits, self.leave_seconds, self.waiting_seconds, self._held_until = 0, 0.0, 0.0, 0.0
-        self.counts, self._warnings, self._parts = dict[str, Counts](), list[str](), list[Part]()
+        self.counts, self._warnings, self._parts = dict[str, Counts](), list[str](), list[TapSession]()
         self._pipeline, self._committer, self._follow = pipeline, committer, follow
         self._superseding, self._placement, self._slots = superseding, placement, slots or SlotGuard()
         self._deselected, self._max_records = deselected, max_records
@@ -91,20 +89,20 @@ class Load:
         self._spool = Spool(scratch.spool)
         self._engine = self._new_engine(scratch)
         start = superseding.state if superseding else committer.view.state
-        self._joint = Joint(division, start, adopted) if division else None
+        self._joint = JointBarriers(division, start, adopted) if division else None
         groups = division.groups if division else (TapGroup((), start),)
         for number, (group, lookback) in enumerate(zip(groups, lookbacks, strict=True)):
             mine = self._joint.staged[number] if self._joint else adopted
             kept = set() if division else kept  # it keeps those of others, which have a STATE of their own here
             kept |= self._slots.kept
-            epochs = Epochs(group.state, staged=mine, kept=kept, whole=full, restored=lookback.stored)
+            epochs = BarrierPolicy(group.state, staged=mine, kept=kept, whole=full, restored=lookback.stored)
             reader = Reader(every_state=max_records is not None, longest=self._longest)
-            self._parts.append(Part(self._new_intake(epochs, division), group.label, reader))
+            self._parts.append(TapSession(self._new_intake(epochs, division), group.label, reader))
 
-    def _new_intake(self, epochs: Epochs, division: Division | None) -> Intake:
+    def _new_intake(self, epochs: BarrierPolicy, division: Division | None) -> Dispatcher:
         pipeline, placement, number = self._pipeline, self._placement, len(self._parts)
         spool = Spool(self._spool.folder, beside=self._spool) if number else self._spool
-        return Intake(
+        return Dispatcher(
             epochs=epochs,
             spool=spool,
             opened=placement.open,
@@ -143,8 +141,8 @@ class Load:
             s3=self._pipeline.destination.s3_options,
         )
 
-    def _new_ledger(self, adopted: dict[str, int]) -> Ledger:
-        return Ledger(
+    def _new_ledger(self, adopted: dict[str, int]) -> Accounting:
+        return Accounting(
             self._committer,
             self._job,
             shared=self._placement.shared,
@@ -158,7 +156,9 @@ class Load:
     def _each(self, work: Callable[[Job, Any], Struct], payloads: Sequence[Any]) -> list[Any]:
         return self._engine.each(work, payloads)  # it is made after the ledger
 
-    def _transformed(self, stream: Stream, incoming: Incoming, table: TableSchema | None, name: str) -> TableSchema:
+    def _transformed(
+        self, stream: StreamProgress, incoming: IncomingSchema, table: TableSchema | None, name: str
+    ) -> TableSchema:
         """Return the columns that a stream's statement leads to, and have its rows go through it. Waits for Spark."""
         assert incoming.statement is not None
         self._follow.stage("starting Spark")
@@ -186,7 +186,7 @@ class Load:
         be kept: of several taps the others go on to their ends.
         """
         idle, began = self._pipeline.source.idle_timeout, time.monotonic()
-        reading = Reading(self._parts, self._engine, self._follow, idle, self._warnings, self._hold_back, self._tell)
+        reading = TapReader(self._parts, self._engine, self._follow, idle, self._warnings, self._hold_back, self._tell)
         if len(taps) == 1:
             reading.one(taps[0])
         else:
@@ -269,7 +269,7 @@ class Load:
         self._begun_anew.clear()
         return streams
 
-    def _handle(self, manifest: Manifest, reports: list[WorkReport]) -> None:
+    def _handle(self, manifest: SealedBatch, reports: list[WorkReport]) -> None:
         """Take in one manifest's reports and commit if it ends at a barrier; in Spark's callback thread."""
         self._ledger.discard_staged(self._void.pop(manifest.seq))
         self._ledger.add(manifest, reports)

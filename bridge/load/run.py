@@ -25,17 +25,18 @@ from bridge.lake.runs import RunRecord, changed, new_run_id, write_streams
 from bridge.load.adopt import adopt
 from bridge.load.checks.fingerprint import fingerprint, noticed
 from bridge.load.checks.repeats import Seen
-from bridge.load.checks.replay_guard import Superseding
+from bridge.load.checks.replay_guard import ReplayGuard
 from bridge.load.checks.resume import completed, leave_out
 from bridge.load.checks.table_guard import without_limits
 from bridge.load.division import divided
-from bridge.load.loader import Follow, Load
+from bridge.load.loader import Loader
 from bridge.load.methods import refusal
 from bridge.load.result import Result
 from bridge.load.scratch import EndOfLog, Marked, Scratch, Tee, check_paths
-from bridge.load.start_state import Starting
+from bridge.load.start_state import StartStates
 from bridge.load.stop import Stop
-from bridge.load.table_plan import Placement, refuse_namesakes
+from bridge.load.table_plan import TablePlanner, refuse_namesakes
+from bridge.load.tap_session import RunContext
 from bridge.project.last_commit import LastCommits
 from bridge.settings.load import Pipeline, redactor
 from bridge.singer.catalog import Catalog, selected_streams
@@ -50,8 +51,6 @@ from bridge.tap.process import Log
 from bridge.tap.source import SILENT, Source
 from bridge.tap.stderr import SAID
 from bridge.tap.stdin import Piped
-
-__all__ = ["Request", "Result", "Run"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +161,8 @@ class Run:
             hint = "leave --max-records out, or set source.parallelism to 1 for this run"
             raise SettingsError("--max-records counts the records of one process of the tap", hint=hint)
 
-    def _follow(self) -> Follow:
-        return Follow(self._tick, self._set_stage, *([self._piped.said] if self._piped else []))
+    def _follow(self) -> RunContext:
+        return RunContext(self._tick, self._set_stage, *([self._piped.said] if self._piped else []))
 
     def _set_stage(self, stage: str) -> None:
         self.stage = stage
@@ -273,7 +272,7 @@ class Run:
         groups = division.groups if division else (TapGroup((), committer.view.state),)
         names = division.names if division else (None,)
         self._slots = self._guarded(committer, source, catalog, groups)
-        starting = Starting(self.pipeline, committer.view, self._asked, full=self._full, slots=self._slots)
+        starting = StartStates(self.pipeline, committer.view, self._asked, full=self._full, slots=self._slots)
         starts = [starting.of(group.state, own) for group, own in zip(groups, names, strict=True)]
         lookbacks = [lookback for _, lookback in starts]
         self.result.warnings += starting.warnings(lookbacks)
@@ -281,7 +280,7 @@ class Run:
             adopt(committer, self.pipeline)
         view = superseding.view if superseding else committer.view
         placement = self._placement(committer.storage, view, catalog, deselected)
-        load = Load(
+        load = Loader(
             self.pipeline,
             committer,
             placement,
@@ -305,7 +304,7 @@ class Run:
             self.result.warnings += seen.warnings(load.counts, committer.storage)
         self._note_little(load, nothing_known=not (catalog or load.counts or committer.view.tables or self._piped))
 
-    def _note_little(self, load: Load, *, nothing_known: bool) -> None:
+    def _note_little(self, load: Loader, *, nothing_known: bool) -> None:
         """Say that no stream came from the tap, or that it was stopped before its end."""
         if nothing_known:
             self.result.warnings.append(SILENT.format(name=self.pipeline.name))
@@ -315,11 +314,11 @@ class Run:
                 f"stopped after {read:,} records, as --max-records says: run again for the rest"
             )
 
-    def _placement(self, storage: Storage, view: View, catalog: Catalog | None, deselected: set[str]) -> Placement:
+    def _placement(self, storage: Storage, view: View, catalog: Catalog | None, deselected: set[str]) -> TablePlanner:
         """Return what decides on each stream. Raises `SettingsError` or `LakeError` where it cannot go well."""
         refuse_namesakes(self.pipeline.name, catalog, view.tables)
         flags = {"full": self._full, "append": self.request.append, "piped": self._piped is not None}
-        placement = Placement(storage, self.pipeline, view, catalog, **flags)
+        placement = TablePlanner(storage, self.pipeline, view, catalog, **flags)
         if again := placement.repeating(sorted(selected_streams(catalog)) if catalog else ()):
             raise refusal(self.pipeline, again)
         tables = placement.loaded(deselected)
@@ -330,7 +329,7 @@ class Run:
 
     def _read(
         self,
-        load: Load,
+        load: Loader,
         source: Source | Piped,
         scratch: Scratch,
         given: Iterable[tuple[Catalog | None, tuple[Any, Lookback], TapGroup]],
@@ -365,12 +364,12 @@ class Run:
         self.result.warnings += map(self._masked, guard.warnings)
         return guard
 
-    def _superseding(self, committer: Committer) -> Superseding | None:
+    def _superseding(self, committer: Committer) -> ReplayGuard | None:
         """Return what a tap that we did not start sends once more; waits for its first message if need be."""
         if not self._piped:
             return None
         self.stage = "waiting for the tap"
-        found = Superseding(committer, self._piped.started(self._tick))
+        found = ReplayGuard(committer, self._piped.started(self._tick))
         self.result.warnings += found.notes
         return found
 

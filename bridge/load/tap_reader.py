@@ -12,22 +12,22 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from bridge.errors import BridgeError, DataError, Interrupted, TapError, TimedOut
-from bridge.load.tap_session import Follow, Part
+from bridge.load.tap_session import RunContext, TapSession
 from bridge.spark import Engine
 from bridge.tap.pipe import Feed
 from bridge.tap.pumps import SIGNAL_GRACE, Pumps
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class TapReader:
     """Reads taps into the parts of a load. `hold_back` waits while the spool is full, `tell` says what is waited for.
 
     `idle` is how long each of the taps may be silent; `warnings` takes what the operator should know.
     """
 
-    parts: Sequence[Part]
+    parts: Sequence[TapSession]
     engine: Engine
-    follow: Follow
+    follow: RunContext
     idle: timedelta | None
     warnings: list[str]
     hold_back: Callable[[], None]
@@ -81,7 +81,7 @@ class Reading:
             self.engine.drain(self.follow.tick)
             raise failures[0]
 
-    def _hear(self, tap: Feed, part: Part, said: bytes | BaseException | None) -> None:
+    def _hear(self, tap: Feed, part: TapSession, said: bytes | BaseException | None) -> None:
         if isinstance(said, BaseException):
             raise said
         if said is None:
@@ -91,18 +91,18 @@ class Reading:
             self._take(tap, part, said)
             self.hold_back()
 
-    def _take(self, tap: Feed, part: Part, chunk: bytes) -> None:
+    def _take(self, tap: Feed, part: TapSession, chunk: bytes) -> None:
         if chunk:
             self.follow.stage("extracting")
         part.intake.take(tap.heard(part.reader.feed(chunk) if chunk else part.reader.finish()))
 
-    def _has_ended(self, tap: Feed, part: Part) -> None:
+    def _has_ended(self, tap: Feed, part: TapSession) -> None:
         """Make sure that a tap which exited 0 did so in good order."""
         if part.reader.rest().strip():
             raise tap.failure("the tap stopped in the middle of a line")
         self._check()
 
-    def _end(self, tap: Feed, part: Part) -> None:
+    def _end(self, tap: Feed, part: TapSession) -> None:
         """Have all of a tap's rows be committed after its clean end."""
         self.tell()
         part.ended = True
@@ -112,7 +112,7 @@ class Reading:
         for stream in part.intake.epochs.streams:
             part.intake.counts[stream].ended = True
 
-    def _fell(self, part: Part, error: BridgeError) -> None:
+    def _fell(self, part: TapSession, error: BridgeError) -> None:
         """Keep what one of several taps sent before it failed."""
         self.engine.check()
         self.warnings.append(f"{part.label}: their process of the tap failed, others went on: {error.message}")
@@ -128,7 +128,7 @@ class Reading:
         with self._keeping(error):
             self.engine.drain(self.follow.tick)
 
-    def _keep(self, part: Part, error: BridgeError) -> None:
+    def _keep(self, part: TapSession, error: BridgeError) -> None:
         part.ended = True
         with self._keeping(error):
             part.intake.end(clean=False)

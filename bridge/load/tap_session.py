@@ -14,14 +14,14 @@ from bridge.errors import SettingsError
 from bridge.lake.records import TapGroup
 from bridge.lake.tap_groups import shown
 from bridge.load.barriers import Barrier
-from bridge.load.dispatcher import Intake
+from bridge.load.dispatcher import Dispatcher
 from bridge.load.division import Division
 from bridge.singer.messages import Reader
 from bridge.singer.state import is_empty, is_flat
 
 
 @dataclass(frozen=True, slots=True)
-class Follow:
+class RunContext:
     """How a load is watched and stopped: `tick` raises when it shall end, `stage` hears what it does.
 
     `said` hears each STATE of the tap's once all that it covers is committed.
@@ -33,19 +33,19 @@ class Follow:
 
 
 @dataclass(slots=True)
-class Part:
+class TapSession:
     """One process of the tap; `label` names its streams for people, where it is not the only one.
 
     `ended`: all that can be committed of it is on its way.
     """
 
-    intake: Intake
+    intake: Dispatcher
     label: str
     reader: Reader
     ended: bool = False
 
 
-class Joint:
+class JointBarriers:
     """Makes the barriers of single processes into those of the whole run. Used by the one thread that reads them all,
     in the order in which commits will follow.
     """

@@ -24,7 +24,7 @@ from bridge.spark.jvm import Jvm
 from bridge.spark.log import tail
 from bridge.spark.shipping import cores, executor_task, executor_work, is_local
 from bridge.spark.worker import REPORTS
-from bridge.spool.spool import Manifest, Spool
+from bridge.spool.spool import SealedBatch, Spool
 from bridge.write.parquet import Job
 from bridge.write.report import Failure, WorkReport, raise_failure, read_report
 
@@ -76,12 +76,12 @@ class Engine:
         scratch: Path,
         log: Path,
         job: Job,
-        handle: Callable[[Manifest, list[WorkReport]], None],
+        handle: Callable[[SealedBatch, list[WorkReport]], None],
     ) -> None:
         self._master, self._conf = master, conf
         self._spool, self._scratch, self._log, self._job = spool, scratch, log, job
         self._handle = handle
-        self._sealed: dict[int, Manifest] = {}
+        self._sealed: dict[int, SealedBatch] = {}
         self._handled = 0
         self._failure: BaseException | None = None
         self._thread: threading.Thread | None = None
@@ -102,7 +102,7 @@ class Engine:
             self._thread = threading.Thread(target=self._run, name="spark-start", daemon=True)
             self._thread.start()
 
-    def seal(self, manifest: Manifest) -> None:
+    def seal(self, manifest: SealedBatch) -> None:
         """Note a manifest that Spark is to deliver. Called before anything else is sealed."""
         with self._changed:
             self._sealed[manifest.seq] = manifest

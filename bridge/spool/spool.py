@@ -56,7 +56,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class SealedBatch:
     """What one seal handed to Spark. `seq` starts at 1 and has no gaps; a bundle is the work of one task."""
 
     seq: int
@@ -194,7 +194,7 @@ class Spool:
         self._touched.clear()
         self.marked = True
 
-    def seal(self, *, tasks: int, all_lines: bool = False) -> Manifest | None:
+    def seal(self, *, tasks: int, all_lines: bool = False) -> SealedBatch | None:
         """Close what the latest STATE covers, or everything, and write a manifest of it; None if that is nothing.
 
         `tasks` is how many tasks can work at once. Lines after the latest STATE open the next manifest. Spark sees
@@ -226,7 +226,7 @@ class Spool:
             self._counted[segment.stream] = first[segment.order] + segment.lines
         return [replace(segment, first=first[segment.order]) for segment in segments]
 
-    def retire(self, manifest: Manifest) -> None:
+    def retire(self, manifest: SealedBatch) -> None:
         """Delete a manifest and its segments: their rows are in durable pending files."""
         for name in manifest.files:
             (self.folder / "segments" / name).unlink(missing_ok=True)
@@ -288,10 +288,10 @@ class Spool:
         for start, end, lines, crc, order in slices:
             yield Segment(stream, schema, name, start, end, lines, crc, prefix.decode(), order, at)
 
-    def _manifest(self, segments: list[Segment], files: list[str], tasks: int) -> Manifest:
+    def _manifest(self, segments: list[Segment], files: list[str], tasks: int) -> SealedBatch:
         self._shared.seq += 1
         size, lines = sum(s.end - s.start for s in segments), sum(s.lines for s in segments)
-        manifest = Manifest(self._shared.seq, _bundles(segments, size, tasks), files, size, lines)
+        manifest = SealedBatch(self._shared.seq, _bundles(segments, size, tasks), files, size, lines)
         rows = (
             orjson.dumps({"seq": manifest.seq, "bundle": number, "segments": [asdict(s) for s in bundle]})
             for number, bundle in enumerate(manifest.bundles)
@@ -306,12 +306,12 @@ class Spool:
         self._explain(write)
         return manifest
 
-    def release(self, manifest: Manifest) -> None:
+    def release(self, manifest: SealedBatch) -> None:
         """Let Spark see a sealed manifest."""
         hidden = self._hidden(manifest)
         self._explain(lambda: os.rename(hidden, hidden.with_name(hidden.name[1:])))
 
-    def _hidden(self, manifest: Manifest) -> Path:
+    def _hidden(self, manifest: SealedBatch) -> Path:
         return self.folder / "manifests" / f".{_manifest_name(manifest.seq)}"
 
     def _explain(self, action: Callable[..., object], **arguments: Any) -> None:

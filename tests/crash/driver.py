@@ -16,15 +16,15 @@ from typing import Any
 from bridge.commit.committer import Committer
 from bridge.commit.open import open_pipeline
 from bridge.errors import TapError
-from bridge.load.accounting import Ledger
-from bridge.load.barriers import Barrier, Epochs
+from bridge.load.accounting import Accounting
+from bridge.load.barriers import Barrier, BarrierPolicy
 from bridge.load.checks.table_guard import Guard
-from bridge.load.dispatcher import Intake
-from bridge.load.table_plan import Placement
+from bridge.load.dispatcher import Dispatcher
+from bridge.load.table_plan import TablePlanner
 from bridge.settings.load import Pipeline, inline_pipeline
 from bridge.settings.values.guarding import Guard as TableGuard
 from bridge.singer.messages import Reader
-from bridge.spool.spool import Manifest, Spool
+from bridge.spool.spool import SealedBatch, Spool
 from bridge.storage import Storage, open_storage
 from bridge.write.parquet import Job, write_bundle, write_rejects
 
@@ -61,12 +61,12 @@ class Run:
     def _load(self, storage: Storage, committer: Committer, scratch: Path) -> None:
         shutil.rmtree(scratch, ignore_errors=True)
         adopted = {} if self.full else {s: stage.version for s, stage in committer.view.staged.items()}
-        placement = Placement(
+        placement = TablePlanner(
             storage, self._settings(storage), committer.view, self.catalog, full=self.full, append=False
         )
         job = Job(storage.uri, PIPELINE, "run", committer.generation, str(scratch), "zstd", placement.targets)
         self._storage, self._job, self._spool = storage, job, Spool(scratch)
-        self._ledger = Ledger(
+        self._ledger = Accounting(
             committer,
             job,
             adopted=adopted,
@@ -74,12 +74,12 @@ class Run:
             seen=lambda record: self.mark("the report"),
             guard=Guard(self._settings(storage).model_copy(update={"guard": _ANY_SIZE})),
         )
-        self._waiting: list[tuple[Manifest, Barrier | None, list[dict[str, Any]]]] = []
+        self._waiting: list[tuple[SealedBatch, Barrier | None, list[dict[str, Any]]]] = []
         self._begun_anew: list[str] = []
         self._void: dict[int, list[str]] = {}
         self._last_seq = 0
-        self._intake = Intake(
-            Epochs(committer.view.state, staged=adopted, whole=self.full),
+        self._intake = Dispatcher(
+            BarrierPolicy(committer.view.state, staged=adopted, whole=self.full),
             self._spool,
             placement.open,
             self._flush,

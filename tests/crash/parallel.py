@@ -18,8 +18,8 @@ from bridge.commit.committer import Committer
 from bridge.errors import TapError
 from bridge.load.division import divided
 from bridge.load.scratch import Scratch
-from bridge.load.table_plan import Placement
-from bridge.load.tap_session import Follow
+from bridge.load.table_plan import TablePlanner
+from bridge.load.tap_session import RunContext
 from bridge.settings.load import Pipeline
 from bridge.singer.messages import Message
 from bridge.state.lookback import Lookback
@@ -59,9 +59,9 @@ class Parallel(Run):
         load = InProcess(
             pipeline,
             committer,
-            Placement(storage, pipeline, committer.view, catalog, full=False, append=False),
+            TablePlanner(storage, pipeline, committer.view, catalog, full=False, append=False),
             home,
-            Follow(lambda: None, lambda stage: None),
+            RunContext(lambda: None, lambda stage: None),
             full=False,
             deselected=set(),
             kept=set(),

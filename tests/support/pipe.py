@@ -32,11 +32,11 @@ from bridge.commit.open import open_pipeline
 from bridge.errors import BridgeError, TapError
 from bridge.lake.log import View
 from bridge.lake.runs import new_run_id
-from bridge.load.checks.replay_guard import Superseding
+from bridge.load.checks.replay_guard import ReplayGuard
 from bridge.load.dispatcher import Counts
-from bridge.load.loader import Follow, Load
+from bridge.load.loader import Loader, RunContext
 from bridge.load.scratch import Scratch
-from bridge.load.table_plan import Placement
+from bridge.load.table_plan import TablePlanner
 from bridge.settings.load import Pipeline
 from bridge.singer.messages import Message
 from bridge.spark import Engine
@@ -120,7 +120,7 @@ class Pipe:
 
     root: Path
     tick: Callable[[], None] = lambda: None
-    kind: type[Load] = field(default_factory=lambda: InProcess)
+    kind: type[Loader] = field(default_factory=lambda: InProcess)
     lake: Path = field(init=False)
 
     def __post_init__(self) -> None:
@@ -156,15 +156,15 @@ class Pipe:
         try:
             with ExitStack() as stack:
                 committer = stack.enter_context(open_pipeline(storage, "p", run))
-                superseding = Superseding(committer, listening.start) if listening else None
+                superseding = ReplayGuard(committer, listening.start) if listening else None
                 view = superseding.view if superseding else committer.view
-                placement = Placement(storage, pipeline, view, catalog, full=full, append=False)
+                placement = TablePlanner(storage, pipeline, view, catalog, full=full, append=False)
                 load = self.kind(
                     pipeline,
                     committer,
                     placement,
                     scratch,
-                    Follow(self.tick, lambda stage: None, said),
+                    RunContext(self.tick, lambda stage: None, said),
                     full=full,
                     deselected=set(deselected),
                     kept=set(deselected),
@@ -254,7 +254,7 @@ def done(job: Job, manifest: Path) -> list[Any]:
     ]
 
 
-class InProcess(Load):
+class InProcess(Loader):
     engine: type[Engine] = _Engine
 
     def _new_engine(self, scratch: Scratch) -> Engine:

@@ -20,10 +20,10 @@ from bridge.errors import LakeError
 from bridge.exact_json import dumps
 from bridge.lake.folder_names import folder_name
 from bridge.lake.schemas import read_schema
-from bridge.load.accounting import Ledger
+from bridge.load.accounting import Accounting
 from bridge.load.barriers import Barrier, Publication
 from bridge.schema.table_schema import Evolution, TableSchema, from_singer, merge
-from bridge.spool.spool import Manifest, Segment
+from bridge.spool.spool import SealedBatch, Segment
 from bridge.storage import Storage
 from bridge.storage.local.storage import LocalStorage
 from bridge.write.layout import Target
@@ -89,14 +89,14 @@ class Shop:
         folder = table.folder if table else f"shop/{self._folder(committer, stream)}"
         targets = {stream: Target(folder, **(self.layout | layout))}
         job = Job(self.storage.uri, "shop", "run", committer.generation, str(self.spool), "zstd", targets)
-        ledger = Ledger(committer, job, adopted={}, max_rejects=max_rejects, seen=seen.append)
+        ledger = Accounting(committer, job, adopted={}, max_rejects=max_rejects, seen=seen.append)
         schema, segments = TableSchema(pa.schema([])), []
         for columns, rows in said:
             schema = kept = merge(kept, from_singer({"properties": columns, **(top or {})}, list(keys)), evolution)
             segments += [self._segment(stream, schema, rows, version, len(segments))] if rows else []
         if segments:
             files, lines = [segment.file for segment in segments], sum(segment.lines for segment in segments)
-            manifest = Manifest(1, [segments], files, sum(segment.end for segment in segments), lines)
+            manifest = SealedBatch(1, [segments], files, sum(segment.end for segment in segments), lines)
             report = write_bundle(job, 1, segments)
             ledger.add(manifest, [report])
             self.rejects = [orjson.loads(line) for r in report.rejects for line in self._lines(r.file.file)]

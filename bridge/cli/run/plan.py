@@ -16,7 +16,7 @@ from bridge.load.checks.resume import completed, leave_out
 from bridge.load.division import divided
 from bridge.load.methods import outlook, refusal
 from bridge.load.run import Request
-from bridge.load.table_plan import Placement, refuse_namesakes
+from bridge.load.table_plan import TablePlanner, refuse_namesakes
 from bridge.project.last_commit import LastCommits
 from bridge.settings.load import Pipeline
 from bridge.singer.catalog import selected_streams
@@ -60,7 +60,7 @@ def _facts(chosen: Chosen, request: Request) -> dict[str, Any]:
     full = request.full or not pipeline.incremental.enabled
     if request.state is not None:
         view = replace(view, state=request.state, groups=None if view.groups is None else [])
-    placement = Placement(storage, pipeline, view, catalog, full=full, append=request.append)
+    placement = TablePlanner(storage, pipeline, view, catalog, full=full, append=request.append)
     division, unlike = divided(pipeline, storage, view, catalog)
     state = _state(view, pipeline.all_names(request.streams), full=full)
     names = sorted(selected_streams(catalog)) if catalog else sorted(view.tables)
@@ -86,7 +86,7 @@ def _facts(chosen: Chosen, request: Request) -> dict[str, Any]:
     }
 
 
-def _repeats(pipeline: Pipeline, placement: Placement, view: View, names: Sequence[str]) -> list[str]:
+def _repeats(pipeline: Pipeline, placement: TablePlanner, view: View, names: Sequence[str]) -> list[str]:
     """Return that the run would be refused, or else what later runs do that nobody has decided."""
     if again := placement.repeating(names):
         error = refusal(pipeline, again)
@@ -104,7 +104,7 @@ def _state(view: View, asked: Collection[str], *, full: bool) -> Any:
     return None if is_empty(stored) else stored
 
 
-def _stream(placement: Placement, view: View, names: tuple[str, ...], state: Any) -> dict[str, Any]:
+def _stream(placement: TablePlanner, view: View, names: tuple[str, ...], state: Any) -> dict[str, Any]:
     method, mode, reason = placement.expected(names[0])
     live = view.table(names)
     return {

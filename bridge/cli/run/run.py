@@ -56,7 +56,7 @@ def run(names: tuple[str, ...], file: Path | None, to: str | None, pipeline_name
     singer-bridge run flights
     singer-bridge run --tap "tap-x --flag" --tap-config config.json --to ./lake --name x
     """
-    from bridge.load.run import Result
+    from bridge.load.result import Result
 
     several = asked["everything"] or len(names) > 1
     try:

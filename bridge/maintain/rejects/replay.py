@@ -28,11 +28,11 @@ from bridge.lake.log import Log, View
 from bridge.lake.records import RejectFile
 from bridge.lake.runs import write_streams
 from bridge.lake.schemas import read_schema
-from bridge.load.accounting import Ledger
+from bridge.load.accounting import Accounting
 from bridge.load.barriers import Barrier
-from bridge.load.column_plan import Shaping
+from bridge.load.column_plan import ColumnPlan
 from bridge.load.methods import is_merged
-from bridge.load.table_plan import Placement
+from bridge.load.table_plan import TablePlanner
 from bridge.maintain.rejects.rewrite import kept_of
 from bridge.maintain.rejects.survey import Wanted, find, read
 from bridge.schema.json_schema import source
@@ -40,7 +40,7 @@ from bridge.schema.merging import without_variants
 from bridge.schema.table_schema import TableSchema
 from bridge.settings.load import Pipeline
 from bridge.singer.messages import Schema
-from bridge.spool.spool import Manifest, Segment
+from bridge.spool.spool import SealedBatch, Segment
 from bridge.storage import Storage
 from bridge.write.metadata_columns import without
 from bridge.write.parquet import Job, write_bundle
@@ -104,12 +104,12 @@ def replay(storage: Storage, pipeline: Pipeline, wanted: Wanted) -> Replayed:
     return Replayed(streams, committer.view.n, tuple(committer.notes))
 
 
-def _placement(storage: Storage, pipeline: Pipeline, view: View) -> Placement:
-    return Placement(storage, pipeline, view, None, full=False, append=False)
+def _placement(storage: Storage, pipeline: Pipeline, view: View) -> TablePlanner:
+    return TablePlanner(storage, pipeline, view, None, full=False, append=False)
 
 
 def _judged(
-    storage: Storage, pipeline: Pipeline, view: View, wanted: Wanted, placement: Placement
+    storage: Storage, pipeline: Pipeline, view: View, wanted: Wanted, placement: TablePlanner
 ) -> tuple[dict[str | None, Outcome], list[_Work]]:
     """Read what is meant with the columns that its tables have now."""
     outcomes: dict[str | None, Outcome] = {}
@@ -151,7 +151,7 @@ def _hindrance(storage: Storage, stream: str | None, pipeline: Pipeline, view: V
 
 
 def _columns(
-    storage: Storage, pipeline: Pipeline, stream: str, view: View, placement: Placement, names: set[str]
+    storage: Storage, pipeline: Pipeline, stream: str, view: View, placement: TablePlanner, names: set[str]
 ) -> TableSchema:
     """Return the table's columns, and what records with these properties are read into: what settings leave out, is."""
     columns = read_schema(storage, pipeline.name, view.tables[stream].schema or "")
@@ -159,7 +159,7 @@ def _columns(
     placement.open(Schema(stream, {"properties": properties}, None, None))
     reading = pa.schema(without_variants(columns.arrow))
     columns = TableSchema(columns.arrow, None if reading == columns.arrow else reading)
-    shaping = Shaping.of(pipeline, stream, None)
+    shaping = ColumnPlan.of(pipeline, stream, None)
     unwanted = sorted(name for name in names - properties.keys() if not shaping.wants(name))
     fields = [pa.field(name, pa.string()) for name in unwanted]
     return without(columns, fields, metadata=placement.targets[stream].metadata)
@@ -185,7 +185,7 @@ def _judge(file: RejectFile, rejects: list[dict[str, Any]], wanted: Wanted, work
     work.left.append((file, left))
 
 
-def _job(committer: Committer, pipeline: Pipeline, placement: Placement, spool: str) -> Job:
+def _job(committer: Committer, pipeline: Pipeline, placement: TablePlanner, spool: str) -> Job:
     destination = pipeline.destination
     return Job(
         bucket=committer.storage.uri,
@@ -200,14 +200,14 @@ def _job(committer: Committer, pipeline: Pipeline, placement: Placement, spool: 
     )
 
 
-def _commit(committer: Committer, job: Job, placement: Placement, works: list[_Work]) -> None:
+def _commit(committer: Committer, job: Job, placement: TablePlanner, works: list[_Work]) -> None:
     lines = sum(len(work.lines) for work in works)
-    ledger = Ledger(committer, job, shared=placement.shared, adopted={}, max_rejects=lines, seen=lambda _: None)
+    ledger = Accounting(committer, job, shared=placement.shared, adopted={}, max_rejects=lines, seen=lambda _: None)
     (Path(job.spool) / "segments").mkdir()
     (Path(job.spool) / "schemas").mkdir()
     segments = [_segment(Path(job.spool), number, work) for number, work in enumerate(works, 1)]
     bundles = [[segment] for segment in segments]
-    manifest = Manifest(1, bundles, [segment.file for segment in segments], sum(s.end for s in segments), lines)
+    manifest = SealedBatch(1, bundles, [segment.file for segment in segments], sum(s.end for s in segments), lines)
     ledger.add(manifest, [write_bundle(job, 1, bundle) for bundle in bundles])
     view, consumed, kept = committer.view, [], []
     for work in works:

@@ -1,4 +1,4 @@
-"""A lake in memory and taps of every resume habit, around the real Intake, Epochs and Spool.
+"""A lake in memory and taps of every resume habit, around the real Dispatcher, BarrierPolicy and Spool.
 
 What is simulated is Spark and the bucket: sealed lines become pending rows, a barrier publishes them. The taps are
 generators over their STATE, so a run can be cut at any message and the next one starts from what was committed.
@@ -18,8 +18,8 @@ from typing import Any
 
 import orjson
 
-from bridge.load.barriers import Barrier, Epochs, Mode, Stream
-from bridge.load.dispatcher import Intake
+from bridge.load.barriers import Barrier, BarrierPolicy, Mode, StreamProgress
+from bridge.load.dispatcher import Dispatcher
 from bridge.schema.table_schema import TableSchema, from_singer
 from bridge.singer.messages import Activate, Message, Records, Schema, State
 from bridge.singer.state import continues
@@ -238,13 +238,13 @@ class Bridge:
         self.spool = Spool(folder)
         self.pending = {name: list(rows) for name, (_, rows) in lake.staged.items()}
         self.seen = {name: {version} for name, (version, _) in lake.staged.items()}
-        epochs = Epochs(lake.state, staged={name: version for name, (version, _) in lake.staged.items()})
-        self.intake = Intake(
+        epochs = BarrierPolicy(lake.state, staged={name: version for name, (version, _) in lake.staged.items()})
+        self.intake = Dispatcher(
             epochs, self.spool, self._opened, self._flush, self._discard, commit_every, commit_bytes, max_noise=0
         )
 
-    def _opened(self, message: Schema) -> tuple[Stream, TableSchema | None]:
-        stream = Stream(message.stream, self.modes.get(message.stream, "append"), "", TABLE, 0, [])
+    def _opened(self, message: Schema) -> tuple[StreamProgress, TableSchema | None]:
+        stream = StreamProgress(message.stream, self.modes.get(message.stream, "append"), "", TABLE, 0, [])
         stream.sweeps = message.stream in self.sweeps
         version = self.lake.versions.get(message.stream)
         if message.stream not in self.lake.staged and version is not None:

@@ -18,10 +18,10 @@ from bridge.commit.committer import Committer
 from bridge.errors import DataError, EngineError, LakeError
 from bridge.lake.log import Log, meta
 from bridge.lake.records import CommitRecord
-from bridge.load.accounting import Ledger
+from bridge.load.accounting import Accounting
 from bridge.load.barriers import Barrier, Mode, Publication
 from bridge.schema.table_schema import TableSchema, from_singer
-from bridge.spool.spool import Manifest, Segment
+from bridge.spool.spool import SealedBatch, Segment
 from bridge.storage.local.storage import LocalStorage
 from bridge.write.layout import Target
 from bridge.write.parquet import Job, failure, write_bundle, write_rejects
@@ -44,7 +44,7 @@ class Desk:
         self.job = Job(str(root), "p", "run", self.committer.generation, str(root / "spool"), "zstd", targets)
         self.seen: list[CommitRecord] = []
         adopted = {stream: stage.version for stream, stage in self.committer.view.staged.items()}
-        self.ledger = Ledger(
+        self.ledger = Accounting(
             self.committer,
             self.job,
             adopted=adopted,
@@ -53,12 +53,12 @@ class Desk:
         )
         self._files = 0
 
-    def manifest(self, lines: dict[str, int], seq: int = 1) -> Manifest:
+    def manifest(self, lines: dict[str, int], seq: int = 1) -> SealedBatch:
         """One bundle a stream, with a segment of so many lines."""
         bundles = [[Segment(s, SCHEMA.hash, f"{seq}-{s}.jsonl", 0, n, n, 0, "")] for s, n in lines.items()]
-        return Manifest(seq, bundles, [], 0, sum(lines.values()))
+        return SealedBatch(seq, bundles, [], 0, sum(lines.values()))
 
-    def reports(self, manifest: Manifest, *, rejects: int = 0, versions: tuple[int | None, ...] = ()) -> list[Any]:
+    def reports(self, manifest: SealedBatch, *, rejects: int = 0, versions: tuple[int | None, ...] = ()) -> list[Any]:
         """What executors report who did all of a manifest right."""
         return [self._report(bundle[0], rejects, versions) for bundle in manifest.bundles]
 
@@ -313,7 +313,7 @@ def test_reports_of_real_work_add_up(desk: Desk) -> None:
     (spool / "segments").mkdir(parents=True)
     (spool / "segments/a.jsonl").write_bytes(data)
     segment = Segment("s", SCHEMA.hash, "a.jsonl", 0, len(data), 3, zlib.crc32(data), "")
-    manifest = Manifest(1, [[segment]], ["a.jsonl"], len(data), 3)
+    manifest = SealedBatch(1, [[segment]], ["a.jsonl"], len(data), 3)
     desk.ledger.add(manifest, [write_bundle(desk.job, 1, [segment])])
     desk.ledger.commit(barrier({"n": 1}, {"s": "append"}), through=1)
     assert (desk.committer.view.tables["s"].rows, desk.ledger.rejected) == (2, 1)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from bridge.errors import DataError
-from bridge.load.barriers import Barrier, Epochs, Stream
-from bridge.load.dispatcher import Intake
+from bridge.load.barriers import Barrier, BarrierPolicy, StreamProgress
+from bridge.load.dispatcher import Dispatcher
 from bridge.schema.table_schema import TableSchema, from_singer
 from bridge.settings.load import redactor
 from bridge.singer.messages import Reader, Schema
@@ -30,16 +30,16 @@ def spool(tmp_path: Path) -> Iterator[Spool]:
     spool.close()
 
 
-def opened(message: Schema) -> tuple[Stream, TableSchema | None]:
+def opened(message: Schema) -> tuple[StreamProgress, TableSchema | None]:
     """Every stream is appended."""
     columns = from_singer(message.schema, [])
-    return Stream(message.stream, "append", "", columns, 0, []), None
+    return StreamProgress(message.stream, "append", "", columns, 0, []), None
 
 
-def intake_of(spool: Spool, flush: Callable[[Barrier | None, bool], None]) -> Intake:
+def intake_of(spool: Spool, flush: Callable[[Barrier | None, bool], None]) -> Dispatcher:
     """Return one that comes to no barrier by time or size."""
-    return Intake(
-        epochs=Epochs(None, staged={}),
+    return Dispatcher(
+        epochs=BarrierPolicy(None, staged={}),
         spool=spool,
         opened=opened,
         flush=flush,
@@ -50,7 +50,7 @@ def intake_of(spool: Spool, flush: Callable[[Barrier | None, bool], None]) -> In
     )
 
 
-def take(spool: Spool, *said: Any, max_records: int | None = None) -> tuple[Intake, list[Barrier]]:
+def take(spool: Spool, *said: Any, max_records: int | None = None) -> tuple[Dispatcher, list[Barrier]]:
     """Feed messages: `("a", 3)` are three RECORDs of a, a mapping is a STATE of bookmarks; one chunk in all."""
     barriers: list[Barrier] = []
 
@@ -96,7 +96,7 @@ def test_without_a_limit_it_is_never_enough(spool: Spool) -> None:
     assert (intake.enough, intake.counts["a"].records, barriers) == (False, 10, [])
 
 
-def complete(intake: Intake) -> set[str]:
+def complete(intake: Dispatcher) -> set[str]:
     """The streams that the run record calls complete, once all that was read is committed."""
     for counts in intake.counts.values():
         counts.committed = counts.records

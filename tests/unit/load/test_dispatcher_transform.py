@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from bridge.errors import SettingsError
-from bridge.load.barriers import Barrier, Epochs, Stream
-from bridge.load.column_plan import Incoming, Shaping
-from bridge.load.dispatcher import Intake
+from bridge.load.barriers import Barrier, BarrierPolicy, StreamProgress
+from bridge.load.column_plan import ColumnPlan, IncomingSchema
+from bridge.load.dispatcher import Dispatcher
 from bridge.schema.table_schema import TableSchema
 from bridge.settings.transform_sql import read_transform
 from bridge.singer.messages import Reader, Schema
@@ -30,11 +30,11 @@ class Taking:
         self.barriers: list[Barrier] = []
         folder.mkdir()
         self.spool = Spool(folder / "spool")
-        self.intake = Intake(
-            epochs=Epochs(None, staged={}),
+        self.intake = Dispatcher(
+            epochs=BarrierPolicy(None, staged={}),
             spool=self.spool,
             opened=lambda message: (
-                Stream(message.stream, "append", "", TableSchema(pa.schema([])), 0, []),
+                StreamProgress(message.stream, "append", "", TableSchema(pa.schema([])), 0, []),
                 self.table,
             ),
             flush=self._flush,
@@ -46,12 +46,14 @@ class Taking:
             transformed=self._transformed,
         )
 
-    def _incoming(self, message: Schema) -> Incoming:
-        return Shaping("a", statement=read_transform("SELECT id, id * 2 AS twice FROM stream")).incoming(
+    def _incoming(self, message: Schema) -> IncomingSchema:
+        return ColumnPlan("a", statement=read_transform("SELECT id, id * 2 AS twice FROM stream")).incoming(
             message, [], []
         )
 
-    def _transformed(self, stream: Stream, incoming: Incoming, table: TableSchema | None, name: str) -> TableSchema:
+    def _transformed(
+        self, stream: StreamProgress, incoming: IncomingSchema, table: TableSchema | None, name: str
+    ) -> TableSchema:
         assert (self.spool.folder / "schemas" / name).read_bytes() == incoming.read().to_json()
         self.asked += 1
         if self.fails:

@@ -25,12 +25,12 @@ from bridge.commit.rollback import roll_back
 from bridge.decode.casting import fitted
 from bridge.errors import DataError, LakeError
 from bridge.lake.log import Log, View
-from bridge.load.accounting import Ledger
+from bridge.load.accounting import Accounting
 from bridge.load.barriers import Barrier
 from bridge.schema.table_schema import Evolution, TableSchema, from_singer, merge
 from bridge.settings.destination import StreamKeys
 from bridge.settings.load import Pipeline
-from bridge.spool.spool import Manifest
+from bridge.spool.spool import SealedBatch
 from bridge.write.context import Job
 from bridge.write.layout import Target
 from bridge.write.parquet import write_bundle
@@ -271,14 +271,14 @@ class Held:
         self.committer = Committer(shop.storage, "shop", "run", last={"closed": Log(shop.storage, "shop").head()})
         targets = {"t": Target("shop/t")}
         self.job = Job(str(shop.root), "shop", "run", self.committer.generation, str(shop.spool), "zstd", targets)
-        self.ledger = Ledger(self.committer, self.job, adopted=adopted, max_rejects=0, seen=lambda _: None)
+        self.ledger = Accounting(self.committer, self.job, adopted=adopted, max_rejects=0, seen=lambda _: None)
 
     def take(self, properties: dict[str, Any], records: list[dict[str, Any]], known: Any = None) -> TableSchema:
         """Have Spark's part done for RECORDs under a SCHEMA, and return the table's columns."""
         self.seq += 1
         schema = merge(known, from_singer({"properties": properties}, []))
         segment = self.shop._segment("t", schema, records, None, self.seq)
-        manifest = Manifest(self.seq, [[segment]], [segment.file], segment.end, segment.lines)
+        manifest = SealedBatch(self.seq, [[segment]], [segment.file], segment.end, segment.lines)
         self.ledger.add(manifest, [write_bundle(self.job, self.seq, [segment])])
         return schema
 

@@ -20,14 +20,14 @@ from hypothesis import strategies as st
 
 import bridge.spool.spool
 from bridge.errors import EngineError
-from bridge.spool.spool import Manifest, Segment, Spool, read_segment
+from bridge.spool.spool import SealedBatch, Segment, Spool, read_segment
 
 
-def segments(manifest: Manifest) -> list[Segment]:
+def segments(manifest: SealedBatch) -> list[Segment]:
     return [segment for bundle in manifest.bundles for segment in bundle]
 
 
-def lines(folder: Path, manifest: Manifest | None) -> dict[str, bytes]:
+def lines(folder: Path, manifest: SealedBatch | None) -> dict[str, bytes]:
     """Return each stream's bytes of a manifest, in order, checked against what the manifest says of them."""
     found: dict[str, bytes] = {}
     for segment in segments(manifest) if manifest else []:
@@ -88,7 +88,7 @@ def test_segments_of_an_ordered_stream_follow_each_other(steps: list[tuple], sli
             came: dict[str, list[bytes]] = {"a": [], "b": []}
             read: dict[str, list[tuple[int, int, bytes]]] = {"a": [], "b": []}
 
-            def take(manifest: Manifest | None) -> None:
+            def take(manifest: SealedBatch | None) -> None:
                 for segment in segments(manifest) if manifest else []:
                     assert manifest
                     for line in read_segment(spool.folder, segment).splitlines():
