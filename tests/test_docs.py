@@ -18,8 +18,7 @@ from pydantic_core import PydanticUndefined
 from target_bridge import TargetBridge
 
 from bridge.cli import cli
-from bridge.load.dispatcher import Counts
-from bridge.load.result import Result
+from bridge.load.result import Counts, Result
 from bridge.settings.load import load, parse_duration, parse_size
 from bridge.settings.options import Keys
 from bridge.settings.values.section import Section, section_of

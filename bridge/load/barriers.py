@@ -97,7 +97,7 @@ class Barrier:
     uncovered: tuple[str, ...] = ()
     """Streams with rows that come after the STATE, and that a tap started with it sends once more."""
     groups: list[TapGroup] | None = None
-    """What the commit says of the tap's processes, where there are several; see `bridge.load.tap_session`."""
+    """What the commit says of the tap's processes, where there are several; see `bridge.load.division`."""
 
 
 class BarrierPolicy:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -114,8 +113,7 @@ class _Folder:
     held: int = 0
     files: int = 0
     seq: int = 0
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    """`held` shrinks in the thread that handles Spark's batches."""
+    writers: list[Spool] = field(default_factory=list)
 
 
 class Spool:
@@ -127,6 +125,7 @@ class Spool:
     def __init__(self, folder: Path, beside: Spool | None = None) -> None:
         self.folder = folder
         self._shared: _Folder = beside._shared if beside else _Folder()
+        self._shared.writers.append(self)
         self.fresh = 0  # bytes since the last seal
         self.marked = False  # a STATE was seen since the last seal
         self.ordered: set[str] = set()  # streams of which the order of messages matters
@@ -145,6 +144,11 @@ class Spool:
     def held(self) -> int:
         return self._shared.held
 
+    @property
+    def unsealed(self) -> int:
+        """Bytes that no batch has yet, of all writers."""
+        return sum(writer.fresh for writer in self._shared.writers)
+
     def put_schema(self, name: str, data: bytes) -> None:
         """Keep a schema where executors find it, once."""
         path = self.folder / "schemas" / name
@@ -162,8 +166,7 @@ class Spool:
         segment.buffer.append(data)
         self._order = segment.add(data, lines, self._order)
         self._touched.add(key)
-        with self._shared.lock:
-            self._shared.held += len(data)
+        self._shared.held += len(data)
         self.fresh += len(data)
         self._buffered += len(data)
         if len(data) >= _LARGE:
@@ -231,8 +234,7 @@ class Spool:
         for name in manifest.files:
             (self.folder / "segments" / name).unlink(missing_ok=True)
         (self.folder / "manifests" / _manifest_name(manifest.seq)).unlink(missing_ok=True)
-        with self._shared.lock:
-            self._shared.held -= manifest.size
+        self._shared.held -= manifest.size
 
     def close(self) -> None:
         """Delete the folder."""

@@ -82,14 +82,13 @@ class Shop:
         `top` what a SCHEMA says besides its properties. The records are of a `version`; one is complete to `activate`.
         """
         committer = Committer(storage or self.storage, "shop", "run", last={"closed": self._head})
-        seen: list[dict[str, Any]] = []
         table = committer.view.tables.get(stream)
         kept = read_schema(self.storage, "shop", table.schema) if table and table.schema and mode != "replace" else None
         said = [*([before] if before else []), (properties, records)]
         folder = table.folder if table else f"shop/{self._folder(committer, stream)}"
         targets = {stream: Target(folder, **(self.layout | layout))}
         job = Job(self.storage.uri, "shop", "run", committer.generation, str(self.spool), "zstd", targets)
-        ledger = Accounting(committer, job, adopted={}, max_rejects=max_rejects, seen=seen.append)
+        ledger = Accounting(committer, job, adopted={}, max_rejects=max_rejects)
         schema, segments = TableSchema(pa.schema([])), []
         for columns, rows in said:
             schema = kept = merge(kept, from_singer({"properties": columns, **(top or {})}, list(keys)), evolution)
@@ -102,9 +101,11 @@ class Shop:
             self.rejects = [orjson.loads(line) for r in report.rejects for line in self._lines(r.file.file)]
         state = {"bookmarks": {"n": self._head + 1}}
         active = {} if activate is None else {stream: activate}
-        ledger.commit(Barrier(state, False, {stream: mode}, {}, {stream: schema}, True, active), through=1)
+        barrier = Barrier(state, False, {stream: mode}, {}, {stream: schema}, True, active)
+        record = ledger.commit(ledger.prepare(barrier, through=1))
         self._head = committer.view.n
-        return seen[0]
+        assert record
+        return record
 
     def _lines(self, key: str) -> list[bytes]:
         return (self.storage.read(key) or b"").splitlines()

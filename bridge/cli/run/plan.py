@@ -14,9 +14,9 @@ from bridge.load.barriers import METHODS
 from bridge.load.checks.fingerprint import fingerprint, noticed
 from bridge.load.checks.resume import completed, leave_out
 from bridge.load.division import divided
-from bridge.load.methods import outlook, refusal
 from bridge.load.run import Request
-from bridge.load.table_plan import TablePlanner, refuse_namesakes
+from bridge.load.tables.methods import outlook, refusal
+from bridge.load.tables.table_plan import TablePlanner, refuse_namesakes
 from bridge.project.last_commit import LastCommits
 from bridge.settings.load import Pipeline
 from bridge.singer.catalog import selected_streams

@@ -30,9 +30,9 @@ from bridge.lake.runs import write_streams
 from bridge.lake.schemas import read_schema
 from bridge.load.accounting import Accounting
 from bridge.load.barriers import Barrier
-from bridge.load.column_plan import ColumnPlan
-from bridge.load.methods import is_merged
-from bridge.load.table_plan import TablePlanner
+from bridge.load.tables.column_plan import ColumnPlan
+from bridge.load.tables.methods import is_merged
+from bridge.load.tables.table_plan import TablePlanner
 from bridge.maintain.rejects.rewrite import kept_of
 from bridge.maintain.rejects.survey import Wanted, find, read
 from bridge.schema.json_schema import source
@@ -202,7 +202,7 @@ def _job(committer: Committer, pipeline: Pipeline, placement: TablePlanner, spoo
 
 def _commit(committer: Committer, job: Job, placement: TablePlanner, works: list[_Work]) -> None:
     lines = sum(len(work.lines) for work in works)
-    ledger = Accounting(committer, job, shared=placement.shared, adopted={}, max_rejects=lines, seen=lambda _: None)
+    ledger = Accounting(committer, job, shared=placement.shared, adopted={}, max_rejects=lines)
     (Path(job.spool) / "segments").mkdir()
     (Path(job.spool) / "schemas").mkdir()
     segments = [_segment(Path(job.spool), number, work) for number, work in enumerate(works, 1)]
@@ -214,16 +214,16 @@ def _commit(committer: Committer, job: Job, placement: TablePlanner, works: list
         for file, left in work.left:
             consumed.append(file.file)
             kept += [kept_of(committer, file, left)] if left else []
+    barrier = Barrier(
+        state=view.state,
+        merged=False,
+        publish={work.stream: "append" for work in works},
+        staged={stream: stage.version for stream, stage in view.staged.items()},
+        schemas={work.stream: work.schema for work in works},
+        end=False,
+    )
     ledger.commit(
-        Barrier(
-            state=view.state,
-            merged=False,
-            publish={work.stream: "append" for work in works},
-            staged={stream: stage.version for stream, stage in view.staged.items()},
-            schemas={work.stream: work.schema for work in works},
-            end=False,
-        ),
-        through=1,
+        ledger.prepare(barrier, through=1),
         kind="replay",
         reason="rejects were replayed",
         consumed=consumed,

@@ -9,7 +9,7 @@ import pytest
 
 from bridge.errors import SettingsError
 from bridge.load.barriers import Barrier, BarrierPolicy, Mode, StreamProgress
-from bridge.load.table_plan import refuse_namesakes
+from bridge.load.tables.table_plan import refuse_namesakes
 from bridge.schema.table_schema import from_singer
 from bridge.singer.catalog import namesakes, stream_names
 from bridge.singer.state import bookmark, known_as, moved_on

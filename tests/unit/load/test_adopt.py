@@ -11,7 +11,7 @@ import pytest
 
 from bridge.commit.committer import Committer
 from bridge.errors import LakeError, SettingsError
-from bridge.load.adopt import adopt
+from bridge.load.tables.adopt import adopt
 from bridge.settings.load import Pipeline, inline_pipeline
 from bridge.storage.local.storage import LocalStorage
 from tests.support.s3server import S3Server

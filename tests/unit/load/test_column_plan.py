@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bridge.errors import SettingsError
-from bridge.load.column_plan import ColumnPlan, IncomingSchema, snake_case
+from bridge.load.tables.column_plan import ColumnPlan, IncomingSchema, snake_case
 from bridge.schema.json_schema import source
 from bridge.schema.table_schema import Evolution, TableSchema
 from bridge.settings.options import Pipeline

@@ -15,9 +15,9 @@ from bridge.lake.log import View
 from bridge.lake.records import LiveFile, TableState
 from bridge.lake.runs import RunRecord
 from bridge.load.checks.repeats import Seen
-from bridge.load.dispatcher import Counts
-from bridge.load.methods import Method, is_merged, of_catalog, outlook, refusal
-from bridge.load.table_plan import TablePlanner
+from bridge.load.result import Counts
+from bridge.load.tables.methods import Method, is_merged, of_catalog, outlook, refusal
+from bridge.load.tables.table_plan import TablePlanner
 from bridge.settings.destination import StreamKeys
 from bridge.settings.load import Pipeline
 from bridge.singer.catalog import Catalog

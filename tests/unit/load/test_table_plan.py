@@ -14,8 +14,8 @@ from bridge.errors import CorruptLake, LakeError, SettingsError
 from bridge.lake.log import View
 from bridge.lake.records import LiveFile, TableState
 from bridge.lake.schemas import read_schema
-from bridge.load.methods import load_method
-from bridge.load.table_plan import TablePlanner
+from bridge.load.tables.methods import load_method
+from bridge.load.tables.table_plan import TablePlanner
 from bridge.schema.table_schema import TableSchema, from_singer
 from bridge.settings.destination import StreamKeys
 from bridge.settings.load import Pipeline, inline_pipeline

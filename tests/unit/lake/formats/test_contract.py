@@ -22,8 +22,8 @@ from bridge.errors import CommitLost, LakeError, SettingsError
 from bridge.lake.formats.delta.log import DeltaLog
 from bridge.lake.formats.delta.stats import statistics
 from bridge.lake.records import TableState
-from bridge.load.adopt import adopt
-from bridge.load.table_plan import TablePlanner
+from bridge.load.tables.adopt import adopt
+from bridge.load.tables.table_plan import TablePlanner
 from bridge.maintain.compact import Wish, compact
 from bridge.maintain.verify.check import verify
 from bridge.maintain.verify.mend import repair

@@ -21,8 +21,8 @@ from bridge.commit.rollback import roll_back
 from bridge.errors import CommitLost, LakeError, SettingsError
 from bridge.lake.formats.iceberg import manifests
 from bridge.lake.formats.iceberg.catalog import keep_catalog, read_catalog
-from bridge.load.adopt import adopt
-from bridge.load.table_plan import TablePlanner
+from bridge.load.tables.adopt import adopt
+from bridge.load.tables.table_plan import TablePlanner
 from bridge.maintain.compact import Wish, compact
 from bridge.maintain.verify.check import verify
 from bridge.maintain.verify.mend import repair

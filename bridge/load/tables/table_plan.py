@@ -17,8 +17,8 @@ from bridge.lake.ownership import Owner, claim, tables_of
 from bridge.lake.records import TableState
 from bridge.lake.schemas import read_schema
 from bridge.load.barriers import Mode, StreamProgress
-from bridge.load.column_plan import ColumnPlan, IncomingSchema
-from bridge.load.methods import Method, decide, of_catalog, refusal
+from bridge.load.tables.column_plan import ColumnPlan, IncomingSchema
+from bridge.load.tables.methods import Method, decide, of_catalog, refusal
 from bridge.schema.table_schema import Evolution, TableSchema, merge
 from bridge.settings.load import Pipeline
 from bridge.singer.catalog import Catalog, namesakes, replication_key, replication_method, says_keys, stream_entry
