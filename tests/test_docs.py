@@ -8,27 +8,22 @@ import subprocess
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
-from pydantic_core import PydanticUndefined
 from target_bridge import TargetBridge
 
-from bridge.cli import cli
 from bridge.load.result import Counts, Result
-from bridge.settings.load import load, parse_duration, parse_size
-from bridge.settings.options import Keys
-from bridge.settings.values.section import Section, section_of
+from bridge.settings.load import load
+from tests.support.reference_page import PAGES, commands, made, settings_tables
 
 ROOT = Path(__file__).parent.parent
 ARCHITECTURE = ROOT / "ARCHITECTURE.md"
 DOCS = [ROOT / "README.md", ARCHITECTURE, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 OF_SOURCES = {"mysql.md", "postgres.md", "rest-api.md"}
 """Pages that need a database or a tap from PyPI: `make taps` types what they say, in tests/e2e/test_source_docs.py."""
-REFERENCE = (ROOT / "docs" / "reference.md").read_text()
+REFERENCE, COMMANDS = PAGES
 
 EVERYWHERE = {"--quiet", "-q", "--verbose", "-v", "--log-format"}
 
@@ -68,10 +63,10 @@ def blocks(path: Path) -> list[Block]:
     return [Block(match["language"], dict(_MARK.findall(match["marks"])), match["text"]) for match in found]
 
 
-def section(heading: str) -> str:
-    """The reference's text below a heading, up to the next one of that depth or above."""
+def section(heading: str, page: Path = COMMANDS) -> str:
+    """A page's text below a heading, up to the next one of that depth or above."""
     depth = heading.index(" ")
-    text = REFERENCE.split(f"\n{heading}\n", 1)[1]
+    text = page.read_text().split(f"\n{heading}\n", 1)[1]
     return re.split(rf"^#{{1,{depth}}} ", text, maxsplit=1, flags=re.MULTILINE)[0]
 
 
@@ -164,7 +159,9 @@ def test_example_settings_are_accepted(path: Path, tmp_path: Path) -> None:
                 assert list(loaded.pipelines.values())
 
 
-@pytest.mark.parametrize("path", [*DOCS, ROOT / "tests/crash/README.md"], ids=lambda path: "/".join(path.parts[-2:]))
+@pytest.mark.parametrize(
+    "path", [*DOCS, *sorted(ROOT.glob("tests/*/README.md"))], ids=lambda path: "/".join(path.parts[-2:])
+)
 def test_links_lead_somewhere(path: Path) -> None:
     """A link inside the repository names a file, and a heading, that exist."""
     for target in re.findall(r"\]\((?!https?://)([^)]+)\)", path.read_text()):
@@ -176,45 +173,16 @@ def test_links_lead_somewhere(path: Path) -> None:
         assert not anchor or anchor in anchors, target
 
 
-def below(kind: type[Section], prefix: str) -> Iterator[tuple[str, type[Section]]]:
-    """Every section inside a section, with what stands before its keys."""
-    for key, field in kind.model_fields.items():
-        if inner := section_of(field.annotation):
-            yield f"{prefix}{key}." + ("GLOB." if "dict" in str(field.annotation) else ""), inner
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_reference_is_made_from_settings_and_commands(page: Path) -> None:
+    """Keys, defaults, flags and their words are those of the code: `python -m tests.support.reference_page`."""
+    assert page.read_text() == made(page)
 
 
-def settings(kind: type[Section], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every key with its default, dotted."""
-    for key, field in kind.model_fields.items():
-        if not section_of(field.annotation):
-            yield prefix + key, field.get_default(call_default_factory=True)
-    for inner_prefix, inner in below(kind, prefix):
-        yield from settings(inner, inner_prefix)
-
-
-def written(default: Any) -> str:
-    """A default as the reference writes it."""
-    if default is PydanticUndefined:
-        return "required"
-    if default is None:
-        return "none"
-    return f"`{str(default).lower() if isinstance(default, bool) else default}`"
-
-
-def test_every_setting_is_documented_with_its_default() -> None:
-    """The reference has exactly the keys that the settings accept, each with its real default."""
-    rows = re.findall(r"^\| `(\w+(?:\.\w+)+)` \| [^|]+ \| ([^|]+) \|", section("## bridge.yaml"), re.MULTILINE)
-    documented = dict(rows)
-    accepted = dict(settings(Keys))
-    assert documented.keys() == accepted.keys()
-    for key, default in accepted.items():
-        shown: Any = documented[key]
-        if isinstance(default, timedelta):
-            assert parse_duration(shown.strip("`")) == default, key
-        elif "iB" in shown:
-            assert parse_size(shown.strip("`")) == default, key
-        else:
-            assert shown == written(default), key
+def test_every_section_of_the_settings_is_in_the_reference() -> None:
+    """No setting is missing from the page."""
+    text = REFERENCE.read_text()
+    assert [name for name, _ in settings_tables() if f"made from: settings of {name} -->" not in text] == []
 
 
 def tables(text: str) -> list[str]:
@@ -222,39 +190,38 @@ def tables(text: str) -> list[str]:
     return re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
 
 
-def commands() -> dict[str, click.Command]:
-    """Every verb, by the words that are typed."""
-    found: dict[str, click.Command] = {}
-    for verb in cli.list_commands(click.Context(cli)):
-        command = cli.get_command(click.Context(cli), verb)
-        assert command
-        inner = command.commands.items() if isinstance(command, click.Group) else {"": command}.items()
-        found |= {f"{verb} {word}".strip(): each for word, each in inner}
-    return found
+def test_pages_named_in_code_exist() -> None:
+    """A message, a comment or the changelog sends nobody to a page that is gone."""
+    texts = [path for top in ("bridge", "tests", "targets", "taps") for path in (ROOT / top).rglob("*.py")]
+    named = {
+        name for path in [*texts, ROOT / "CHANGELOG.md"] for name in re.findall(r"docs/[\w-]+\.md", path.read_text())
+    }
+    assert "docs/postgres.md" in named
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
 
 
 def flags(command: click.Command) -> set[str]:
     """The flags that `--help` shows, and `[NAME]`; not those that every verb has."""
-    found = {opt for parameter in command.params if isinstance(parameter, click.Option) for opt in parameter.opts}
+    options = {opt for parameter in command.params if isinstance(parameter, click.Option) for opt in parameter.opts}
     arguments = {parameter.name for parameter in command.params if isinstance(parameter, click.Argument)}
-    return found - EVERYWHERE | ({"[NAME]"} if arguments & {"name", "names"} else set())
+    return options - EVERYWHERE | ({"[NAME]"} if arguments & {"name", "names"} else set())
 
 
 def test_every_verb_and_flag_is_documented() -> None:
-    """The reference has exactly the verbs, arguments and flags that the command line has."""
-    text = section("## Commands")
-    headings = {heading.removeprefix("singer-bridge ") for heading in re.findall(r"^### (.+)$", text, re.MULTILINE)}
-    assert headings == commands().keys()
-    everywhere, choosing = ({name.split()[0] for name in names(table)} for table in tables(text.split("\n### ")[0]))
+    """The page has exactly the verbs, arguments and flags that the command line has."""
+    headings = re.findall(r"^### singer-bridge (.+)$", section("## Verbs"), re.MULTILINE)
+    assert sorted(headings) == sorted(words for words, _ in commands())
+    shared = tables(section("## Flags of every verb"))
+    everywhere, choosing = ({name.split()[0] for name in names(table)} for table in shared)
     assert everywhere == EVERYWHERE
-    for words, command in commands().items():
+    for words, command in commands():
         documented = {name.split()[0] for name in names(section(f"### singer-bridge {words}"))}
         assert documented == flags(command) - (choosing if "[NAME]" in flags(command) else set()), words
         assert "[NAME]" not in flags(command) or choosing <= flags(command), words
 
 
 def test_the_json_object_is_documented() -> None:
-    """The reference has exactly the keys that `run --json` prints."""
+    """The page has exactly the keys that `run --json` prints."""
     run, stream = tables(section("## The JSON object"))
     assert names(run) == Result("id", "name").to_json().keys()
     assert names(stream) == Counts("upsert", "as set", merged={"rows": 1}).to_json().keys()
@@ -263,7 +230,7 @@ def test_the_json_object_is_documented() -> None:
 def test_every_setting_of_the_target_is_documented() -> None:
     """The target's table has exactly the settings that `--about` has."""
     TargetBridge.append_builtin_config(schema := dict(TargetBridge.config_jsonschema))
-    documented = tables((ROOT / "docs/target.md").read_text())[-1]
+    documented = tables(section("## Settings of target-bridge", REFERENCE))[-1]
     codes = {
         code
         for cell in re.findall(r"^\| (`[^|]*) \|", documented, re.MULTILINE)

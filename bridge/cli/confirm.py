@@ -14,7 +14,7 @@ from bridge.cli import events
 from bridge.cli.plain import echo
 from bridge.cli.show import as_json, console
 from bridge.exact_json import dumps
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.singer.state_edits import Difference, differences, plain, same
 from bridge.state.store import StateStore, Stored
 from bridge.storage import lake_of

@@ -17,7 +17,9 @@ from bridge.cli.setup.completion import complete_environments, complete_names
 from bridge.errors import BridgeError, LakeError, SettingsError, did_you_mean
 from bridge.lake.lease import holder
 from bridge.lake.log import Log, View, meta
-from bridge.settings.load import FILE_NAME, Pipeline, Settings, find_file, inline_destination, inline_pipeline, load
+from bridge.settings.inline import inline_destination, inline_pipeline
+from bridge.settings.load import FILE_NAME, Settings, find_file, load
+from bridge.settings.options import Pipeline
 from bridge.settings.text.variables import read_dotenv
 from bridge.storage import Storage, lake_of
 from bridge.tap.catalog_store import with_names

@@ -13,7 +13,7 @@ from bridge.cli.show import count_of
 from bridge.errors import SettingsError, did_you_mean
 from bridge.lake.lease import holds
 from bridge.lake.runs import read_run
-from bridge.settings.load import inline_destination
+from bridge.settings.inline import inline_destination
 from bridge.storage import Storage, lake_of
 from bridge.tap.source import home_folder
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from datetime import timedelta
 
-from bridge.lake.folder_names import table_and_name
+from bridge.lake.folder_names import generation_of, last_name, table_and_name
 from bridge.lake.log import Log, View, meta
 from bridge.lake.ownership import owned_by
 
-_OURS = re.compile(r"part-([0-9]{10})-.*")
 _DAY = timedelta(days=1)
 
 
@@ -20,21 +18,17 @@ def abort_older(log: Log, view: View, generation: int, *, fenced: bool) -> None:
     is older than ours if we have begun with a fence, and when all was listed nobody had followed us.
     """
     storage = log.storage
-    kept = {_last(file.name) for stage in view.staged.values() for file in stage.files}
+    staged = {last_name(file.name) for stage in view.staged.values() for file in stage.files}
     live = {f"{table.folder}/{name}" for table in view.tables.values() for name in table.files}
     found = list(storage.pending(meta(log.pipeline, "pending")))
     all_older = fenced and storage.size(log.key(view.n + 1)) is None
     for pending in found:
-        key = (pending.key or pending.source).removesuffix(".pending")
-        ours = _OURS.fullmatch(_last(key))
-        if not ours or int(ours[1]) >= generation or _last(key) in kept or (key in live and not all_older):
+        key = pending.key or pending.source
+        wrote = generation_of(key)
+        if wrote is None or wrote >= generation or last_name(key) in staged or (key in live and not all_older):
             continue
         if not pending.upload or owned_by(storage, table_and_name(key)[0], log.pipeline):
             storage.abort(pending)
-
-
-def _last(name: str) -> str:
-    return name.rpartition("/")[2]
 
 
 def tidy(log: Log, view: View) -> int:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
+from bridge.commit.cleanup import abort_older
 from bridge.commit.committer import Committer
-from bridge.errors import BridgeError, MissingFiles
+from bridge.commit.recovery import check_staged, check_state_file, recover
+from bridge.errors import BridgeError, LakeError, MissingFiles
 from bridge.lake.lease import Lease, take
+from bridge.lake.log import Log
 from bridge.lake.runs import new_run_id
 from bridge.storage import Storage
 
@@ -37,7 +41,7 @@ def open_pipeline(
     head = lease.last.get("head") or 0
     try:
         first()
-        committer = Committer(storage, pipeline, run, last=lease.last)
+        committer = open_committer(storage, pipeline, run, lease.last)
         try:
             yield committer
         finally:
@@ -47,3 +51,25 @@ def open_pipeline(
             lease.close(head=head, clean=isinstance(error, MissingFiles))
         raise
     lease.close(head=head, clean=clean())
+
+
+def open_committer(storage: Storage, pipeline: str, run: str, last: dict[str, Any]) -> Committer:
+    """Return the writer of a pipeline whose lease is held; `last` is what the lease said of the run before.
+
+    Unless that run closed cleanly, a fence is created and what it left is recovered.
+    """
+    log = Log(storage, pipeline)
+    # A run that died may have left more than its lease says: only the list of records shows a gap among them.
+    head = log.head(last.get("closed"))
+    clean = head == last.get("closed", 0)
+    committer = Committer(log, run, log.view(head), head if clean else head + 1)
+    if clean:
+        check_state_file(committer, recovering=False)
+    else:
+        last_change = next(log.history(head, fences=False), None)
+        committer.create("fence", committer.view.state, after=last_change.n if last_change else 0)
+        recover(committer, last_change)
+    check_staged(committer)
+    with suppress(LakeError):
+        abort_older(log, committer.view, committer.generation, fenced=not clean)
+    return committer

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from bridge.commit.committer import Committer
+from bridge.commit.committer import Committer, Facts
 from bridge.commit.open import open_pipeline
 from bridge.errors import BridgeError, CommitLost, LakeError, SettingsError
 from bridge.lake.folder_names import file_name, table_and_name
@@ -24,7 +24,10 @@ from bridge.lake.tap_groups import groups_again
 from bridge.singer.state import forget
 from bridge.singer.state_edits import same
 from bridge.storage import Storage
-from bridge.storage.parallel import each
+from bridge.storage.parallel import parallel_map
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _POSITIONS = {
     *("lsn", "_sdc_lsn", "xmin"),  # PostgreSQL
@@ -161,7 +164,7 @@ class _Search:
         keys = {f"{t.folder}/{name}": file.size for t in tables for name, file in t.files.items()}
         wanted = [(self._trail.file(key, view.n), size) for key, size in keys.items()]
         new = [one for one in wanted if one[0] not in self._found]
-        self._found |= zip((file for file, _ in new), each(self._storage, self._look, new), strict=True)
+        self._found |= zip((file for file, _ in new), parallel_map(self._storage, self._look, new), strict=True)
         return [file[0] for file, _ in wanted if self._found[file] is None]
 
     def _look(self, wanted: tuple[File, int]) -> str | None:
@@ -260,7 +263,7 @@ def roll_back(storage: Storage, pipeline: str, to: int, confirmed: Plan | None =
     with open_pipeline(storage, pipeline, brief=True) as committer:
         done = _planned(committer, to, confirmed)
         if isinstance(done, Plan) and not done.nothing_to_do:
-            commit_plan(committer, done, f"rollback to commit {done.to}")
+            commit_plan(committer, done, reason=f"rollback to commit {done.to}")
     if not isinstance(done, Plan):
         raise done  # out here: nothing was begun, so the lease is left in good order
     return done, committer.view.n, committer.notes
@@ -277,12 +280,13 @@ def _planned(committer: Committer, to: int, confirmed: Plan | None) -> Plan | Br
     return fresh
 
 
-def commit_plan(committer: Committer, plan: Plan, reason: str, **fields: Any) -> None:
-    """Do what a plan says, by one commit of kind `rollback`; `fields` are further ones of its record."""
+def commit_plan(committer: Committer, plan: Plan, **more: Unpack[Facts]) -> None:
+    """Do what a plan says, by one commit of kind `rollback`; `more` are further facts of its record."""
     changes = [_table_change(committer, change) for change in plan.tables]
-    fields = committer.view.rejects_again(committer.log.view(plan.to)) | fields
-    fields |= {"to": plan.to, "staged": plan.staged, "groups": plan.groups, "reason": reason}
-    committer.commit(plan.state, changes, kind="rollback", **fields)
+    rejects, consumed = committer.view.rejects_again(committer.log.view(plan.to))
+    facts: Facts = {"rejects": rejects, "consumed": consumed, "to": plan.to, "staged": plan.staged}
+    facts |= {"groups": plan.groups, **more}
+    committer.commit(plan.state, changes, kind="rollback", **facts)
     moved = {*bookmarks(plan.before), *bookmarks(plan.state), *(change.stream for change in plan.tables)}
     streams = sorted(moved & committer.view.tables.keys())
     write_streams(committer.storage, committer.log.pipeline, committer.view, streams)

@@ -29,10 +29,8 @@ def absent_columns(decoded: Decoded, data: bytes, keys: Sequence[str]) -> pa.Arr
         for field in decoded.table.schema
         if field.name != EXTRA and not field.name.startswith(_OF_BRIDGE) and source(field) not in keys
     }
-    rejected = {reject.line for reject in decoded.rejects}
     lines = data.split(b"\n")
-    places = (line for line in range(decoded.table.num_rows + len(rejected)) if line not in rejected)
-    return pa.array([_lacking(lines[place], columns) for place in places], pa.list_(pa.string()))
+    return pa.array([_lacking(lines[number], columns) for number in decoded.line_numbers], pa.list_(pa.string()))
 
 
 def _lacking(line: bytes, columns: dict[str, str]) -> list[str] | None:

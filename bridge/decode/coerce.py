@@ -37,7 +37,7 @@ Coercer = Callable[[Any, Path, set[Path]], Any]
 """Takes a value, where it stands, and the paths found outside the schema so far."""
 
 
-class UnfitError(Exception):
+class RecordRejected(Exception):
     """A value that its column cannot hold without loss."""
 
     def __init__(self, reason: str, path: Path = ()) -> None:
@@ -51,16 +51,24 @@ class UnfitError(Exception):
         return json_pointer(self.path)
 
 
+def lines_of(data: bytes) -> list[bytes]:
+    """Lines without their line feeds; the last one may lack it."""
+    lines = data.split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    return lines
+
+
 def parsed(line: bytes) -> Any:
-    """The message with every digit kept and bare NaN read; raises UnfitError when the line is not JSON."""
+    """The message with every digit kept and bare NaN read; raises RecordRejected when the line is not JSON."""
     try:
         return simplejson.loads(line.decode(), use_decimal=True, allow_nan=True)
     except UnicodeDecodeError:
-        raise UnfitError("not UTF-8") from None
+        raise RecordRejected("not UTF-8") from None
     except RecursionError:
-        raise UnfitError("nested too deep") from None
+        raise RecordRejected("nested too deep") from None
     except (ValueError, DecimalException):
-        raise UnfitError("not a JSON line") from None
+        raise RecordRejected("not a JSON line") from None
 
 
 def json_text(value: Any, at: Path) -> str:
@@ -70,14 +78,14 @@ def json_text(value: Any, at: Path) -> str:
         if not _storable(text):
             text = simplejson.dumps(value, use_decimal=True, allow_nan=False, separators=(",", ":"))
     except RecursionError:
-        raise UnfitError("nested too deep", at) from None
+        raise RecordRejected("nested too deep", at) from None
     except ValueError:
-        raise UnfitError("NaN and Infinity are not JSON", at) from None
+        raise RecordRejected("NaN and Infinity are not JSON", at) from None
     return str(text)
 
 
 def coercer(field: pa.Field) -> Coercer:
-    """The function that turns values of one field into what `pa.array` takes for its type, or raises UnfitError.
+    """The function that turns values of one field into what `pa.array` takes for its type, or raises RecordRejected.
 
     Made once a table: asking Arrow about types for each value took most of the time. Names of fields that a struct's
     schema does not have go into the set of paths it is given.
@@ -102,7 +110,7 @@ def _struct(type_: pa.StructType) -> Coercer:
         if value is None:
             return None
         if not isinstance(value, dict):
-            raise UnfitError("not an object", at)
+            raise RecordRejected("not an object", at)
         result = {}
         for name, entry in value.items():
             path = (*at, name)
@@ -125,7 +133,7 @@ def _list(type_: pa.ListType) -> Coercer:
         if isinstance(value, str):
             value = _array(value, type_.value_field, at)
         if not isinstance(value, list):
-            raise UnfitError("not an array", at)
+            raise RecordRejected("not an array", at)
         return [inner(entry, (*at, index), extra) for index, entry in enumerate(value)]
 
     return convert
@@ -136,7 +144,7 @@ def _array(text: str, item: pa.Field, at: Path) -> list[Any]:
     try:
         items = array_items(text)
     except ValueError:
-        raise UnfitError("not an array", at) from None
+        raise RecordRejected("not an array", at) from None
     if pa.types.is_boolean(item.type):
         return [_POSTGRES_BOOLEANS.get(each, each) if isinstance(each, str) else each for each in items]
     if is_json(item):
@@ -147,7 +155,7 @@ def _array(text: str, item: pa.Field, at: Path) -> list[Any]:
 def _string(value: Any, at: Path) -> str:
     text = value if isinstance(value, str) else json_text(value, at)
     if not _storable(text):
-        raise UnfitError("lone surrogate, which no UTF-8 text can hold", at)
+        raise RecordRejected("lone surrogate, which no UTF-8 text can hold", at)
     return text
 
 
@@ -157,25 +165,25 @@ def _integer(value: Any, at: Path) -> int:
     if isinstance(value, Decimal) and abs(value.adjusted()) <= 20 and value == value.to_integral_value():
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise UnfitError("not an integer", at)
+        raise RecordRejected("not an integer", at)
     if value not in INT64:
-        raise UnfitError("integer beyond 64 bits", at)
+        raise RecordRejected("integer beyond 64 bits", at)
     return value
 
 
 def _float(value: Any, at: Path) -> float:
     if isinstance(value, str) and not (_NUMBER.fullmatch(value) or value in _NOT_FINITE):
-        raise UnfitError("not a number", at)
+        raise RecordRejected("not a number", at)
     if isinstance(value, float):
         return value
     if not isinstance(value, int | Decimal | str) or isinstance(value, bool):
-        raise UnfitError("not a number", at)
+        raise RecordRejected("not a number", at)
     try:
         result = float(value)
     except OverflowError:
         result = float("inf")
     if isinf(result) and value not in _NOT_FINITE:
-        raise UnfitError("number beyond a double", at)
+        raise RecordRejected("number beyond a double", at)
     return result
 
 
@@ -183,13 +191,13 @@ def _decimal(value: Any, type_: pa.Decimal128Type, at: Path) -> Decimal:
     if isinstance(value, str) and _NUMBER.fullmatch(value) and len(value) < _LONGEST:
         value = Decimal(value)
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
-        raise UnfitError("not a number", at)
+        raise RecordRejected("not a number", at)
     try:
         exact = Decimal(value).quantize(Decimal(1).scaleb(-type_.scale), context=_EXACT)
     except DecimalException:
-        raise UnfitError(f"number has more digits than decimal({type_.precision},{type_.scale})", at) from None
+        raise RecordRejected(f"number has more digits than decimal({type_.precision},{type_.scale})", at) from None
     if exact.adjusted() >= type_.precision - type_.scale and exact != 0:
-        raise UnfitError(f"number has more digits than decimal({type_.precision},{type_.scale})", at)
+        raise RecordRejected(f"number has more digits than decimal({type_.precision},{type_.scale})", at)
     return exact
 
 
@@ -200,25 +208,25 @@ def _boolean(value: Any, at: Path) -> bool:
         return _BOOLEANS[value]
     if isinstance(value, int) and value in (0, 1):
         return value == 1
-    raise UnfitError("not a boolean", at)
+    raise RecordRejected("not a boolean", at)
 
 
 def _timestamp(value: Any, at: Path) -> int:
     if not isinstance(value, str):
-        raise UnfitError("not a date-time", at)
+        raise RecordRejected("not a date-time", at)
     try:
         return timestamp_of(INFINITE.get(value, value))
     except ValueError:
-        raise UnfitError("not a date-time", at) from None
+        raise RecordRejected("not a date-time", at) from None
 
 
 def _date(value: Any, at: Path) -> int:
     if not isinstance(value, str):
-        raise UnfitError("not a date", at)
+        raise RecordRejected("not a date", at)
     try:
         return date_of(INFINITE[value][:10] if value in INFINITE else value)
     except ValueError:
-        raise UnfitError("not a date", at) from None
+        raise RecordRejected("not a date", at) from None
 
 
 def _storable(text: str) -> bool:

@@ -1,7 +1,7 @@
 """Python values as `orjson` reads them into one Arrow column, or a refusal: never a guess.
 
 Only values that already have their column's type pass here, which `set(map(type, values))` tells at the speed of C. All
-else raises `OddError`, and those records go value by value through `coerce`.
+else raises `NeedsExactPath`, and those records go value by value through `coerce`.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _PLAIN = {
 _DECIMAL = frozenset({int, float, str, _NULL})
 
 
-class OddError(Exception):
+class NeedsExactPath(Exception):
     """Some value does not have its column's type, or is one that only `coerce` reads."""
 
 
-class InexactError(OddError):
+class InexactError(NeedsExactPath):
     """Some number passed through a double; whether digits were lost, only its line tells."""
 
 
@@ -83,14 +83,14 @@ def texts(values: Iterable[Any], *, trusted: bool) -> list[str | None]:
     try:
         found = [None if value is None else orjson.dumps(value).decode() for value in values]
     except TypeError as error:
-        raise OddError from error  # nested deeper than orjson writes
+        raise NeedsExactPath from error  # nested deeper than orjson writes
     if not trusted and any(text is not None and _FLOAT.search(text) for text in found):
         raise InexactError
     return found
 
 
 def column(values: list[Any], field: pa.Field, *, trusted: bool) -> pa.Array:
-    """The values as one array of the field's type; raises OddError when any of them has another one."""
+    """The values as one array of the field's type; raises NeedsExactPath when any of them has another one."""
     type_ = field.type
     if is_json(field):
         return pa.array(texts(values, trusted=trusted), pa.string())
@@ -100,11 +100,11 @@ def column(values: list[Any], field: pa.Field, *, trusted: bool) -> pa.Array:
     if pa.types.is_list(type_):
         return _list(values, kinds, type_, trusted)
     if not kinds <= _PLAIN.get(type_, _DECIMAL):
-        raise OddError
+        raise NeedsExactPath
     try:
         return _scalars(values, kinds, type_, trusted)
     except (pa.ArrowInvalid, OverflowError, UnicodeEncodeError) as error:
-        raise OddError from error
+        raise NeedsExactPath from error
 
 
 def _scalars(values: list[Any], kinds: set[type], type_: pa.DataType, trusted: bool) -> pa.Array:
@@ -119,7 +119,7 @@ def _scalars(values: list[Any], kinds: set[type], type_: pa.DataType, trusted: b
             raise InexactError
         written = [None if value is None else str(value) for value in values]
         if any(text and ("e-" in text.lower() or len(text) > _LONGEST_DECIMAL) for text in written):
-            raise OddError  # what `may_vanish` is about
+            raise NeedsExactPath  # what `may_vanish` is about
         found = pa.array(written, pa.string()).cast(type_)
         found.validate(full=True)
         return found
@@ -128,11 +128,11 @@ def _scalars(values: list[Any], kinds: set[type], type_: pa.DataType, trusted: b
 
 def _struct(values: list[Any], kinds: set[type], type_: pa.StructType, trusted: bool) -> pa.Array:
     if not kinds <= {dict, _NULL}:
-        raise OddError
+        raise NeedsExactPath
     names = [source(field) for field in type_]
     known = set(names)
     if not all(value is None or known.issuperset(value) for value in values):
-        raise OddError
+        raise NeedsExactPath
     filled = [{} if value is None else value for value in values]
     children = [
         column([value.get(name) for value in filled], field, trusted=trusted)
@@ -144,7 +144,7 @@ def _struct(values: list[Any], kinds: set[type], type_: pa.StructType, trusted: 
 
 def _list(values: list[Any], kinds: set[type], type_: pa.ListType, trusted: bool) -> pa.Array:
     if not kinds <= {list, _NULL}:
-        raise OddError
+        raise NeedsExactPath
     items = column(list(chain.from_iterable(value or () for value in values)), type_.value_field, trusted=trusted)
     offsets = pa.array(accumulate((len(value or ()) for value in values), initial=0), pa.int32())
     mask = pa.array([value is None for value in values]) if _NULL in kinds else None

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -23,10 +23,10 @@ import pyarrow.json as pj
 
 from bridge.decode import exact
 from bridge.decode.casting import fitted
-from bridge.decode.columns import OddError, may_vanish
+from bridge.decode.columns import NeedsExactPath, may_vanish
 from bridge.decode.exact import Batch, Layout, Reject
 from bridge.decode.instants import dates, in_range, moments, timestamps
-from bridge.decode.json_cutter import Cutter
+from bridge.decode.json_fields import JsonFieldExtractor
 from bridge.decode.log_json import log_json, reads_log
 from bridge.schema.json_schema import TIMESTAMP, is_json, is_left_out, is_null_only, source
 from bridge.schema.table_schema import EXTRA, TableSchema, with_extra
@@ -60,7 +60,19 @@ class Decoded:
     extracted: pa.Array | None = None
     """timestamp[us, UTC]: its `time_extracted`, null where absent or unreadable. None unless asked for."""
     absent: pa.Array | None = None
-    """list<string>: the columns that each row's record lacks, null where it lacks none. None: not looked for."""
+    """list<string>: the columns that each row's record lacks, null where it lacks none. None: not asked for."""
+
+    @property
+    def line_numbers(self) -> list[int]:
+        """Each row's line, counted from 0."""
+        rejected = {reject.line for reject in self.rejects}
+        return [line for line in range(self.table.num_rows + len(rejected)) if line not in rejected]
+
+    def filter(self, mask: pa.Array) -> Decoded:
+        """Some of the rows."""
+        table, arrays = self.table.filter(mask), (self.version, self.extracted)
+        version, extracted = (None if array is None else array.filter(mask) for array in arrays)
+        return replace(self, table=table, version=version, extracted=extracted)
 
 
 def decode(
@@ -177,11 +189,11 @@ class _FastPath:
         self.long_fractions = False
         self.possible = bool(fields)
         self.read_by_arrow = read
-        self.cutter: Cutter | None = None
+        self.cutter: JsonFieldExtractor | None = None
         if cut := [field for field in fields if _has_json(field)]:  # Arrow cannot keep JSON text as it is
             self.read_by_arrow = [field for field in fields if not _has_json(field)]
             try:
-                self.cutter = Cutter(read, cut)
+                self.cutter = JsonFieldExtractor(read, cut)
             except ValueError:
                 self.possible = False
         self.has_decimals = any(map(_has_decimal, self.read_by_arrow))
@@ -203,7 +215,7 @@ class _FastPath:
                 cut[source(field)] if source(field) in cut else _conformed(record.field(source(field)), field)
                 for field in self.fields
             ]
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OddError):
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, NeedsExactPath):
             return None
         batch = Batch(arrays, lines, lines)
         _note_versions(batch, table.column("version"))

@@ -17,8 +17,8 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from bridge.decode.coerce import Coercer, Path, UnfitError, coercer, json_text, parsed
-from bridge.decode.columns import InexactError, OddError, column, lossy, may_be_lossy, texts
+from bridge.decode.coerce import Coercer, Path, RecordRejected, coercer, json_text, lines_of, parsed
+from bridge.decode.columns import InexactError, NeedsExactPath, column, lossy, may_be_lossy, texts
 from bridge.decode.instants import moments
 from bridge.schema.json_schema import source
 from bridge.singer.messages import version_of
@@ -94,9 +94,7 @@ class _Row:
 
 def read(lines: bytes, layout: Layout) -> Batch:
     """Rows and rejects of complete lines."""
-    raw = lines.split(b"\n")
-    if not raw[-1]:
-        raw.pop()
+    raw = lines_of(lines)
     messages, odd = _messages(raw, layout)
     plain = _Plain(raw, messages, odd, layout, may_be_lossy(lines))
     batch = plain.build()
@@ -170,7 +168,7 @@ class _Plain:
             except InexactError:
                 self.odd.update(number for number in self.numbers if lossy(self.raw[number]))
                 self.trusted = True
-            except OddError:
+            except NeedsExactPath:
                 if len(self.odd) == before:  # no single value was to blame: all of them, so that this ends
                     self.odd.update(self.numbers)
             else:
@@ -191,15 +189,15 @@ class _Plain:
             self.odd.update(n for n, value in zip(self.numbers, values, strict=True) if value is None)
         except InexactError:
             raise
-        except OddError:
+        except NeedsExactPath:
             self.odd.update(self.numbers[index] for index in self.odd_ones(values, field, 0))
-        raise OddError
+        raise NeedsExactPath
 
     def odd_ones(self, values: list[Any], field: pa.Field, start: int) -> list[int]:
         """Positions of the values to look at one by one, found by halving."""
         try:
             column(values, field, trusted=True)
-        except OddError:
+        except NeedsExactPath:
             if len(values) <= _GROUP:
                 return list(range(start, start + len(values)))
             half = len(values) // 2
@@ -229,7 +227,7 @@ def _add_odd(batch: Batch, plain: _Plain, layout: Layout) -> None:
         try:
             rows.append(_row(line, layout, batch.outside))
             numbers.append(number)
-        except UnfitError as unfit:
+        except RecordRejected as unfit:
             batch.rejects.append(Reject(number, unfit.reason, unfit.pointer, line))
     if not rows:
         return
@@ -249,21 +247,21 @@ def _add_odd(batch: Batch, plain: _Plain, layout: Layout) -> None:
 
 
 def _row(line: bytes, layout: Layout, outside: Counter[str]) -> _Row:
-    """One record, value by value; raises UnfitError with the reason when it cannot be stored."""
+    """One record, value by value; raises RecordRejected with the reason when it cannot be stored."""
     message = parsed(line)
     if not isinstance(message, dict) or not _is_kind(message.get("type")):
-        raise UnfitError("not a RECORD message")
+        raise RecordRejected("not a RECORD message")
     if layout.stream is not None and message.get("stream") != layout.stream:
-        raise UnfitError("names two streams")
+        raise RecordRejected("names two streams")
     record = message.get("record")
     if not isinstance(record, dict):
-        raise UnfitError("record is not an object")
+        raise RecordRejected("record is not an object")
     values: list[Any] = []
     extra: set[Path] = {(name,) for name in record if name not in layout.known}
     for name, convert, required in zip(layout.names, layout.coercers, layout.required, strict=True):
         value = convert(record.get(name), (name,), extra)
         if value is None and required:
-            raise UnfitError("key is null" if name in record else "key is missing", (name,))
+            raise RecordRejected("key is null" if name in record else "key is missing", (name,))
         values.append(value)
     around = message.get("version"), message.get("time_extracted")
     if not extra:

@@ -12,7 +12,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.decode.coerce import UnfitError, json_text, parsed
+from bridge.decode.coerce import RecordRejected, json_text, parsed
 from bridge.decode.columns import lossy, may_be_lossy
 from bridge.schema.json_schema import is_json, source
 
@@ -55,5 +55,5 @@ def _held(text: str) -> str | None:
             with suppress(TypeError):  # nested deeper than orjson writes
                 return orjson.dumps(orjson.loads(inner)).decode()
         return json_text(parsed(inner), ())
-    except (UnfitError, ValueError):
+    except (RecordRejected, ValueError):
         return text

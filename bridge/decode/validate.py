@@ -19,7 +19,7 @@ from typing import Any
 
 import simplejson
 
-from bridge.decode.coerce import UnfitError, parsed
+from bridge.decode.coerce import RecordRejected, lines_of, parsed
 from bridge.decode.exact import Reject
 from bridge.errors import DataError
 
@@ -50,10 +50,10 @@ class Rules:
     def rejects(self, data: bytes) -> list[Reject]:
         """Return the RECORD lines that break a rule, each with the first that it breaks; a line counts from 0."""
         found = []
-        for number, line in enumerate(_lines(data)):
+        for number, line in enumerate(lines_of(data)):
             try:
                 self._check(line)
-            except UnfitError as unfit:
+            except RecordRejected as unfit:
                 found.append(Reject(number, unfit.reason, unfit.pointer, line))
         return found
 
@@ -63,7 +63,7 @@ class Rules:
 
         try:
             message = parsed(line)
-        except UnfitError:
+        except RecordRejected:
             return  # the decoder says the same of it
         record = message.get("record") if isinstance(message, dict) else None
         if not isinstance(record, dict):
@@ -71,31 +71,22 @@ class Rules:
         try:
             broken = best_match(self._validator.iter_errors(record))
         except RecursionError:
-            raise UnfitError("nested too deep to be validated") from None
+            raise RecordRejected("nested too deep to be validated") from None
         except Unresolvable as error:
             raise self._unusable(f"{error.ref} cannot be found in it") from error
         except re.error as error:
             raise self._unusable(f"{error.pattern!r} is no pattern here") from error
         if broken is not None:
-            raise UnfitError(_reason(broken), tuple(broken.absolute_path))
+            raise RecordRejected(_reason(broken), tuple(broken.absolute_path))
 
     def _unusable(self, why: str) -> DataError:
         return DataError("records cannot be validated by this SCHEMA", hint=_HINT, stream=self._stream, why=why)
 
 
-def without(data: bytes, rejects: list[Reject]) -> tuple[bytes, list[int]]:
-    """Return the lines that are left, and for each of them the number that it had."""
-    gone = {reject.line for reject in rejects}
-    lines = list(enumerate(_lines(data)))
-    kept = [(number, line) for number, line in lines if number not in gone]
-    return b"".join(line + b"\n" for _, line in kept), [number for number, _ in kept]
-
-
-def _lines(data: bytes) -> Iterator[bytes]:
-    lines = data.split(b"\n")
-    if not lines[-1]:
-        lines.pop()
-    return iter(lines)
+def without_lines(data: bytes, numbers: set[int]) -> tuple[bytes, list[int]]:
+    """The other lines, and for each of them the number that it had."""
+    rest = [(number, line) for number, line in enumerate(lines_of(data)) if number not in numbers]
+    return b"".join(line + b"\n" for _, line in rest), [number for number, _ in rest]
 
 
 def _reason(error: Any) -> str:

@@ -15,6 +15,9 @@ from typing import Any
 _UNSAFE = re.compile(r'[/\\%=:?#*"<>|~\x00-\x1f\x7f\ud800-\udfff]|^[._]|[. ]$')
 _RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?$")
 _LIMIT = 180
+_PART = re.compile(r"part-([0-9]{10})-[0-9]{6}-[0-9a-f]{32}\.parquet")
+PENDING = ".pending"
+"""The end of a pending file's key, after the name that it is to have."""
 
 
 def folder_name(stream: str, taken: Collection[str]) -> str:
@@ -40,6 +43,17 @@ def file_name(generation: int, seq: int, beside: str = "") -> str:
     """Return a name that no file ever had, in the Hive folders of the file `beside` if there are any."""
     folders = "".join(f"{folder}/" for folder in beside.split("/")[:-1])
     return f"{folders}part-{generation:010d}-{seq:06d}-{uuid.uuid4().hex}.parquet"
+
+
+def last_name(key: str) -> str:
+    """A file's own name in its key, visible or pending, without folders."""
+    return key.rpartition("/")[2].removesuffix(PENDING)
+
+
+def generation_of(key: str) -> int | None:
+    """The generation of the run that wrote a file, visible or pending; None for a file that no run of ours wrote."""
+    part = _PART.fullmatch(last_name(key))
+    return int(part[1]) if part else None
 
 
 def table_and_name(key: str) -> tuple[str, str]:

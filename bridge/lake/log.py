@@ -31,7 +31,7 @@ from bridge.lake.records import (
     TapGroup,
 )
 from bridge.storage import Add, Change, Remove, Rewrite, Storage, leads_out
-from bridge.storage.parallel import each
+from bridge.storage.parallel import parallel_map
 
 SNAPSHOT_EVERY = 100
 _STEPS = 100
@@ -100,10 +100,10 @@ class View:
         new = (r if r.commit is not None else structs.replace(r, commit=record.n) for r in record.rejects)
         return kept | {reject.file: reject for reject in new}
 
-    def rejects_again(self, then: View) -> dict[str, list[Any]]:
-        """Return what a record says so that the rejects are those of an earlier view again."""
+    def rejects_again(self, then: View) -> tuple[list[RejectFile], list[str]]:
+        """Return `rejects` and `consumed` of a record after which the rejects are those of an earlier view again."""
         back = [reject for file, reject in then.rejects.items() if self.rejects.get(file) != reject]
-        return {"rejects": back, "consumed": [file for file in self.rejects if file not in then.rejects]}
+        return back, [file for file in self.rejects if file not in then.rejects]
 
     def _moved(self, record: CommitRecord) -> dict[str, str]:
         if record.state == self.state:
@@ -200,7 +200,7 @@ class Log:
         """Return the lake after commit `n`."""
         start = n - n % SNAPSHOT_EVERY
         view = self._snapshot(self._existing(start, n)) if start else View()
-        for record in each(self.storage, lambda number: self._existing(number, n), range(start + 1, n + 1)):
+        for record in parallel_map(self.storage, lambda number: self._existing(number, n), range(start + 1, n + 1)):
             view = view.after(record)
         return view
 
@@ -295,9 +295,9 @@ def inverse(
 ) -> list[TableChange]:
     """Return the changes that take `record` back. What it wanted to bring back from the trash stays there.
 
-    `rewritten` are the keys of those files whose rewriting is done (`Storage.settle`), each with the name under which
-    its old bytes come back: a new one, as a copy that a store makes late must not undo a later commit. The other files
-    that the record rewrites are as they were, and stay so.
+    `rewritten` are the keys of files whose rewriting is done (`Storage.settle_rewrites`), each with the name under
+    which its old bytes come back: a new one, as a copy that a store makes late must not undo a later commit. The
+    other files that the record rewrites are as they were, and stay so.
     """
     names, pending = rewritten or {}, meta(pipeline, "pending", "")
     return [

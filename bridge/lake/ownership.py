@@ -65,7 +65,7 @@ def claim(storage: Storage, folder: str, me: Owner, *, shared: bool) -> list[Own
     if storage.put_if_absent(key, _document([me], shared=shared)):
         return []
     for _ in range(_TRIES):
-        stored = storage.fetch(key)
+        stored = storage.read_versioned(key)
         owners, open_to_others = _read(key, stored.data if stored else b"")
         others = [owner for owner in owners if owner != me]
         if others and not (shared and open_to_others):
@@ -73,7 +73,9 @@ def claim(storage: Storage, folder: str, me: Owner, *, shared: bool) -> list[Own
             facts = {"folder": folder, "pipeline": others[0].pipeline, "stream": others[0].stream}
             raise LakeError("the table belongs to another pipeline", hint=hint, **facts)
         wanted = _document([*others, me], shared=True) if others else _document([me], shared=shared)
-        if (me in owners and open_to_others == shared) or storage.swap(key, wanted, stored.version if stored else None):
+        if (me in owners and open_to_others == shared) or storage.compare_and_swap(
+            key, wanted, stored.etag if stored else None
+        ):
             return others
     raise LakeError("the table's owner is changed by somebody all the time", hint="find out by whom", file=key)
 

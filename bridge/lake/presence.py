@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from bridge.errors import MissingFiles
 from bridge.lake.records import TableState
 from bridge.storage import Storage
-from bridge.storage.parallel import each
+from bridge.storage.parallel import parallel_map
 
 _LISTED = 10_000
 """Files of one table up to which it is listed whole; of a larger one so many, spread evenly, are asked for."""
@@ -27,7 +27,7 @@ def wrong_size(storage: Storage, key: str, size: int) -> str | None:
 
 def missing_files(storage: Storage, tables: Mapping[str, TableState]) -> dict[str, list[str]]:
     """Return by stream the names of files that are not there; streams that miss none are left out."""
-    names = each(storage, lambda stream: _missing(storage, tables[stream]), list(tables))
+    names = parallel_map(storage, lambda stream: _missing(storage, tables[stream]), list(tables))
     return {stream: missing for stream, missing in zip(tables, names, strict=True) if missing}
 
 

@@ -14,7 +14,7 @@ from bridge.exact_json import NotJson, dumps, loads
 from bridge.lake.folder_names import folder_name
 from bridge.lake.log import View, bookmarks, meta
 from bridge.storage import Storage
-from bridge.storage.parallel import each
+from bridge.storage.parallel import parallel_map
 
 _ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[a-z0-9]+")
 _RECORD = re.compile(rf"{_ID.pattern}\.json")
@@ -114,7 +114,7 @@ def write_streams(storage: Storage, pipeline: str, view: View, streams: Sequence
         folder = table.folder.rsplit("/", 1)[-1] if table else folder_name(stream, ())
         storage.write(meta(pipeline, "streams", f"{folder}.json"), dumps(facts, indent=2))
 
-    each(storage, write, streams)
+    parallel_map(storage, write, streams)
 
 
 def log_key(pipeline: str, run: str) -> str:

@@ -23,8 +23,7 @@ from bridge.load.barriers import Barrier
 from bridge.load.checks.table_guard import Guard, refused_before
 from bridge.load.table_changes import BuiltChange, Pending, TableChangeBuilder
 from bridge.spool.spool import SealedBatch
-from bridge.write.context import Job
-from bridge.write.merge.plan import Each
+from bridge.write.context import MapOnExecutors, WriteContext
 from bridge.write.rejects import too_many
 from bridge.write.report import Rejected, WorkReport, raise_failure
 
@@ -50,17 +49,17 @@ class Accounting:
     def __init__(
         self,
         committer: Committer,
-        job: Job,
+        context: WriteContext,
         *,
         shared: Collection[str] = (),
         adopted: dict[str, int],
         max_rejects: int,
-        each: Each | None = None,
+        each: MapOnExecutors | None = None,
         guard: Guard | None = None,
     ) -> None:
         """`each` does pieces of work on executors; by itself in this process. Without a `guard` nothing is refused."""
-        in_process: Each = lambda work, payloads: [work(job, payload) for payload in payloads]  # noqa: E731
-        self._tables = TableChangeBuilder(committer, job, shared=shared, each=each or in_process)
+        in_process: MapOnExecutors = lambda work, payloads: [work(context, payload) for payload in payloads]  # noqa: E731
+        self._tables = TableChangeBuilder(committer, context, shared=shared, each=each or in_process)
         self._committer, self._guard, self._max_rejects = committer, guard, max_rejects
         self.pending: defaultdict[str | None, Pending] = defaultdict(Pending)
         self.filtered: Counter[str] = Counter()

@@ -19,7 +19,7 @@ from bridge.lake.records import TapGroup
 from bridge.lake.runs import read_runs
 from bridge.lake.tap_groups import begun, groups_of, shown
 from bridge.load.barriers import Barrier
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.singer.catalog import (
     Catalog,
     StreamEntry,

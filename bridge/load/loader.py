@@ -24,8 +24,8 @@ from bridge.spark.log import tail
 from bridge.spark.query import Engine, Finished
 from bridge.spool.spool import Spool
 from bridge.tap.pipe import READ_BYTES
-from bridge.write.context import Job
-from bridge.write.parquet import write_rejects
+from bridge.write.context import WriteContext
+from bridge.write.rejects import write_rejects
 
 LEAVING = "preparing Spark's next start, once on this machine"
 """The stage after which all is committed and the JVM writes its class data."""
@@ -40,12 +40,14 @@ class Loader:
         self.counts = dict[str, Counts]()
         self.commits, self.leave_seconds, self.held_until = 0, 0.0, 0.0
         self.spool = Spool(plan.scratch.spool)
-        self._job = self._new_job()
+        uri, run, generation = plan.committer.storage.uri, plan.committer.run, plan.committer.generation
+        layouts, folder = plan.tables.layouts, str(plan.scratch.spool)
+        self._context = WriteContext.of(plan.pipeline, uri, run, generation, layouts, folder)
         self._engine = self._new_engine()
         self._guard = Guard(plan.pipeline, piped=plan.replay_guard is not None)
         self._accounting = Accounting(
             plan.committer,
-            self._job,
+            self._context,
             shared=plan.tables.shared,
             adopted=plan.adopted,
             max_rejects=plan.max_rejects,
@@ -60,23 +62,9 @@ class Loader:
         self._failure: BaseException | None = None
         self._is_done = False
 
-    def _new_job(self) -> Job:
-        destination = self._pipeline.destination
-        return Job(
-            bucket=self._committer.storage.uri,
-            pipeline=self._pipeline.name,
-            run=self._committer.run,
-            generation=self._committer.generation,
-            spool=str(self._plan.scratch.spool),
-            compression=destination.compression,
-            level=destination.compression_level,
-            targets=self._plan.tables.targets,
-            s3=destination.s3_options,
-        )
-
     def _new_engine(self) -> Engine:
         spark, scratch = self._pipeline.spark, self._plan.scratch
-        return Engine(spark.master, spark.conf, self.spool, scratch.spark, scratch.spark_log, self._job)
+        return Engine(spark.master, spark.conf, self.spool, scratch.spark, scratch.spark_log, self._context)
 
     @property
     def tasks(self) -> int:
@@ -153,7 +141,7 @@ class Loader:
         """
         assert sealed.barrier
         if sealed.noise:
-            noise = write_rejects(self._committer.storage, self._job, None, list(sealed.noise))
+            noise = write_rejects(self._committer.storage, self._context, None, list(sealed.noise))
             self._accounting.reject(noise)
         replay = self._plan.replay_guard
         if replay and replay.pending:

@@ -14,7 +14,7 @@ from bridge.load.division import Division
 from bridge.load.scratch import Scratch
 from bridge.load.stop import Stop
 from bridge.load.tables.table_plan import TablePlanner
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.slots.guard import SlotGuard
 from bridge.state.lookback import Lookback
 from bridge.tap.stdin import Piped

@@ -22,7 +22,7 @@ from bridge.errors import (
 from bridge.load.result import Result
 from bridge.load.run import Request, Run
 from bridge.load.stop import Stop
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 
 
 def may_pass(error: BridgeError | None) -> bool:

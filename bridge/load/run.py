@@ -39,7 +39,8 @@ from bridge.load.tables.methods import refusal
 from bridge.load.tables.table_plan import TablePlanner, refuse_namesakes
 from bridge.load.tap_reader import TapReader
 from bridge.project.last_commit import LastCommits
-from bridge.settings.load import Pipeline, redactor
+from bridge.settings.options import Pipeline
+from bridge.settings.redact import redactor
 from bridge.singer.catalog import Catalog, selected_streams
 from bridge.singer.state import is_flat
 from bridge.slots.guard import Asked, SlotGuard, begin

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bridge.errors import SettingsError
 from bridge.lake.runs import log_key
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.storage import Storage
 from bridge.tap.process import Log
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from bridge.lake.log import View
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.singer.state import is_empty, resumable_versions, without
 from bridge.slots.guard import SlotGuard
 from bridge.state.lookback import Lookback

@@ -22,13 +22,13 @@ from bridge.load.barriers import Barrier
 from bridge.load.checks.table_guard import Outcome
 from bridge.schema.json_schema import TIMESTAMP
 from bridge.schema.table_schema import TableSchema, with_extra
-from bridge.write.context import Job
-from bridge.write.merge.fold import DELETED
-from bridge.write.merge.match import VERSION_COLUMN, Batch, Sweep
-from bridge.write.merge.plan import Each, Merged, Merger
-from bridge.write.parquet import write_empty
+from bridge.write.context import MapOnExecutors, WriteContext
+from bridge.write.merge.match import MergeSpec, VersionSweep
+from bridge.write.merge.plan import Merged, Merger
+from bridge.write.metadata_columns import DELETED_AT, VERSION_COLUMN
 from bridge.write.report import SpillFile
 from bridge.write.rewrite import Rewriting
+from bridge.write.task import write_empty
 
 
 @dataclass(slots=True)
@@ -56,11 +56,13 @@ class BuiltChange:
 class TableChangeBuilder:
     """Builds the table changes of one run's commits."""
 
-    def __init__(self, committer: Committer, job: Job, *, shared: Collection[str], each: Each) -> None:
+    def __init__(
+        self, committer: Committer, context: WriteContext, *, shared: Collection[str], each: MapOnExecutors
+    ) -> None:
         """`shared` are streams whose tables other pipelines add files to. `each` does pieces of work on executors."""
-        self._committer, self._job, self._shared = committer, job, shared
-        self._merger = Merger(job, each)
-        self.rewriting = Rewriting(committer.storage, job, each)
+        self._committer, self._context, self._shared = committer, context, shared
+        self._merger = Merger(context, each)
+        self.rewriting = Rewriting(committer.storage, context, each)
         self.extra: set[str] = set()
         """Streams with fields outside their SCHEMA, which need a column for them."""
 
@@ -82,7 +84,7 @@ class TableChangeBuilder:
         if not has_rows and mode != "replace" and version == table.version and not merged.removes and table.files:
             return unchanged
         if not merged.adds and not table.files.keys() - set(merged.removes):
-            merged.adds = [write_empty(self._job, through, stream, schema).add()]
+            merged.adds = [write_empty(self._context, through, stream, schema).add()]
         rewritten, replaced = self.rewriting.live(stream, table, schema, merged.removes)
         change = structs.replace(table, schema=schema.hash, version=version).change(
             stream,
@@ -114,10 +116,10 @@ class TableChangeBuilder:
     def _merged(self, stream: str, pending: Pending, barrier: Barrier, schema: TableSchema, seq: int) -> Merged:
         """Return which files come and go. With a version that is complete, rows of older ones go, or are marked."""
         mode, active = barrier.publish.get(stream, "append"), barrier.activate.get(stream)
-        files, table, target = pending.files, self._table(stream), self._job.targets[stream]
+        files, table, target = pending.files, self._table(stream), self._context.layouts[stream]
         soft = not target.hard_delete
-        sweep = None if active is None else Sweep(active, int(time.time() * 1000) if soft else None)
-        batch = Batch(stream, schema.to_json(), seq, not soft, sweep)
+        sweep = None if active is None else VersionSweep(active, int(time.time() * 1000) if soft else None)
+        batch = MergeSpec(stream, schema.to_json(), seq, not soft, sweep)
         if target.keys:
             if active == table.version:
                 batch = replace(batch, sweep=None)  # that was done when it became the active one
@@ -125,14 +127,14 @@ class TableChangeBuilder:
         if mode == "replace":
             return Merged([file.add() for file in files], list(table.files))
         if active is None and table.version is not None and any(file.stale for file in table.files.values()):
-            batch = replace(batch, sweep=Sweep(table.version, int(time.time() * 1000) if soft else None))
+            batch = replace(batch, sweep=VersionSweep(table.version, int(time.time() * 1000) if soft else None))
         if batch.sweep:
             return self._merger.extend(batch, table, files, activated=active is not None)
         return Merged([file.add() for file in files])
 
     def _layout(self, stream: str) -> tuple[Any, ...] | None:
         """Return what commits say of the folders in a table; None where it has and had none."""
-        layout = tuple(partition.said for partition in self._job.targets[stream].partition_by)
+        layout = tuple(partition.setting for partition in self._context.layouts[stream].partition_by)
         return layout if layout or self._table(stream).partition_by else None
 
     def _kept_schema(
@@ -145,19 +147,19 @@ class TableChangeBuilder:
         versions = {*pending.versions, self._table(stream).version, active}
         if marks := [column for column in self._marks(stream, versions) if column.name not in schema.arrow.names]:
             schema = TableSchema(pa.schema([*schema.arrow, *marks]))
-        keep_schema(self._committer.storage, self._job.pipeline, schema)
+        keep_schema(self._committer.storage, self._context.pipeline, schema)
         return schema
 
     def _marks(self, stream: str, versions: set[int | None]) -> list[pa.Field]:
         """Return the columns that say of which version rows are and when they were deleted, where rows need them."""
-        target = self._job.targets[stream]
+        target = self._context.layouts[stream]
         if versions == {None} or (target.hard_delete is None and not target.keys):
             return []
-        deleted = [] if target.hard_delete else [pa.field(DELETED, TIMESTAMP)]
+        deleted = [] if target.hard_delete else [pa.field(DELETED_AT, TIMESTAMP)]
         return [*deleted, pa.field(VERSION_COLUMN, pa.int64())] if target.keys else deleted
 
     def _table(self, stream: str) -> TableState:
-        target = self._job.targets[stream]
+        target = self._context.layouts[stream]
         return self._committer.view.tables.get(stream) or TableState(target.folder, None, format=target.format)
 
 

@@ -19,7 +19,7 @@ from bridge.load.division import JointBarriers
 from bridge.load.events import Event, SchemaNeedsSpark, Sealed
 from bridge.load.loader import Loader
 from bridge.load.plan import LoadPlan
-from bridge.settings.load import redactor
+from bridge.settings.redact import redactor
 from bridge.singer.messages import LONGEST_LINE, Reader
 from bridge.spool.spool import Spool
 from bridge.state.lookback import Lookback

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -27,13 +27,12 @@ from bridge.lake.records import FileAdd, TableChange, TableState
 from bridge.lake.runs import write_streams
 from bridge.lake.schemas import read_schema
 from bridge.schema.table_schema import TableSchema
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.storage import Storage
-from bridge.storage.parallel import each
-from bridge.write.context import Job
+from bridge.storage.parallel import parallel_map
+from bridge.write.context import WriteContext
 from bridge.write.file import File
-from bridge.write.layout import Target
-from bridge.write.partition import Partition
+from bridge.write.layout import TableLayout
 from bridge.write.writer import Writer
 
 _SMALL = 0.75
@@ -91,7 +90,7 @@ def pieces(log: Log, view: View, pipeline: Pipeline, wish: Wish) -> list[Piece]:
     found: list[Piece] = []
     for stream, table in sorted(view.tables.items()):
         if not wish.streams or stream in wish.streams:
-            wanted = _target(pipeline, stream, table, wish).file_size
+            wanted = _layout(pipeline, stream, table, wish).file_size
             names = [name for name in table.files if f"{table.folder}/{name}" not in fresh]
             found += _pieces(stream, table, names, wanted)
     return found
@@ -149,15 +148,9 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
-def _target(pipeline: Pipeline, stream: str, table: TableState, wish: Wish) -> Target:
-    said = pipeline.stream(stream)
-    return Target(
-        table.folder,
-        format=table.format,
-        partition_by=tuple(Partition.read(one) for one in table.partition_by),
-        sort_by=tuple(said.sort_by or ()),
-        file_size=wish.file_size or said.file_size or pipeline.destination.file_size,
-    )
+def _layout(pipeline: Pipeline, stream: str, table: TableState, wish: Wish) -> TableLayout:
+    layout = TableLayout.of(pipeline, stream, table.folder, table.format, table.partition_by)
+    return replace(layout, file_size=wish.file_size) if wish.file_size else layout
 
 
 def compact(
@@ -182,23 +175,13 @@ def compact(
 def _rewritten(
     committer: Committer, pipeline: Pipeline, wish: Wish, todo: list[Piece], done: Callable[[int, int], None]
 ) -> dict[str, list[FileAdd]]:
-    view, destination = committer.view, pipeline.destination
-    targets = {one.stream: _target(pipeline, one.stream, view.tables[one.stream], wish) for one in todo}
-    columns = {stream: _columns(committer, view.tables[stream]) for stream in targets}
-    job = Job(
-        bucket=committer.storage.uri,
-        pipeline=pipeline.name,
-        run=committer.run,
-        generation=committer.generation,
-        spool="",
-        compression=destination.compression,
-        targets=targets,
-        s3=destination.s3_options,
-        level=destination.compression_level,
-    )
+    view, run, generation = committer.view, committer.run, committer.generation
+    layouts = {one.stream: _layout(pipeline, one.stream, view.tables[one.stream], wish) for one in todo}
+    columns = {stream: _columns(committer, view.tables[stream]) for stream in layouts}
+    context = WriteContext.of(pipeline, committer.storage.uri, run, generation, layouts)
     written: dict[str, list[FileAdd]] = {}
     with ThreadPoolExecutor(_cores(), thread_name_prefix="compact") as threads:
-        futures = [threads.submit(_merge, job, seq, one, columns[one.stream]) for seq, one in enumerate(todo, 1)]
+        futures = [threads.submit(_merge, context, seq, one, columns[one.stream]) for seq, one in enumerate(todo, 1)]
         try:
             for number, (one, future) in enumerate(zip(todo, futures, strict=True), 1):
                 written.setdefault(one.stream, []).extend(future.result())
@@ -214,18 +197,18 @@ def _columns(committer: Committer, table: TableState) -> TableSchema:
     return read_schema(committer.storage, committer.log.pipeline, table.schema)
 
 
-def _merge(job: Job, seq: int, piece: Piece, columns: TableSchema) -> list[FileAdd]:
+def _merge(context: WriteContext, seq: int, piece: Piece, columns: TableSchema) -> list[FileAdd]:
     """Write a piece's rows anew and return the files. Memory holds about two row groups."""
-    storage = job.storage()
+    storage = context.storage()
     written: list[FileAdd] = []
 
     def close(file: File) -> None:
         file.finish(piece.version)
         written.append(file.close().add(deleted=piece.deleted, stale=piece.stale))
 
-    writer = Writer(storage, job, seq, piece.stream, columns.arrow, close)
+    writer = Writer(storage, context, seq, piece.stream, columns.arrow, close)
     with ThreadPoolExecutor(1, thread_name_prefix="ahead") as reader:
-        for rows in _ahead(_rows(storage, job.targets[piece.stream].folder, piece, columns), reader):
+        for rows in _ahead(_rows(storage, context.layouts[piece.stream].folder, piece, columns), reader):
             writer.add(rows)
     writer.finish()
     if (rows := sum(add.rows for add in written)) != piece.rows:
@@ -257,7 +240,7 @@ def _ahead(rows: Iterator[pa.Table], reader: ThreadPoolExecutor) -> Iterator[pa.
 
 def _commit(committer: Committer, result: Compacted) -> None:
     storage, view = committer.storage, committer.view
-    changes = each(storage, lambda stream: _change(storage, view, result, stream), list(result.written))
+    changes = parallel_map(storage, lambda stream: _change(storage, view, result, stream), list(result.written))
     committer.commit(view.state, list(changes), kind="compact", staged=view.staged, reason="small files were joined")
     write_streams(storage, committer.log.pipeline, committer.view, list(result.written))
     result.head = committer.view.n

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ import yaml
 from bridge.errors import SettingsError
 from bridge.settings.text import yamlfile
 from bridge.settings.text.tree import resolve
+from bridge.storage.local.folders import draft_of
 
 
 def raw_settings(path: Path) -> dict[str, Any]:
@@ -28,21 +27,17 @@ def append_pipeline(path: Path, name: str, body: str, *, onto: bytes | None = No
     """
     path = path.resolve()
     block, base = f"{name}:\n{body}", path.read_bytes() if onto is None else onto
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
     before = raw_settings(path) if onto is None else {}
     try:
-        if onto is not None:
-            draft.write_bytes(onto)
-            before = raw_settings(draft)
-        draft.write_bytes(_with_block(base.decode("utf-8-sig"), block).encode())
-        _check(before, raw_settings(draft), name)
-        shutil.copymode(path, draft)
-        os.replace(draft, path)
+        with draft_of(path) as draft:
+            if onto is not None:
+                draft.write_bytes(onto)
+                before = raw_settings(draft)
+            draft.write_bytes(_with_block(base.decode("utf-8-sig"), block).encode())
+            _check(before, raw_settings(draft), name)
     except (SettingsError, ValueError) as error:
         hint = f"paste it under pipelines: yourself\n{block}"
         raise SettingsError("this file is written in a way that cannot be appended to", hint=hint, file=path) from error
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _check(before: dict[str, Any], after: dict[str, Any], name: str) -> None:

@@ -9,7 +9,6 @@ deleted: both look empty. It is written after a run, so it may be behind the lak
 
 from __future__ import annotations
 
-import os
 import shlex
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,8 +19,9 @@ from typing import Any
 from bridge.errors import LakeError
 from bridge.exact_json import NotJson, dumps, loads
 from bridge.lake.log import Log
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.storage import Storage
+from bridge.storage.local.folders import draft_of
 
 
 def forget(home: Path, pipeline: str) -> None:
@@ -99,11 +99,10 @@ class LastCommits:
             return
         at = datetime.now(timezone.utc).isoformat(timespec="seconds")
         text = dumps({"format": 1, "lakes": lakes | {storage.uri: {"commit": number, "at": at}}}, indent=2)
-        draft = self._file.with_name(f".{self._file.name}.{os.getpid()}")
         with suppress(OSError):
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            draft.write_bytes(text)
-            os.replace(draft, self._file)
+            with draft_of(self._file) as draft:
+                draft.write_bytes(text)
 
     def _lakes(self) -> dict[str, dict[str, Any]]:
         with suppress(OSError, NotJson):

@@ -7,8 +7,6 @@ for the list, it is left as it is and the operator gets the lines to paste.
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ import yaml
 from bridge.errors import SettingsError
 from bridge.settings.text import yamlfile
 from bridge.settings.text.tree import Key, Node
+from bridge.storage.local.folders import draft_of
 
 _NAMES = ("select", "streams")
 _WIDTH = 100
@@ -46,24 +45,20 @@ def write_selection(file: Path, pipeline: Key, patterns: Sequence[str]) -> bytes
     """
     file = file.resolve()
     before = file.read_bytes()
-    draft = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         text = _edited(before.decode(), [str(part) for part in pipeline], patterns)
-        draft.write_bytes(text.encode())
-        if _without(yamlfile.read(file), pipeline) != _without(yamlfile.read(draft), pipeline):
-            raise _NoPlace("something else would change")
-        if raw_selection(_at(yamlfile.read(draft), pipeline)) != list(patterns):
-            raise _NoPlace("another list would be written")
-        shutil.copymode(file, draft)
-        os.replace(draft, file)
+        with draft_of(file) as draft:
+            draft.write_bytes(text.encode())
+            if _without(yamlfile.read(file), pipeline) != _without(yamlfile.read(draft), pipeline):
+                raise _NoPlace("something else would change")
+            if raw_selection(_at(yamlfile.read(draft), pipeline)) != list(patterns):
+                raise _NoPlace("another list would be written")
     except (SettingsError, ValueError, LookupError, yaml.YAMLError) as error:
         hint = f"write it yourself, into {'.'.join(map(str, pipeline))}.source:\n{_line(patterns)}"
         raise SettingsError("this file is written in a way that cannot be edited", hint=hint, file=file) from error
     except OSError as error:
         hint = f"write it yourself, into {'.'.join(map(str, pipeline))}.source:\n{_line(patterns)}"
         raise SettingsError(f"cannot write the settings file: {error.strerror}", hint=hint, file=file) from error
-    finally:
-        draft.unlink(missing_ok=True)
     return before
 
 

@@ -38,28 +38,28 @@ _STORAGE_CLASS = Annotated[
 
 
 class S3(Section):
-    """How an `s3://` bucket is reached and written; what is left out is as the AWS_* environment says."""
+    """How to reach and write an `s3://` bucket. The `AWS_*` environment says what is left out."""
 
     endpoint_url: Annotated[
         str | None, BeforeValidator(endpoint), WithJsonSchema({"type": ["string", "null"], "pattern": "^https?://"})
     ] = None
-    """The server, where it is not Amazon's: `https://host:port`."""
+    """The server, if it is not Amazon's: `https://host:port`."""
     region: Name = None
-    """Of the bucket."""
+    """The bucket's region."""
     profile: Name = None
-    """Of `~/.aws/config` and `~/.aws/credentials`."""
+    """A profile of `~/.aws/config` and `~/.aws/credentials`."""
     role_arn: Annotated[Name, BeforeValidator(arn_of_role)] = None
     """A role to assume before anything is read."""
     path_style: bool | None = None
-    """`host/bucket` instead of `bucket.host`; true by itself where there is an `endpoint_url`."""
+    """Address the bucket as `host/bucket` instead of `bucket.host`. Default: `true` if there is an `endpoint_url`."""
     sse: Literal["AES256", "aws:kms", "aws:kms:dsse"] | None = None
-    """How the server is to encrypt; by itself as the bucket is set."""
+    """How the server encrypts. Default: as the bucket is configured."""
     kms_key_id: Name = None
-    """The key of `aws:kms`, which it implies; by itself Amazon's own."""
+    """The key to encrypt with; implies `aws:kms`. Default: Amazon's own key."""
     acl: _ACL | None = None
-    """A canned ACL for every object; most buckets have none any more."""
+    """A canned ACL for every object. Most buckets do not use ACLs any more."""
     storage_class: _STORAGE_CLASS | None = None
-    """Of the tables' files; the archives are refused, as they could not be read."""
+    """The storage class of the tables' files. Archive classes are refused: their files cannot be read."""
 
     @model_validator(mode="after")
     def _encrypted(self) -> S3:
@@ -75,47 +75,50 @@ class S3(Section):
 
 
 class Catalog(Section):
-    """Where Iceberg tables are registered, as pyiceberg is told. The bucket keeps it: nothing secret belongs here."""
+    """Where Iceberg tables are registered. The bucket keeps these settings: nothing secret belongs here."""
 
     name: Annotated[str, Field(pattern="^[A-Za-z][A-Za-z0-9-]*$")] = "lake"
-    """What pyiceberg calls it: in `PYICEBERG_CATALOG__<NAME>__*`, where a name has no `_`, and in its own file."""
+    """The catalog's name in pyiceberg's own configuration: in `PYICEBERG_CATALOG__<NAME>__*`, where `-` is `_`, and in
+    `.pyiceberg.yaml`. Letters, digits and `-`."""
     namespace: Annotated[str, BeforeValidator(levels)] = "{pipeline}"
-    """What tables are in; a dot parts levels."""
+    """The namespace of the tables; dots separate levels; `{pipeline}` is filled in."""
     properties: Annotated[dict[str, str], BeforeValidator(catalog_properties)] = Field(default_factory=dict)
-    """What pyiceberg takes besides: `type`, `uri`, `warehouse` and others; nothing secret."""
+    """Properties for pyiceberg: `type`, `uri`, `warehouse` and others; nothing secret."""
 
 
 class Destination(Section):
     """Where tables go and how they are written."""
 
     bucket: Annotated[str, BeforeValidator(bucket_uri)]
-    """The lake: a folder, `file:///...`, or `s3://bucket/prefix`. A folder is absolute, once it is read."""
+    """The lake: a folder, `file:///...`, or `s3://bucket/prefix`."""
     path: Annotated[str, BeforeValidator(table_path)] = "{pipeline}"
-    """Folder of the tables inside the bucket; `{pipeline}` and `{tap}` are filled in."""
+    """Folder of the tables inside the bucket; `{pipeline}` and `{tap}` are filled in. The first commit fixes it."""
     format: Literal["parquet", "delta", "iceberg"] = "parquet"
-    """How files make a table; `delta`, `iceberg`: with a log of theirs, by which each commit is seen whole or not."""
+    """The table format. `delta` and `iceberg` tables have a log of their own, so that readers see each commit whole or
+    not at all."""
     catalog: Catalog | None = None
-    """Where Iceberg tables are registered; by itself a SQLite file in the bucket, where that is a folder."""
+    """Where Iceberg tables are registered. Default: a SQLite file in the bucket, if that is a folder."""
     load_method: Literal["auto", "append-only", "overwrite", "upsert"] = "auto"
-    """How a run changes tables; `auto`: as the catalog says, and never a deletion on a guess."""
+    """How a run changes tables; `auto`: as the catalog says."""
     hard_delete: bool | None = None
-    """Rows that the tap says are deleted go (`true`) or get `_sdc_deleted_at`; by itself as load_method says."""
+    """Whether a row that the tap deletes is removed (`true`) or gets `_sdc_deleted_at`. Default: depends on the load
+    method."""
     compression: Literal["zstd", "snappy", "gzip", "lz4", "none"] = "zstd"
-    """Of the Parquet files."""
+    """Compression of the Parquet files."""
     compression_level: Annotated[int, Field(ge=1)] | None = None
-    """Higher is smaller and slower: 1 to 22 of zstd, to 9 of gzip; by itself the codec's own, which is fast."""
+    """1 to 22 for `zstd`, 1 to 9 for `gzip`: higher is smaller and slower. Default: a fast one."""
     partition_by: PartitionBy = Field(default_factory=list)
-    """Columns whose values name folders, of times by `{column, granularity}`; fixed by a table's first commit."""
+    """Columns, or `{column, granularity}`, whose values name folders. The first commit of a table fixes it."""
     file_size: Annotated[Bytes, Field(ge=MIB)] = 128 * MIB
-    """A file is closed at about this size and the next one begun; at least 1MiB."""
+    """A file is closed at about this size, and the next one begins. At least 1MiB."""
     column_names: Literal["keep", "snake_case", "lower"] = "keep"
-    """How a table's new columns are named; those that it has keep their names."""
+    """How new columns are named; existing columns keep their names."""
     add_record_metadata: bool = False
-    """Rows get the Singer SDK's metadata columns, `_sdc_extracted_at` and the others."""
+    """Add the Singer SDK's metadata columns, `_sdc_extracted_at` and others."""
     shared: bool = False
-    """Other pipelines that say so, too, may append to the same tables."""
+    """Let other pipelines with this setting append to the same tables."""
     s3: S3 | None = None
-    """How an `s3://` bucket is reached and written; what is left out is as the AWS_* environment says."""
+    """How to reach and write an `s3://` bucket. The `AWS_*` environment says what is left out."""
 
     @model_validator(mode="after")
     def _on_s3(self) -> Destination:
@@ -164,39 +167,40 @@ class Destination(Section):
 
 
 class StreamKeys(Section):
-    """What is different for the streams that a glob under `streams` names; None: as everywhere."""
+    """What differs for the streams that match a glob. A key that is left out is as everywhere."""
 
     load_method: Literal["auto", "append-only", "overwrite", "upsert"] | None = None
     """Instead of `destination.load_method`."""
     hard_delete: bool | None = None
     """Instead of `destination.hard_delete`."""
     partition_by: PartitionBy | None = None
-    """Instead of `destination.partition_by`."""
+    """Instead of `destination.partition_by`; `[]`: no folders."""
     sort_by: SortBy | None = None
-    """Columns that rows are sorted by inside a file; `-` before one sorts the other way round."""
+    """Columns by which rows are sorted inside a file; `-updated_at` sorts descending."""
     file_size: Annotated[Bytes, Field(ge=MIB)] | None = None
     """Instead of `destination.file_size`."""
     key_properties: list[str] | None = None
     """The table's keys, instead of those that the tap declares."""
     replication_method: Literal["FULL_TABLE", "INCREMENTAL", "LOG_BASED"] | None = None
-    """What the catalog tells the tap, instead of what was discovered."""
+    """The replication method that the catalog gives to the tap. Needs a catalog."""
     replication_key: str | None = None
-    """The column of the bookmark, likewise."""
+    """The column of the bookmark. Needs a catalog."""
     columns: Columns | None = None
     """Globs of the columns to store; `!` leaves out, the last match wins. Keys always stay."""
     rename: Rename | None = None
-    """New names of columns by the tap's; a column that the table has keeps its name."""
+    """Names for new columns, by the tap's names; existing columns keep their names."""
     transform: Transform | None = None
-    """`SELECT ... FROM stream` in Spark SQL, row by row, that rows go through before they are stored."""
+    """A `SELECT ... FROM stream` in Spark SQL that each row goes through before it is stored."""
     parent: Name = None
-    """The stream without which the tap does not read this one: with `source.parallelism` one process reads both."""
+    """The stream without which the tap does not read this one; with `source.parallelism`, one process reads both."""
     lookback: Lookback | None = None
     """How far before its bookmark the tap starts: a duration for times, a number for numbers."""
     add_record_metadata: bool | None = None
     """Instead of `destination.add_record_metadata`."""
     schema_policy: Literal["evolve", "freeze", "discard"] | None = None
-    """What a new column comes to: it is added (`evolve`, the default), an error, or left out."""
+    """What happens to a new column: it is added (`evolve`, the default), it is an error, or it is left out."""
     on_type_change: Literal["rewrite", "variant", "fail"] | None = None
-    """What a wider type comes to: older files are written anew (`rewrite`, the default), a column beside, an error."""
+    """What happens if a column needs a wider type: its older files are rewritten (`rewrite`, the default), a second
+    column is added, or it is an error."""
     guard: Guard | None = None
     """Instead of the pipeline's `guard`, key by key."""

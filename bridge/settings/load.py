@@ -14,37 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bridge.errors import SettingsError, did_you_mean
-from bridge.settings.destination import Destination
-from bridge.settings.inline import inline_destination, inline_pipeline
 from bridge.settings.layers import Project, read_project
-from bridge.settings.options import CommitEvery, Incremental, Pipeline, Rejects, Source, Spark, Spool
+from bridge.settings.options import Pipeline
 from bridge.settings.reading import Read, is_missing, look_pipeline, read_pipeline
-from bridge.settings.redact import redactor
 from bridge.settings.text.tree import Expand
 from bridge.settings.text.variables import Variables, read_dotenv
-from bridge.settings.values.units import parse_duration, parse_size
-
-__all__ = [
-    "FILE_NAME",
-    "CommitEvery",
-    "Destination",
-    "Incremental",
-    "Pipeline",
-    "Problem",
-    "Rejects",
-    "Settings",
-    "Source",
-    "Spark",
-    "Spool",
-    "check",
-    "find_file",
-    "inline_destination",
-    "inline_pipeline",
-    "load",
-    "parse_duration",
-    "parse_size",
-    "redactor",
-]
 
 FILE_NAME = "bridge.yaml"
 

@@ -36,51 +36,58 @@ from bridge.settings.values.units import DURATION, GIB, MIB
 
 
 class ReplicationSlot(Section):
-    """PostgreSQL's replication slot, which LOG_BASED streams are read from."""
+    """The replication slot of PostgreSQL from which LOG_BASED streams are read."""
 
     guard: Annotated[
         Literal["auto", "off"],
         BeforeValidator(lambda said: "off" if said is False else said),  # YAML reads a bare `off` as false
         WithJsonSchema({"enum": ["auto", "off", False]}),
     ] = "auto"
-    """auto: the tap reads a copy of the slot, and the slot moves only behind a commit; off: the tap moves it."""
+    """`auto`: the tap reads a copy of PostgreSQL's replication slot, and the slot itself moves only after a commit.
+    `off`: the tap moves the slot."""
     url: str | None = Field(default=None, repr=False)
-    """How to connect to the database, else as the tap's own settings say."""
+    """How to connect to the database: `postgresql://user:password@host:port/database`. Default: as the tap's settings
+    say. Needs the extra `postgres`."""
     setting: Name = None
-    """The tap's setting that names the slot, for a tap that is not known."""
+    """The key in the tap's settings that names the slot, for a tap that singer-bridge does not know."""
 
 
 class Source(Section):
-    """The tap and what it is given."""
+    """The tap, and what it is given."""
 
     tap: Annotated[str | list[str], BeforeValidator(tap_command)] = Field(repr=False)
-    """The tap's command, on PATH or a path, with its arguments; no shell sees it."""
+    """The tap's command, on PATH or a path, with its arguments: `tap-x --flag` or `[tap-x, --flag]`. No shell is
+    involved."""
     pip_url: str | None = Field(default=None, repr=False)
-    """What `install` gives to pip."""
+    """What `install` installs the tap from, such as `tap-x==1.2` or `git+https://...`."""
     config: Annotated[
         dict[str, Any] | Path, BeforeValidator(tap_config), WithJsonSchema({"type": ["object", "string", "null"]})
     ] = Field(default_factory=dict, repr=False)
-    """The tap's settings, or the JSON file that is passed untouched."""
+    """The tap's settings; or a JSON file, which is passed to the tap unchanged."""
     env: dict[str, str] = Field(default_factory=dict, repr=False)
-    """Added to the tap's environment."""
+    """Variables that are added to the tap's environment."""
     catalog: FilePath = None
-    """The catalog to pass to the tap."""
+    """The catalog file to pass to the tap. `discover` keeps it up to date, and keeps your edits."""
     select: list[str] = Field(default_factory=list)
-    """Streams and columns by globs; `!` deselects, the last match wins. The key may be written `streams`."""
+    """Streams and columns by globs: `public-*`, `public-users.email`; `!` excludes; the last match wins. `streams` is
+    another name for this key."""
     idle_timeout: Annotated[
         timedelta | None,
         parsed(duration_or_none),
         WithJsonSchema({"type": ["string", "null"], "pattern": DURATION}),
     ] = timedelta(minutes=10)
-    """No output for so long: the tap is stopped; null: never."""
+    """If the tap prints nothing for this long, it is stopped and the run fails; `null`: never. A tap that has exited
+    has ended, even if a child process still holds its stdout."""
     discover: Literal["auto", "never"] = "auto"
-    """Before each run, ask a tap that discovers quickly whether types of columns have changed; `never`: do not."""
+    """`auto`: before each run, ask a tap that discovers in less than 5 s whether column types have changed. `never`: do
+    not ask."""
     parallelism: Annotated[
         int | Literal["auto"],
         BeforeValidator(process_count),
         WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"const": "auto"}]}),
     ] = 1
-    """So many processes of the tap at once, each for some of the streams; auto: as many as the machine has cores."""
+    """How many processes of the tap run at once, each for some of the streams; `auto`: one for each core. Needs a
+    catalog."""
     replication_slot: ReplicationSlot = ReplicationSlot()
 
     @model_validator(mode="before")
@@ -107,84 +114,87 @@ class Source(Section):
 
 
 class Incremental(Section):
-    """Whether runs resume at the bookmark; if not, every run is `--full`."""
+    """Whether runs resume at their bookmarks."""
 
     enabled: bool = True
-    """False: every run is `--full`."""
+    """`false`: every run is `--full`."""
 
 
 class CommitEvery(Section):
-    """When to commit: whichever comes first, at the next STATE; and always at the end."""
+    """When a run commits: whichever comes first, and always at its end."""
 
     every: Duration = timedelta(minutes=5)
-    """Commit at the next STATE after so long."""
+    """Commit at the next STATE after this much time."""
     bytes: Annotated[Bytes, Field(ge=MIB)] = 256 * MIB
-    """Commit after so much from the tap; at least 1MiB."""
+    """Commit at the next STATE after this much output of the tap. At least 1MiB."""
     rows: Annotated[int, Field(ge=1)] | None = None
-    """Commit after so many records; by itself their number does not count."""
+    """Commit at the next STATE after this many records. Default: their number does not matter."""
 
 
 class Spool(Section):
-    """The scratch between tap and Spark."""
+    """The scratch files between tap and Spark."""
 
     dir: FilePath = None
-    """Where it is, else in `.singer-bridge`."""
+    """The spool's folder; default: inside `.singer-bridge`. Only its owner can read it, except on a cluster."""
     max_bytes: Bytes = 2 * GIB  # twice that was a sixth slower: what waits for long is written to the disk
-    """At this size the tap has to wait; more than twice `commit.bytes`. Rows of an upsert count until their commit."""
+    """At this size the tap has to wait; must be more than twice `commit.bytes`. One line of the tap may take a quarter
+    of it (at least 64 MiB, at most 1 GiB). Rows of an upsert count until their commit; if a tap sends no STATE, they
+    may exceed it, with a warning."""
 
 
 class Spark(Section):
-    """The engine: its master, and Spark's own settings as text."""
+    """The engine: where it runs, and its own settings."""
 
     master: str = "local[*]"
-    """Where Spark runs."""
+    """Where Spark runs: on this machine, or on a cluster, which needs `spool.dir`."""
     conf: dict[str, str] = Field(default_factory=dict, repr=False)
-    """Spark's own settings; values are text."""
+    """Spark's own settings; values are text. `spark.pyspark.python` is the executors' Python on a cluster."""
 
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", UserWarning)  # pydantic has a method `validate`, which nobody is to use any more
 
     class Rejects(Section):
-        """What becomes of records that cannot be stored as their schema says."""
+        """What happens to records that do not fit their schema."""
 
         on_reject: Literal["quarantine", "fail"] = "quarantine"
-        """Keep them and go on, or fail at the first."""
+        """`quarantine`: keep a record that does not fit its schema, and go on. `fail`: fail at the first one."""
         max: Annotated[int, Field(ge=0)] = 1000
-        """More rejects than this fail the run."""
+        """More rejects than this in one run fail it."""
         validate: Literal["types", "full"] = "types"  # type: ignore[assignment]
-        """What a record is held against: its columns' types, or its whole SCHEMA by jsonschema, with formats."""
+        """What a record must match: the types of its columns, or its whole SCHEMA."""
 
 
 class Retry(Section):
-    """What happens after a run that failed: it is resumed from its last commit, but never for a wrong setting."""
+    """Whether a failed run is tried again, from its last commit."""
 
     attempts: Annotated[int, Field(ge=1)] = 1
-    """Runs altogether; 1: none is repeated."""
+    """How many runs there may be altogether, until one succeeds."""
     backoff: Duration = timedelta(seconds=30)
-    """Wait before the second attempt; it doubles before each later one."""
+    """The wait before the second attempt; it doubles before each later one."""
 
 
 class Retention(Section):
-    """How long what is no longer needed is kept."""
+    """How long things are kept that no table needs any more."""
 
     commits: Duration = timedelta(days=90)
-    """Commits of the log that no table needs any more."""
+    """How long commit records are kept."""
     runs: Duration = timedelta(days=90)
-    """Run records."""
+    """How long run records are kept."""
     logs: Duration = timedelta(days=30)
-    """What tap and Spark wrote."""
+    """How long the logs of tap and Spark are kept."""
     rejects: Duration = timedelta(days=90)
-    """Records that could not be stored."""
+    """How long rejects are kept, counted from the start of their run."""
     trash: Duration = timedelta(days=7)
-    """Files that were removed from a table."""
+    """How long files that were removed from a table are kept."""
 
 
 class Schedule(Section):
-    """When the pipeline runs by itself, once `schedule install` was called."""
+    """When cron runs the pipeline, after `schedule install`."""
 
     cron: Annotated[str, parsed(check_cron)]
-    """Five fields as cron reads them, or `@daily` and the like."""
+    """Five fields: minute, hour, day, month, weekday, with `jan`, `mon-fri`, `*/15`, `1,15`; or `@daily` and the
+    like."""
 
 
 class Keys(Section):
@@ -202,7 +212,7 @@ class Keys(Section):
     retention: Retention = Retention()
     schedule: Schedule | None = None
     streams: dict[Annotated[str, BeforeValidator(stream_glob)], StreamKeys] = Field(default_factory=dict)
-    """Overrides by glob of stream names; see `Pipeline.stream`."""
+    """What differs for single streams, by globs of their names."""
 
     @model_validator(mode="after")
     def _room(self) -> Keys:

@@ -14,7 +14,7 @@ from typing import Any
 
 from bridge.errors import DatabaseUnreachable, SlotError
 from bridge.lake.log import View
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.singer.catalog import Catalog, key_properties, replication_method, selected_streams, stream_entry
 from bridge.singer.state import bookmark, is_flat
 from bridge.slots.database import Database, SlotFacts, opened

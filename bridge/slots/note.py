@@ -51,8 +51,8 @@ class NoteFile:
         """Raises `CorruptLake` for a note that cannot be read."""
         self._storage, self._key = storage, meta(pipeline, "slot.json")
         self.uri = storage.uri
-        stored = storage.fetch(self._key)
-        self._version = stored.version if stored else None
+        stored = storage.read_versioned(self._key)
+        self._version = stored.etag if stored else None
         self.note: Note | None = None
         if stored:
             try:
@@ -65,7 +65,7 @@ class NoteFile:
         """Replace the note durably; return False, with nothing changed, where another run has written one since."""
         if note == self.note:
             return True
-        version = self._storage.swap(self._key, dumps(_said(note), indent=2), self._version)
+        version = self._storage.compare_and_swap(self._key, dumps(_said(note), indent=2), self._version)
         if version is None:
             return False
         self.note, self._version = note, version

@@ -27,7 +27,7 @@ from bridge.spark.log import tail
 from bridge.spark.shipping import cores, executor_task, executor_work, is_local
 from bridge.spark.worker import REPORTS
 from bridge.spool.spool import SealedBatch, Spool
-from bridge.write.parquet import Job
+from bridge.write.context import WriteContext
 from bridge.write.report import Failure, WorkReport, raise_failure, read_report
 
 if TYPE_CHECKING:
@@ -78,9 +78,11 @@ class Engine:
     finished is lost or waits for anybody: how far it may be ahead of the commits, the spool's size decides.
     """
 
-    def __init__(self, master: str, conf: dict[str, str], spool: Spool, scratch: Path, log: Path, job: Job) -> None:
+    def __init__(
+        self, master: str, conf: dict[str, str], spool: Spool, scratch: Path, log: Path, context: WriteContext
+    ) -> None:
         self._master, self._conf = master, conf
-        self._spool, self._scratch, self._log, self._job = spool, scratch, log, job
+        self._spool, self._scratch, self._log, self._context = spool, scratch, log, context
         self._sealed: dict[int, SealedBatch] = {}
         self._finished = SimpleQueue[Finished | None]()
         self._delivered = 0
@@ -140,17 +142,17 @@ class Engine:
         if ended:
             raise self._explained(ended)
 
-    def each(self, work: Callable[[Job, Any], Struct], payloads: Sequence[Any]) -> list[Any]:
+    def each(self, work: Callable[[WriteContext, Any], Struct], payloads: Sequence[Any]) -> list[Any]:
         """Do a piece of work for each payload, on the executors if there are any, and return the reports in order.
 
         `work` is a function of a module and pure but for its pending files: Spark may run it twice. Raises what a
         report says that failed.
         """
-        job = replace(self._job, targets=dict(self._job.targets))
+        context = replace(self._context, layouts=dict(self._context.layouts))
         if self._query is None or not payloads:
-            return [work(job, payload) for payload in payloads]
+            return [work(context, payload) for payload in payloads]
         assert self._session is not None
-        return spread(self._session.spark, work, job, payloads, self._shipped)
+        return spread(self._session.spark, work, context, payloads, self._shipped)
 
     def analysed(self, statement: Statement, read: TableSchema, stream: str, tick: Callable[[], None]) -> pa.Schema:
         """Return what a statement makes of a stream's columns; waits for the JVM, while `tick` may raise.
@@ -165,7 +167,7 @@ class Engine:
         from bridge.spark.transform import analysed
 
         assert self._session is not None
-        metadata = self._job.targets[stream].metadata
+        metadata = self._context.layouts[stream].metadata
         return analysed(self._session.spark, statement, read, stream, metadata=metadata)
 
     def transform(
@@ -182,7 +184,7 @@ class Engine:
         """
         from bridge.spark.transform import Plan
 
-        target = self._job.targets[stream]
+        target = self._context.layouts[stream]
         plan = Plan(stream, schema, statement, read, target.metadata, made, lake, bool(target.keys))
         self._plans[stream, schema] = plan
 
@@ -263,14 +265,16 @@ class Engine:
                 return  # Spark runs a finished batch again after a stop
             parts = min(bundles, frame.sparkSession.sparkContext.defaultParallelism)
             spread = frame.repartition(parts) if parts > 1 else frame
-            job = replace(self._job, targets=dict(self._job.targets))  # they grow while this one is on its way
-            rows = spread.mapInArrow(executor_task(job, self._shipped), REPORTS).collect()
-            self._deliver(rows, self._transformed(spread, job, {row.seq for row in rows}))
+            context = replace(
+                self._context, layouts=dict(self._context.layouts)
+            )  # they grow while this one is on its way
+            rows = spread.mapInArrow(executor_task(context, self._shipped), REPORTS).collect()
+            self._deliver(rows, self._transformed(spread, context, {row.seq for row in rows}))
         except BaseException as error:
             self.fail(error)
             raise
 
-    def _transformed(self, frame: DataFrame, job: Job, seqs: set[int]) -> list[Any]:
+    def _transformed(self, frame: DataFrame, context: WriteContext, seqs: set[int]) -> list[Any]:
         """Load the rows of these batches that go through Spark SQL: a job for each stream and schema."""
         bundles = [bundle for seq in seqs if seq in self._sealed for bundle in self._sealed[seq].bundles]
         found = {(segment.stream, segment.schema): None for bundle in bundles for segment in bundle}
@@ -278,7 +282,7 @@ class Engine:
         for plan in (self._plans[each] for each in found if each in self._plans):
             from bridge.spark.transform import reports_of
 
-            rows += reports_of(frame, plan, job, self._shipped)
+            rows += reports_of(frame, plan, context, self._shipped)
         return rows
 
     def _deliver(self, rows: list[Any], more: list[Any]) -> None:
@@ -309,7 +313,7 @@ class Engine:
             hint = "the system may have been short of memory; what was committed stays, run again\n" + tail(self._log)
             return EngineError("Spark's JVM is gone", hint=hint, exit_code=code)
         log = self._log.read_text(errors="replace") if self._log.exists() else ""
-        if known := diagnose(str(error), log, self._job.spool):
+        if known := diagnose(str(error), log, self._context.spool):
             return known
         text = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         return EngineError("Spark failed", hint=tail(self._log), cause=text[:300])
@@ -317,15 +321,15 @@ class Engine:
 
 def spread(
     spark: SparkSession,
-    work: Callable[[Job, Any], Struct],
-    job: Job,
+    work: Callable[[WriteContext, Any], Struct],
+    context: WriteContext,
     payloads: Sequence[Any],
     shipped: str | None = None,
 ) -> list[Any]:
     """Do a piece of work for each payload, a task each, and return the reports in order; see `Engine.each`."""
     count = len(payloads)
     numbers = spark.range(0, count, 1, count)
-    rows = numbers.mapInArrow(executor_work(work, job, payloads, shipped), REPORTS).collect()
+    rows = numbers.mapInArrow(executor_work(work, context, payloads, shipped), REPORTS).collect()
     reports = {row.seq: json.decode(row.report) for row in rows}
     if len(rows) != count or reports.keys() != set(range(count)):
         raise EngineError("Spark's work does not add up", hint=_REPORT_IT, wanted=count, reports=len(rows))

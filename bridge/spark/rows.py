@@ -19,12 +19,12 @@ from bridge.errors import BridgeError, EngineError
 from bridge.schema.json_schema import source
 from bridge.schema.table_schema import EXTRA, with_extra
 from bridge.spool.spool import Segment
-from bridge.write.bundle import Reading, Writing
-from bridge.write.context import Job
-from bridge.write.metadata_columns import shaped
+from bridge.write.context import WriteContext
+from bridge.write.metadata_columns import fill_metadata
 from bridge.write.report import WorkReport, failure, read_report
 from bridge.write.spill import HIDDEN as ORDER
-from bridge.write.spill import ordered
+from bridge.write.spill import with_message_order
+from bridge.write.task import RowWriter, SegmentReader
 from bridge.write.versions import by_version
 
 _BUNDLE, _SPLIT = "\x1fbundle", "\x1fsplit"
@@ -41,16 +41,16 @@ def hidden_type(fields: list[pa.Field]) -> pa.DataType:
 
 def decode_rows(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
     """Turn bundles into the rows of one stream under one schema, and leave what was counted for `store_rows`."""
-    job, plan, columns = pickle.loads(pickled)  # noqa: S301 - the driver's
+    context, plan, columns = pickle.loads(pickled)  # noqa: S301 - the driver's
     for row in (row for batch in batches for row in batch.to_pylist()):
         segments = [Segment(**one) for one in row["segments"]]
         segments = [one for one in segments if (one.stream, one.schema) == (plan.stream, plan.schema)]
         if not segments:
             continue
-        reading, key = Reading(job), row["seq"] << _SHIFT | row["bundle"]
+        reading, key = SegmentReader(context), row["seq"] << _SHIFT | row["bundle"]
         try:
             for segment in segments:
-                for table in _rows(reading, job, segment, row["seq"]):
+                for table in _rows(reading, context, segment, row["seq"]):
                     yield from _packed(table, columns, key)
             report = reading.finish()
         except BridgeError as error:
@@ -60,14 +60,14 @@ def decode_rows(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
         (folder / f"{key}.json").write_bytes(json.encode(report))
 
 
-def _rows(reading: Reading, job: Job, segment: Segment, seq: int) -> Iterator[pa.Table]:
+def _rows(reading: SegmentReader, context: WriteContext, segment: Segment, seq: int) -> Iterator[pa.Table]:
     """Yield the rows of a segment with the columns of the bridge itself."""
-    target, decoded = job.targets[segment.stream], reading.read(segment)
+    target, decoded = context.layouts[segment.stream], reading.read(segment)
     if target.keys:
-        yield ordered(shaped(decoded, target, segment), decoded.version, seq, segment)
+        yield with_message_order(fill_metadata(decoded, target, segment), decoded.version, seq, segment)
         return
     for version, rows in by_version(decoded):
-        table = shaped(rows, target, segment)
+        table = fill_metadata(rows, target, segment)
         if version is not None:
             table = table.append_column(_SPLIT, pa.repeat(pa.scalar(version, pa.int64()), table.num_rows))
         yield table
@@ -90,7 +90,7 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
 
 def store_rows(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
     """Turn rows into pending files, and give the report of each bundle that this task has decoded."""
-    job, plan, schema = pickle.loads(pickled)  # noqa: S301 - the driver's
+    context, plan, schema = pickle.loads(pickled)  # noqa: S301 - the driver's
     with ThreadPoolExecutor(1, thread_name_prefix="durable") as disk:
         bundles: dict[int, _Bundle] = {}
         for batch in batches:
@@ -98,11 +98,11 @@ def store_rows(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
                 if key not in bundles:
                     for before in bundles.values():
                         before.finish()
-                    bundles[key] = _Bundle(plan, Writing(job, key >> _SHIFT, disk))
+                    bundles[key] = _Bundle(plan, RowWriter(context, key >> _SHIFT, disk))
                 bundles[key].add(rows, version)
         for file in sorted(_counted().glob("*.json")):  # all are there: there were no rows after the last one
             key = int(file.stem)
-            bundle = bundles.pop(key, None) or _Bundle(plan, Writing(job, key >> _SHIFT, disk))
+            bundle = bundles.pop(key, None) or _Bundle(plan, RowWriter(context, key >> _SHIFT, disk))
             report = bundle.report(read_report(file.read_bytes()))
             numbers = {"seq": [key >> _SHIFT], "bundle": [key & (1 << _SHIFT) - 1]}
             columns = numbers | {"report": [json.encode(report).decode()]}
@@ -131,7 +131,7 @@ def _split(table: pa.Table) -> Iterator[tuple[int, int | None, pa.Table]]:
 class _Bundle:
     """What was written of one bundle's rows."""
 
-    def __init__(self, plan: Any, writing: Writing) -> None:
+    def __init__(self, plan: Any, writing: RowWriter) -> None:
         self._plan, self._writing = plan, writing
         self._rows, self._extra = 0, False
         self._failed: WorkReport | None = None

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 import bridge
-from bridge.write.parquet import Job
+from bridge.write.context import WriteContext
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -57,16 +57,16 @@ def ship(context: SparkContext, folder: Path) -> str:
     return archive.name
 
 
-def executor_task(job: Job, shipped: str | None) -> Callable[[Iterator[Any]], Iterator[Any]]:
+def executor_task(context: WriteContext, shipped: str | None) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """Return what an executor does with bundles."""
-    return _on_executor("load", pickle.dumps(job), shipped)
+    return _on_executor("load", pickle.dumps(context), shipped)
 
 
 def executor_work(
-    work: Callable[[Job, Any], Struct], job: Job, payloads: Sequence[Any], shipped: str | None
+    work: Callable[[WriteContext, Any], Struct], context: WriteContext, payloads: Sequence[Any], shipped: str | None
 ) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """Return what an executor does with the numbers of payloads."""
-    return _on_executor("perform", pickle.dumps((work, job, list(payloads))), shipped)
+    return _on_executor("perform", pickle.dumps((work, context, list(payloads))), shipped)
 
 
 def executor_rows(task: str, shipped: str | None, *told: Any) -> Callable[[Iterator[Any]], Iterator[Any]]:

@@ -23,7 +23,7 @@ from bridge.spark.rows import hidden_type
 from bridge.spark.shipping import executor_rows
 from bridge.spark.types import arrow_field, spark_schema
 from bridge.spark.worker import REPORT_SCHEMA, REPORTS
-from bridge.write.context import Job
+from bridge.write.context import WriteContext
 from bridge.write.metadata_columns import METADATA
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def analysed(spark: SparkSession, statement: Statement, read: TableSchema, strea
     return _columns([each for each in made if each.name != HIDDEN], read, stream, metadata=metadata)
 
 
-def reports_of(frame: DataFrame, plan: Plan, job: Job, shipped: str | None) -> list[Any]:
+def reports_of(frame: DataFrame, plan: Plan, context: WriteContext, shipped: str | None) -> list[Any]:
     """Load the rows of a frame's bundles that a plan is for, and return the reports. Raises `DataError` for a record
     that the statement cannot take.
     """
@@ -106,8 +106,8 @@ def reports_of(frame: DataFrame, plan: Plan, job: Job, shipped: str | None) -> l
     rules.update(rule for rule in (session.conf.get(_RULES, None) or "").split(",") if rule)
     session.conf.set(_RULES, ",".join(sorted(rules)))
     columns = rows_schema(plan.read, metadata=plan.metadata)
-    decode = executor_rows("decode_rows", shipped, job, plan, columns)
-    store = executor_rows("store_rows", shipped, job, plan, REPORT_SCHEMA)
+    decode = executor_rows("decode_rows", shipped, context, plan, columns)
+    store = executor_rows("store_rows", shipped, context, plan, REPORT_SCHEMA)
     rows = frame.mapInArrow(decode, spark_schema(columns))
     try:
         made = _over(rows, plan.statement, visible(plan.read, metadata=plan.metadata))

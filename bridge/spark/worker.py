@@ -14,8 +14,8 @@ from msgspec import json
 from bridge.errors import BridgeError, EngineError
 from bridge.spark.rows import decode_rows, store_rows
 from bridge.spool.spool import Segment
-from bridge.write.parquet import write_bundles
 from bridge.write.report import WorkReport, failure
+from bridge.write.task import write_bundles
 
 __all__ = ["REPORTS", "REPORT_SCHEMA", "SHARE_SPOOL", "decode_rows", "load", "perform", "store_rows"]
 
@@ -25,16 +25,16 @@ SHARE_SPOOL = "set spool.dir to a folder that the driver and all executors share
 REPORT_SCHEMA = pa.schema([("seq", pa.int64()), ("bundle", pa.int32()), ("report", pa.string())])
 
 
-def load(pickled_job: bytes, batches: Iterator[Any]) -> Iterator[Any]:
+def load(pickled_context: bytes, batches: Iterator[Any]) -> Iterator[Any]:
     """Turn bundles into reports; a spool that this machine does not see is one, too."""
-    job = pickle.loads(pickled_job)  # noqa: S301 - the driver's
+    context = pickle.loads(pickled_context)  # noqa: S301 - the driver's
     rows = [row for batch in batches for row in batch.to_pylist()]
-    if rows and not os.access(os.path.join(job.spool, "segments"), os.R_OK | os.X_OK):
-        error = EngineError("an executor cannot read the spool", hint=SHARE_SPOOL, host=_host(), folder=job.spool)
+    if rows and not os.access(os.path.join(context.spool, "segments"), os.R_OK | os.X_OK):
+        error = EngineError("an executor cannot read the spool", hint=SHARE_SPOOL, host=_host(), folder=context.spool)
         reports: Iterator[WorkReport] = iter([failure(error)] * len(rows))
     else:
         reports = write_bundles(
-            job, ((row["seq"], [Segment(**segment) for segment in row["segments"]]) for row in rows)
+            context, ((row["seq"], [Segment(**segment) for segment in row["segments"]]) for row in rows)
         )
     for row, report in zip(rows, reports, strict=True):
         columns = {"seq": [row["seq"]], "bundle": [row["bundle"]], "report": [json.encode(report).decode()]}
@@ -43,10 +43,10 @@ def load(pickled_job: bytes, batches: Iterator[Any]) -> Iterator[Any]:
 
 def perform(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
     """Turn the numbers of payloads into reports."""
-    work, job, payloads = pickle.loads(pickled)  # noqa: S301 - the driver's
+    work, context, payloads = pickle.loads(pickled)  # noqa: S301 - the driver's
     for number in (row["id"] for batch in batches for row in batch.to_pylist()):
         try:
-            report = work(job, payloads[number])
+            report = work(context, payloads[number])
         except BridgeError as error:
             report = failure(error)
         columns = {"seq": [number], "bundle": [0], "report": [json.encode(report).decode()]}

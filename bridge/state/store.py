@@ -18,8 +18,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from bridge.commit.committer import Committer, expect_object, read_state_file, was_said
+from bridge.commit.committer import Committer
 from bridge.commit.open import open_pipeline
+from bridge.commit.state_file import expect_object, read_state_file, was_said
 from bridge.errors import CommitLost, PipelineHeld, SettingsError
 from bridge.lake.lease import holder, holds, last_lease
 from bridge.lake.log import Log, bookmarks

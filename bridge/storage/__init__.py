@@ -1,4 +1,7 @@
-"""Where bytes live: one small protocol, one file a backend."""
+"""Where bytes live: one small protocol (`protocol.py`), one folder a backend.
+
+Enters: keys and bytes. Leaves: durable files; `publish` makes them visible. `buckets.py` picks the backend by URI.
+"""
 
 from bridge.storage.buckets import lake_of, open_storage
 from bridge.storage.protocol import Add, Change, Missing, Remove, Rewrite, Storage, leads_out

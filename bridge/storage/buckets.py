@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def open_storage(uri: str, s3: S3Options | None = None) -> Storage:
-    """Return the backend for a bucket's URI: a folder, `file://...`, or `s3://bucket/prefix`. Nothing is read yet."""
+    """The backend for a bucket's URI: a folder, `file://...`, or `s3://bucket/prefix`. Nothing is read yet."""
     if uri.startswith("s3://"):
         from bridge.storage.s3 import S3Storage  # here: boto3 takes a while to load, and a folder needs none
 
@@ -26,5 +26,5 @@ def open_storage(uri: str, s3: S3Options | None = None) -> Storage:
 
 
 def lake_of(destination: Destination) -> Storage:
-    """Return the backend of a pipeline's bucket, reached as its settings say."""
+    """The backend of a pipeline's bucket, with the settings' options."""
     return open_storage(destination.bucket, destination.s3_options)

@@ -1,4 +1,4 @@
-"""Many calls of a backend at once, where each of them waits for a network."""
+"""Many calls of a backend at once, where each waits for a network."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class _Parallel(Protocol):
     def parallel(self) -> int: ...
 
 
-def each(storage: _Parallel, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """Return what `work` makes of each item, in their order; the first error is raised when all have ended."""
+def parallel_map(storage: _Parallel, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """The result for each item, in their order. The first error is raised once all calls have ended."""
     threads = min(storage.parallel, len(items))
     if threads < 2:
         return [work(item) for item in items]

@@ -14,7 +14,7 @@ from typing import Any
 from bridge.errors import SettingsError, did_you_mean
 from bridge.exact_json import dumps
 from bridge.settings.destination import StreamKeys
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.singer.catalog import (
     Catalog,
     StreamEntry,

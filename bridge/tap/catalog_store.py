@@ -9,8 +9,6 @@ With `source.catalog` that file is the kept one. Both are replaced whole, so a c
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,9 +17,10 @@ from typing import Any
 
 from bridge.errors import SettingsError, TapError
 from bridge.exact_json import NotJson, dumps, loads
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.singer.catalog import Catalog, parse_catalog
 from bridge.singer.catalog_merge import Changes, compare, merge, with_new_types
+from bridge.storage.local.folders import draft_of
 from bridge.tap.catalog_overrides import named
 
 
@@ -145,15 +144,10 @@ class Kept:
 
     def _replace(self, file: Path, value: Any) -> None:
         file = file.resolve()
-        draft = file.with_name(f".{file.name}.{os.getpid()}")
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            draft.write_bytes(dumps(value, indent=2))
-            if file.exists():
-                shutil.copymode(file, draft)
-            os.replace(draft, file)
+            with draft_of(file) as draft:
+                draft.write_bytes(dumps(value, indent=2))
         except OSError as error:
-            with suppress(OSError):
-                draft.unlink()
             hint = "give the rights to write it, or print it with `singer-bridge discover --json`"
             raise SettingsError(f"cannot keep the catalog: {error.strerror}", hint=hint, file=file) from error

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
 from bridge.exact_json import NotJson, loads
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.tap.installed import tap_package
 
 Kind = Literal["meltanolabs", "pipelinewise", "other"]

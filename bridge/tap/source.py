@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from bridge.errors import SettingsError, TapError
-from bridge.settings.load import Pipeline, redactor
+from bridge.settings.options import Pipeline
+from bridge.settings.redact import redactor
 from bridge.singer.catalog import Catalog, deselected, has_metadata, parse_catalog, stream_names
 from bridge.singer.selection import is_glob, loaded_streams, select, unmatched
 from bridge.tap.catalog_overrides import overridden, wants_catalog

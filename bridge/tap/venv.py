@@ -31,6 +31,7 @@ from urllib.parse import urlsplit
 
 from bridge.errors import SettingsError, TapError
 from bridge.settings.redact import learn, redactor, worth_hiding
+from bridge.storage.local.folders import draft_of
 
 _SHOWN_LINES = 15
 _PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -81,7 +82,8 @@ class Venv:
             except BaseException:
                 shutil.rmtree(draft, ignore_errors=True)
                 raise
-            _replace(self.lock, lock)
+            with draft_of(self.lock) as written:
+                written.write_text(lock)
             (draft / "installed.json").write_text(json.dumps(self._facts()))
             self._switch(draft)
         return True
@@ -220,9 +222,3 @@ def _portable(frozen: str, folder: Path) -> str:
 
 def _local(lock: str, folder: Path) -> str:
     return lock.replace("${PROJECT_URI}", folder.as_uri()).replace("${PROJECT}", str(folder))
-
-
-def _replace(path: Path, text: str) -> None:
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(text)
-    os.replace(draft, path)

@@ -5,5 +5,5 @@ and a report that counts every line (`report.py`). Rows of an upsert leave as sp
 table by key.
 
 After a crash pending files stay behind; the next run's recovery deletes those that no commit names.
-Read `parquet.py`, then `bundle.py`.
+Read `task.py`, then `writer.py`.
 """

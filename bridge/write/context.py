@@ -1,30 +1,58 @@
-"""What executors are told of a run."""
+"""What a worker has to know of the run."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
+from msgspec import Struct
+
+from bridge.settings.options import Pipeline
 from bridge.settings.values.s3options import S3Options
 from bridge.storage import Storage, open_storage
-from bridge.write.layout import Target
+from bridge.write.layout import TableLayout
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """What an executor needs to know of the run."""
+class WriteContext:
+    """One run, as the workers see it. Pickled to executors."""
 
     bucket: str
     pipeline: str
     run: str
     generation: int
     spool: str
+    """A folder; empty where nothing of a tap is read."""
     compression: str
-    targets: dict[str, Target]
-    """The tables by stream. They grow while the run goes on."""
+    layouts: dict[str, TableLayout]
+    """By stream. The driver adds streams while the run goes on."""
     s3: S3Options | None = None
     level: int | None = None
     """Of the compression; None: the codec's own."""
 
+    @classmethod
+    def of(
+        cls,
+        pipeline: Pipeline,
+        bucket: str,
+        run: str,
+        generation: int,
+        layouts: dict[str, TableLayout],
+        spool: str = "",
+    ) -> WriteContext:
+        """Take what the settings say from the pipeline."""
+        to = pipeline.destination
+        codec, level = to.compression, to.compression_level
+        return cls(bucket, pipeline.name, run, generation, spool, codec, layouts, to.s3_options, level)
+
     def storage(self) -> Storage:
         """Open the bucket."""
         return open_storage(self.bucket, self.s3)
+
+
+class MapOnExecutors(Protocol):
+    """Does a piece of work for each payload, on executors if there are any; the reports come in their order."""
+
+    def __call__(self, work: Callable[[WriteContext, Any], Struct], payloads: Sequence[Any], /) -> list[Any]:
+        """Raise what a report says that failed. From executors the reports come as plain JSON: `convert` reads both."""

@@ -1,8 +1,7 @@
-"""One Parquet file that no reader sees yet."""
+"""One pending Parquet file: durable once closed, visible to no reader."""
 
 from __future__ import annotations
 
-import uuid
 from contextlib import suppress
 
 import pyarrow as pa
@@ -10,26 +9,27 @@ import pyarrow.parquet as pq
 from msgspec import structs
 
 from bridge.errors import LakeError
+from bridge.lake.folder_names import PENDING, file_name
 from bridge.lake.formats.delta.unsaid import Unsaid
 from bridge.lake.log import meta
 from bridge.lake.records import PendingFile
 from bridge.schema.table_schema import EXTRA, TableSchema
 from bridge.storage import Add, Storage
-from bridge.write.context import Job
+from bridge.write.context import WriteContext
 from bridge.write.partition import sort_keys
 
 
 class File:
-    """A pending file that is being written, a row group at a time.
+    """A pending file, written a row group at a time.
 
-    Its name, below the table's folder, begins with `folder`: Hive's folders of its rows, or nothing. It is `over`
-    where it is to replace the file of that name.
+    `folder`: Hive's folders of its rows, below the table's; empty without partitions. `over`: the visible file that
+    it replaces, under whose name it is published.
     """
 
     def __init__(
         self,
         storage: Storage,
-        job: Job,
+        context: WriteContext,
         seq: int,
         stream: str,
         schema: pa.Schema,
@@ -38,18 +38,18 @@ class File:
         over: str | None = None,
     ) -> None:
         self.stream, self.schema, self.rows = stream, schema, 0
-        target = job.targets[stream]
-        self._folder = target.folder
-        part = f"part-{job.generation:010d}-{seq:06d}-{uuid.uuid4().hex}.parquet"
+        layout = context.layouts[stream]
+        self._folder = layout.folder
+        part = file_name(context.generation, seq)
         self.name = over or (f"{folder}/{part}" if folder else part)
-        self._source = meta(job.pipeline, "pending", f"{part}.pending")
-        self._file = storage.open_pending(self._source, f"{target.folder}/{self.name}", over=over is not None)
-        order = pq.SortingColumn.from_ordering(schema, sort_keys(target.sort_by)) if target.sort_by else None
+        self._source = meta(context.pipeline, "pending", f"{part}{PENDING}")
+        self._file = storage.open_pending(self._source, f"{layout.folder}/{self.name}", over=over is not None)
+        order = pq.SortingColumn.from_ordering(schema, sort_keys(layout.sort_by)) if layout.sort_by else None
         self._writer = pq.ParquetWriter(
             self._file,
             schema,
-            compression=job.compression,
-            compression_level=job.level,
+            compression=context.compression,
+            compression_level=context.level,
             sorting_columns=order,
         )
         self._unsaid = Unsaid()
@@ -66,7 +66,7 @@ class File:
         self.rows += table.num_rows
 
     def finish(self, version: int | None = None) -> None:
-        """Write what is left. `version` is the one of all rows, where no column has it."""
+        """Write the footer. `version`: that of all rows, where no column has it."""
         if note := self._unsaid.to_metadata():
             self._writer.add_key_value_metadata(note)
         self._writer.close()
@@ -82,13 +82,13 @@ class File:
         )
 
     def give_up(self, storage: Storage) -> None:
-        """Have it be gone, as far as that can be done: a later run looks for it again."""
+        """Delete it, best effort: a later run looks for it again."""
         with suppress(LakeError, OSError, ValueError):
             self._writer.close()
             self._file.close()
             storage.abort(Add(self._source, f"{self._folder}/{self.name}", self.size, self._file.upload))
 
     def close(self) -> PendingFile:
-        """Make it durable after `finish`, and say what a commit has to know of it."""
+        """Make it durable, after `finish`."""
         self._file.close()
         return structs.replace(self._pending, upload=self._file.upload)

@@ -1,6 +1,6 @@
-"""Keys of rows: null equals null, -0 equals 0, and one of several columns is compared as a whole.
+"""Keys of rows: null equals null, -0 equals 0, several columns are compared as a whole.
 
-The order of keys is that of their columns, the first weighs most, null before all else.
+Keys are ordered by their first column, then by the next; null comes before all else.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bridge.schema.json_schema import is_json, source
 
 
 def key_columns(schema: pa.Schema, keys: Sequence[str]) -> list[str]:
-    """Return the columns that hold these properties. Raises `SettingsError` if the table has none for one of them."""
+    """The columns that hold these properties. Raises `SettingsError` if a property has none."""
     columns = {source(field): field.name for field in schema}
     names = [columns.get(key, key) for key in keys]
     for name in names:
@@ -29,31 +29,36 @@ def key_columns(schema: pa.Schema, keys: Sequence[str]) -> list[str]:
 
 
 def check_keys(schema: pa.Schema, stream: str, keys: Sequence[str]) -> None:
-    """Raise `SettingsError` unless rows can be told apart by these properties."""
+    """Raise `SettingsError` unless these properties can be a key."""
     for name in key_columns(schema, keys):
         field = schema.field(name)
         if pa.types.is_nested(field.type) or is_json(field):
             hint = "upsert needs keys of one value each; choose others with key_properties, or set another load_method"
-            raise SettingsError("a list, an object or JSON is no key", hint=hint, stream=stream, key=name)
+            raise SettingsError("a list, an object or JSON cannot be a key", hint=hint, stream=stream, key=name)
 
 
 def keys_of(table: pa.Table, fields: Sequence[pa.Field]) -> pa.Table:
-    """Return the keys of rows as columns `0`, `1`, ... of these fields; one that the table lacks is null."""
+    """The keys of rows as columns `0`, `1`, ... of these fields; a column that the table lacks is null."""
     keys = refit(table.select([field.name for field in fields if field.name in table.column_names]), fields)
     floats = [pc.add(array, 0.0) if pa.types.is_floating(array.type) else array for array in keys.columns]  # -0 is 0
     return pa.table(floats, [str(number) for number in range(len(fields))])
 
 
 def lookup(keys: pa.Table, among: pa.Table) -> pa.Array:
-    """Return for each of `keys` its row in `among`, null where there is none; of equal ones there any."""
+    """For each of `keys` its row in `among`, null without one; any of several equal ones."""
     own = [among.column(name).combine_chunks() for name in among.column_names]
     if len(own) == 1:
         return _flat(pc.index_in(keys.column(0), value_set=own[0]))
-    # Most keys of a table are not looked for: the few that may be are compared as a whole.
+    # Most keys of a table are not asked for: only those whose columns all occur are compared as a whole.
     maybe = reduce(pc.and_, (pc.is_in(column, value_set=one) for column, one in zip(keys.columns, own, strict=True)))
-    codes, count = _codes(pa.concat_tables([among, keys.filter(maybe)])), len(among)
-    found = pc.index_in(codes.slice(count), value_set=codes.slice(0, count))
-    return pc.replace_with_mask(pa.nulls(len(keys), found.type), _flat(maybe), found)
+    codes, count = codes_of(pa.concat_tables([among, keys.filter(maybe)])), len(among)
+    rows = pc.index_in(codes.slice(count), value_set=codes.slice(0, count))
+    return pc.replace_with_mask(pa.nulls(len(keys), rows.type), _flat(maybe), rows)
+
+
+def key_order(keys: pa.Table) -> pa.Array:
+    """The rows of `keys` in their order."""
+    return pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
 
 
 def _flat(column: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -61,21 +66,14 @@ def _flat(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def codes_of(keys: pa.Table) -> pa.Array:
-    """Return a number for each key; equal keys have equal numbers."""
-    return _codes(keys)
-
-
-def _codes(keys: pa.Table) -> pa.Array:
-    found: pa.Array | None = None
-    for column in keys.columns:
+    """A number for each key; equal keys have equal numbers."""
+    first, *others = keys.columns
+    codes = _encoded(first)
+    for column in others:
         encoded = _encoded(column)
-        if found is None:
-            found = encoded
-            continue
         width = (pc.max(encoded).as_py() or 0) + 1
-        found = _encoded(pc.add(pc.multiply(found, width), encoded))  # two 32-bit numbers never overflow 64 bits
-    assert found is not None
-    return found
+        codes = _encoded(pc.add(pc.multiply(codes, width), encoded))  # two 32-bit numbers never overflow 64 bits
+    return codes
 
 
 def _encoded(column: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -86,7 +84,7 @@ def _encoded(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def at_least(keys: pa.Table, bound: Sequence[Any]) -> pa.Array:
-    """Return which keys are `bound` or come after it."""
+    """Which keys are `bound` or come after it."""
     result: Any = pa.scalar(True)
     for name, value in reversed(list(zip(keys.column_names, bound, strict=True))):
         column = keys.column(name)
@@ -100,5 +98,5 @@ def at_least(keys: pa.Table, bound: Sequence[Any]) -> pa.Array:
 
 
 def order_of(key: Sequence[Any]) -> tuple[Any, ...]:
-    """Return what sorts keys, as Python values, in their order."""
+    """Sorts keys that are Python values."""
     return tuple((value is not None, value) if value is not None else (False,) for value in key)

@@ -1,35 +1,54 @@
-"""What an executor needs to know of one stream's table to write its files."""
+"""What a worker has to know of one stream's table to write its files."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
+from bridge.settings.options import Pipeline
 from bridge.write.partition import Partition
 
 _FILE_SIZE = 128 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """Where a stream's rows go, and how. Pickled to executors."""
+class TableLayout:
+    """Where a stream's rows go, and how they lie there. Pickled to executors."""
 
     folder: str
     """The table's folder in the bucket."""
     format: str = "parquet"
-    """How files make a table: `parquet`, or `delta` or `iceberg`, in whose folders nothing is replaced or moved."""
+    """`parquet`, `delta` or `iceberg`. In the folder of the latter two no file is replaced or moved."""
     partition_by: tuple[Partition, ...] = ()
-    """What the folders below the table's are named after; empty: there are none."""
+    """What names the folders below the table's; empty: there are none."""
     sort_by: tuple[str, ...] = ()
-    """Columns that rows are sorted by within a row group, the first weighs most; `-` before one: descending."""
+    """Columns by which rows are sorted within a row group, the most important first; `-` before one: descending."""
     file_size: int = _FILE_SIZE
-    """Bytes at about which a file is closed and the next one begun."""
+    """Bytes at which a file is closed and the next one begun, about."""
     metadata: bool = False
-    """Whether rows get the Singer SDK's metadata columns."""
+    """Rows get the Singer SDK's metadata columns."""
     transform: str | None = None
     """The SQL that rows go through before they are written; None: as they are."""
     keys: tuple[str, ...] = ()
-    """Properties that make a row's key, of which the table is to hold the last row each; empty: rows are added."""
+    """Properties that make a row's key: the table keeps the last row of each. Empty: rows are only added."""
     changes: bool = False
-    """Whether records are changes of rows: a column that one lacks stays as it was. False: it is null then."""
+    """Records are changes of rows: a column that one lacks keeps its value. False: it becomes null."""
     hard_delete: bool | None = None
-    """Whether rows that the tap says are deleted go, or stay with the time of it; None: not said."""
+    """True: rows that the tap reports as deleted go. False: they stay, with the time of it. None: not set."""
+
+    @classmethod
+    def of(
+        cls, pipeline: Pipeline, stream: str, folder: str, table_format: str, partition_by: Iterable[Any]
+    ) -> TableLayout:
+        """Take what the settings say of a stream. `partition_by` is as settings and commit log write it."""
+        options = pipeline.stream(stream)
+        return cls(
+            folder,
+            table_format,
+            partition_by=tuple(Partition.read(one) for one in partition_by),
+            sort_by=tuple(options.sort_by or ()),
+            file_size=options.file_size or pipeline.destination.file_size,
+            metadata=pipeline.metadata(stream),
+            transform=options.transform,
+        )

@@ -1,6 +1,6 @@
-"""The rows of a stream as its table has them: what the Singer SDK notes of a record is added to what was read.
+"""The Singer SDK's metadata columns: which there are, and their values.
 
-Pure: the times are constants of the manifest that a row came with.
+Pure: the times are constants of the sealed batch that a row came with.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from bridge.decode.decoder import Decoded
 from bridge.schema.json_schema import LEFT_OUT, TIMESTAMP, source
 from bridge.schema.table_schema import TableSchema
 from bridge.spool.spool import Segment
-from bridge.write.layout import Target
+from bridge.write.layout import TableLayout
 
 DELETED_AT = "_sdc_deleted_at"
-"""The one metadata column that a tap may fill."""
+"""When a row was deleted: the one metadata column that a tap may fill."""
+VERSION_COLUMN = "_sdc_table_version"
+"""Of which Singer version a row is."""
 
 METADATA: dict[str, pa.DataType] = {
     "_sdc_extracted_at": TIMESTAMP,
@@ -25,39 +27,35 @@ METADATA: dict[str, pa.DataType] = {
     "_sdc_batched_at": TIMESTAMP,
     DELETED_AT: TIMESTAMP,
     "_sdc_sequence": pa.int64(),
-    "_sdc_table_version": pa.int64(),
+    VERSION_COLUMN: pa.int64(),
 }
 """The Singer SDK's metadata columns, in its order, all nullable."""
 
 
 def with_metadata(fields: Iterable[pa.Field]) -> list[pa.Field]:
-    """Return a SCHEMA's columns and the metadata columns; the tap's own of these names have the SDK's types."""
-    kept = [field for field in fields if source(field) not in METADATA]
-    return [*kept, *(pa.field(name, type_) for name, type_ in METADATA.items())]
+    """Add the metadata columns to a SCHEMA's; the tap's own of these names get the SDK's types."""
+    own = [field for field in fields if source(field) not in METADATA]
+    return [*own, *(pa.field(name, type_) for name, type_ in METADATA.items())]
 
 
-def left_out(field: pa.Field) -> pa.Field:
-    """Return the field as one that the tap sends and the table does not have."""
-    return field.with_metadata({b"singer": source(field).encode(), b"kind": LEFT_OUT}).with_nullable(True)
-
-
-def without(schema: TableSchema, fields: Iterable[pa.Field], *, metadata: bool) -> TableSchema:
-    """Return the columns to read RECORDs into, where these fields are not kept and metadata columns not the tap's."""
+def leave_out(schema: TableSchema, fields: Iterable[pa.Field], *, metadata: bool) -> TableSchema:
+    """The columns to read RECORDs into where these fields are not kept; with `metadata` nor the tap's own of them."""
     filled = [pa.field(name, pa.string()) for name in METADATA if metadata and name != DELETED_AT]
-    skipped = {source(field): left_out(field) for field in [*filled, *fields]}
+    skipped = {source(field): _left_out(field) for field in [*filled, *fields]}
     if not skipped:
         return schema
     reading = [field for field in schema.fields if source(field) not in skipped]
     return TableSchema(schema.arrow, pa.schema([*reading, *skipped.values()]))
 
 
-def shaped(decoded: Decoded, target: Target, segment: Segment) -> pa.Table:
-    """Return a segment's rows as its table has them.
+def _left_out(field: pa.Field) -> pa.Field:
+    return field.with_metadata({b"singer": source(field).encode(), b"kind": LEFT_OUT}).with_nullable(True)
 
-    With metadata columns, `decoded` has to have each row's `version` and `extracted`.
-    """
+
+def fill_metadata(decoded: Decoded, layout: TableLayout, segment: Segment) -> pa.Table:
+    """Fill a segment's metadata columns, where its table has them. It must have been decoded with `envelope` then."""
     table = decoded.table
-    if not target.metadata or decoded.version is None or decoded.extracted is None:
+    if not layout.metadata or decoded.version is None or decoded.extracted is None:
         return table
     at = pa.repeat(pa.scalar(segment.at * 1000, pa.int64()).cast(TIMESTAMP), table.num_rows)
     filled = {
@@ -65,7 +63,7 @@ def shaped(decoded: Decoded, target: Target, segment: Segment) -> pa.Table:
         "_sdc_received_at": at,
         "_sdc_batched_at": at,
         "_sdc_sequence": pa.repeat(pa.scalar(segment.at, pa.int64()), table.num_rows),
-        "_sdc_table_version": decoded.version,
+        VERSION_COLUMN: decoded.version,
     }
     for place, field in enumerate(table.schema):
         if (array := filled.get(source(field))) is not None:

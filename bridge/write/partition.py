@@ -1,8 +1,8 @@
 """Folders by the values of columns, as Hive names them: `country=DE/updated_at_day=2025-01-01`.
 
-Guarantee: a row's folder is a function of its values, so that rows of two folders never share a file, and a value reads
-back from its folder as it was, by every engine that knows Hive's folders; only the empty text is null to all of them.
-The columns stay in the files as well, where no engine has to guess their types. Times count in UTC.
+Guarantee: a row's folder depends on its values only, so rows of two folders never share a file. Every engine that knows
+Hive's folders reads a value back from its folder; only the empty text is null to all of them. The columns stay in the
+files as well, where no engine has to guess their types. Times count in UTC.
 """
 
 from __future__ import annotations
@@ -13,54 +13,54 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from bridge.errors import DataError, SettingsError
+from bridge.errors import DataError, SettingsError, did_you_mean
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
-"""Hive's word for null in the name of a folder."""
+"""A folder's name for null, as Hive writes it."""
 
 _UNSAFE = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
-"""What Hive and Spark encode in the name of a folder; all else they leave as it is."""
+"""What Hive and Spark encode in the name of a folder."""
 _LONGEST = 255
-"""Bytes of a folder's name that file systems can hold."""
+"""Bytes that a folder's name can have in file systems."""
 _FORMATS = {"year": "", "month": "-%m", "day": "-%m-%d", "hour": "-%m-%d-%H"}
 """What a granularity writes after the year."""
 _NO_KEYS = ("json", "null", "extra")
-"""Kinds of text that is no value of its own."""
+"""Kinds of text that cannot name a folder or be sorted by."""
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A column whose values name folders, whole or, of a time, by `granularity`: year, month, day or hour."""
+    """A column whose values name folders: whole, or for times by `granularity`: year, month, day or hour."""
 
     column: str
     granularity: str | None = None
 
     @property
     def name(self) -> str:
-        """What stands before the `=`."""
+        """The folders' name before the `=`."""
         return f"{self.column}_{self.granularity}" if self.granularity else self.column
 
     @property
-    def said(self) -> str | dict[str, str]:
-        """Return it as settings and the commit log have it."""
+    def setting(self) -> str | dict[str, str]:
+        """It as settings and the commit log write it."""
         return {"column": self.column, "granularity": self.granularity} if self.granularity else self.column
 
     @classmethod
-    def read(cls, said: Any) -> Partition:
-        """Return what `said` wrote."""
-        return cls(said) if isinstance(said, str) else cls(said["column"], said["granularity"])
+    def read(cls, setting: Any) -> Partition:
+        """The inverse of `setting`."""
+        return cls(setting) if isinstance(setting, str) else cls(setting["column"], setting["granularity"])
 
 
 def check_layout(schema: pa.Schema, stream: str, partition_by: Sequence[Partition], sort_by: Sequence[str]) -> None:
-    """Raise `SettingsError` unless a table with these columns can lie in files like that."""
+    """Raise `SettingsError` unless a table with these columns can be partitioned and sorted like that."""
     taken = {name.casefold() for name in schema.names}
     for partition in partition_by:
         field = _field(schema, stream, "partition_by", partition.column)
         if reason := _no_folder(field, partition.granularity):
-            hint = "partition by a text, an integer, a boolean, a date or a time, or by a granularity of the latter two"
+            hint = "partition by a text, an integer, a boolean, a date or a time, or by a granularity of these two"
             facts = {"stream": stream, "column": partition.column}
             raise SettingsError(f"partition_by: {reason} cannot name a folder", hint=hint, **facts)
         if partition.granularity and partition.name.casefold() in taken:
@@ -75,8 +75,6 @@ def check_layout(schema: pa.Schema, stream: str, partition_by: Sequence[Partitio
 def _field(schema: pa.Schema, stream: str, setting: str, column: str) -> pa.Field:
     if column in schema.names:
         return schema.field(column)
-    from bridge.errors import did_you_mean
-
     hint = did_you_mean(column, schema.names) or f"the table's columns are: {', '.join(schema.names[:20])}"
     raise SettingsError(f"{setting} names no column", hint=hint, stream=stream, column=column)
 
@@ -88,7 +86,7 @@ def _is_nested(field: pa.Field) -> bool:
 
 
 def _no_folder(field: pa.Field, granularity: str | None) -> str | None:
-    """Return what is wrong with a column that is to name folders, None if nothing is."""
+    """Why a column cannot name folders; None if it can."""
     import pyarrow as pa
 
     if _is_nested(field):
@@ -99,14 +97,11 @@ def _no_folder(field: pa.Field, granularity: str | None) -> str | None:
         return None
     if pa.types.is_timestamp(field.type) or (pa.types.is_date(field.type) and granularity != "hour"):
         return None
-    return f"the {granularity} of {'a date' if pa.types.is_date(field.type) else 'what is no time'}"
+    return f"the {granularity} of a {'date' if pa.types.is_date(field.type) else 'column that is no time'}"
 
 
 def folder_of(partition: Partition, value: Any) -> str:
-    """Return the folder of a value, which is a time where there is a granularity.
-
-    Raises `DataError` if no folder can have so long a name.
-    """
+    """The folder of a value. Raises `DataError` if its name would be too long."""
     text = NULL if value is None or value == "" else _encoded(_text(value, partition.granularity))
     folder = f"{_encoded(partition.name)}={text}"
     if len(folder.encode()) > _LONGEST:
@@ -127,18 +122,18 @@ def _text(value: Any, granularity: str | None) -> str:
 
 
 def _encoded(text: str) -> str:
-    return _UNSAFE.sub(lambda found: f"%{ord(found.group()):02X}", text)
+    return _UNSAFE.sub(lambda match: f"%{ord(match.group()):02X}", text)
 
 
 def sort_keys(sort_by: Iterable[str]) -> list[tuple[str, str]]:
-    """Return the settings' columns as Arrow names an order: `-` before one is descending."""
+    """The setting as Arrow writes an order: `-` before a column is descending."""
     return [(key.removeprefix("-"), "descending" if key.startswith("-") else "ascending") for key in sort_by]
 
 
 def partitioned(
     table: pa.Table, partition_by: Sequence[Partition], sort_by: Sequence[str] = ()
 ) -> list[tuple[str, pa.Table]]:
-    """Return the rows by folder, each folder once; inside one they are in their order, or sorted.
+    """Split rows by folder, each folder once; inside one they keep their order, or are sorted.
 
     Without partitions the one folder is `""`. The parts share the memory of one copy of the table.
     """
@@ -157,7 +152,7 @@ def partitioned(
 
 
 def _sorted(table: pa.Table, codes: pa.Array | None, sort_by: Sequence[str]) -> pa.Table:
-    """Return the rows by code, then by the columns; rows that are equal in these stay in their order."""
+    """Sort rows by code, then by the columns; equal rows keep their order."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -168,12 +163,12 @@ def _sorted(table: pa.Table, codes: pa.Array | None, sort_by: Sequence[str]) -> 
         return table
     names = [str(number) for number in range(len(keys))]
     orders = [(name, order) for name, (_, order) in zip(names, keys, strict=True)]
-    wanted = pa.table([column for column, _ in keys], names)
-    return table.take(pc.sort_indices(wanted, sort_keys=orders))
+    sorting = pa.table([column for column, _ in keys], names)
+    return table.take(pc.sort_indices(sorting, sort_keys=orders))
 
 
 def folders_of(table: pa.Table, partition_by: Sequence[Partition]) -> pa.Array:
-    """Return each row's folder."""
+    """Each row's folder."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -189,7 +184,7 @@ def folders_of(table: pa.Table, partition_by: Sequence[Partition]) -> pa.Array:
 
 
 def _ends(codes: pa.Array, count: int) -> list[int]:
-    """Return, for each of `count` codes, where its rows end once they are sorted by code."""
+    """For each of `count` codes, where its rows end once they are sorted by code."""
     import pyarrow.compute as pc
 
     counted = {entry["values"]: entry["counts"] for entry in pc.value_counts(codes).to_pylist()}

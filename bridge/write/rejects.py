@@ -1,8 +1,8 @@
-"""Reject files: what cannot be stored as its schema says, a JSON line each, with its reason and its bytes.
+"""Reject files: a JSON line for each record that cannot be stored as its schema says, with the reason and its bytes.
 
 `{"format", "run", "stream", "reason", "pointer", "offset", "raw"}`: `pointer` is the JSON pointer of the value inside
-the record, empty for the line as a whole. `offset` counts from 1: the record among those of its stream in this run; of
-what is no Singer message, the line of the tap's stdout. Bytes that are not UTF-8 are in `raw_base64`.
+the record, empty for the line as a whole. `offset` counts from 1: the stream's records of this run or, for what is no
+Singer message, the lines of the tap's stdout. Bytes that are not UTF-8 are in `raw_base64`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bridge.lake.log import meta
 from bridge.lake.records import RejectFile
 from bridge.spool.spool import Segment
 from bridge.storage import Storage
-from bridge.write.context import Job
+from bridge.write.context import WriteContext
 from bridge.write.report import Rejected
 
 _WHERE = ("reason", "pointer", "offset")
@@ -31,34 +31,34 @@ _LONGEST = 100
 """Characters of a value that an error shows."""
 
 
-def facts_of(reject: Reject, segment: Segment) -> dict[str, Any]:
-    """Return what is kept of a reject; its line counts from the segment's first."""
+def reject_entry(reject: Reject, segment: Segment) -> dict[str, Any]:
+    """What is kept of a reject, whose line counts from the segment's first."""
     offset = segment.first + reject.line + 1
     where = {"reason": reject.reason, "pointer": reject.pointer, "offset": offset}
     return {"stream": segment.stream, **where, "raw": reject.raw}
 
 
-def write_rejects(storage: Storage, job: Job, stream: str | None, items: list[dict[str, Any]]) -> Rejected:
-    """Keep rejects in a file that only a commit makes count. No stream: no Singer message."""
-    key = new_file(job.pipeline, job.run, stream)
-    lines = [orjson.dumps({"format": 1, "run": job.run} | item | _raw(item["raw"])) + b"\n" for item in items]
+def write_rejects(storage: Storage, context: WriteContext, stream: str | None, items: list[dict[str, Any]]) -> Rejected:
+    """Keep rejects in a file, which counts once a commit names it. Without a stream: lines that are no message."""
+    key = new_reject_file(context.pipeline, context.run, stream)
+    lines = [orjson.dumps({"format": 1, "run": context.run} | item | _raw(item["raw"])) + b"\n" for item in items]
     storage.write(key, b"".join(lines))
     first: dict[str, Any] = {name: items[0][name] for name in _WHERE if name in items[0]}
     if value := value_at(items[0]["raw"], str(items[0].get("pointer", ""))):
         first["value"] = value if len(value) <= _LONGEST else f"{value[:_LONGEST]}..."
-    return Rejected(of_file(stream, key, [str(item.get("reason", "")) for item in items], lines), first)
+    return Rejected(describe_file(stream, key, [str(item.get("reason", "")) for item in items], lines), first)
 
 
-def new_file(pipeline: str, run: str, stream: str | None) -> str:
-    """Return a key that nothing has yet; the file's age is the run's."""
+def new_reject_file(pipeline: str, run: str, stream: str | None) -> str:
+    """A new key. It begins with the run, so that the file's age is the run's."""
     folder = folder_name(stream, ()) if stream is not None else "_tap"
     return meta(pipeline, "rejects", folder, f"{run}-{uuid.uuid4().hex}.jsonl")
 
 
-def of_file(
+def describe_file(
     stream: str | None, key: str, why: Iterable[str], lines: Sequence[bytes], *, refused: bool = False
 ) -> RejectFile:
-    """Build what a commit says of a reject file whose `lines` have these reasons."""
+    """What a commit says of a reject file with these `lines`; `why`: the reason of each."""
     reasons: dict[str, tuple[int, int]] = {}
     for reason, line in zip(why, lines, strict=True):
         count, size = reasons.get(reason, (0, 0))
@@ -74,7 +74,7 @@ def _raw(raw: bytes) -> dict[str, Any]:
 
 
 def raw_of(item: dict[str, Any]) -> bytes:
-    """Return the bytes of a reject as the tap wrote them. Raises `CorruptLake` if they are not there."""
+    """The bytes of a reject as the tap wrote them. Raises `CorruptLake` if the file lacks them."""
     try:
         return base64.b64decode(item["raw_base64"]) if item.get("raw") is None else str(item["raw"]).encode()
     except (KeyError, TypeError, binascii.Error) as error:
@@ -82,7 +82,7 @@ def raw_of(item: dict[str, Any]) -> bytes:
 
 
 def properties_of(raw: bytes) -> list[str]:
-    """Return the names in the record of a reject, none if it has none."""
+    """The names in the record of a reject; none if it has no record."""
     try:
         record = loads(raw)["record"]
     except (NotJson, LookupError, TypeError):
@@ -91,7 +91,7 @@ def properties_of(raw: bytes) -> list[str]:
 
 
 def value_at(raw: bytes, pointer: str) -> str | None:
-    """Return the JSON of the value that a reject's pointer means, None where it means the line as a whole."""
+    """The JSON of the value at a reject's pointer; None where that is the line as a whole."""
     try:
         value = loads(raw)["record"]
         for step in pointer.split("/")[1:]:
@@ -103,14 +103,14 @@ def value_at(raw: bytes, pointer: str) -> str | None:
 
 
 def too_many(rejects: Rejected, rejected: int, limit: int) -> DataError:
-    """Return the error of a run that has more rejects than it may; it shows the first one of the last file."""
+    """The error of a run with more rejects than it may have. It shows the first one of the last file."""
     first = {name: value for name, value in rejects.first.items() if value != ""}
     where = {"stream": rejects.file.stream, **first, "file": rejects.file.file}
     if not limit:
-        hint = "mend the tap or its schema; `rejects.on_reject: quarantine` keeps what does not fit, and goes on"
+        hint = "correct the tap or its schema; `rejects.on_reject: quarantine` keeps what does not fit, and goes on"
         return DataError("a record cannot be stored", hint=hint, **where)
     hint = (
-        "nothing of them was committed; if the column has another type by now, run with --refresh-catalog; "
-        "else mend the tap or its schema, or raise `rejects.max`"
+        "none of them was committed; if a column has changed its type, run with --refresh-catalog; "
+        "else correct the tap or its schema, or raise `rejects.max`"
     )
     return DataError("too many rejects", hint=hint, rejected=rejected, max=limit, **where)

@@ -1,6 +1,6 @@
-"""What executors tell the driver, as JSON: of a bundle of segments, and of what failed.
+"""What executors report to the driver, as JSON. Nothing of it is stored.
 
-Nothing here is stored. The driver accepts one report for each bundle, and only its files can be published.
+The driver accepts one report for each bundle, and publishes only the files of that one.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from bridge.lake.records import PendingFile, RejectFile
 
 
 class SegmentCount(Struct, frozen=True):
-    """What became of one segment's lines."""
+    """How many of one segment's lines became rows and rejects."""
 
     file: str
-    """The spool's file that the segment is in."""
+    """The segment's file in the spool."""
     start: int
-    """Where it begins there, in bytes."""
+    """Its first byte in that file."""
     rows: int
     rejects: int
 
@@ -29,7 +29,7 @@ class SpillFile(Struct, frozen=True):
 
     stream: str
     name: str
-    """In the spool's folder for spills."""
+    """In `spill_folder`."""
     spilled: int
     """Bytes on disk."""
     rows: int
@@ -38,15 +38,16 @@ class SpillFile(Struct, frozen=True):
     extra: bool
     """It has the column for fields outside the SCHEMA."""
     sample: str
-    """Some keys, an Arrow stream in base64: how the keys are spread."""
+    """Some of its keys, an Arrow stream in base64. They tell where to cut the table's keys into ranges."""
 
 
 class Rejected(Struct, frozen=True):
-    """A reject file that a worker has written, and its first reject for the error of a run that has too many."""
+    """A reject file that a worker has written."""
 
     file: RejectFile
     first: dict[str, Any] = {}
-    """`reason`, and as far as they are known `pointer`, `offset` and `value`, which is cut."""
+    """The first reject, for the error of a run that has too many: `reason`, and if known `pointer`, `offset`, `value`.
+    A long value is cut."""
 
 
 class Failure(Struct, frozen=True):
@@ -58,46 +59,46 @@ class Failure(Struct, frozen=True):
 
 
 class WorkReport(Struct, omit_defaults=True, kw_only=True):
-    """What was done of one bundle: each of its lines is a row, a reject, or filtered out."""
+    """What became of one bundle: each of its lines is a row, a reject, or filtered out."""
 
     counts: list[SegmentCount] = []
     """One for each segment."""
     files: list[PendingFile] = []
     """Files that a commit can name."""
     spills: list[SpillFile] = []
-    """Files that have to be merged first."""
+    """Files to be merged into a table first."""
     rejects: list[Rejected] = []
     extra: dict[str, dict[str, int]] = {}
-    """By stream, fields outside its SCHEMA, and how many records have them."""
+    """By stream, how many records have a field outside the SCHEMA, by the field's name."""
     versions: dict[str, list[int | None]] = {}
-    """By stream, the Singer `version`s of its RECORDs; null: there were some without."""
+    """By stream, the Singer `version`s of its RECORDs; null: some have none."""
     folders: dict[str, int] = {}
-    """By stream, over how many folders of partitions its rows are spread."""
+    """By stream, how many partition folders its rows went to."""
     filtered: dict[str, int] = {}
-    """By stream, lines that the statement of its transform left out."""
+    """By stream, lines that its transform left out."""
     made: list[tuple[str, str, str]] = []
-    """A stream, the schema that was read, and the one that a statement made of it."""
+    """By a transform: a stream, the schema that was read, and the schema of the result."""
     failed: Failure | None = field(default=None)
     """What went wrong; then nothing else counts."""
 
     @property
     def rows(self) -> int:
-        """Rows in all of its files."""
+        """In all of its files."""
         return sum(file.rows for file in self.files) + sum(spill.rows for spill in self.spills)
 
 
+# Made at import: two threads that meet a type first at the same time crash msgspec.
 read_report = json.Decoder(WorkReport).decode
-"""Reads a report. Made at import: two threads that meet a type first at the same time crash msgspec."""
 
 _KINDS: dict[str, type[BridgeError]] = {kind.__name__: kind for kind in (DataError, EngineError, LakeError)}
 
 
 def failure(error: BridgeError) -> WorkReport:
-    """Turn an error into a report: retrying what an operator must repair would only cost time."""
+    """Report an error instead of raising it: Spark would try again what only an operator can repair."""
     return WorkReport(failed=Failure(type(error).__name__, error.message, error.hint))
 
 
 def raise_failure(failed: Failure | None) -> None:
-    """Raise again, on the driver, the error that an executor reported."""
+    """Raise, on the driver, the error that an executor reported."""
     if failed:
         raise _KINDS.get(failed.type, EngineError)(failed.message, hint=failed.hint)

@@ -1,16 +1,15 @@
-"""Files of a table that cannot be read beside its newest columns, written anew with these: one to one, row for row.
+"""Rewrites files that cannot be read beside their table's newest columns: one new file for each, row for row.
 
 Guarantee: memory holds a row group, however large the file; nothing is visible before the commit that names the new
-files. In plain Parquet a live file keeps its name, so that a reader who lists the folder sees each row once.
+files. In plain Parquet a live file keeps its name, so a reader who lists the folder sees each row once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,17 +23,15 @@ from bridge.lake.schemas import read_schema
 from bridge.schema.table_schema import TableSchema
 from bridge.schema.widening import stands_beside
 from bridge.storage import Add, Storage
-from bridge.write.context import Job
+from bridge.write.context import MapOnExecutors, WriteContext
 from bridge.write.file import File
-from bridge.write.layout import Target
+from bridge.write.layout import TableLayout
 from bridge.write.partition import partitioned
-
-Each = Callable[[Callable[[Job, Any], Struct], Sequence[Any]], list[Any]]
-"""Does a piece of work for each payload, on executors if there are any; from there reports come as plain JSON."""
+from bridge.write.validation import spooled_schema
 
 _UPLOADS = (
-    "the bucket has the older rows as uploads, which nobody can read before a commit. Set the stream's on_type_change "
-    "to variant, or have commits before the change: a lower commit.every or commit.bytes"
+    "the bucket holds the older rows as uploads, which nobody can read before a commit. Set the stream's "
+    "on_type_change to variant, or commit before the change: a lower commit.every or commit.bytes"
 )
 _ROW_GROUP = 64 << 20
 """Arrow bytes of a row group, at most."""
@@ -44,25 +41,25 @@ _ROWS = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class Older:
-    """A file to write anew. `name` is its name in the table, `key` is where its bytes are now."""
+    """A file to rewrite. `name` is its name in the table, `key` is where its bytes are now."""
 
     stream: str
     name: str
     key: str
     rows: int
     schema: bytes
-    """The table's columns as JSON."""
+    """The table's newest columns as JSON."""
     live: bool
 
 
-def outdated(older: TableSchema, newer: TableSchema, target: Target) -> bool:
-    """Whether files with the older columns cannot stay as they are in the table with the newer ones."""
-    return not stands_beside(_struct(older.arrow), _struct(newer.arrow), strict=target.format != "parquet")
+def outdated(older: TableSchema, newer: TableSchema, layout: TableLayout) -> bool:
+    """Whether files with the older columns have to be rewritten for a table with the newer ones."""
+    return not stands_beside(_struct(older.arrow), _struct(newer.arrow), strict=layout.format != "parquet")
 
 
-def _check_folders(stream: str, older: TableSchema, newer: TableSchema, target: Target) -> None:
-    """Raise `DataError` if a column has another type by whose values folders are named, which stay as they are."""
-    for partition in target.partition_by:
+def _check_folders(stream: str, older: TableSchema, newer: TableSchema, layout: TableLayout) -> None:
+    """Raise `DataError` if a column that names folders changes its type: the folders would keep the old values."""
+    for partition in layout.partition_by:
         name = partition.column
         both = name in older.arrow.names and name in newer.arrow.names
         if both and older.arrow.field(name).type != newer.arrow.field(name).type:
@@ -75,77 +72,76 @@ def _struct(schema: pa.Schema) -> pa.StructType:
 
 
 class Rewriting:
-    """What has to be written anew for a commit of one run. `each` does the work."""
+    """Finds out what a run's next commit has to rewrite, and has it done by `each`."""
 
-    def __init__(self, storage: Storage, job: Job, each: Each | None) -> None:
-        self._storage, self._job = storage, job
-        self._each = each or (lambda work, payloads: [work(job, payload) for payload in payloads])
+    def __init__(self, storage: Storage, context: WriteContext, each: MapOnExecutors) -> None:
+        self._storage, self._context, self._each = storage, context, each
         self._older: dict[str, dict[str, TableSchema]] = {}
         self._replaced: list[Add] = []
 
     def note(self, stream: str, name: str) -> None:
-        """Note columns that pending files of a stream were read with, by their name in the spool."""
-        known = self._older.setdefault(stream, {})
-        if name not in known:
-            known[name] = TableSchema.from_json((Path(self._job.spool) / "schemas" / name).read_bytes())
+        """Remember the columns of a stream's pending files, by their name in the spool."""
+        columns = self._older.setdefault(stream, {})
+        if name not in columns:
+            columns[name] = spooled_schema(Path(self._context.spool), name)
 
     def adopt(self, stream: str, name: str) -> None:
-        """Note the columns of an earlier run's staged files, by their name in the bucket."""
-        self._older.setdefault(stream, {})[name] = read_schema(self._storage, self._job.pipeline, name)
+        """Remember the columns of an earlier run's staged files, by their name in the bucket."""
+        self._older.setdefault(stream, {})[name] = read_schema(self._storage, self._context.pipeline, name)
 
     def pending(self, stream: str, files: list[PendingFile], schema: TableSchema) -> list[PendingFile]:
-        """Return a stream's pending files, those anew that cannot be read beside the columns of the next commit.
+        """A stream's pending files, rewritten where they cannot be read beside the columns of the next commit.
 
-        Raises `DataError` for one that cannot be read at all yet.
+        Raises `DataError` for one that nobody can read yet.
         """
-        target, fitting = self._job.targets[stream], schema.types
+        layout, fitting = self._context.layouts[stream], schema.types
         old = [file for file in files if file.columns != fitting]
         if not old:
             return files
-        known = self._older.get(stream, {}).values()  # a statement's columns are not those that were read
-        if target.transform is None and not any(outdated(older, schema, target) for older in known):
+        before = self._older.get(stream, {}).values()  # a transform's columns are not those that were read
+        if layout.transform is None and not any(outdated(older, schema, layout) for older in before):
             return files
-        for older in known:
-            _check_folders(stream, older, schema, target)
+        for older in before:
+            _check_folders(stream, older, schema, layout)
         if any(file.upload for file in old):
             raise DataError("a column changed its type between two commits", hint=_UPLOADS, stream=stream)
         text = schema.to_json()
         work = [Older(stream, file.name, file.source, file.rows, text, live=False) for file in old]
-        new = {older.name: file for older, file in self._done(work) if file}
-        self._replaced += [add_of(target.folder, file) for file in old if file.name in new]
+        new = {older.name: file for older, file in self._rewrite(work) if file}
+        self._replaced += [add_of(layout.folder, file) for file in old if file.name in new]
         marks = {file.name: {"version": file.version, "columns": fitting, "unknown": file.unknown} for file in files}
         return [structs.replace(new.get(file.name, file), **marks[file.name]) for file in files]
 
     def live(
-        self, stream: str, table: TableState, schema: TableSchema, done: Collection[str]
+        self, stream: str, table: TableState, schema: TableSchema, replaced: Collection[str]
     ) -> tuple[list[FileAdd], list[str]]:
-        """Return what a commit adds and removes so that a table's files can be read beside its new columns.
+        """What a commit adds and removes so that a table's files can be read beside its new columns.
 
-        Files in `done` are replaced anyway.
+        Files in `replaced` go anyway.
         """
         if not table.files or table.schema in (None, schema.hash):
             return [], []
-        older = read_schema(self._storage, self._job.pipeline, table.schema)
-        if not outdated(older, schema, self._job.targets[stream]):
+        older = read_schema(self._storage, self._context.pipeline, table.schema)
+        if not outdated(older, schema, self._context.layouts[stream]):
             return [], []
-        if set(table.files) - set(done):
-            _check_folders(stream, older, schema, self._job.targets[stream])
+        if set(table.files) - set(replaced):
+            _check_folders(stream, older, schema, self._context.layouts[stream])
         text, folder = schema.to_json(), table.folder
         work = [
             Older(stream, name, f"{folder}/{name}", file.rows, text, live=True)
             for name, file in table.files.items()
-            if name not in done
+            if name not in replaced
         ]
-        new = [(table.files[older.name], older.name, file) for older, file in self._done(work) if file]
+        new = [(table.files[older.name], older.name, file) for older, file in self._rewrite(work) if file]
         adds = [file.add(old.version, deleted=old.deleted, stale=old.stale, rewritten=True) for old, _, file in new]
         return adds, [name for _, name, _ in new]
 
-    def _done(self, work: list[Older]) -> list[tuple[Older, PendingFile | None]]:
+    def _rewrite(self, work: list[Older]) -> list[tuple[Older, PendingFile | None]]:
         reports = convert(self._each(rewrite, work), list[Rewritten])
         return [(older, report.file) for older, report in zip(work, reports, strict=True)]
 
     def committed(self) -> None:
-        """Give up the pending files that were replaced by others. Best effort: the next run looks for them again."""
+        """Delete the pending files that others replace. Best effort: the next run looks for them again."""
         with suppress(LakeError):
             while self._replaced:
                 self._storage.abort(self._replaced.pop())
@@ -157,35 +153,35 @@ class Rewritten(Struct, frozen=True):
     file: PendingFile | None
 
 
-def rewrite(job: Job, older: Older) -> Rewritten:
-    """Write a file again with newer columns. Raises `DataError` for a value that would be lost."""
-    target, storage = job.targets[older.stream], job.storage()
+def rewrite(context: WriteContext, older: Older) -> Rewritten:
+    """Rewrite a file with newer columns. Raises `DataError` for a value that would be lost."""
+    layout, storage = context.layouts[older.stream], context.storage()
     newest = TableSchema.from_json(older.schema).arrow
-    in_place = older.live and target.format == "parquet"
+    in_place = older.live and layout.format == "parquet"
     with storage.open(older.key) as source, pq.ParquetFile(source) as file:
-        have = file.schema_arrow
-        wanted = pa.schema([newest.field(name) if name in newest.names else have.field(name) for name in have.names])
-        if stands_beside(_struct(have), _struct(wanted), strict=target.format != "parquet"):
+        old = file.schema_arrow
+        columns = pa.schema([newest.field(name) if name in newest.names else old.field(name) for name in old.names])
+        if stands_beside(_struct(old), _struct(columns), strict=layout.format != "parquet"):
             return Rewritten(None)
         folder, over = older.name.rpartition("/")[0], older.name if in_place else None
-        new = File(storage, job, 0, older.stream, wanted, folder, over=over)
+        new = File(storage, context, 0, older.stream, columns, folder, over=over)
         try:
             for rows in _row_groups(file):
-                table = refit(rows, list(wanted))
-                new.write(partitioned(table, (), target.sort_by)[0][1] if target.sort_by else table)
+                table = refit(rows, list(columns))
+                new.write(partitioned(table, (), layout.sort_by)[0][1] if layout.sort_by else table)
         except DataError:
             new.give_up(storage)
             raise
     new.finish()
     pending = new.close()
     if pending.rows != older.rows:
-        hint = "the file is not the one that was committed: `verify` says what else is wrong"
+        hint = "it is not the file that was committed: `verify` says what else is wrong"
         raise LakeError("a file of the table has other rows", hint=hint, file=older.key, rows=older.rows)
     return Rewritten(pending)
 
 
 def _row_groups(file: pq.ParquetFile) -> Iterator[pa.Table]:
-    """Yield the rows, never of two row groups at once, so that what is sorted inside of one stays it."""
+    """Yield the rows, never of two row groups at once, so that they stay sorted within one."""
     for group in range(file.num_row_groups):
         gathered: list[pa.RecordBatch] = []
         size = 0

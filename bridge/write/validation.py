@@ -1,4 +1,4 @@
-"""Segments decoded, and where `rejects.validate` is `full`, held against the rules of their SCHEMA before."""
+"""What the spool keeps of a SCHEMA: columns, and rules for `rejects.validate: full`. Segments decoded by both."""
 
 from __future__ import annotations
 
@@ -8,15 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from bridge.decode.decoder import Decoded, decode
-from bridge.decode.validate import Rules, without
+from bridge.decode.validate import Rules, without_lines
 from bridge.schema.table_schema import TableSchema
 
 RULES = ".rules"
-"""At the end of the name under which the spool keeps the rules of a schema, if there are any."""
+"""The end of the name under which the spool keeps a SCHEMA's rules, if they are to be checked."""
+
+
+def spooled_schema(spool: Path, name: str) -> TableSchema:
+    """Read the columns of segments by their name in the spool."""
+    return TableSchema.from_json((spool / "schemas" / name).read_bytes())
 
 
 def read_rules(spool: Path, schema: str, stream: str) -> Rules | None:
-    """Return the rules of a spool's schema. Raises `DataError` if nothing can be held against them."""
+    """Read the rules of a spool's schema. Raises `DataError` if no record can be checked against them."""
     file = spool / "schemas" / f"{schema}{RULES}"
     return _compiled(file.read_bytes(), stream) if file.exists() else None
 
@@ -26,13 +31,13 @@ def _compiled(text: bytes, stream: str) -> Rules:
     return Rules(text, stream)
 
 
-def decode_valid(data: bytes, schema: TableSchema, prefix: bytes | None, rules: Rules | None, **told: Any) -> Decoded:
-    """Return `decode(data, schema, prefix, ...)`, for which lines that break a rule are rejects."""
+def decode_valid(data: bytes, schema: TableSchema, prefix: bytes | None, rules: Rules | None, **asked: Any) -> Decoded:
+    """`decode(data, schema, prefix, ...)`, where lines that break a rule are rejects as well."""
     broken = rules.rejects(data) if rules else []
     if not broken:
-        return decode(data, schema, prefix, **told)
-    rest, numbers = without(data, broken)
-    found = decode(rest, schema, prefix, **told)
-    others = [replace(reject, line=numbers[reject.line]) for reject in found.rejects]
-    found.rejects = sorted([*broken, *others], key=lambda reject: reject.line)
-    return found
+        return decode(data, schema, prefix, **asked)
+    rest, numbers = without_lines(data, {reject.line for reject in broken})
+    decoded = decode(rest, schema, prefix, **asked)
+    others = [replace(reject, line=numbers[reject.line]) for reject in decoded.rejects]
+    decoded.rejects = sorted([*broken, *others], key=lambda reject: reject.line)
+    return decoded

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pyarrow.compute as pc
 
@@ -11,20 +10,17 @@ from bridge.decode.decoder import Decoded
 
 
 def is_mixed(decoded: Decoded) -> bool:
-    """Return whether rows are of several versions, or some of one and some of none."""
+    """Whether rows are of several versions, or some of one and some of none."""
     low, high = decoded.versions or (None, None)
     return low is not None and (low != high or decoded.unversioned > 0)
 
 
 def by_version(decoded: Decoded) -> Iterator[tuple[int | None, Decoded]]:
-    """Yield the rows of each version, None for those without. Mixed rows have to have their `version` each."""
+    """Split rows by version, None for those without. Mixed rows must have been decoded with `envelope`."""
     if not is_mixed(decoded):
         yield decoded.versions[0] if decoded.versions else None, decoded
         return
     assert decoded.version is not None
     for version in pc.unique(decoded.version).to_pylist():
         same = pc.is_null(decoded.version) if version is None else pc.equal(decoded.version, version)
-        same = pc.fill_null(same, False)
-        extracted = None if decoded.extracted is None else decoded.extracted.filter(same)
-        rows = decoded.table.filter(same)
-        yield version, replace(decoded, table=rows, version=decoded.version.filter(same), extracted=extracted)
+        yield version, decoded.filter(pc.fill_null(same, False))

@@ -1,7 +1,7 @@
 """Rows of one table into pending files: by partition, sorted, in row groups and files of the right size.
 
-Guarantee: whatever the rows and however many partitions they have, memory holds about twice `ROW_GROUP` of them, and at
-most `_OPEN` files are open at a time.
+Guarantee: however many partitions the rows have, memory holds about twice `ROW_GROUP` of them, and at most `_OPEN`
+files are open at a time.
 """
 
 from __future__ import annotations
@@ -12,29 +12,30 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from bridge.storage import Storage
-from bridge.write.context import Job
+from bridge.write.context import WriteContext
 from bridge.write.file import File
 from bridge.write.partition import partitioned
 
 ROW_GROUP = 64 << 20
-"""Arrow bytes gathered for one row group: large enough for readers, small enough for a worker's memory."""
+"""Arrow bytes of a row group: large enough for readers, small enough for a worker's memory."""
 _WORTH = ROW_GROUP // 16
 """Arrow bytes of a partition that are worth a row group of their own while more rows may come."""
 _OPEN = 16
-"""Files that may be open: each holds buffers, and on a bucket an upload."""
+"""Files that may be open: each holds buffers, and in a bucket an upload."""
 _FULL = 0.9
-"""A file is full at this part of its size: one more row group would make it larger than one less."""
+"""A file is full at this part of its size: with one more row group it would be further from it."""
 
 
 @dataclass(slots=True)
 class _Open:
-    """A file that may get more row groups. `arrow` is what its rows took in memory."""
+    """A file that may get more row groups."""
 
     file: File
     arrow: int = 0
+    """Bytes that its rows took in memory."""
 
     def room(self, file_size: int) -> int:
-        """Return how many Arrow bytes the next row group may have."""
+        """How many Arrow bytes the next row group may have."""
         written = self.file.size
         if not self.arrow:
             return min(ROW_GROUP, file_size)
@@ -43,23 +44,23 @@ class _Open:
 
 @dataclass(slots=True)
 class Writer:
-    """Takes the rows of one stream that have one schema. `done` gets each file that is written, to finish and close."""
+    """Writes rows of one stream and one schema. Calls `done` with each file whose rows are written, to finish it."""
 
     storage: Storage
-    job: Job
+    context: WriteContext
     seq: int
     stream: str
     schema: pa.Schema
     done: Callable[[File], None]
     folders: set[str] = field(default_factory=set)
-    """Those that rows went to."""
+    """Those with rows."""
     _gathered: list[pa.Table] = field(default_factory=list)
     _bytes: int = 0
     _files: dict[str, _Open] = field(default_factory=dict)
-    """By folder, the one written to last at the end."""
+    """By folder; the one written to last comes last."""
 
     def add(self, table: pa.Table) -> None:
-        """Take rows of this schema."""
+        """Write rows; what is too little for a row group waits in memory."""
         while table.num_rows:
             part = _head(table, ROW_GROUP)
             table = table.slice(part.num_rows)
@@ -75,11 +76,11 @@ class Writer:
             self._close(folder)
 
     def _flush(self, *, last: bool) -> None:
-        """Write what was gathered. While more may come, what is little of its partition waits, if that is not most."""
+        """Write what was gathered. While more may come, small partitions wait, up to half of a row group in all."""
         if not self._gathered:
             return
-        target = self.job.targets[self.stream]
-        parts = partitioned(pa.concat_tables(self._gathered), target.partition_by, target.sort_by)
+        layout = self.context.layouts[self.stream]
+        parts = partitioned(pa.concat_tables(self._gathered), layout.partition_by, layout.sort_by)
         self._gathered, self._bytes = [], 0
         waiting: list[pa.Table] = []
         waits = 0
@@ -91,11 +92,11 @@ class Writer:
             else:
                 self._write(folder, part)
         if waiting:  # as a copy: slices would keep all of the rest in memory
-            kept = pa.concat_tables(waiting)
-            self._gathered, self._bytes = [kept.take(pa.array(range(kept.num_rows)))], waits
+            rest = pa.concat_tables(waiting)
+            self._gathered, self._bytes = [rest.take(pa.array(range(rest.num_rows)))], waits
 
     def _write(self, folder: str, table: pa.Table) -> None:
-        size = self.job.targets[self.stream].file_size
+        size = self.context.layouts[self.stream].file_size
         self.folders.add(folder)
         while table.num_rows:
             current = self._open(folder)
@@ -111,7 +112,7 @@ class Writer:
         if current is None:
             if len(self._files) == _OPEN:
                 self._close(next(iter(self._files)))
-            current = _Open(File(self.storage, self.job, self.seq, self.stream, self.schema, folder))
+            current = _Open(File(self.storage, self.context, self.seq, self.stream, self.schema, folder))
         self._files[folder] = current
         return current
 
@@ -120,6 +121,6 @@ class Writer:
 
 
 def _head(table: pa.Table, limit: int) -> pa.Table:
-    """Return the first rows, as many as take about `limit` bytes, but at least one."""
+    """The first rows, of about `limit` bytes, but at least one."""
     size = table.nbytes
     return table if size <= limit else table.slice(0, max(table.num_rows * limit // size, 1))

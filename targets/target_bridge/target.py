@@ -28,7 +28,7 @@ from bridge.errors import BridgeError, RecordBeforeSchema, did_you_mean
 from bridge.exact_json import dumps
 from bridge.load.result import Result
 from bridge.load.run import Request, Run
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.tap.source import home_folder
 from bridge.tap.stdin import Piped, Start, Stdin
 from target_bridge.mapped import Mapped

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from bridge.lake.records import PendingFile
 from bridge.spark.query import spread
 from bridge.spark.session import Session
-from bridge.write.context import Job
+from bridge.write.context import WriteContext
 from bridge.write.file import File
 from bridge.write.report import WorkReport
 from bridge.write.writer import Writer
@@ -39,7 +39,7 @@ def executors(folder: Path) -> Iterator[Spread]:
         session.close(hurry=True)
 
 
-def write_share(job: Job, share: tuple[str, list[int], int]) -> WorkReport:
+def write_share(job: WriteContext, share: tuple[str, list[int], int]) -> WorkReport:
     """Report the pending `files` with the rows of these row groups of a Parquet file."""
     source, groups, gathered = share
     files: list[PendingFile] = []

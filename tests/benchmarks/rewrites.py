@@ -30,10 +30,10 @@ from bridge.lake.records import TableState
 from bridge.lake.schemas import keep_schema
 from bridge.maintain.compact import Wish, compact
 from bridge.schema.table_schema import TableSchema
-from bridge.settings.load import inline_pipeline
+from bridge.settings.inline import inline_pipeline
 from bridge.storage import Storage, open_storage
-from bridge.write.context import Job
-from bridge.write.layout import Target
+from bridge.write.context import WriteContext
+from bridge.write.layout import TableLayout
 from bridge.write.report import WorkReport
 
 from .executors import Spread, executors, write_share
@@ -68,7 +68,7 @@ class Ours:
             claim(storage, _TABLE, Owner("p", "t"), shared=False)
             table = committer.view.tables.get("t")
             schema = keep_schema(storage, "p", TableSchema(SCHEMA))
-            job = Job(str(self.root), "p", "run", committer.generation, "", "zstd", {"t": Target(_TABLE)})
+            job = WriteContext(str(self.root), "p", "run", committer.generation, "", "zstd", {"t": TableLayout(_TABLE)})
             groups, cores = list(range(pq.read_metadata(source).num_row_groups)), os.cpu_count() or 1
             shares = [(source, groups[core::cores], gathered) for core in range(cores)]
             reports = convert(self._each(write_share, job, shares), list[WorkReport])

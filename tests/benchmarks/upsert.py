@@ -28,12 +28,12 @@ from bridge.lake.records import FileAdd, LiveFile, TableState
 from bridge.schema.table_schema import TableSchema
 from bridge.spool.spool import Segment
 from bridge.storage.local.storage import LocalStorage
-from bridge.write.context import Job
+from bridge.write.context import WriteContext
 from bridge.write.file import File
-from bridge.write.layout import Target
-from bridge.write.merge.match import Batch
+from bridge.write.layout import TableLayout
+from bridge.write.merge.match import MergeSpec
 from bridge.write.merge.plan import Merger
-from bridge.write.spill import Spill, ordered
+from bridge.write.spill import Spill, with_message_order
 from bridge.write.writer import Writer
 from tests.support.records import commit_record
 
@@ -65,8 +65,8 @@ class Lake:
     def __init__(self, root: Path, file_size: int, spread: Spread) -> None:
         self.spread, self.storage = spread, LocalStorage(root / "lake")
         (root / "spool").mkdir(parents=True)
-        target = Target("t", keys=("id",), file_size=file_size)
-        self.job = Job(str(root / "lake"), "p", "run", 1, str(root / "spool"), "zstd", {"t": target})
+        target = TableLayout("t", keys=("id",), file_size=file_size)
+        self.job = WriteContext(str(root / "lake"), "p", "run", 1, str(root / "spool"), "zstd", {"t": target})
         self.files: dict[str, LiveFile] = {}
         self.commit = 0
 
@@ -95,12 +95,12 @@ class Lake:
 
     def upsert(self, ids: list[int]) -> dict[str, float]:
         """Merge rows with these ids as a run does that has just started, and return the figures."""
-        spill_rows = ordered(rows_of(ids, 7), None, 1, Segment("t", "", "", 0, 0, len(ids), 0, "", 1))
+        spill_rows = with_message_order(rows_of(ids, 7), None, 1, Segment("t", "", "", 0, 0, len(ids), 0, "", 1))
         began = time.perf_counter()
         spill = Spill(self.job, "t", spill_rows.schema)
         spill.add(spill_rows)
         merger = Merger(self.job, lambda work, payloads: self.spread(work, self.job, payloads))
-        batch = Batch("t", TableSchema(SCHEMA).to_json(), 1, hard=False)
+        batch = MergeSpec("t", TableSchema(SCHEMA).to_json(), 1, hard=False)
         merged = merger.merge(batch, TableState("t", None, self.files), [spill.finish()])
         touched = sum(self.files[name].size for name in merged.removes)
         self.publish(merged.adds, merged.removes)

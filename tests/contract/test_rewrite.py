@@ -45,7 +45,7 @@ def _rows(storage: Storage) -> dict[str, bytes]:
 
 def _take_back(storage: Storage, half: CommitRecord, before: View) -> CommitRecord:
     """The commit that takes a rewriting back, made as recovery makes it."""
-    done = storage.settle(changes_of("p", half))
+    done = storage.settle_rewrites(changes_of("p", half))
     names = {one.add.key: file_name(9, seq, one.add.key.removeprefix("t/")) for seq, one in enumerate(done)}
     return commit_record(half.n + 1, *inverse("p", half, before, names), kind="void")
 
@@ -67,12 +67,12 @@ def test_a_file_is_rewritten(storage: Storage) -> None:
     _first(storage)
     half = rewriting(storage, 2, NEW, "n1")
     adds = [one.add for one in changes_of("p", half)[0].rewrites]
-    assert (_rows(storage), list(storage.lost(adds))) == (OLD, [])
+    assert (_rows(storage), list(storage.missing_pending(adds))) == (OLD, [])
     for _ in range(2):
         _publish(storage, half)
         assert (_rows(storage), waiting(storage)) == (NEW | {"n1": b"n1"}, set())
         assert kept(storage, 2) == OLD
-    assert [one.add for one in storage.settle(changes_of("p", half))] == adds
+    assert [one.add for one in storage.settle_rewrites(changes_of("p", half))] == adds
 
 
 @EVERY_KIND
@@ -353,7 +353,7 @@ def test_a_stranger_changes_the_file(s3: S3Server, lakes: Lakes) -> None:
     storage.write("t/k2", b"theirs")
     s3.release()
     writer.join()
-    assert "a file was changed by somebody" in str(errors[0])
+    assert "somebody else changed a file" in str(errors[0])
     assert storage.read("t/k2") == b"theirs"
 
 
@@ -401,5 +401,5 @@ def test_tidy(tmp_path: Path) -> None:
 def test_nobody_moves_a_change_without_rewrites(storage: Storage) -> None:
     """To settle what rewrites nothing does nothing: its files are pending still."""
     adds = pend(storage, "n1")
-    assert list(storage.settle([Change("t", adds)])) == []
-    assert list(storage.lost([Add(add.source, add.key, add.size, add.upload) for add in adds])) == []
+    assert list(storage.settle_rewrites([Change("t", adds)])) == []
+    assert list(storage.missing_pending([Add(add.source, add.key, add.size, add.upload) for add in adds])) == []

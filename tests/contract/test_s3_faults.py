@@ -39,9 +39,9 @@ def _published(storage: Storage) -> set[str]:
 
 
 def _swapped(storage: Storage) -> bytes | None:
-    there = storage.fetch("old")
+    there = storage.read_versioned("old")
     assert there
-    assert storage.swap("old", b"new bytes", there.version)
+    assert storage.compare_and_swap("old", b"new bytes", there.etag)
     return storage.read("old")
 
 
@@ -55,8 +55,8 @@ ACTS: dict[str, tuple[str, Callable[[Storage], Any], Any]] = {
     "put if absent": ("PUT", lambda s: (s.put_if_absent("k", b"new"), s.read("k")), (True, b"new")),
     "put if absent, taken": ("PUT", lambda s: (s.put_if_absent("old", b"new"), s.read("old")), (False, b"old bytes")),
     "swap": ("PUT", _swapped, b"new bytes"),
-    "small pending": ("PUT", lambda s: list(s.lost(pend(s, "n1"))), []),
-    "large pending": ("PUT|POST", lambda s: list(s.lost([_large(s)])), []),
+    "small pending": ("PUT", lambda s: list(s.missing_pending(pend(s, "n1"))), []),
+    "large pending": ("PUT|POST", lambda s: list(s.missing_pending([_large(s)])), []),
     "publish": ("PUT|HEAD|DELETE", _published, {"small"}),
 }
 ONCE: dict[str, dict[str, Any]] = {
@@ -98,9 +98,9 @@ def test_a_conflict_is_tried_again(s3: S3Server, storage: Storage, code: str, mo
     s3.fault("error", "^PUT", status=409, code=code, times=2)
     assert storage.put_if_absent("k", b"mine") is True
     s3.fault("error", "^PUT", status=409, code=code, times=1)
-    there = storage.fetch("k")
+    there = storage.read_versioned("k")
     assert there
-    assert storage.swap("k", b"next", there.version)
+    assert storage.compare_and_swap("k", b"next", there.etag)
     assert storage.read("k") == b"next"
 
 
@@ -109,10 +109,10 @@ def test_a_put_that_landed_although_no_answer_came(s3: S3Server, storage: Storag
     s3.fault("reset", "^PUT", when="after", times=None)
     assert storage.put_if_absent("k", b"mine") is True
     assert storage.put_if_absent("k", b"others'") is False
-    there = storage.fetch("k")
+    there = storage.read_versioned("k")
     assert there
-    version = storage.swap("k", b"next", there.version)
-    assert (version, storage.read("k")) == (getattr(storage.fetch("k"), "version", None), b"next")
+    version = storage.compare_and_swap("k", b"next", there.etag)
+    assert (version, storage.read("k")) == (getattr(storage.read_versioned("k"), "etag", None), b"next")
 
 
 def test_a_put_of_unknown_outcome(s3: S3Server, storage: Storage) -> None:
@@ -131,15 +131,15 @@ def test_a_put_of_unknown_outcome(s3: S3Server, storage: Storage) -> None:
 
 def test_a_swap_of_unknown_outcome(s3: S3Server, storage: Storage) -> None:
     """A swap whose answer never comes is unknown while the old bytes stand, and lost when others' do."""
-    there = storage.fetch("old")
+    there = storage.read_versioned("old")
     assert there
     s3.fault("reset", "^PUT", times=None)
     with pytest.raises(LakeError, match="it is not known"):
-        storage.swap("old", b"mine", there.version)
+        storage.compare_and_swap("old", b"mine", there.etag)
     s3.release()
     storage.write("old", b"others'")
     s3.fault("reset", "^PUT", times=None)
-    assert storage.swap("old", b"mine", there.version) is None
+    assert storage.compare_and_swap("old", b"mine", there.etag) is None
 
 
 def test_an_answer_that_ends_in_the_middle(s3: S3Server, storage: Storage) -> None:

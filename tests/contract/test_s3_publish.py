@@ -155,7 +155,7 @@ def test_purged_uploads_are_missing(s3: S3Server, lakes: Lakes) -> None:
     adds = changes_of("p", half)[0].adds
     s3.purge()
     uploads = [add for add in adds if add.upload]
-    assert list(storage.lost(adds)) == uploads
+    assert list(storage.missing_pending(adds)) == uploads
     if uploads:
         with pytest.raises(Missing) as caught:
             storage.publish(changes_of("p", half))

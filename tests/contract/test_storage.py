@@ -105,10 +105,10 @@ def test_write_is_atomic_under_a_reader(storage: Storage) -> None:
 def test_pending_file_is_invisible_until_published(storage: Storage) -> None:
     """A pending file is durable and in no table; publishing moves it there and nowhere else."""
     adds = pend(storage, "a.parquet")
-    assert (table(storage), list(storage.lost(adds)), len(waiting(storage))) == (set(), [], 1)
+    assert (table(storage), list(storage.missing_pending(adds)), len(waiting(storage))) == (set(), [], 1)
     storage.publish([Change("t", adds)])
     assert (table(storage), storage.read("t/a.parquet")) == ({"a.parquet"}, b"a.parquet")
-    assert (waiting(storage), list(storage.lost(adds))) == (set(), list(adds))
+    assert (waiting(storage), list(storage.missing_pending(adds))) == (set(), list(adds))
 
 
 @EVERY_KIND
@@ -135,7 +135,7 @@ def test_large_and_small_pending_files(storage: Storage) -> None:
             assert file.tell() == count * len(block)
         file.close()
         add = Add(f"{PENDING}/{name}", f"t/{name}", count * len(block), file.upload)
-        assert (storage.lost([add]), storage.size(f"t/{name}")) == ([], None)
+        assert (storage.missing_pending([add]), storage.size(f"t/{name}")) == ([], None)
         storage.publish([Change("t", (add,))])
         assert storage.read(f"t/{name}") == count * block
 
@@ -194,13 +194,13 @@ def test_lost_and_aborted_files(storage: Storage) -> None:
     assert waiting(storage) == {add.key if add.upload else add.source for add in (whole, short, gone)}
     for _ in range(2):
         storage.abort(gone)
-    assert list(storage.lost([whole, short, gone])) == [short, gone]
+    assert list(storage.missing_pending([whole, short, gone])) == [short, gone]
     with pytest.raises(Missing) as caught:
         storage.publish([Change("t", (whole, gone))])
     assert (caught.value.keys, table(storage)) == (["t/gone"], set())
     for add in storage.pending(PENDING):
         storage.abort(add)
-    assert (waiting(storage), list(storage.lost([whole]))) == (set(), [whole])
+    assert (waiting(storage), list(storage.missing_pending([whole]))) == (set(), [whole])
 
 
 @EVERY_KIND
@@ -215,17 +215,17 @@ def test_aborts_come_with_the_change(storage: Storage) -> None:
 
 def test_swap(storage: Storage) -> None:
     """A swap needs the version that is there, changes nothing otherwise, and gives the one that is there then."""
-    assert storage.fetch("k") is None
-    assert storage.swap("k", b"zero", "0" * 32) is None
-    first = storage.swap("k", b"one", None)
+    assert storage.read_versioned("k") is None
+    assert storage.compare_and_swap("k", b"zero", "0" * 32) is None
+    first = storage.compare_and_swap("k", b"one", None)
     assert first is not None
-    assert storage.swap("k", b"two", None) is None
-    second = storage.swap("k", b"two", first)
+    assert storage.compare_and_swap("k", b"two", None) is None
+    second = storage.compare_and_swap("k", b"two", first)
     assert second not in (None, first)
-    assert storage.swap("k", b"three", first) is None
-    there = storage.fetch("k")
+    assert storage.compare_and_swap("k", b"three", first) is None
+    there = storage.read_versioned("k")
     assert there is not None
-    assert (there.data, there.version) == (b"two", second)
+    assert (there.data, there.etag) == (b"two", second)
 
 
 _COUNT = """
@@ -234,10 +234,10 @@ from bridge.storage import open_storage
 storage = open_storage(sys.argv[1])
 for turn in range(8):
     while True:
-        there = storage.fetch("counter")
+        there = storage.read_versioned("counter")
         lines = there.data if there else b""
         mine = lines + f"{sys.argv[2]}-{turn}\\n".encode()
-        if storage.swap("counter", mine, there.version if there else None):
+        if storage.compare_and_swap("counter", mine, there.etag if there else None):
             break
 """
 

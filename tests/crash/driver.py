@@ -22,12 +22,15 @@ from bridge.load.checks.table_guard import Guard
 from bridge.load.dispatcher import Dispatcher, DispatchRules
 from bridge.load.events import Event, Sealed
 from bridge.load.tables.table_plan import TablePlanner
-from bridge.settings.load import Pipeline, inline_pipeline
+from bridge.settings.inline import inline_pipeline
+from bridge.settings.options import Pipeline
 from bridge.settings.values.guarding import Guard as TableGuard
 from bridge.singer.messages import Reader
 from bridge.spool.spool import Spool
 from bridge.storage import Storage, open_storage
-from bridge.write.parquet import Job, write_bundle, write_rejects
+from bridge.write.context import WriteContext
+from bridge.write.rejects import write_rejects
+from bridge.write.task import write_bundle
 
 PIPELINE = "p"
 
@@ -65,7 +68,7 @@ class Run:
         placement = TablePlanner(
             storage, self._settings(storage), committer.view, self.catalog, full=self.full, append=False
         )
-        job = Job(storage.uri, PIPELINE, "run", committer.generation, str(scratch), "zstd", placement.targets)
+        job = WriteContext(storage.uri, PIPELINE, "run", committer.generation, str(scratch), "zstd", placement.layouts)
         self._storage, self._job, self._spool = storage, job, Spool(scratch)
         self._ledger = Accounting(
             committer,

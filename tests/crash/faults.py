@@ -84,7 +84,7 @@ class Watcher:
         self._step(name, name)
 
     def _step(self, change: str, path: str, damage: Callable[[], None] | None = None) -> None:
-        phase = "recovery" if _in_main_thread("__init__", "commit/committer.py") else "run"
+        phase = "recovery" if _in_main_thread("open_committer", "commit/open.py") else "run"
         with self._lock:
             phase = "void" if self._voiding and phase == "recovery" else phase
             self.note(change, phase, path)

@@ -21,7 +21,7 @@ from bridge.load.plan import LoadPlan
 from bridge.load.scratch import Scratch
 from bridge.load.tables.table_plan import TablePlanner
 from bridge.load.tap_reader import TapReader
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.singer.messages import Message
 from bridge.state.lookback import Lookback
 from bridge.storage import Storage

@@ -86,7 +86,7 @@ _REASONS = {"state.json": "an edited STATE", "staged": "a restart"}
 
 def _of_file(event: Event, path: str) -> str:
     """Return the kind of a change to a Parquet file, pending or visible."""
-    if "settle" in event.main:
+    if "settle_rewrites" in event.main:
         return "a rewriting is given up" if event.verb in ("os.remove", "ABORT") else "..."
     if "publish" not in event.main:
         if event.verb in ("os.remove", "DELETE", "ABORT"):

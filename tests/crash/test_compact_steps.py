@@ -10,7 +10,7 @@ import pytest
 
 from bridge.commit.recover import recover
 from bridge.maintain.compact import Wish, compact
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.storage import open_storage
 
 from .cases import Case, record, schema, state, stated

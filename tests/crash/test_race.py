@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bridge.commit.committer import Committer
+from bridge.commit.open import open_committer
 from bridge.errors import CommitLost, LakeError
 from bridge.lake.log import meta
 from bridge.lake.records import TableChange
@@ -64,7 +65,7 @@ def step_on(storage: Storage, committer: Committer) -> None:
 def opened(place: Place) -> tuple[Storage, Committer]:
     """Open the log as if the last run had died, and nobody held a lease."""
     storage = open_storage(place.uri)
-    return storage, Committer(storage, PIPELINE, "run", last=DEAD)
+    return storage, open_committer(storage, PIPELINE, "run", last=DEAD)
 
 
 def check(place: Place) -> None:

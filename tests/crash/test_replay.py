@@ -15,7 +15,7 @@ from bridge.commit.recover import recover
 from bridge.maintain.rejects.purge import purge
 from bridge.maintain.rejects.replay import replay
 from bridge.maintain.rejects.survey import Wanted
-from bridge.settings.load import inline_pipeline
+from bridge.settings.inline import inline_pipeline
 from bridge.storage import open_storage
 
 from .cases import record, schema, started, state, stated

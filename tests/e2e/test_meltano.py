@@ -1,4 +1,4 @@
-"""`target-bridge` as a plugin of a real Meltano: what docs/meltano.md tells to type, and what a crash leaves behind."""
+"""`target-bridge` as a plugin of a real Meltano: what docs/target.md tells to type, and what a crash leaves behind."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ STORED = "Incremental state has been updated"
 
 @pytest.fixture(scope="module")
 def typed(tmp_path_factory: pytest.TempPathFactory) -> Meltano:
-    """A project in which every command of docs/meltano.md was typed, top to bottom; it showed what it should."""
+    """A project in which each command for Meltano in docs/target.md was typed, in order; it showed what it should."""
     programs = installed_meltano(tmp_path_factory.mktemp("meltano") / "venv")
     wheel = built_wheel(tmp_path_factory.mktemp("dist"))
     folder = tmp_path_factory.mktemp("shop")
     plugin = yaml.safe_load(PLUGIN.read_text())
     (folder / PLUGIN.name).write_text(yaml.safe_dump(plugin | {"pip_url": str(wheel)}))
     shop = Meltano(folder, programs)
-    for block in blocks(ROOT / "docs/meltano.md"):
+    for block in blocks(ROOT / "docs/target.md"):
         if name := block.marks.get("file"):
             (folder / name).write_text(block.text)
         elif block.marks.get("skip", "").startswith("typed by"):

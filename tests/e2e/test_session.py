@@ -20,7 +20,7 @@ from bridge.spark.jvm import Jvm
 from bridge.spark.query import Engine
 from bridge.spark.session import Session
 from bridge.spool.spool import Spool
-from bridge.write.parquet import Job
+from bridge.write.context import WriteContext
 from tests.e2e.conftest import TAP, Project, stream
 
 
@@ -161,14 +161,14 @@ def test_a_stop_while_the_jvm_starts_takes_seconds(tmp_path: Path) -> None:
     """Whatever the run stops for, a JVM that is not up yet is killed, and not waited for."""
     (tmp_path / "spool").mkdir()
     scratch, lake = tmp_path / "scratch", tmp_path / "lake"
-    job = Job(str(lake), "p", "run", 0, str(tmp_path / "spool"), "zstd", {})
+    job = WriteContext(str(lake), "p", "run", 0, str(tmp_path / "spool"), "zstd", {})
     engine = Engine(
         master="local[1]",
         conf={},
         spool=Spool(tmp_path / "spool"),
         scratch=scratch,
         log=tmp_path / "log",
-        job=job,
+        context=job,
     )
     engine.start()
     while not list(scratch.glob("jvm-*")):

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from bridge.commit.committer import Committer
+from bridge.commit.open import open_committer
 from bridge.lake.folder_names import file_name
 from bridge.lake.log import Log, meta
 from bridge.lake.records import TableChange
@@ -31,7 +32,7 @@ class DeltaLake:
         self.log = Log(storage, "p")
 
     def open(self, last: dict[str, Any], storage: Storage | None = None) -> Committer:
-        return Committer(storage or self.storage, "p", "run", last=last)
+        return open_committer(storage or self.storage, "p", "run", last=last)
 
     def pending(self, committer: Committer, ids: list[int], **columns: Any) -> dict[str, Any]:
         """Write a file with these ids and return it as a report names it; `columns` hold one text for all rows."""

@@ -1,6 +1,6 @@
 """The files in tests/data: what a tap may write, a hazard each, and beside each what is to become of it.
 
-`NAME.json` has the `hazard` and its `result` in words, as docs/rejects.md says them, the `settings` other than the
+`NAME.json` has the `hazard` and its `result` in words, as tests/data/README.md says them, the `settings` other than the
 defaults, and the `outcome` of loading `NAME.singer` into an empty lake.
 """
 

@@ -11,6 +11,7 @@ import orjson
 import pytest
 
 from bridge.commit.committer import Committer
+from bridge.commit.open import open_committer
 from bridge.errors import LakeError
 from bridge.lake.lease import take
 from bridge.lake.log import Log, meta
@@ -39,7 +40,7 @@ class Lake:
         self._files = 0
 
     def open(self, last: dict[str, Any], storage: LocalStorage | None = None) -> Committer:
-        return Committer(storage or self.storage, "p", "run", last=last)
+        return open_committer(storage or self.storage, "p", "run", last=last)
 
     def pending(self, generation: int) -> dict[str, Any]:
         """Write a pending file of a run's generation and return it as a report names it."""

@@ -40,14 +40,14 @@ from bridge.load.scratch import Scratch
 from bridge.load.stop import Stop
 from bridge.load.tables.table_plan import TablePlanner
 from bridge.load.tap_reader import TapReader
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.singer.messages import Message
 from bridge.spark.query import Engine, Finished
 from bridge.spool.spool import Segment
 from bridge.storage import lake_of
 from bridge.tap.stdin import Start, Stdin
-from bridge.write.context import Job
-from bridge.write.parquet import write_bundle
+from bridge.write.context import WriteContext
+from bridge.write.task import write_bundle
 
 
 def wire(*messages: dict[str, Any]) -> bytes:
@@ -254,14 +254,14 @@ class _Engine(Engine):
 
     def finished(self, wait: float = 0.0) -> list[Finished]:
         for seq in sorted(self._sealed):
-            self._deliver(done(self._job, self._spool.folder / "manifests" / f"{seq:012d}.json"), [])
+            self._deliver(done(self._context, self._spool.folder / "manifests" / f"{seq:012d}.json"), [])
         return super().finished(wait)
 
 
-def done(job: Job, manifest: Path) -> list[Any]:
+def done(context: WriteContext, manifest: Path) -> list[Any]:
     """Do what Spark's workers do for a sealed batch, and return its rows of reports."""
     rows = [orjson.loads(line) for line in manifest.read_bytes().splitlines()]
-    reports = [write_bundle(job, row["seq"], [Segment(**segment) for segment in row["segments"]]) for row in rows]
+    reports = [write_bundle(context, row["seq"], [Segment(**segment) for segment in row["segments"]]) for row in rows]
     return [
         SimpleNamespace(seq=row["seq"], bundle=row["bundle"], report=msgspec.json.encode(report).decode())
         for row, report in zip(rows, reports, strict=True)
@@ -275,6 +275,6 @@ class InProcess(Loader):
 
     def _new_engine(self) -> Engine:
         scratch = self._plan.scratch
-        engine = self.engine("local[2]", {}, self.spool, scratch.spark, scratch.spark_log, self._job)
+        engine = self.engine("local[2]", {}, self.spool, scratch.spark, scratch.spark_log, self._context)
         engine.tasks = 2
         return engine

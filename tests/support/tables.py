@@ -16,6 +16,7 @@ import pytest
 
 from bridge.cli import main
 from bridge.commit.committer import Committer
+from bridge.commit.open import open_committer
 from bridge.errors import LakeError
 from bridge.exact_json import dumps
 from bridge.lake.folder_names import folder_name
@@ -26,8 +27,9 @@ from bridge.schema.table_schema import Evolution, TableSchema, from_singer, merg
 from bridge.spool.spool import SealedBatch, Segment
 from bridge.storage import Storage
 from bridge.storage.local.storage import LocalStorage
-from bridge.write.layout import Target
-from bridge.write.parquet import Job, write_bundle
+from bridge.write.context import WriteContext
+from bridge.write.layout import TableLayout
+from bridge.write.task import write_bundle
 from tests.support.lake import DEAD, Faulty, Lake, fail
 
 EVOLVE = Evolution()
@@ -36,7 +38,7 @@ EVOLVE = Evolution()
 class Shop:
     """The pipeline `shop` over a bucket; each `load` is a run that makes one commit.
 
-    `layout` is what the `Target`s of all streams say besides their folders.
+    `layout` is what the `TableLayout`s of all streams say besides their folders.
     """
 
     def __init__(self, root: Path, bucket: Storage | None = None, **layout: Any) -> None:
@@ -57,7 +59,7 @@ class Shop:
             self.load(stream, properties, records, storage=storage, **facts)
         for file in (self.root / ".bridge/shop/pending").iterdir():
             file.unlink()
-        self._head = Committer(self.storage, "shop", "next", last=DEAD).view.n
+        self._head = open_committer(self.storage, "shop", "next", last=DEAD).view.n
 
     def load(
         self,
@@ -78,7 +80,7 @@ class Shop:
     ) -> dict[str, Any]:
         """Commit records of a stream, as a run does that follows a clean end, and return the commit's record.
 
-        `layout` is what the stream's `Target` says besides its folder, `before` what came under an earlier SCHEMA,
+        `layout` is what the stream's `TableLayout` says besides its folder, `before` what came under an earlier SCHEMA,
         `top` what a SCHEMA says besides its properties. The records are of a `version`; one is complete to `activate`.
         """
         committer = Committer(storage or self.storage, "shop", "run", last={"closed": self._head})
@@ -86,8 +88,8 @@ class Shop:
         kept = read_schema(self.storage, "shop", table.schema) if table and table.schema and mode != "replace" else None
         said = [*([before] if before else []), (properties, records)]
         folder = table.folder if table else f"shop/{self._folder(committer, stream)}"
-        targets = {stream: Target(folder, **(self.layout | layout))}
-        job = Job(self.storage.uri, "shop", "run", committer.generation, str(self.spool), "zstd", targets)
+        targets = {stream: TableLayout(folder, **(self.layout | layout))}
+        job = WriteContext(self.storage.uri, "shop", "run", committer.generation, str(self.spool), "zstd", targets)
         ledger = Accounting(committer, job, adopted={}, max_rejects=max_rejects)
         schema, segments = TableSchema(pa.schema([])), []
         for columns, rows in said:

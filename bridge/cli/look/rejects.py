@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from bridge.lake.records import RejectFile
     from bridge.maintain.rejects.replay import Replayed
     from bridge.maintain.rejects.survey import Group, Wanted
-    from bridge.settings.load import Pipeline
+    from bridge.settings.options import Pipeline
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _LONGEST = 100

@@ -21,7 +21,7 @@ from bridge.cli.survey import Unread, look_at, readable, settled, with_warnings
 from bridge.errors import SettingsError
 from bridge.exact_json import dumps
 from bridge.lake.runs import is_run_id, read_log, read_run, read_runs, records
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.settings.values.units import parse_duration
 from bridge.singer.state import bookmark
 from bridge.storage import lake_of

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from bridge.maintain.readers.history import Version
-    from bridge.settings.load import Pipeline
+    from bridge.settings.options import Pipeline
 
 _DIALECTS = ("spark", "duckdb", "polars", "pyarrow", "athena", "trino", "bigquery", "snowflake")
 

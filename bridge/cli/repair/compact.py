@@ -17,7 +17,7 @@ from bridge.cli.selection import choose, committed, options
 from bridge.cli.show import as_json, console, count, count_of, note, size
 from bridge.errors import SettingsError, did_you_mean
 from bridge.lake.log import Log, View
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.state.store import StateStore
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from bridge.load.result import Result
 from bridge.load.retry import Attempts
 from bridge.load.run import Request, Run
 from bridge.load.stop import Stop
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 
 _NOT_IN_EVENTS = {"format", "state", "state_before", "warnings", "error"}
 """Of a run's result: what comes as an event of its own, and what may be as large as it likes."""

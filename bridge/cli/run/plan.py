@@ -18,7 +18,7 @@ from bridge.load.run import Request
 from bridge.load.tables.methods import outlook, refusal
 from bridge.load.tables.table_plan import TablePlanner, refuse_namesakes
 from bridge.project.last_commit import LastCommits
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.singer.catalog import selected_streams
 from bridge.singer.state import bookmark, is_empty, without
 from bridge.storage import lake_of

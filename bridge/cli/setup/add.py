@@ -22,7 +22,8 @@ from bridge.project.append import append_pipeline, raw_settings
 from bridge.project.dotenv import name_variables, set_variables
 from bridge.project.entry import Entry, variable_name
 from bridge.project.starter import ENV_EXAMPLE
-from bridge.settings.load import FILE_NAME, find_file, inline_pipeline, load
+from bridge.settings.inline import inline_pipeline
+from bridge.settings.load import FILE_NAME, find_file, load
 from bridge.settings.text.variables import read_dotenv
 from bridge.settings.values.checked import pipeline_name
 from bridge.singer.selection import loaded_streams

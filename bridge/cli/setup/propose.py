@@ -9,7 +9,7 @@ import click
 
 from bridge.cli.plain import echo, plain
 from bridge.cli.show import console, count_of, note, print_table
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.singer.catalog import Catalog, is_system, root_facts, stream_id
 from bridge.singer.replication import Proposal, propose
 from bridge.singer.selection import loaded_streams, unmatched

@@ -15,7 +15,8 @@ from bridge.cli.show import as_json, console, note, print_table
 from bridge.cli.survey import Unread, look_at, readable
 from bridge.errors import SettingsError
 from bridge.project.crontab import KEPT, Job, installed, next_run, read_crontab, with_jobs, without, write_crontab
-from bridge.settings.load import FILE_NAME, Pipeline, Settings, find_file, load
+from bridge.settings.load import FILE_NAME, Settings, find_file, load
+from bridge.settings.options import Pipeline
 from bridge.tap.source import home_folder
 
 _F = TypeVar("_F", bound=Callable[..., Any])

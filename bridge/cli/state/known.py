@@ -11,7 +11,7 @@ from bridge.cli.show import count
 from bridge.errors import SettingsError, did_you_mean
 from bridge.lake.log import Log
 from bridge.lake.runs import read_runs
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.singer.catalog import stream_ids
 from bridge.singer.state import is_flat
 from bridge.singer.state_edits import streams_of

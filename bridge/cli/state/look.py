@@ -14,7 +14,7 @@ from bridge.cli.selection import choose, choose_all, committed, options
 from bridge.cli.show import as_json, console, moment, print_table
 from bridge.exact_json import dumps
 from bridge.lake.log import Log, bookmarks
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.singer.state import bookmark, known_as
 from bridge.state.history import Step, last_move, steps
 from bridge.state.store import Stored

@@ -25,7 +25,7 @@ from bridge.lake.lease.flock import QUEUE
 from bridge.lake.lease.process import fate, held, now, oneself
 from bridge.lake.log import meta
 from bridge.storage import Storage
-from bridge.storage.protocol import Stored
+from bridge.storage.protocol import VersionedObject
 
 TTL = timedelta(seconds=60)
 """A lease's time to live, unless it says another one."""
@@ -41,11 +41,11 @@ class RemoteLease:
     """A hold by an object of the bucket; see `Lease`. A thread of its own renews it from `begin` to `close`."""
 
     def __init__(
-        self, storage: Storage, pipeline: str, run: str, seen: Stored | None, *, brief: bool, ttl: timedelta
+        self, storage: Storage, pipeline: str, run: str, seen: VersionedObject | None, *, brief: bool, ttl: timedelta
     ) -> None:
         self.last = _said(seen)
         self._storage, self._key, self._ttl = storage, _key(pipeline), ttl.total_seconds()
-        self._version = seen.version if seen else None
+        self._version = seen.etag if seen else None
         self._nonce = uuid.uuid4().hex
         self._owner = oneself(run) | ({"brief": True} if brief else {}) | {"ttl": self._ttl}
         self._beat = 0
@@ -82,14 +82,14 @@ class RemoteLease:
         raise LakeError("the lease cannot be renewed", hint="the bucket refuses each change of it", key=self._key)
 
     def _swap(self, facts: dict[str, Any]) -> str | None:
-        return self._storage.swap(self._key, orjson.dumps(self._owner | facts), self._version)
+        return self._storage.compare_and_swap(self._key, orjson.dumps(self._owner | facts), self._version)
 
     def _is_ours(self) -> bool:
         """Look why a swap was refused: an earlier one of ours, thought to have failed, may have come late."""
-        seen = self._storage.fetch(self._key)
+        seen = self._storage.read_versioned(self._key)
         there = _said(seen)
         if seen and there.get("nonce") == self._nonce:
-            self._version = seen.version
+            self._version = seen.etag
             return True
         self._taken_by = there
         return False
@@ -171,10 +171,10 @@ class _Watch:
         self._changes = 0
         self.unchanged = 0.0
 
-    def look(self) -> Stored | None:
+    def look(self) -> VersionedObject | None:
         asked = time.monotonic()
-        seen = self._storage.fetch(self._key)
-        version = seen.version if seen else None
+        seen = self._storage.read_versioned(self._key)
+        version = seen.etag if seen else None
         if version != self._version:
             self._version, self._since = version, time.monotonic()
             self._changes += 1
@@ -196,7 +196,7 @@ def holder(storage: Storage, pipeline: str) -> dict[str, Any] | None:
 
 def look(storage: Storage, pipeline: str) -> dict[str, Any]:
     """Return what the last holder, or the one now, wrote; nothing if there was none."""
-    return _said(storage.fetch(_key(pipeline)))
+    return _said(storage.read_versioned(_key(pipeline)))
 
 
 def release(storage: Storage, pipeline: str, owner: dict[str, Any]) -> dict[str, Any] | None:
@@ -205,13 +205,13 @@ def release(storage: Storage, pipeline: str, owner: dict[str, Any]) -> dict[str,
     Return None, or who holds it when it is not that owner any more.
     """
     while True:
-        seen = storage.fetch(_key(pipeline))
+        seen = storage.read_versioned(_key(pipeline))
         lease = _said(seen)
         if seen is None or lease.get("nonce") != owner["nonce"]:
             return lease if _is_held(lease) else None
         del lease["nonce"]
         freed = lease | {"released": now(), "closed": None}
-        if storage.swap(_key(pipeline), orjson.dumps(freed), seen.version):  # else it was renewed just now
+        if storage.compare_and_swap(_key(pipeline), orjson.dumps(freed), seen.etag):  # else it was renewed just now
             return None
 
 
@@ -240,7 +240,7 @@ def _key(pipeline: str) -> str:
     return meta(pipeline, "lease.json")
 
 
-def _said(seen: Stored | None) -> dict[str, Any]:
+def _said(seen: VersionedObject | None) -> dict[str, Any]:
     """Return what a lease says; nothing if it is none, as one that was written by hand may be."""
     try:
         value = orjson.loads(seen.data) if seen else None

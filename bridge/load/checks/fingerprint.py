@@ -19,8 +19,8 @@ from bridge.errors import CorruptLake
 from bridge.exact_json import NotJson, dumps, loads
 from bridge.lake.log import View
 from bridge.lake.runs import read_runs
-from bridge.settings.load import Pipeline, redactor
-from bridge.settings.redact import SECRET_KEY
+from bridge.settings.options import Pipeline
+from bridge.settings.redact import SECRET_KEY, redactor
 from bridge.singer.catalog import Catalog, replication_key, replication_method, selected_streams
 from bridge.singer.state import bookmark
 from bridge.storage import Storage

@@ -18,7 +18,7 @@ from bridge.lake.log import View
 from bridge.lake.records import TableState
 from bridge.load.result import Counts
 from bridge.load.tables.methods import Method, outlook
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.singer.state import bookmark, is_empty, is_flat, resume_point
 from bridge.storage import Storage
 from bridge.tap.catalog_overrides import unmatched_globs

@@ -90,7 +90,7 @@ class ReplayGuard:
         done, self._plan = self._plan, None
         if done:
             reason = f"the tap was started again from the STATE of commit {self._m}, and sends these rows once more"
-            commit_plan(self._committer, done, reason, supersedes=True, **self._facts)
+            commit_plan(self._committer, done, reason=reason, supersedes=True, **self._facts)
 
     def _back(self, state: Any) -> tuple[list[CommitRecord], int | None]:
         """Return the records that made the lake what it is, the last one first, and the commit with this STATE.

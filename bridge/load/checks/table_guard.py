@@ -14,7 +14,7 @@ from typing import Any
 from bridge.errors import DataError
 from bridge.lake.log import View
 from bridge.lake.records import RejectFile, StagedTable
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.write.report import WorkReport
 
 

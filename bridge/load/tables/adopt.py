@@ -19,9 +19,9 @@ from bridge.load.tables.methods import is_merged
 from bridge.load.tables.table_plan import strangers
 from bridge.schema.table_schema import Evolution, TableSchema, merge
 from bridge.schema.widening import stands_beside
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.storage import Storage
-from bridge.storage.parallel import each
+from bridge.storage.parallel import parallel_map
 
 _PLAIN = {pa.large_string(): pa.string(), pa.string_view(): pa.string()}
 _READABLE = "the file's columns must have types that singer-bridge writes itself: write it anew, or load the rows again"
@@ -66,7 +66,9 @@ def _change(storage: Storage, pipeline: Pipeline, stream: str, table: TableState
         raise LakeError("a file cannot be adopted into partitions", hint=hint, file=f"{table.folder}/{folders[0]}")
     columns = read_schema(storage, pipeline.name, table.schema) if table.schema else None
     adds = []
-    for name, (add, schema) in zip(names, each(storage, lambda name: _file(storage, table, name), names), strict=True):
+    for name, (add, schema) in zip(
+        names, parallel_map(storage, lambda name: _file(storage, table, name), names), strict=True
+    ):
         try:
             columns = merge(columns, schema, Evolution("fail"))
         except DataError as error:

@@ -13,10 +13,10 @@ import pyarrow as pa
 from bridge.errors import SettingsError
 from bridge.schema.json_schema import Names, source
 from bridge.schema.table_schema import EXTRA, Evolution, TableSchema, from_singer, merge
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.settings.transform_sql import Statement, read_transform
 from bridge.singer.messages import Schema
-from bridge.write.metadata_columns import DELETED_AT, METADATA, with_metadata, without
+from bridge.write.metadata_columns import DELETED_AT, METADATA, leave_out, with_metadata
 
 _WORDS = (re.compile(r"([A-Z]+)([A-Z][a-z])"), re.compile(r"([a-z0-9])([A-Z])"))
 _BETWEEN = re.compile(r"[\s.\-]+")
@@ -58,11 +58,11 @@ class IncomingSchema:
             table_columns = with_metadata(made) if self.metadata else list(made)
             return merge(_grown(table, metadata=self.metadata), _named_as(table, table_columns), evolution)
         merged = merge(_grown(table, metadata=self.metadata), self.columns, evolution)
-        return without(merged, self.left_out, metadata=self.metadata)
+        return leave_out(merged, self.left_out, metadata=self.metadata)
 
     def read(self) -> TableSchema:
         """Return what RECORDs are read into that go through the statement."""
-        return without(self.columns, self.left_out, metadata=self.metadata)
+        return leave_out(self.columns, self.left_out, metadata=self.metadata)
 
 
 def as_it_is(message: Schema) -> IncomingSchema:

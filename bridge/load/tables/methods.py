@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from bridge.errors import CorruptLake, SettingsError
 from bridge.lake.runs import read_runs
 from bridge.load.barriers import Mode
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.singer.catalog import Catalog, key_properties, replication_key, replication_method, root_facts, stream_entry
 from bridge.storage import Storage
 

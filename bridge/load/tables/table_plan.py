@@ -20,14 +20,14 @@ from bridge.load.barriers import Mode, StreamProgress
 from bridge.load.tables.column_plan import ColumnPlan, IncomingSchema
 from bridge.load.tables.methods import Method, decide, of_catalog, refusal
 from bridge.schema.table_schema import Evolution, TableSchema, merge
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.singer.catalog import Catalog, namesakes, replication_key, replication_method, says_keys, stream_entry
 from bridge.singer.messages import Schema
 from bridge.singer.state import continues, is_empty, is_flat, resume_point
 from bridge.storage import Storage
 from bridge.write.keys import check_keys
-from bridge.write.layout import Target
-from bridge.write.partition import Partition, check_layout
+from bridge.write.layout import TableLayout
+from bridge.write.partition import check_layout
 
 
 def strangers(storage: Storage, table: TableState, others: list[Owner]) -> list[str]:
@@ -63,7 +63,7 @@ def _allows_null(said: Any) -> bool:
 
 
 class TablePlanner:
-    """Decides on each stream's first SCHEMA. `targets` maps the streams decided on to where their rows go.
+    """Decides on each stream's first SCHEMA. `layouts` maps the streams decided on to where their rows go.
 
     `shared` are those whose tables other pipelines add files to as well.
     """
@@ -83,7 +83,7 @@ class TablePlanner:
         self._storage, self._pipeline, self._view, self._catalog = storage, pipeline, view, catalog
         self._full, self._append, self._piped = full, append, piped
         self.methods: dict[str, Method] = {}
-        self.targets: dict[str, Target] = {}
+        self.layouts: dict[str, TableLayout] = {}
         self.shared: set[str] = set()
 
     def loaded(self, deselected: Collection[str]) -> dict[str, TableState]:
@@ -103,7 +103,7 @@ class TablePlanner:
         method = self._method(message)
         mode, reason = self._told(method)
         table = self._view.tables.get(message.stream)
-        self.targets[message.stream] = target = self._keyed(message, self._target(message.stream))
+        self.layouts[message.stream] = target = self._keyed(message, self._layout(message.stream))
         others = self._claim(message.stream, mode)
         staged = None if self._full else self._view.staged.get(message.stream)
         extends = mode == "replace" and not self._full and not staged and self._continues(message.stream, table)
@@ -142,19 +142,11 @@ class TablePlanner:
             change = "fail"
         return Evolution(change, said.schema_policy or "evolve", tuple(self._keys(message)))
 
-    def _target(self, stream: str) -> Target:
+    def _layout(self, stream: str) -> TableLayout:
         """Return where the stream's rows go, and how they lie there."""
-        said, destination = self._pipeline.stream(stream), self._pipeline.destination
-        partition_by = destination.partition_by if said.partition_by is None else said.partition_by
-        return Target(
-            self._folder(stream),
-            destination.format,
-            partition_by=tuple(Partition.read(one) for one in partition_by),
-            sort_by=tuple(said.sort_by or ()),
-            file_size=said.file_size or destination.file_size,
-            metadata=self._pipeline.metadata(stream),
-            transform=said.transform,
-        )
+        destination, own = self._pipeline.destination, self._pipeline.stream(stream).partition_by
+        partition_by = destination.partition_by if own is None else own
+        return TableLayout.of(self._pipeline, stream, self._folder(stream), destination.format, partition_by)
 
     def incoming(self, message: Schema) -> IncomingSchema:
         """Return what a SCHEMA brings to its table, as the settings shape it. Raises `SettingsError`, `DataError`."""
@@ -164,7 +156,7 @@ class TablePlanner:
         shaping = ColumnPlan.of(self._pipeline, stream, key, log_based=log_based)
         return shaping.incoming(message, self.keys(message), self._keys(message))
 
-    def _keyed(self, message: Schema, target: Target) -> Target:
+    def _keyed(self, message: Schema, target: TableLayout) -> TableLayout:
         """Return the target with what it has to know of keys and deletions. Raises `SettingsError` without a key."""
         stream = message.stream
         said = self._pipeline.stream(stream).hard_delete
@@ -180,14 +172,14 @@ class TablePlanner:
 
     def check(self, stream: str, schema: TableSchema) -> None:
         """Raise `SettingsError` unless a stream's table, with these columns, can lie in files as the settings say."""
-        target = self.targets[stream]
+        target = self.layouts[stream]
         check_layout(schema.arrow, stream, target.partition_by, target.sort_by)
         if target.keys:
             check_keys(schema.arrow, stream, target.keys)
 
     def _check_folders(self, stream: str, before: Sequence[Any]) -> None:
         """Raise `SettingsError` if files that stay are in other folders than new ones would be."""
-        now = [partition.said for partition in self.targets[stream].partition_by]
+        now = [partition.setting for partition in self.layouts[stream].partition_by]
         if now == list(before):
             return
         was = f"keep partition_by: {dumps(before).decode()}" if before else "remove partition_by"
@@ -267,7 +259,7 @@ class TablePlanner:
         root = self._pipeline.table_root
         table = self._view.tables.get(stream)
         if table is None:
-            taken = [*(t.folder for t in self._view.tables.values()), *(t.folder for t in self.targets.values())]
+            taken = [*(t.folder for t in self._view.tables.values()), *(t.folder for t in self.layouts.values())]
             return f"{root}/{folder_name(stream, [folder.rsplit('/', 1)[-1] for folder in taken])}"
         if table.folder.rsplit("/", 1)[0] != root:
             hint = "keep destination.path, or give the pipeline a new name to start over there"
@@ -276,18 +268,18 @@ class TablePlanner:
 
     def _check_format(self, stream: str, table: TableState | None) -> None:
         """Raise if the table is of another format, or a new one would be where somebody else's is."""
-        wanted = self.targets[stream].format
+        wanted = self.layouts[stream].format
         if table and table.format != wanted:
             hint = f"keep format: {table.format}; or load it into another destination.path, under another pipeline name"
             facts = {"stream": stream, "format": table.format, "wanted": wanted}
             raise SettingsError("a table keeps its format", hint=hint, **facts)
         if wanted != "parquet" and table is None:
             logs = TableLogs(Log(self._storage, self._pipeline.name))
-            logs.of(self.targets[stream].folder, stream, wanted).check(None)
+            logs.of(self.layouts[stream].folder, stream, wanted).check(None)
 
     def _claim(self, stream: str, mode: Mode) -> list[Owner]:
         """Own the table's folder, or refuse: rows of another pipeline must not be deleted or mixed with ours."""
-        folder, me = self.targets[stream].folder, Owner(self._pipeline.name, stream)
+        folder, me = self.layouts[stream].folder, Owner(self._pipeline.name, stream)
         shared = self._pipeline.destination.shared
         if shared and mode != "append":
             hint = "set load_method to append-only, or give the pipeline a table of its own"

@@ -12,7 +12,7 @@ from bridge.lake.records import TableState
 from bridge.maintain.doctor.finding import Check, Finding, error, fine, warning
 from bridge.state.store import StateStore
 from bridge.storage import Storage
-from bridge.storage.parallel import each
+from bridge.storage.parallel import parallel_map
 
 MOST_FILES = 10_000
 """So many files are looked at; each costs a request where the bucket is far away."""
@@ -61,7 +61,7 @@ def _gone(log: Log, head: int, tables: dict[str, TableState], most: int) -> dict
     """Return by stream the files that are not there with their size; not what a crash left for the next run."""
     listed = ((s, f"{t.folder}/{n}", f.size) for s, t in sorted(tables.items()) for n, f in sorted(t.files.items()))
     looked_at = list(islice(listed, most))
-    found = each(log.storage, lambda one: wrong_size(log.storage, one[1], one[2]), looked_at)
+    found = parallel_map(log.storage, lambda one: wrong_size(log.storage, one[1], one[2]), looked_at)
     wrong = [one for one, text in zip(looked_at, found, strict=True) if text]
     pending = _pending(log, head) if wrong else {}
     gone: dict[str, list[str]] = {}

@@ -22,7 +22,7 @@ from bridge.lake.lease import holder, silence
 from bridge.lake.log import Log, meta
 from bridge.maintain.doctor.contents import content_checks
 from bridge.maintain.doctor.finding import Check, Finding, fine, looked_at, warning
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.storage import Add, Change, Storage, lake_of
 from bridge.storage.local.storage import LocalStorage
 

@@ -12,7 +12,7 @@ from functools import partial
 
 from bridge.errors import LakeError
 from bridge.maintain.doctor.finding import Check, Finding, error, fine, looked_at, warning
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.settings.values.s3options import S3Options
 from bridge.storage import Storage
 from bridge.storage.s3.bucket import Bucket
@@ -76,9 +76,9 @@ def _rights(storage: Storage, prefix: str) -> Iterator[Finding]:
 def _swap(storage: Storage, key: str) -> Iterator[Finding]:
     """Two that swap one version: only the first may win."""
     try:
-        first = storage.swap(key, b"first", None)
-        second = storage.swap(key, b"second", first)
-        late, kept = storage.swap(key, b"late", first), storage.read(key)
+        first = storage.compare_and_swap(key, b"first", None)
+        second = storage.compare_and_swap(key, b"second", first)
+        late, kept = storage.compare_and_swap(key, b"late", first), storage.read(key)
     finally:
         storage.delete(key)
     if not first or not second or late or kept != b"second":

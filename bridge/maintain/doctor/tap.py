@@ -12,7 +12,7 @@ from typing import Any
 from bridge.errors import SettingsError, TapError, did_you_mean
 from bridge.maintain.doctor.finding import Check, Finding, fine, looked_at, warning
 from bridge.maintain.doctor.postgres import postgres_checks
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.singer.catalog import selected_streams, stream_id, stream_ids, user_streams_first
 from bridge.singer.selection import loaded_streams, select, unmatched
 from bridge.slots import slot_source

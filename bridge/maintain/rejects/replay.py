@@ -38,13 +38,14 @@ from bridge.maintain.rejects.survey import Wanted, find, read
 from bridge.schema.json_schema import source
 from bridge.schema.merging import without_variants
 from bridge.schema.table_schema import TableSchema
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.singer.messages import Schema
 from bridge.spool.spool import SealedBatch, Segment
 from bridge.storage import Storage
-from bridge.write.metadata_columns import without
-from bridge.write.parquet import Job, write_bundle
+from bridge.write.context import WriteContext
+from bridge.write.metadata_columns import leave_out
 from bridge.write.rejects import properties_of, raw_of
+from bridge.write.task import write_bundle
 
 _REFUSED = "of a commit that the guard refused: the next run brings these records again"
 
@@ -99,7 +100,9 @@ def replay(storage: Storage, pipeline: Pipeline, wanted: Wanted) -> Replayed:
         streams, works = _judged(storage, pipeline, committer.view, wanted, placement)
         if works:
             with tempfile.TemporaryDirectory(prefix="singer-bridge-") as spool:
-                _commit(committer, _job(committer, pipeline, placement, spool), placement, works)
+                uri, run, generation = storage.uri, committer.run, committer.generation
+                context = WriteContext.of(pipeline, uri, run, generation, placement.layouts, spool)
+                _commit(committer, context, placement, works)
             write_streams(storage, pipeline.name, committer.view, sorted(work.stream for work in works))
     return Replayed(streams, committer.view.n, tuple(committer.notes))
 
@@ -162,7 +165,7 @@ def _columns(
     shaping = ColumnPlan.of(pipeline, stream, None)
     unwanted = sorted(name for name in names - properties.keys() if not shaping.wants(name))
     fields = [pa.field(name, pa.string()) for name in unwanted]
-    return without(columns, fields, metadata=placement.targets[stream].metadata)
+    return leave_out(columns, fields, metadata=placement.layouts[stream].metadata)
 
 
 def _judge(file: RejectFile, rejects: list[dict[str, Any]], wanted: Wanted, work: _Work, outcome: Outcome) -> None:
@@ -185,30 +188,15 @@ def _judge(file: RejectFile, rejects: list[dict[str, Any]], wanted: Wanted, work
     work.left.append((file, left))
 
 
-def _job(committer: Committer, pipeline: Pipeline, placement: TablePlanner, spool: str) -> Job:
-    destination = pipeline.destination
-    return Job(
-        bucket=committer.storage.uri,
-        pipeline=pipeline.name,
-        run=committer.run,
-        generation=committer.generation,
-        spool=spool,
-        compression=destination.compression,
-        targets=placement.targets,
-        s3=destination.s3_options,
-        level=destination.compression_level,
-    )
-
-
-def _commit(committer: Committer, job: Job, placement: TablePlanner, works: list[_Work]) -> None:
+def _commit(committer: Committer, context: WriteContext, placement: TablePlanner, works: list[_Work]) -> None:
     lines = sum(len(work.lines) for work in works)
-    ledger = Accounting(committer, job, shared=placement.shared, adopted={}, max_rejects=lines)
-    (Path(job.spool) / "segments").mkdir()
-    (Path(job.spool) / "schemas").mkdir()
-    segments = [_segment(Path(job.spool), number, work) for number, work in enumerate(works, 1)]
+    ledger = Accounting(committer, context, shared=placement.shared, adopted={}, max_rejects=lines)
+    (Path(context.spool) / "segments").mkdir()
+    (Path(context.spool) / "schemas").mkdir()
+    segments = [_segment(Path(context.spool), number, work) for number, work in enumerate(works, 1)]
     bundles = [[segment] for segment in segments]
     manifest = SealedBatch(1, bundles, [segment.file for segment in segments], sum(s.end for s in segments), lines)
-    ledger.add(manifest, [write_bundle(job, 1, bundle) for bundle in bundles])
+    ledger.add(manifest, [write_bundle(context, 1, bundle) for bundle in bundles])
     view, consumed, kept = committer.view, [], []
     for work in works:
         for file, left in work.left:

@@ -13,7 +13,7 @@ from bridge.errors import CorruptLake
 from bridge.lake.log import View, meta
 from bridge.lake.records import RejectFile, run_of
 from bridge.storage import Storage
-from bridge.storage.parallel import each
+from bridge.storage.parallel import parallel_map
 
 STDOUT = "(stdout)"
 """What stands for the stream of lines that are no Singer messages."""
@@ -58,7 +58,7 @@ def find(storage: Storage, pipeline: str, view: View, wanted: Wanted) -> list[Re
 def _listed(storage: Storage, pipeline: str) -> list[str]:
     root = meta(pipeline, "rejects")
     folders = [f"{root}/{folder}" for folder in storage.list(root)]
-    names = each(storage, lambda folder: [f"{folder}/{name}" for name in storage.list(folder)], folders)
+    names = parallel_map(storage, lambda folder: [f"{folder}/{name}" for name in storage.list(folder)], folders)
     return [key for keys in names for key in keys if key.endswith(".jsonl")]
 
 

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from bridge.commit.committer import expect_object, read_state_file, was_said
+from bridge.commit.manifests import listed_files, manifest_body, manifest_keys
+from bridge.commit.state_file import expect_object, read_state_file, state_key, was_said
 from bridge.errors import BridgeError, CorruptLake
 from bridge.exact_json import NotJson, loads
-from bridge.lake.folder_names import table_and_name
+from bridge.lake.folder_names import generation_of, last_name, table_and_name
 from bridge.lake.log import Log, View, add_of, bookmarks, meta
-from bridge.lake.ownership import Owner, owners_of, tables_of
+from bridge.lake.ownership import Owner, owners_of
 from bridge.lake.records import FORMAT, FileAdd, PendingFile, TableState
-from bridge.maintain.verify.files import OURS
 from bridge.maintain.verify.finding import Finding, Mend, error, warning
 from bridge.maintain.verify.history import History
 from bridge.maintain.verify.tablelogs import own_log
 from bridge.singer.state_edits import same
 
-_MANIFESTS = ("manifest", "symlinks/manifest")
 _BACKUP = "restore it from a backup of the bucket"
 
 
@@ -80,24 +79,19 @@ def _owner(log: Log, stream: str, table: TableState) -> Iterator[Finding]:
 
 
 def _manifests(log: Log, stream: str, table: TableState) -> Iterator[Finding]:
-    names = set(table.files)
     try:
-        owners, shared = owners_of(log.storage, table.folder)
-        others = [owner for owner in owners if owner != Owner(log.pipeline, stream)]
-        if shared:
-            names = names.union(*(other.files for other in tables_of(log.storage, others).values()))
+        shared = owners_of(log.storage, table.folder)[1]
+        names = listed_files(log.storage, Owner(log.pipeline, stream), table, shared=shared)
     except BridgeError:
         return  # whose the table is, is a finding of its own
-    wanted = "".join(f"{log.storage.uri}/{table.folder}/{name}\n" for name in sorted(names)).encode()
-    for name in _MANIFESTS:
-        key = f".bridge/tables/{table.folder}.{name}"
+    for key in manifest_keys(table.folder):
         data = log.storage.read(key)
-        if data == wanted:
+        if data == manifest_body(log.storage, table.folder, names):
             continue
         below = f"/{table.folder}/".encode()
         listed = [line.rpartition(below)[2] for line in (data or b"").splitlines()]
         mend = Mend("manifest", stream)
-        if data is not None and listed == [name.encode() for name in sorted(names)]:
+        if data is not None and listed == [name.encode() for name in names]:
             place = data.splitlines()[0].decode(errors="replace").rpartition(f"/{table.folder}/")[0]
             found = f"lists the files below {place}, where the run that wrote it had the bucket, and not below"
             yield warning("manifest", key, f"{found} {log.storage.uri}", mend=mend)
@@ -132,7 +126,7 @@ def _stream(log: Log, view: View, stream: str, table: TableState) -> Iterator[Fi
 
 
 def _state(log: Log, view: View, *, unfinished: bool, running: bool) -> Iterator[Finding]:
-    key = meta(log.pipeline, "state.json")
+    key = state_key(log.pipeline)
     try:
         there = read_state_file(log.storage, log.pipeline)
         if there is not None:
@@ -160,13 +154,9 @@ def _state(log: Log, view: View, *, unfinished: bool, running: bool) -> Iterator
 
 def _staged(log: Log, view: View) -> Iterator[Finding]:
     for stream, stage in sorted(view.staged.items()):
-        for lost in log.storage.lost([add_of("", file) for file in stage.files]):
+        for lost in log.storage.missing_pending([add_of("", file) for file in stage.files]):
             found = f"is gone; it is of {stream}, which is half loaded: the next run starts that table again"
             yield warning("staged", lost.source, found, mend=Mend("recover"))
-
-
-def _last(key: str) -> str:
-    return key.removesuffix(".pending").rpartition("/")[2]
 
 
 def _pending(history: History, view: View, generation: int) -> Iterator[Finding]:
@@ -177,12 +167,13 @@ def _pending(history: History, view: View, generation: int) -> Iterator[Finding]
     log = history.log
     files: list[FileAdd | PendingFile] = [file for stage in view.staged.values() for file in stage.files]
     files += [add for change in (history.last.tables if history.last else ()) for add in change.adds]
-    kept = {_last(place) for file in files for place in (file.name, file.source)}
+    kept = {last_name(place) for file in files for place in (file.name, file.source)}
     folders = {table.folder for table in view.tables.values()}
     for pending in log.storage.pending(meta(log.pipeline, "pending")):
-        key = (pending.key or pending.source).removesuffix(".pending")
-        folder, name = table_and_name(key)[0], _last(key)
-        ours = OURS.fullmatch(name)
-        if ours and int(ours[1]) < generation and name not in kept and (not pending.upload or folder in folders):
+        key = pending.key or pending.source
+        wrote, table = generation_of(key), table_and_name(key)[0]
+        if wrote is None or wrote >= generation or last_name(key) in kept:
+            continue
+        if not pending.upload or table in folders:
             found = "was left by a run that died, and can become visible no more; it takes up space"
-            yield warning("pending", pending.key or pending.source, found, mend=Mend("recover"))
+            yield warning("pending", key, found, mend=Mend("recover"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
@@ -10,7 +9,7 @@ from typing import Any
 
 from bridge.commit.committer import FILES_CHANGED
 from bridge.errors import BridgeError, LakeError
-from bridge.lake.folder_names import table_and_name
+from bridge.lake.folder_names import generation_of, table_and_name
 from bridge.lake.formats.registry import OWN_LOGS
 from bridge.lake.log import View, add_of, changes_of, meta
 from bridge.lake.ownership import Owner, owners_of, tables_of
@@ -19,10 +18,8 @@ from bridge.lake.records import LiveFile, TableState
 from bridge.maintain.verify.finding import Finding, Mend, error, warning
 from bridge.maintain.verify.history import History
 from bridge.storage import Storage
-from bridge.storage.parallel import each
+from bridge.storage.parallel import parallel_map
 
-OURS = re.compile(r"part-([0-9]{10})-[0-9]{6}-[0-9a-f]{32}\.parquet")
-"""The name of a file that a run of ours wrote; its group is the run's generation."""
 _AT_ONCE = 1000
 _OLD = "not rewritten yet"
 _ADOPT = "move it out of the table's folder; or have it be of the table: singer-bridge run NAME --adopt"
@@ -83,7 +80,7 @@ class Files:
                     return _OLD
                 return self._wrong(key, files[key])
 
-            for key, wrong in zip(part, each(self.storage, look, part), strict=True):
+            for key, wrong in zip(part, parallel_map(self.storage, look, part), strict=True):
                 if wrong is None:
                     self.whole.add(_version(key, files[key]))
                 elif wrong == _OLD or (wrong == "gone" and self._is_on_its_way(key)):
@@ -99,7 +96,7 @@ class Files:
         folder, name = table_and_name(key)
         # Where a folder is exchanged whole, its files are gathered first.
         gathered = meta(self.history.log.pipeline, "trash", f"{self._last:020d}", f"{folder}.new", name)
-        return not self.storage.lost([add]) or self.storage.size(gathered) == add.size
+        return not self.storage.missing_pending([add]) or self.storage.size(gathered) == add.size
 
     def _wrong(self, key: str, file: LiveFile) -> str | None:
         """Return what is wrong with a file, None if nothing is."""
@@ -173,10 +170,10 @@ class Files:
             found = f"was removed by commit {gone.commit}, and is visible still: its rows are read as well"
             return error("files", key, found, mend=Mend("again", stream, gone.trash))
         name = key.rpartition("/")[2]
-        if OURS.fullmatch(name) and alone and self.history.complete:
+        if generation_of(name) is not None and alone and self.history.complete:
             found = "is of no commit; a run that had lost its pipeline left it, and its rows are read as well"
             return error("files", key, found, mend=Mend("trash", stream))
-        if OURS.fullmatch(name) and not alone:
+        if generation_of(name) is not None and not alone:
             found = "is in no log; another pipeline that shares the table may be about to publish or remove it"
             return warning("files", key, found, "verify the other pipelines of the table, too")
         if name.endswith(".parquet"):

@@ -8,7 +8,7 @@ from bridge.errors import CorruptLake, LakeError
 from bridge.lake.log import SNAPSHOT_EVERY, Log, View, changes_of
 from bridge.lake.records import CommitRecord
 from bridge.maintain.verify.finding import Finding, error
-from bridge.storage.parallel import each
+from bridge.storage.parallel import parallel_map
 
 _AT_ONCE = 500
 """So many records are held in memory."""
@@ -48,7 +48,7 @@ class History:
         """Read up to commit `head`."""
         while self.head < head:
             numbers = range(self.head + 1, min(self.head + _AT_ONCE, head) + 1)
-            for n, record in zip(numbers, each(self.log.storage, self._read, numbers), strict=True):
+            for n, record in zip(numbers, parallel_map(self.log.storage, self._read, numbers), strict=True):
                 if record is None and n < (first := self.log.beginning().first):
                     self._begin(first)  # a run that ended meanwhile has cut the log
                     break

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bridge.commit.committer import FILES_CHANGED, Committer
+from bridge.commit.manifests import write_manifests
 from bridge.commit.open import open_pipeline
 from bridge.errors import CorruptLake
 from bridge.lake.folder_names import table_and_name
@@ -113,7 +114,7 @@ def _remove_again(committer: Committer, file: str, mend: Mend) -> str:
 
 
 def _manifest(committer: Committer, _: str, mend: Mend) -> str:
-    committer.write_manifests(mend.stream, shared=_is_shared(committer, mend.stream))
+    write_manifests(committer.head, mend.stream, shared=_is_shared(committer, mend.stream))
     return f"written anew: the manifests of {mend.stream}"
 
 

@@ -15,9 +15,11 @@ Share = Annotated[
 
 
 class Guard(Section):
-    """When a run fails rather than empty a table; null: never. Shares are between 0 and 1; null: not looked at."""
+    """When a run fails instead of emptying a table; `null`: never. Shares are between 0 and 1."""
 
     rejected: Share = 0.5
-    """Refuse an overwrite that rejects a larger share of its records, and a stream of which all are rejected."""
+    """An overwrite that rejects a larger share of its records keeps the old table, and the run fails; so does a stream
+    whose records are all rejected. `null`: never."""
     shrink: Share = 0.9
-    """Refuse an overwrite that lacks a larger share of the rows that the table has."""
+    """An overwrite that lacks a larger share of the table's rows keeps the old table, and the run fails. `null`:
+    never."""

@@ -1,4 +1,4 @@
-"""A local filesystem's folders: made durable, locked, exchanged, and what they refuse said so that one can act."""
+"""A local filesystem: durable folders, atomic replacement, locks, exchange; its errors with a hint."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ctypes
 import errno
 import fcntl
 import os
+import shutil
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from bridge.storage.protocol import leads_out
 _RENAME_EXCHANGE = 2
 _AT_FDCWD = -100
 _PATIENCE = 30.0
-"""Seconds to wait for another process that looks at a folder and changes it: it needs milliseconds."""
+"""Seconds to wait for another process's lock on a folder, which it holds for milliseconds."""
 
 _HINTS = {
     errno.ENOSPC: "the disk is full: free some space and run again; nothing that was committed is lost",
@@ -41,15 +42,15 @@ def explained(action: str, path: Path) -> Iterator[None]:
 
 
 def place(root: Path, key: str) -> Path:
-    """Return where a key's file is. Raises `CorruptLake` for one that leads out of the bucket."""
+    """A key's path. Raises `CorruptLake` for one that leads out of the bucket."""
     _refuse_outside(key)
     return root / key
 
 
 def require_inside(root: Path, keys: Iterable[str]) -> None:
-    """Raise `CorruptLake` if a key, or a link that is a folder on its way, leads out of the bucket.
+    """Raise `CorruptLake` if a key, or a linked folder on its way, leads out of the bucket.
 
-    Whoever may write to the bucket must not make us change files elsewhere, which only we may change.
+    Others who may write to the bucket must not make us change files elsewhere that only we may change.
     """
     folders = set()
     for key in keys:
@@ -69,7 +70,7 @@ def _refuse_outside(key: str) -> None:
 
 
 def fsync_folder(folder: Path) -> None:
-    """Make durable which names a folder has."""
+    """Make a folder's entries durable."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
@@ -86,8 +87,37 @@ def make_folder(folder: Path) -> None:
     fsync_folder(folder.parent)
 
 
+def write_durably(path: Path, data: bytes) -> None:
+    """Write a new file. Raises `OSError`, and leaves none then."""
+    try:
+        with path.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def draft_of(path: Path) -> Iterator[Path]:
+    """A draft beside a file of the user's, which replaces it unless the block raises; the file keeps its mode.
+
+    A reader sees the old file or the new one, never a part. A link stays one, and leads to the new file.
+    """
+    path = path.resolve()
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        yield draft
+        if path.exists():
+            shutil.copymode(path, draft)
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
 def exchange(one: Path, other: Path) -> bool:
-    """Swap two folders atomically; False where the kernel or the filesystem cannot."""
+    """Exchange two folders atomically; False where the kernel or the filesystem cannot."""
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "renameat2"):
         return False
@@ -101,8 +131,8 @@ def exchange(one: Path, other: Path) -> bool:
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Be the only one for whom a look at this folder and a change of it belong together."""
+def locked(folder: Path) -> Iterator[None]:
+    """Lock a folder, for what reads it and then changes it."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         end = time.monotonic() + _PATIENCE
@@ -112,7 +142,7 @@ def alone(folder: Path) -> Iterator[None]:
                 break
             except BlockingIOError as error:
                 if time.monotonic() > end:
-                    hint = "a process of singer-bridge seems to be stopped in the middle of a change: end it"
+                    hint = "another process of singer-bridge seems to have stopped in the middle of a change: end it"
                     raise LakeError("the folder stays locked", hint=hint, path=folder) from error
             time.sleep(0.01)
         yield
@@ -121,7 +151,7 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def remove_empty(folder: Path, top: Path) -> None:
-    """Remove a folder and its parents below `top`, as far as nothing is left in them."""
+    """Remove a folder and its parents below `top`, as far as they are empty."""
     while folder != top:
         try:
             folder.rmdir()

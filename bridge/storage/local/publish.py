@@ -1,6 +1,6 @@
-"""How pending files of a folder become visible, and old ones go: by renames, links, and the exchange of a whole table.
+"""Makes pending files visible and takes old ones away: by renames, links, and the exchange of a whole table.
 
-Each step may be repeated, and a crash between any two is made good by the next writer that publishes the same change.
+Each step may be repeated: after a crash between any two, the next writer publishes the same change again.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from bridge.storage.local.folders import (
-    alone,
     exchange,
     explained,
     fsync_folder,
+    locked,
     make_folder,
     remove_empty,
     require_inside,
@@ -22,7 +22,7 @@ from bridge.storage.protocol import Add, Change, Missing, Rewrite
 
 
 def publish(root: Path, changes: Sequence[Change]) -> None:
-    """Make adds visible and removes invisible, as the protocol says."""
+    """As the protocol says."""
     require_inside(root, (key for change in changes for key in change.touches()))
     tables = [_Table(root, change) for change in changes]
     if missing := [key for table in tables for key in table.missing()]:
@@ -33,21 +33,21 @@ def publish(root: Path, changes: Sequence[Change]) -> None:
             for add in change.aborts:
                 (root / add.source).unlink(missing_ok=True)
             if change.replace and change.removes and change.adds:
-                table.swap()
+                table.replace()
             else:
                 table.append()
 
 
-def settle(root: Path, changes: Sequence[Change]) -> list[Rewrite]:
-    """Have what is pending of rewritten files be gone, and return those that are rewritten already."""
+def settle_rewrites(root: Path, changes: Sequence[Change]) -> list[Rewrite]:
+    """As the protocol says."""
     require_inside(root, (key for change in changes for key in change.touches()))
-    done = []
+    visible: list[Rewrite] = []
     for table in (_Table(root, change) for change in changes if change.rewrites):
-        with explained("take back", table.folder), alone(table.folder.parent):
+        with explained("take back", table.folder), locked(table.folder.parent):
             for one in table.change.rewrites:
                 (root / one.add.source).unlink(missing_ok=True)
-            done += [one for one in table.change.rewrites if table.is_rewritten(one)]
-    return done
+            visible += [one for one in table.change.rewrites if table.is_rewritten(one)]
+    return visible
 
 
 class _Table:
@@ -61,7 +61,7 @@ class _Table:
         return key.removeprefix(f"{self.change.folder}/")
 
     def missing(self) -> Iterator[str]:
-        """Yield the keys of files that are neither pending nor visible."""
+        """The keys of files that are neither pending nor visible."""
         for add in self.change.adds:
             places = (self._source(add), self.root / add.key, _aside(self.trash) / self._name(add.key))
             if not any(place.exists() for place in places):
@@ -71,48 +71,47 @@ class _Table:
                 yield one.add.key
 
     def is_rewritten(self, one: Rewrite) -> bool:
-        """Return whether what is visible is not what the trash has: until the rename they are the same file."""
+        """Whether the visible file differs from the one in the trash: until the rename they are the same."""
         try:
             return not os.path.samefile(self.root / one.trash, self.root / one.add.key)
         except FileNotFoundError:
             return False
 
-    def _swapped(self, add: Add) -> Path | None:
-        """Return the place in the trash of the table that a file was in, if it is from there."""
+    def _trashed_table(self, add: Add) -> Path | None:
+        """The trash of the table that a file was in, if it comes from there."""
         if "/trash/" not in add.source:
             return None
         return (self.root / add.source).parents[self._name(add.key).count("/")]
 
     def _source(self, add: Add) -> Path:
-        """Return where a file to publish is: its source, or for one in the trash where an unfinished swap left it."""
-        source, name, swapped = self.root / add.source, self._name(add.key), self._swapped(add)
-        places = (source, swapped / name, _aside(swapped) / name) if swapped else (source,)
+        """Where a file to publish is: at its source, or for one in the trash where an unfinished exchange left it."""
+        source, name, trashed = self.root / add.source, self._name(add.key), self._trashed_table(add)
+        places = (source, trashed / name, _aside(trashed) / name) if trashed else (source,)
         return next((place for place in places if place.exists()), source)
 
     def append(self) -> None:
         change, folder = self.change, self.folder
         make_folder(folder)
-        unfinished = {_aside(swapped) for add in change.adds if (swapped := self._swapped(add))}
+        unfinished = {_aside(trashed) for add in change.adds if (trashed := self._trashed_table(add))}
         for add in change.adds:
             _move(self._source(add), self.root / add.key)
         if change.rewrites:
-            with alone(folder.parent):
+            with locked(folder.parent):
                 self._rewrite()
         for remove in change.removes:
             for place in (folder, *unfinished):
                 _move(place / self._name(remove.key), self.root / remove.trash)
-        for place in filter(
-            Path.exists, unfinished
-        ):  # a swap that was taken back; both sides are where they belong now
+        # Of an exchange that was taken back; both sides are where they belong now.
+        for place in filter(Path.exists, unfinished):
             _remove_tree(place)
         keys = [*(add.key for add in change.adds), *(one.add.key for one in change.rewrites)]
-        gone = [remove.key for remove in change.removes]
-        _fsync({folder, *((self.root / key).parent for key in (*keys, *gone))})
-        for parent in {(self.root / key).parent for key in gone}:
+        removed = [remove.key for remove in change.removes]
+        _fsync({folder, *((self.root / key).parent for key in (*keys, *removed))})
+        for parent in {(self.root / key).parent for key in removed}:
             remove_empty(parent, folder)
 
     def _rewrite(self) -> None:
-        """Rename what is pending over what is visible, which the trash then has; nobody else does so meanwhile."""
+        """Rename pending files over visible ones, which are linked into the trash before. The folder is locked."""
         waiting = [one for one in self.change.rewrites if (self.root / one.add.source).exists()]
         for one in waiting:
             key, trash = self.root / one.add.key, self.root / one.trash
@@ -121,27 +120,27 @@ class _Table:
                 continue
             if key.exists():
                 os.link(key, trash)
-            else:  # somebody deleted it: the new bytes have all its rows, and must be told from none
+            else:  # somebody deleted it; the new bytes have all its rows, and `is_rewritten` needs another file here
                 trash.touch()
         _fsync((self.root / one.trash).parent for one in waiting)
         for one in waiting:
             os.rename(self.root / one.add.source, self.root / one.add.key)
 
-    def swap(self) -> None:
-        """Build the new folder aside, exchange, keep the old one in the trash; goes on where a crash left it."""
+    def replace(self) -> None:
+        """Build the new folder aside, exchange, put the old one into the trash; goes on where a crash stopped it."""
         make_folder(self.folder)
-        with alone(self.folder.parent):
+        with locked(self.folder.parent):
             self._bring_in()
-        # The old names lose Parquet's suffix only now, when no new listing can reach their folder any more.
+        # The old names lose Parquet's suffix only now, when no listing reaches their folder any more.
         for remove in self.change.removes:
             _move(self.trash / self._name(remove.key), self.root / remove.trash)
         _fsync({self.trash.parent, *((self.root / remove.trash).parent for remove in self.change.removes)})
 
     def _bring_in(self) -> None:
         adds, folder, trash, aside = self.change.adds, self.folder, self.trash, _aside(self.trash)
-        # An exchange is its own inverse: only the names tell whether it was done already.
+        # An exchange is its own inverse: only the names tell whether it has been done.
         if not all((self.root / add.key).exists() for add in adds):
-            if missing := list(self.missing()):  # somebody took over, and went on to other files, while we slept
+            if missing := list(self.missing()):  # while we slept, somebody took over and went on to other files
                 raise Missing(missing)
             make_folder(aside)
             for add in adds:
@@ -161,14 +160,14 @@ def _aside(trash: Path) -> Path:
 
 
 def _move(source: Path, target: Path) -> None:
-    """Rename if the source is still there; gone means that a run before the crash did it."""
+    """Rename; a source that does not exist was renamed before a crash."""
     if source.exists():
         make_folder(target.parent)
         os.rename(source, target)
 
 
 def _fsync(folders: Iterable[Path]) -> None:
-    """Make durable what is in these folders; one that is not there was emptied long ago, as this was done before."""
+    """Make entries durable; a folder that does not exist was emptied and removed when this was done before."""
     for folder in set(folders):
         if folder.exists():
             fsync_folder(folder)

@@ -1,12 +1,11 @@
 """A folder as a bucket. Durable by fsync of file and folder; atomic by rename, link and exchange.
 
-Where a look and a change belong together (`swap`, the exchange of a table, a file that is rewritten) a `flock` on the
-folder holds them together.
+`compare_and_swap`, the exchange of a table and the rewriting of a file hold a `flock` on the folder.
 
-Guarantee to listing readers: an append shows 0..k of its k files for an instant; a replaced table is exchanged
-whole (`renameat2`), so a listing sees the old table or the new one, never a mix. Where the kernel or the filesystem
-cannot exchange, two renames do it and the folder is absent for an instant between them. A rewritten file is renamed
-over: its name is there at all times, with the old bytes or the new.
+Guarantee to listing readers: an append shows 0..k of its k files for an instant. A replaced table is exchanged whole
+(`renameat2`): a listing sees the old table or the new one, never a mix. Where the kernel or the filesystem cannot
+exchange, two renames do it, and the folder is absent for an instant between them. A rewritten file is renamed over: its
+name exists at all times, with the old bytes or the new.
 """
 
 from __future__ import annotations
@@ -25,21 +24,22 @@ from typing import BinaryIO
 from bridge.exact_json import dumps
 from bridge.storage.local import publish
 from bridge.storage.local.folders import (
-    alone,
     explained,
     fsync_folder,
+    locked,
     make_folder,
     place,
     remove_empty,
     require_inside,
+    write_durably,
 )
-from bridge.storage.protocol import Add, Change, PendingFile, Rewrite, Stored
+from bridge.storage.protocol import Add, Change, PendingFile, Rewrite, VersionedObject
 
-_LEFT = re.compile(r"\.[0-9a-f]{32}\.tmp")
-"""The name of a file that was being written: `_durable_temporary`'s."""
+_TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp")
+"""The names of `_durable_temporary`."""
 
 
-def _version(data: bytes) -> str:
+def _etag(data: bytes) -> str:
     return blake2b(data, digest_size=16).hexdigest()
 
 
@@ -86,7 +86,7 @@ class LocalStorage:
         return place(self.root, key)
 
     def _inside(self, key: str) -> Path:
-        """Return the path of what is to be changed. Raises `CorruptLake` where it leads out of the bucket."""
+        """The path of a file to change. Raises `CorruptLake` where it leads out of the bucket."""
         require_inside(self.root, [key])
         return self.root / key
 
@@ -105,9 +105,9 @@ class LocalStorage:
             except FileNotFoundError:
                 return None
 
-    def fetch(self, key: str) -> Stored | None:
+    def read_versioned(self, key: str) -> VersionedObject | None:
         data = self.read(key)
-        return None if data is None else Stored(data, _version(data))
+        return None if data is None else VersionedObject(data, _etag(data))
 
     def open(self, key: str) -> BinaryIO:
         with explained("read", self._path(key)):
@@ -139,7 +139,7 @@ class LocalStorage:
     def put_if_absent(self, key: str, data: bytes) -> bool:
         path = self._inside(key)
         with explained("create", path):
-            # Never O_EXCL and then write: a crash between the two leaves a torn commit under its final name.
+            # Never O_EXCL and then write: a crash in between would leave a torn commit under its final name.
             whole = self._durable_temporary(path, data)
             try:
                 os.link(whole, path)
@@ -150,15 +150,15 @@ class LocalStorage:
             fsync_folder(path.parent)
         return True
 
-    def swap(self, key: str, data: bytes, version: str | None) -> str | None:
-        path, new = self._inside(key), _version(data)
+    def compare_and_swap(self, key: str, data: bytes, etag: str | None) -> str | None:
+        path, new = self._inside(key), _etag(data)
         with explained("write", path):
             make_folder(path.parent)
-            with alone(path.parent):
-                there = self.fetch(key)
-                if there and there.version == new:
+            with locked(path.parent):
+                current = self.read_versioned(key)
+                if current and current.etag == new:
                     return new
-                if (there.version if there else None) != version:
+                if (current.etag if current else None) != etag:
                     return None
                 self.write(key, data)
         return new
@@ -170,24 +170,17 @@ class LocalStorage:
             fsync_folder(path.parent)
 
     def _durable_temporary(self, path: Path, data: bytes) -> Path:
-        """Write `data` beside its final place under a dotted name that every listing ignores."""
+        """Write `data` beside its final place, under a dotted name that every listing ignores."""
         make_folder(path.parent)
         temporary = path.parent / f".{uuid.uuid4().hex}.tmp"
-        try:
-            with temporary.open("xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError:
-            temporary.unlink(missing_ok=True)
-            raise
+        write_durably(temporary, data)
         return temporary
 
     def delete(self, key: str) -> None:
         path = self._inside(key)
         with explained("delete", path):
             path.unlink(missing_ok=True)
-            if "/trash/" in key:  # other folders may be about to be written to
+            if "/trash/" in key:  # somebody may be about to write to any other folder
                 remove_empty(path.parent, self._path(key.partition("/trash/")[0]) / "trash")
 
     def open_pending(self, source: str, key: str, over: bool = False) -> PendingFile:
@@ -202,21 +195,21 @@ class LocalStorage:
     def abort(self, pending: Add) -> None:
         self.delete(pending.source)
 
-    def lost(self, adds: Sequence[Add]) -> Sequence[Add]:
+    def missing_pending(self, adds: Sequence[Add]) -> Sequence[Add]:
         return [add for add in adds if self.size(add.source) != add.size]
 
     def publish(self, changes: Sequence[Change]) -> None:
         publish.publish(self.root, changes)
 
-    def settle(self, changes: Sequence[Change]) -> Sequence[Rewrite]:
-        return publish.settle(self.root, changes)
+    def settle_rewrites(self, changes: Sequence[Change]) -> Sequence[Rewrite]:
+        return publish.settle_rewrites(self.root, changes)
 
     def tidy(self, folder: str, older: timedelta) -> int:
         before, count = time.time() - older.total_seconds(), 0
-        require_inside(self.root, [f"{folder}/x"])  # nor may the folder itself be a link
+        require_inside(self.root, [f"{folder}/x"])  # the folder itself must not be a link either
         for at, _, names in os.walk(self._path(folder)):
-            for path in (Path(at, name) for name in names if _LEFT.fullmatch(name)):
-                with suppress(OSError):  # somebody else was faster, or may and we may not
+            for path in (Path(at, name) for name in names if _TEMPORARY.fullmatch(name)):
+                with suppress(OSError):  # somebody else was faster, or we have no right to
                     if path.stat().st_mtime < before:
                         path.unlink()
                         count += 1

@@ -1,4 +1,4 @@
-"""Single requests to a bucket: what each needs to be sent along, and what its answers mean."""
+"""Single requests to a bucket: what each of them sends, and what the answers mean."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from boto3.s3.transfer import TransferConfig
 
 from bridge.errors import LakeError, SettingsError
 from bridge.settings.values.s3options import S3Options
-from bridge.storage.parallel import each
-from bridge.storage.protocol import Stored
+from bridge.storage.parallel import parallel_map
+from bridge.storage.protocol import VersionedObject
 from bridge.storage.s3.clients import clients
 from bridge.storage.s3.errors import FAILURES, TORN, explain, explained, is_gone
 
@@ -19,16 +19,18 @@ _LARGEST_COPY = 5 * 1024**3
 _BATCH = 1000
 _READS = 4
 MADE_OF = "singer-bridge-made-of"
-"""The metadata in which an upload that replaces an object says of which pending file it is."""
+"""The metadata that names the pending file of an upload that replaces an object."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a look at an object tells: its size in bytes, its version, and what its metadata says in `MADE_OF`."""
+    """The answer to a HEAD of an object."""
 
     size: int
-    version: str
+    """Bytes."""
+    etag: str
     made_of: str
+    """Its `MADE_OF`; empty without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class Bucket:
 
     @classmethod
     def of(cls, uri: str, options: S3Options) -> Bucket:
-        """Return the bucket of `s3://name/folder`."""
+        """The bucket of `s3://name/folder`."""
         name, _, folder = uri.removeprefix("s3://").partition("/")
         if not name:
             raise SettingsError("the bucket has no name", hint="write it as s3://bucket/folder", bucket=uri)
@@ -51,50 +53,50 @@ class Bucket:
 
     @property
     def once(self) -> Any:
-        """The client that never sends anything twice."""
+        """The client that sends each request once."""
         with self.explained("open the bucket", ""):
             return clients(self.options).once
 
     @property
     def patient(self) -> Any:
-        """The client that tries again by itself."""
+        """The client that tries again."""
         with self.explained("open the bucket", ""):
             return clients(self.options).patient
 
     def at(self, key: str) -> dict[str, str]:
-        """Return how a request names an object."""
+        """How a request names an object."""
         return {"Bucket": self.name, "Key": self.prefix + key}
 
     def place(self, key: str) -> str:
-        """Return an object's URI, for people."""
+        """An object's URI, for people."""
         return f"s3://{self.name}/{self.prefix}{key}"
 
     def explained(self, action: str, key: str) -> Any:
-        """Return a context that turns what boto3 raises into a LakeError about this object."""
+        """Turn what boto3 raises into a `LakeError` about this object."""
         return explained(action, self.place(key))
 
-    def kept_as(self, key: str) -> dict[str, str]:
-        """Return how a new object is to be kept. Our own files are small and often read: no storage class for them."""
+    def write_options(self, key: str) -> dict[str, str]:
+        """Encryption, ACL and storage class of a new object. Logs are small and often read: no storage class."""
         options = self.options
-        wanted = {
+        chosen = {
             "ServerSideEncryption": options.sse or ("aws:kms" if options.kms_key_id else None),
             "SSEKMSKeyId": options.kms_key_id,
             "ACL": options.acl,
             "StorageClass": None if _is_small(key) else options.storage_class,
         }
-        return {name: value for name, value in wanted.items() if value}
+        return {name: value for name, value in chosen.items() if value}
 
     def put(self, key: str, data: bytes) -> None:
         """Create or replace an object."""
         with self.explained("write", key):
-            self.patient.put_object(Body=data, **self.at(key), **self.kept_as(key))
+            self.patient.put_object(Body=data, **self.at(key), **self.write_options(key))
 
-    def get(self, key: str, **how: str) -> Stored | None:
-        """Return an object (a range of it), whole, or None when there is none."""
+    def get(self, key: str, **how: str) -> VersionedObject | None:
+        """An object, or a range of it, whole; None when there is none."""
         for attempt in range(_READS):
             try:
                 answer = self.patient.get_object(**self.at(key), **how)
-                return Stored(answer["Body"].read(), answer["ETag"])
+                return VersionedObject(answer["Body"].read(), answer["ETag"])
             except FAILURES as error:
                 if is_gone(error):
                     return None
@@ -103,7 +105,7 @@ class Bucket:
         raise AssertionError("unreachable")
 
     def head(self, key: str) -> Seen | None:
-        """Return what is known of an object, or None when there is none."""
+        """Size, ETag and `MADE_OF` of an object; None when there is none."""
         try:
             answer = self.patient.head_object(**self.at(key))
         except FAILURES as error:
@@ -114,13 +116,13 @@ class Bucket:
         return Seen(int(answer["ContentLength"]), str(answer["ETag"]), str(made_of))
 
     def size(self, key: str) -> int | None:
-        """Return an object's size in bytes, or None when there is none."""
-        there = self.head(key)
-        return there.size if there else None
+        """An object's size in bytes; None when there is none."""
+        seen = self.head(key)
+        return seen.size if seen else None
 
-    def copy(self, source: str, key: str, size: int, version: str = "") -> None:
-        """Copy an object within the store, if it has this version still. Raises what boto3 raises."""
-        how = self.kept_as(key) | ({"CopySourceIfMatch": version} if version else {})
+    def copy(self, source: str, key: str, size: int, etag: str = "") -> None:
+        """Copy an object within the store, if it still has this ETag. Raises what boto3 raises."""
+        how = self.write_options(key) | ({"CopySourceIfMatch": etag} if etag else {})
         if size > _LARGEST_COPY:  # a single request copies no more
             parts = TransferConfig(multipart_threshold=_LARGEST_COPY, multipart_chunksize=_LARGEST_COPY // 10)
             self.patient.copy(self.at(source), **self.at(key), ExtraArgs=how, Config=parts)
@@ -128,7 +130,7 @@ class Bucket:
             self.patient.copy_object(CopySource=self.at(source), **self.at(key), **how)
 
     def delete(self, key: str) -> None:
-        """Delete an object; no error if it is gone already."""
+        """Delete an object; no error if it does not exist."""
         try:
             self.patient.delete_object(**self.at(key))
         except FAILURES as error:
@@ -136,32 +138,32 @@ class Bucket:
                 raise explain(error, "delete", self.place(key)) from error
 
     def delete_all(self, keys: Sequence[str]) -> None:
-        """Delete many objects; no error for those that are gone already."""
+        """Delete many objects; no error for those that do not exist."""
         batches = [keys[start : start + _BATCH] for start in range(0, len(keys), _BATCH)]
-        left = [key for refused in each(self, self._delete_batch, batches) for key in refused]
-        each(self, self.delete, left)
+        left = [key for refused in parallel_map(self, self._delete_batch, batches) for key in refused]
+        parallel_map(self, self.delete, left)
 
     def _delete_batch(self, keys: Sequence[str]) -> Sequence[str]:
-        """Delete up to 1000 objects and return those that need a request of their own, which says why."""
+        """Delete up to 1000 objects; return those that need a request of their own, whose error says why."""
         if len(keys) == 1:
             return keys
         names = [{"Key": self.prefix + key} for key in keys]
         try:
             answer = self.patient.delete_objects(Bucket=self.name, Delete={"Objects": names, "Quiet": True})
-        except FAILURES:  # not every store can, or may: one by one tells what is really wrong
+        except FAILURES:  # not every store can do this: single requests tell what is really wrong
             return keys
         return [str(error["Key"]).removeprefix(self.prefix) for error in answer.get("Errors", [])]
 
     def require(self, key: str) -> Seen:
-        """Return what is known of an object. Raises `LakeError` when there is none."""
-        there = self.head(key)
-        if there is None:
-            hint = "look who cleans up in this bucket (a lifecycle rule, another tool)"
+        """As `head`. Raises `LakeError` when there is none."""
+        seen = self.head(key)
+        if seen is None:
+            hint = "find out who cleans up in this bucket (a lifecycle rule, another tool)"
             raise LakeError("cannot read: there is no such object", hint=hint, at=self.place(key))
-        return there
+        return seen
 
 
 def _is_small(key: str) -> bool:
-    """Return whether an object is of a log, ours or a table's own."""
+    """Whether an object is part of a log, ours or a table's own."""
     own_log = "/_delta_log/" in key or ("/metadata/" in key and not key.endswith(".parquet"))
     return key.startswith(".bridge/") or own_log

@@ -1,4 +1,4 @@
-"""The connections to a store. Credentials are boto3's own matter: environment, profile, role of the machine."""
+"""The connections to a store. boto3 looks for credentials: environment, profile, role of the machine."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ _CONNECTIONS = 32
 
 @dataclass(frozen=True, slots=True)
 class Clients:
-    """`once` never sends a request twice, for puts that must know what came of each; `patient` tries up to 8 times.
-
-    `session` has their credentials.
-    """
+    """What one process needs to talk to a store."""
 
     once: Any
+    """Sends each request once: for conditional puts, which must know the outcome of each."""
     patient: Any
+    """Tries up to 8 times."""
     session: Any
+    """Has their credentials."""
 
 
 def clients(options: S3Options) -> Clients:
-    """Return the connections of this process; cheap but the first time."""
-    # A connection must not cross a fork, and what boto3 reads from the environment may change.
+    """The connections of this process; cheap after the first call."""
+    # A connection must not cross a fork, and the environment that boto3 reads may change.
     environment = tuple(sorted((name, value) for name, value in os.environ.items() if name.startswith("AWS_")))
     return _clients(options, os.getpid(), *environment)
 
@@ -63,7 +63,7 @@ def _clients(options: S3Options, *process: object) -> Clients:  # noqa: ARG001 -
 
 
 def _config(options: S3Options, retries: dict[str, Any], *, connect: int, read: int) -> Config:
-    # "auto" is path style for any endpoint that was named, and the host's style for Amazon's own.
+    # "auto": path style for a given endpoint, virtual hosts for Amazon's own.
     style = {None: "auto", True: "path", False: "virtual"}[options.path_style]
     return Config(
         signature_version="s3v4",
@@ -72,7 +72,7 @@ def _config(options: S3Options, retries: dict[str, Any], *, connect: int, read: 
         connect_timeout=connect,
         read_timeout=read,
         max_pool_connections=_CONNECTIONS,
-        # Many stores refuse the checksums that boto3 adds to each request since 1.36.
+        # Many stores refuse the checksums that boto3 has added to each request since 1.36.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         user_agent_extra="singer-bridge",
@@ -80,7 +80,7 @@ def _config(options: S3Options, retries: dict[str, Any], *, connect: int, read: 
 
 
 class _Role(CredentialProvider):  # type: ignore[misc]
-    """The credentials of a role, taken on with those that boto3 finds and renewed before they expire."""
+    """The credentials of a role, assumed with those that boto3 finds, and renewed before they expire."""
 
     METHOD = CANONICAL_NAME = "custom-singer-bridge-role"
 
@@ -103,7 +103,7 @@ class _Role(CredentialProvider):  # type: ignore[misc]
 
 
 def _own_sts(endpoint_url: str | None) -> str | None:
-    """Return where roles are asked for: a store that is not Amazon's has its own such service at the same address."""
+    """The address for roles: a store that is not Amazon's has that service at its own address."""
     if not endpoint_url or (urlsplit(endpoint_url).hostname or "").endswith(".amazonaws.com"):
         return None
     return endpoint_url

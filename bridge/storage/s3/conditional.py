@@ -1,4 +1,4 @@
-"""Puts that only one of two writers can win, and what is done when their outcome is not known."""
+"""Puts that only one of two writers can win, also when the answer to one is lost."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 
 from bridge.errors import LakeError
-from bridge.storage.protocol import Stored
 from bridge.storage.s3.bucket import Bucket
 from bridge.storage.s3.errors import FAILURES, code_of, explain, is_passing, is_refused, status_of
 
@@ -16,29 +15,34 @@ _PATIENCE = 15.0
 
 
 def put_if(bucket: Bucket, key: str, data: bytes, condition: dict[str, str]) -> str | None:
-    """Put an object under a condition: its new version, or None if the store holds others' bytes (or none) for good.
+    """Put an object under a condition. The result is its new ETag, or None if the store holds other bytes, or none.
 
-    A 412 does not mean that somebody else won: it may be our own put, whose answer was lost. The bytes tell.
+    A 412 does not mean that somebody else won: it may be about our own put, whose answer was lost. The bytes tell.
     Raises `LakeError` if the outcome stays unknown; the put may then land at any later time.
     """
     unknown: BaseException | None = None
     for _ in _attempts():
         try:
-            return str(bucket.once.put_object(Body=data, **bucket.at(key), **bucket.kept_as(key), **condition)["ETag"])
+            return str(
+                bucket.once.put_object(Body=data, **bucket.at(key), **bucket.write_options(key), **condition)["ETag"]
+            )
         except FAILURES as error:
             if _is_refusal(error, condition):
-                there = bucket.get(key)
-                if there and there.data == data:
-                    return there.version
-                if there or "IfMatch" in condition:
+                current = bucket.get(key)
+                if current and current.data == data:
+                    return current.etag
+                if current or "IfMatch" in condition:
                     return None
             elif not is_passing(error):
                 raise explain(error, "write", bucket.place(key)) from error
             unknown = error
-    there = _look(bucket, key, unknown)
-    if there and there.data == data:
-        return there.version
-    if there and there.version != condition.get("IfMatch"):
+    try:
+        current = bucket.get(key)
+    except LakeError as error:
+        raise _unknown(bucket, key, unknown) from error
+    if current and current.data == data:
+        return current.etag
+    if current and current.etag != condition.get("IfMatch"):
         return None
     raise _unknown(bucket, key, unknown) from unknown
 
@@ -60,28 +64,21 @@ def _is_refusal(error: BaseException, condition: dict[str, str]) -> bool:
     return "IfMatch" in condition and code_of(error) == "NoSuchKey"
 
 
-def _look(bucket: Bucket, key: str, cause: BaseException | None) -> Stored | None:
-    try:
-        return bucket.get(key)
-    except LakeError as error:
-        raise _unknown(bucket, key, cause) from error
-
-
 def _unknown(bucket: Bucket, key: str, cause: BaseException | None) -> LakeError:
-    hint = "check the network and the store, then run again: the next run finds out, and nothing is lost"
+    hint = "check the network and the store, then run again: the next run finds it out, and nothing is lost"
     return LakeError(f"it is not known whether an object was written: {cause}", hint=hint, at=bucket.place(key))
 
 
 def check_conditions(bucket: Bucket, key: str) -> None:
-    """Raise `LakeError` unless the store refuses a put over what is there, and one over what is not there any more.
+    """Raise `LakeError` unless the store refuses a put over an object that exists, or that has another ETag.
 
-    The bytes that are there are put again: a store that takes them has changed nothing.
+    It puts the object's own bytes: a store that takes them has changed nothing.
     """
-    there = bucket.get(key)
-    if there is None:
+    current = bucket.get(key)
+    if current is None:
         raise LakeError("an object that was just written is not there", hint=_OTHER_STORE, at=bucket.place(key))
     for condition in ({"IfNoneMatch": "*"}, {"IfMatch": '"00000000000000000000000000000000"'}):
-        if not _refuses(bucket, key, there.data, condition):
+        if not _refuses(bucket, key, current.data, condition):
             raise LakeError("the bucket does not keep two writers apart", hint=_OTHER_STORE, at=bucket.place(""))
 
 
@@ -95,7 +92,7 @@ def _refuses(bucket: Bucket, key: str, data: bytes, condition: dict[str, str]) -
     passing: BaseException | None = None
     for _ in _attempts():
         try:
-            bucket.once.put_object(Body=data, **bucket.at(key), **bucket.kept_as(key), **condition)
+            bucket.once.put_object(Body=data, **bucket.at(key), **bucket.write_options(key), **condition)
         except FAILURES as error:
             if status_of(error) == 412:
                 return True

@@ -1,4 +1,4 @@
-"""What a store or the way to it refuses, said so that the operator can act. Secrets are never part of it."""
+"""Errors of a store, and of the network before it, with what the operator can do. Never with a secret."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from botocore.exceptions import (
 from bridge.errors import LakeError
 
 FAILURES = (BotoCoreError, ClientError, ValueError)
-"""What boto3 raises; ValueError for an address that is none."""
+"""What boto3 raises; `ValueError` for an invalid address."""
 
 TORN = (IncompleteReadError, ReadTimeoutError, ResponseStreamingError)
-"""What reading an answer's body raises when the connection ends in the middle of it."""
+"""What reading an answer raises when the connection ends in the middle of it."""
 
 _RETRY = "check the network and the store, then run again; nothing that was committed is lost"
 _PASSING_CODES = {
@@ -69,10 +69,10 @@ _HINTS = {
     "RequestTimeTooSkewed": "this machine's clock is wrong: set it (such as by NTP), then run again",
     "SlowDown": "the store is too busy: run again later, or with fewer pipelines at once; nothing that was committed "
     "is lost",
-    "NoSuchKey": "somebody else deleted it: look who cleans up in this bucket (a lifecycle rule, another tool)",
+    "NoSuchKey": "somebody else deleted it: find out who cleans up in this bucket (a lifecycle rule, another tool)",
     "PreconditionFailed": "somebody else replaced it meanwhile: run again",
     "InvalidStorageClass": "choose another storage class for this store",
-    "NotImplemented": "this store cannot do that: look into its manual, or choose another",
+    "NotImplemented": "this store cannot do that: see its manual, or choose another",
     "AccessControlListNotSupported": "the bucket has ACLs switched off: remove the acl from the settings",
     "InvalidObjectState": "the object is in an archive: restore it, and choose a storage class that can be read at "
     "once",
@@ -81,38 +81,39 @@ _HINTS["ExpiredTokenException"] = _HINTS["TokenRefreshRequired"] = _HINTS["Expir
 _HINTS["InvalidClientTokenId"] = _HINTS["InvalidAccessKeyId"]
 _HINTS["ServiceUnavailable"] = _HINTS["SlowDown"]
 _WRONG_REGION = ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "301")
-_SAYINGS = {
+_DENIED = ("403", "AccessDenied", "AllAccessDisabled", "Forbidden", "UnauthorizedAccess")
+_REASONS = {
     "403": "access denied",
     "AccessDenied": "access denied",
     "404": "not found",
-    "400": "the store answers 400 and no reason",
+    "400": "the store answers 400 without a reason",
 }
 
 
 def code_of(error: BaseException) -> str:
-    """Return the store's word for what is wrong; empty for what did not come from a store."""
+    """The store's code; empty for an error that no store sent."""
     return str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, ClientError) else ""
 
 
 def status_of(error: BaseException) -> int:
-    """Return the HTTP status of the store's answer, 0 if there was none."""
+    """The HTTP status of the store's answer; 0 without one."""
     if not isinstance(error, ClientError):
         return 0
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
 def is_gone(error: BaseException) -> bool:
-    """Say whether the store says that the object or the upload is not there."""
+    """Whether the object or the upload does not exist."""
     return code_of(error) in ("404", "NoSuchKey", "NoSuchUpload")
 
 
 def is_refused(error: BaseException) -> bool:
-    """Say whether the store says that the object is another one than the request is about."""
+    """Whether the store refused the request's condition: the object is another one."""
     return status_of(error) == 412 or code_of(error) == "PreconditionFailed"
 
 
 def is_passing(error: BaseException) -> bool:
-    """Say whether the same request may do better later, and it is not known whether this one was done."""
+    """Whether to try again: it may help, and the outcome of this request is unknown."""
     if isinstance(error, ClientError):
         status = status_of(error)
         return (status >= 500 and status != 501) or code_of(error) in _PASSING_CODES
@@ -121,7 +122,7 @@ def is_passing(error: BaseException) -> bool:
 
 @contextmanager
 def explained(action: str, place: str) -> Iterator[None]:
-    """Turn what boto3 raises into a LakeError that names the action, the place and what to do."""
+    """Turn what boto3 raises into a `LakeError` with the action, the place and a hint."""
     try:
         yield
     except FAILURES as error:
@@ -129,30 +130,19 @@ def explained(action: str, place: str) -> Iterator[None]:
 
 
 def explain(error: BaseException, action: str, place: str) -> LakeError:
-    """Return what happened, for people. `place` is a URI."""
+    """The error for people. `place` is a URI."""
     reason, hint = _answered(error) if isinstance(error, ClientError) else _on_the_way(error)
     return LakeError(f"cannot {action}: {reason}", hint=hint, at=place)
 
 
 def _answered(error: ClientError) -> tuple[str, str]:
-    code, said = code_of(error), str(error.response.get("Error", {}).get("Message", "")).rstrip(".")
-    operation = error.operation_name
-    reason = _SAYINGS.get(code) or (
-        f"{said} ({code})" if said and said != code else code or "the store gives no reason"
-    )
-    if code.startswith("KMS") or "kms" in said.lower():
-        return (
-            reason,
-            "check kms_key_id, and the rights to kms:GenerateDataKey and kms:Decrypt on that key",
-        )
-    if status_of(error) == 403 and code in (
-        "403",
-        "AccessDenied",
-        "AllAccessDisabled",
-        "Forbidden",
-        "UnauthorizedAccess",
-    ):
-        return _denied(operation, code, said)
+    code, text = code_of(error), str(error.response.get("Error", {}).get("Message", "")).rstrip(".")
+    own = f"{text} ({code})" if text and text != code else code or "the store gives no reason"
+    reason = _REASONS.get(code, own)
+    if code.startswith("KMS") or "kms" in text.lower():
+        return reason, "check kms_key_id, and the rights to kms:GenerateDataKey and kms:Decrypt on that key"
+    if status_of(error) == 403 and code in _DENIED:
+        return _denied(error.operation_name, code, text)
     if code in _WRONG_REGION:
         return reason, _right_region(error)
     if code == "404":
@@ -162,52 +152,60 @@ def _answered(error: ClientError) -> tuple[str, str]:
     return reason, _HINTS.get(code, _RETRY if is_passing(error) else "see the store's message; its manual explains it")
 
 
-def _denied(operation: str, code: str, said: str) -> tuple[str, str]:
+def _denied(operation: str, code: str, text: str) -> tuple[str, str]:
     if operation == "AssumeRole":
-        return (
-            f"the role may not be taken on: {said}",
-            "allow sts:AssumeRole in the role's trust policy, and to these credentials",
-        )
+        hint = "allow sts:AssumeRole in the role's trust policy, and to these credentials"
+        return f"the role cannot be assumed: {text}", hint
     action = _ACTIONS.get(operation, f"s3:{operation}")
     hint = f"allow {action} on it to these credentials"
     if operation in ("HeadObject", "GetObject"):
-        hint += ", and s3:ListBucket on the bucket (else a missing object, too, is an access denied)"
+        hint += ", and s3:ListBucket on the bucket (without it a missing object is an access denied, too)"
     if code == "403":  # a HEAD has no body that could say more
-        hint += "; a wrong key, expired credentials or a wrong region look the same here: `singer-bridge doctor` knows"
+        hint += "; a wrong key, expired credentials or a wrong region look the same: `singer-bridge doctor` tells which"
     return f"access denied to {action}", hint
 
 
 def _right_region(error: ClientError) -> str:
     headers = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
-    said = error.response.get("Error", {})
-    if region := said.get("Region") or headers.get("x-amz-bucket-region"):
+    answer = error.response.get("Error", {})
+    if region := answer.get("Region") or headers.get("x-amz-bucket-region"):
         return f"the bucket is in another region: set region to {region}"
-    if endpoint := said.get("Endpoint"):
+    if endpoint := answer.get("Endpoint"):
         return f"the bucket is elsewhere: its address is {endpoint}; set its region, or this endpoint"
     return "the bucket is in another region: set region (AWS_REGION)"
 
 
 def _on_the_way(error: BaseException) -> tuple[str, str]:
-    if isinstance(error, NoCredentialsError):
-        return "there are no credentials", (
-            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile, or give this machine a role"
-        )
-    if isinstance(error, PartialCredentialsError):
-        return f"half of the credentials are missing: {error}", "set both the access key and the secret key"
-    if isinstance(error, ProfileNotFound):
-        return str(error), "correct the profile, or make it by `aws configure --profile <name>`"
-    if isinstance(error, (CredentialRetrievalError, SSOError)):
-        return str(error), "sign in again (such as `aws sso login`), then run again"
-    if isinstance(error, NoRegionError):
-        return str(error), "set region, or AWS_REGION"
-    if isinstance(error, ParamValidationError):
-        return " ".join(str(error).split()), "correct the bucket's name and the settings of its store"
-    if isinstance(error, SSLError):
-        return str(
-            error
-        ), "check the endpoint (http or https?) and its certificate; AWS_CA_BUNDLE names an own authority"
-    if isinstance(error, (EndpointConnectionError, ConnectTimeoutError)):
-        return str(
-            error
-        ), "check the network, the proxy, and the endpoint's address; nothing that was committed is lost"
+    """For what no store has answered."""
+    for kinds, reason, hint in _BEFORE_THE_STORE:
+        if isinstance(error, kinds):
+            return reason.format(error=" ".join(str(error).split())), hint
     return str(error), _RETRY if is_passing(error) or isinstance(error, TORN) else "check the settings of the bucket"
+
+
+_BEFORE_THE_STORE: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str, str], ...] = (
+    (
+        NoCredentialsError,
+        "there are no credentials",
+        "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile, or give this machine a role",
+    ),
+    (
+        PartialCredentialsError,
+        "half of the credentials are missing: {error}",
+        "set both the access key and the secret key",
+    ),
+    (ProfileNotFound, "{error}", "correct the profile, or make it by `aws configure --profile <name>`"),
+    ((CredentialRetrievalError, SSOError), "{error}", "sign in again (such as `aws sso login`), then run again"),
+    (NoRegionError, "{error}", "set region, or AWS_REGION"),
+    (ParamValidationError, "{error}", "correct the bucket's name and the settings of its store"),
+    (
+        SSLError,
+        "{error}",
+        "check the endpoint (http or https?) and its certificate; AWS_CA_BUNDLE names your own authority",
+    ),
+    (
+        (EndpointConnectionError, ConnectTimeoutError),
+        "{error}",
+        "check the network, the proxy, and the endpoint's address; nothing that was committed is lost",
+    ),
+)

@@ -1,4 +1,4 @@
-"""What a bucket is set to, and what it lets us do: for those who look after it. No run depends on it."""
+"""How a bucket is set up, and what it lets us do: for `doctor`. No run depends on it."""
 
 from __future__ import annotations
 
@@ -17,52 +17,52 @@ _NOT_SET = frozenset({"NoSuchLifecycleConfiguration", "ObjectLockConfigurationNo
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a bucket is. `region` is the one that the store names, empty if it names none; `asked` the one we ask.
-
-    `skew` is how much the store's clock and ours differ at least; it tells whole seconds only.
-    """
+    """Where a bucket is."""
 
     server: str
     region: str
+    """That the store names; empty if it names none."""
     asked: str
+    """The region that we ask."""
     skew: timedelta
+    """How much the store's clock and ours differ at least; the store's has whole seconds only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A lifecycle rule that is on: whose keys it is about, and what it does to them."""
+    """An enabled lifecycle rule."""
 
     name: str
     prefix: str
     expires: bool
     archives: bool
     abort_days: int | None
-    """Days after which an unfinished upload is ended; None: never."""
+    """Days after which it aborts unfinished uploads; None: never."""
 
     def covers(self, prefix: str) -> bool:
-        """Whether objects below a prefix are among those that it is about."""
+        """Whether it applies to objects below a prefix."""
         return prefix.startswith(self.prefix) or self.prefix.startswith(prefix)
 
 
 def look(bucket: Bucket) -> Place:
-    """Return where the bucket is. Raises `LakeError` unless it is there and may be listed."""
+    """Where the bucket is. Raises `LakeError` unless it exists and may be listed."""
     client, before = bucket.patient, datetime.now(timezone.utc)
     with bucket.explained("list", ""):
         answer = client.list_objects_v2(Bucket=bucket.name, Prefix=bucket.prefix, MaxKeys=1)
     headers, after = answer["ResponseMetadata"].get("HTTPHeaders", {}), datetime.now(timezone.utc)
-    there = parsedate_to_datetime(headers["date"]) if "date" in headers else before
+    clock = parsedate_to_datetime(headers["date"]) if "date" in headers else before
     return Place(
         str(headers.get("server", "")),
         str(headers.get("x-amz-bucket-region", "")),
         str(client.meta.region_name or ""),
-        max(before - there - timedelta(seconds=1), there - after, timedelta()),
+        max(before - clock - timedelta(seconds=1), clock - after, timedelta()),
     )
 
 
 def rules(bucket: Bucket) -> list[Rule]:
-    """Return the lifecycle rules that may touch our objects, which have no tags."""
-    found = _setting(bucket, "get_bucket_lifecycle_configuration", "read the lifecycle rules").get("Rules", [])
-    return [_rule(one) for one in found if one.get("Status") == "Enabled" and not _by_tags(one)]
+    """The lifecycle rules that may apply to our objects, which have no tags."""
+    answer = _setting(bucket, "get_bucket_lifecycle_configuration", "read the lifecycle rules")
+    return [_rule(one) for one in answer.get("Rules", []) if one.get("Status") == "Enabled" and not _by_tags(one)]
 
 
 def _by_tags(rule: dict[str, Any]) -> bool:
@@ -83,14 +83,14 @@ def _rule(rule: dict[str, Any]) -> Rule:
 
 
 def versioning(bucket: Bucket) -> str:
-    """Return `Enabled`, `Suspended`, or nothing where there never was any."""
+    """`Enabled`, `Suspended`, or empty where it never was enabled."""
     return str(_setting(bucket, "get_bucket_versioning", "read the versioning").get("Status", ""))
 
 
 def lock_mode(bucket: Bucket) -> str:
-    """Return how new objects are locked, `GOVERNANCE` or `COMPLIANCE`; empty where they are not."""
-    said = _setting(bucket, "get_object_lock_configuration", "read the object lock")
-    return str(said.get("ObjectLockConfiguration", {}).get("Rule", {}).get("DefaultRetention", {}).get("Mode", ""))
+    """How new objects are locked: `GOVERNANCE`, `COMPLIANCE`, or empty where they are not."""
+    answer = _setting(bucket, "get_object_lock_configuration", "read the object lock")
+    return str(answer.get("ObjectLockConfiguration", {}).get("Rule", {}).get("DefaultRetention", {}).get("Mode", ""))
 
 
 def _setting(bucket: Bucket, operation: str, action: str) -> dict[str, Any]:
@@ -103,17 +103,17 @@ def _setting(bucket: Bucket, operation: str, action: str) -> dict[str, Any]:
 
 
 def try_upload(bucket: Bucket, key: str) -> None:
-    """Begin an upload, look at its parts and end it, as a run does. Raises `LakeError` where one of these fails."""
+    """Begin an upload, list its parts and abort it, as a run does. Raises `LakeError` where one of these fails."""
     client, at = bucket.patient, bucket.at(key)
     with bucket.explained("begin an upload", key):
-        upload = client.create_multipart_upload(**at, **bucket.kept_as(key))["UploadId"]
+        upload = client.create_multipart_upload(**at, **bucket.write_options(key))["UploadId"]
     try:
         with bucket.explained("upload a part", key):
             client.upload_part(**at, UploadId=upload, PartNumber=1, Body=b"part")
         with bucket.explained("look for an upload", key):
-            there = client.list_parts(**at, UploadId=upload).get("Parts", [])
-        if [part["Size"] for part in there] != [4]:
-            hint = "the store loses parts of uploads: look into its manual, or choose another"
+            parts = client.list_parts(**at, UploadId=upload).get("Parts", [])
+        if [part["Size"] for part in parts] != [4]:
+            hint = "the store loses parts of uploads: see its manual, or choose another"
             raise LakeError("an upload does not have the part that was sent", hint=hint, at=bucket.place(key))
     finally:
         with bucket.explained("abort an upload", key):
@@ -122,18 +122,18 @@ def try_upload(bucket: Bucket, key: str) -> None:
 
 
 def try_copy(bucket: Bucket, key: str) -> bool:
-    """Copy an object, as a run does with one that it is about to replace; return whether the wrong version is refused.
+    """Copy an object, as a run does before it replaces one; return whether the store refuses a wrong ETag.
 
-    Raises `LakeError` where a copy fails. `key` and `KEY.copy` are gone afterwards.
+    Raises `LakeError` where a copy fails. Deletes `key` and `KEY.copy` afterwards.
     """
     copy = f"{key}.copy"
     try:
         bucket.put(key, b"old")
-        there = bucket.require(key)
+        seen = bucket.require(key)
         with bucket.explained("copy an object", key):
-            bucket.copy(key, copy, there.size, there.version)
+            bucket.copy(key, copy, seen.size, seen.etag)
         try:
-            bucket.copy(key, copy, there.size, '"00000000000000000000000000000000"')
+            bucket.copy(key, copy, seen.size, '"00000000000000000000000000000000"')
         except FAILURES as error:
             if not is_refused(error):
                 raise explain(error, "copy an object", bucket.place(key)) from error
@@ -151,5 +151,5 @@ def _expect_none(bucket: Bucket, key: str, upload: str) -> None:
             return
         raise explain(error, "look for an upload", bucket.place(key)) from error
     if parts:
-        hint = "the store keeps uploads that were given up: look into its manual, or choose another"
+        hint = "the store keeps uploads that were aborted: see its manual, or choose another"
         raise LakeError("an upload that was aborted is still there", hint=hint, at=bucket.place(key))

@@ -1,4 +1,4 @@
-"""What libraries that bring their own connection to a store are told, so that they reach it as we do."""
+"""Options for libraries with a connection of their own, so that they reach a store as we do."""
 
 from __future__ import annotations
 
@@ -9,19 +9,16 @@ from bridge.storage.s3.clients import clients
 
 
 def object_store_options(bucket: Bucket) -> dict[str, str]:
-    """Return the `storage_options` of delta-rs and Polars: server, region, and boto3's keys as they are now.
-
-    Keys of a role or a session expire: ask again before each use.
-    """
+    """The `storage_options` of delta-rs and Polars: server, region, and boto3's current keys."""
     options = bucket.options
     with bucket.explained("open the bucket", ""):
         connection = clients(options)
-        found = connection.session.get_credentials()
-        keys = found.get_frozen_credentials() if found else None
+        credentials = connection.session.get_credentials()
+        keys = credentials.get_frozen_credentials() if credentials else None
     server, region = connection.patient.meta.endpoint_url, connection.patient.meta.region_name
     amazon = (urlsplit(server).hostname or "").endswith(".amazonaws.com")
     virtual = amazon if options.path_style is None else not options.path_style
-    said = {
+    result = {
         "aws_region": region or "us-east-1",
         "aws_access_key_id": keys and keys.access_key,
         "aws_secret_access_key": keys and keys.secret_key,
@@ -33,5 +30,5 @@ def object_store_options(bucket: Bucket) -> dict[str, str]:
     }
     if not amazon:
         host = server.replace("://", f"://{bucket.name}.", 1) if virtual else server
-        said |= {"aws_endpoint_url": host, "aws_allow_http": str(server.startswith("http:")).lower()}
-    return {name: value for name, value in said.items() if value}
+        result |= {"aws_endpoint_url": host, "aws_allow_http": str(server.startswith("http:")).lower()}
+    return {name: value for name, value in result.items() if value}

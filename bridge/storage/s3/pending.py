@@ -1,7 +1,7 @@
-"""A pending file while it is written: a small one in memory, then one object; a large one an upload not completed.
+"""A pending file while it is written: a small one becomes an object, a large one an upload that is not completed.
 
-An upload goes to the file's final key, which nobody sees before the upload is completed: publishing moves no bytes.
-What is to replace an object is always an upload, however small: that is completed once, a copy can be made again.
+An upload goes to the file's final key, which nobody sees before it is completed: publishing moves no bytes. A file that
+replaces an object is always an upload, however small: an upload can be completed only once, a copy made again.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from bridge.errors import LakeError
 from bridge.storage.s3.bucket import MADE_OF, Bucket
 
 _SMALL = 8 * 1024**2
-"""Up to so many bytes a plain object costs no more requests, and no clean-up of unfinished uploads can take it."""
+"""Up to so many bytes an object costs no more requests, and no clean-up of unfinished uploads deletes it."""
 _PART = 16 * 1024**2
-"""All parts but the last are of one size, as some stores demand; 10,000 of them make 156 GiB, the largest file."""
+"""Some stores want all parts but the last to be of one size; 10,000 of them make 156 GiB, the largest file."""
 _AT_ONCE = 3
 
 
 def made_of(source: str) -> str:
-    """Return how an object's metadata, which holds ASCII only, names a pending file."""
+    """The name of a pending file in an object's metadata, which holds only ASCII."""
     return quote(source)
 
 
 class PendingObject:
-    """A file for writing, start to end. Memory holds a part and up to three that are on their way."""
+    """A file for writing, start to end. Memory holds a part, and up to three that are being sent."""
 
     def __init__(self, bucket: Bucket, source: str, key: str, *, over: bool) -> None:
         self.upload = ""
@@ -40,7 +40,7 @@ class PendingObject:
         self._pool: ThreadPoolExecutor | None = None
 
     def write(self, data: bytes, /) -> int:
-        """Append to the file. Raises `LakeError`, also for what was written before."""
+        """Append to the file. Raises `LakeError`, also for a part of an earlier call."""
         if self.closed:
             raise ValueError("write to a closed file")
         self._buffer += data
@@ -52,7 +52,7 @@ class PendingObject:
         return count
 
     def tell(self) -> int:
-        """Return how many bytes were written."""
+        """How many bytes were written."""
         return self._written
 
     def close(self) -> None:
@@ -69,7 +69,7 @@ class PendingObject:
             while self._sending:
                 self._sending.popleft().result()
         except BaseException:
-            with suppress(LakeError):  # what is left costs space only, and the next run looks for it again
+            with suppress(LakeError):  # what is left only takes up space, and the next run looks for it again
                 self.discard()
             raise
         finally:
@@ -78,7 +78,7 @@ class PendingObject:
                 self._pool.shutdown()
 
     def discard(self) -> None:
-        """Give the file up."""
+        """Abort its upload."""
         self.closed = True
         if self._pool:
             self._pool.shutdown(cancel_futures=True)
@@ -90,7 +90,7 @@ class PendingObject:
         if self._pool is None:
             with self._bucket.explained("begin an upload", self._key):
                 answer = self._bucket.patient.create_multipart_upload(
-                    **self._bucket.at(self._key), **self._bucket.kept_as(self._key), **self._noted()
+                    **self._bucket.at(self._key), **self._bucket.write_options(self._key), **self._metadata()
                 )
             self.upload = answer["UploadId"]
             self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="upload")
@@ -99,7 +99,7 @@ class PendingObject:
         self._parts += 1
         self._sending.append(self._pool.submit(self._put_part, self._parts, part))
 
-    def _noted(self) -> dict[str, Any]:
+    def _metadata(self) -> dict[str, Any]:
         return {"Metadata": {MADE_OF: made_of(self._source)}} if self._over else {}
 
     def _put_part(self, number: int, part: bytes) -> None:
@@ -108,7 +108,7 @@ class PendingObject:
                 **self._bucket.at(self._key), UploadId=self.upload, PartNumber=number, Body=part
             )
 
-    # What Arrow asks of a file that it writes to.
+    # What Arrow asks a file that it writes to.
 
     def flush(self) -> None:
         """Do nothing: only `close` makes bytes durable."""

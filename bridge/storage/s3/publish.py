@@ -1,11 +1,11 @@
-"""Pending files become visible and old ones go, in phases; each may be repeated, and by two writers at once.
+"""Makes pending files visible and takes old ones away, in phases that may be repeated, even by two writers at once.
 
-All adds are visible before anything is taken away, and what is aborted is gone before anything is: so a writer that
-only slept, and whose commit was taken back meanwhile, can make nothing visible and can take nothing away.
+Uploads to abort go first, and all adds are visible before anything is taken away. So a writer that only slept, while
+somebody took its commit back, makes nothing visible and takes nothing away.
 
-A file that is replaced under its name has to be copied to the trash before: the copy asks for the version that was
-there while the upload was not completed, so it never has the bytes of a later commit. An upload is completed only once,
-so it never puts back those of an earlier one. By the object's metadata everybody knows which of the two is there.
+A file that is replaced under its name is copied to the trash before. The copy asks for the ETag of the time when the
+upload was not completed, so it never has the bytes of a later commit. An upload is completed only once, so it never
+puts back those of an earlier commit. The object's metadata tells which of the two is there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from bridge.errors import LakeError
-from bridge.storage.parallel import each
+from bridge.storage.parallel import parallel_map
 from bridge.storage.protocol import Add, Change, Missing, Remove, Rewrite
 from bridge.storage.s3.bucket import Bucket, Seen
 from bridge.storage.s3.errors import FAILURES, explain, is_gone, is_refused
@@ -26,47 +26,47 @@ Parts = list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Coming:
-    """A file to publish; `trash` is where the bytes that it replaces are kept, empty if it replaces none."""
+class _Target:
+    """A file to publish."""
 
     add: Add
     trash: str = ""
+    """Where the bytes that it replaces go; empty: it replaces none."""
 
-    def is_there(self, bucket: Bucket) -> bool:
-        """Return whether it is visible: a new name by its size, a rewritten file by what it was made of."""
-        there = bucket.head(self.add.key)
-        if there is None or there.size != self.add.size:
+    def is_visible(self, bucket: Bucket) -> bool:
+        """A new name tells it by its size, a rewritten file by what it was made of."""
+        seen = bucket.head(self.add.key)
+        if seen is None or seen.size != self.add.size:
             return False
-        return not self.trash or there.made_of == made_of(self.add.source)
+        return not self.trash or seen.made_of == made_of(self.add.source)
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """Where a file to publish was found: visible, or pending with the parts of its upload.
+class _Status:
+    """What was seen of a file to publish: it is visible, or pending."""
 
-    `old` is what a rewritten file was while the upload was not completed.
-    """
-
-    coming: _Coming
+    target: _Target
     parts: Parts
+    """Of its upload."""
     visible: bool = False
     old: Seen | None = None
+    """What a rewritten file was while the upload was not completed."""
 
 
 def publish(bucket: Bucket, changes: Sequence[Change]) -> None:
-    """Make adds visible and removes invisible, as the protocol says."""
+    """As the protocol says."""
     adds = [add for change in changes for add in change.adds]
     removes = [remove for change in changes for remove in change.removes]
-    coming = [*(_Coming(add) for add in adds), *(_Coming(one.add, one.trash) for one in _rewrites(changes))]
-    found = each(bucket, partial(_look, bucket), coming)
-    if missing := [one.add.key for one, where in zip(coming, found, strict=True) if where is None]:
+    targets = [*(_Target(add) for add in adds), *(_Target(one.add, one.trash) for one in _rewrites(changes))]
+    looks = parallel_map(bucket, partial(_look, bucket), targets)
+    if missing := [target.add.key for target, status in zip(targets, looks, strict=True) if status is None]:
         raise Missing(missing)
-    each(bucket, partial(abort, bucket), [add for change in changes for add in change.aborts])
-    pending = [where for where in found if where and not where.visible]
-    pending = [where for where in each(bucket, partial(_keep_old, bucket), pending) if not where.visible]
-    each(bucket, partial(_show, bucket), pending)
-    each(bucket, partial(_keep, bucket), removes)
-    # A source that stayed could be published once more, after a later commit has removed the file again.
+    parallel_map(bucket, partial(abort, bucket), [add for change in changes for add in change.aborts])
+    pending = [status for status in looks if status and not status.visible]
+    pending = [status for status in parallel_map(bucket, partial(_keep_old, bucket), pending) if not status.visible]
+    parallel_map(bucket, partial(_show, bucket), pending)
+    parallel_map(bucket, partial(_keep, bucket), removes)
+    # A source that stays could be published once more, after a later commit has removed the file.
     sources = [add.source for add in adds if not add.upload]
     bucket.delete_all([*sources, *(remove.key for remove in removes)])
 
@@ -75,14 +75,14 @@ def _rewrites(changes: Sequence[Change]) -> list[Rewrite]:
     return [one for change in changes for one in change.rewrites]
 
 
-def lost(bucket: Bucket, adds: Sequence[Add]) -> list[Add]:
-    """Return those of these pending files that are not there, whole."""
-    pending = each(bucket, partial(_pending, bucket), adds)
+def missing_pending(bucket: Bucket, adds: Sequence[Add]) -> list[Add]:
+    """As the protocol says."""
+    pending = parallel_map(bucket, partial(_pending, bucket), adds)
     return [add for add, parts in zip(adds, pending, strict=True) if parts is None]
 
 
 def abort(bucket: Bucket, add: Add) -> None:
-    """Have a pending file be gone for good; no error if it is already."""
+    """As the protocol says."""
     if not add.upload:
         bucket.delete(add.source)
         return
@@ -93,62 +93,63 @@ def abort(bucket: Bucket, add: Add) -> None:
             raise explain(error, "abort an upload", bucket.place(add.key)) from error
 
 
-def settle(bucket: Bucket, changes: Sequence[Change]) -> list[Rewrite]:
-    """Have the uploads of rewritten files be gone, and return those that are completed already."""
+def settle_rewrites(bucket: Bucket, changes: Sequence[Change]) -> list[Rewrite]:
+    """As the protocol says."""
     rewrites = _rewrites(changes)
-    each(bucket, partial(abort, bucket), [one.add for one in rewrites])
-    done = each(bucket, lambda one: _Coming(one.add, one.trash).is_there(bucket), rewrites)
-    return [one for one, is_done in zip(rewrites, done, strict=True) if is_done]
+    parallel_map(bucket, partial(abort, bucket), [one.add for one in rewrites])
+    visible = parallel_map(bucket, lambda one: _Target(one.add, one.trash).is_visible(bucket), rewrites)
+    return [one for one, is_visible in zip(rewrites, visible, strict=True) if is_visible]
 
 
-def _look(bucket: Bucket, coming: _Coming) -> _Found | None:
-    # What is there while the upload is not completed, nor aborted, is what this commit replaces, and nothing later.
-    old = bucket.head(coming.add.key) if coming.trash else None
-    # In this order: a file that another writer publishes in between is then seen as visible, never as missing.
-    if (parts := _pending(bucket, coming.add)) is not None:
-        return _Found(coming, parts, old=old)
-    return _Found(coming, [], visible=True) if coming.is_there(bucket) else None
+def _look(bucket: Bucket, target: _Target) -> _Status | None:
+    """None: neither pending nor visible."""
+    # Before the upload is completed or aborted, the object is the one that this commit replaces, and no later one.
+    old = bucket.head(target.add.key) if target.trash else None
+    # In this order: a file that another writer publishes in between is seen as visible, never as missing.
+    if (parts := _pending(bucket, target.add)) is not None:
+        return _Status(target, parts, old=old)
+    return _Status(target, [], visible=True) if target.is_visible(bucket) else None
 
 
 def _pending(bucket: Bucket, add: Add) -> Parts | None:
-    """Return the parts of a pending file's upload, none for a plain one; None unless the file is there, whole."""
+    """The parts of a pending file's upload, none for an object; None unless the file exists whole."""
     if not add.upload:
         return [] if bucket.size(add.source) == add.size else None
     try:
         pages = bucket.patient.get_paginator("list_parts").paginate(**bucket.at(add.key), UploadId=add.upload)
-        there = [part for page in pages for part in page.get("Parts", [])]
+        parts = [part for page in pages for part in page.get("Parts", [])]
     except FAILURES as error:
         if is_gone(error):
             return None
         raise explain(error, "look for an upload", bucket.place(add.key)) from error
-    if sum(part["Size"] for part in there) != add.size:
+    if sum(part["Size"] for part in parts) != add.size:
         return None
-    return [{"PartNumber": part["PartNumber"], "ETag": part["ETag"]} for part in there]
+    return [{"PartNumber": part["PartNumber"], "ETag": part["ETag"]} for part in parts]
 
 
-def _keep_old(bucket: Bucket, found: _Found) -> _Found:
-    """Copy what a file is about to replace into the trash; return what to go on with."""
-    add, trash, old = found.coming.add, found.coming.trash, found.old
-    if not trash or old is None:  # somebody deleted it: there is nothing to keep, and what comes has all its rows
-        return found
+def _keep_old(bucket: Bucket, status: _Status) -> _Status:
+    """Copy the bytes that a file is about to replace to the trash; return its status afterwards."""
+    add, trash, old = status.target.add, status.target.trash, status.old
+    if not trash or old is None:  # somebody deleted it: there is nothing to keep, and the new file has all its rows
+        return status
     try:
-        bucket.copy(add.key, trash, old.size, old.version)
+        bucket.copy(add.key, trash, old.size, old.etag)
     except FAILURES as error:
         if not is_gone(error) and not is_refused(error):
             raise explain(error, "copy to the trash", bucket.place(add.key)) from error
         # Another writer has published this file meanwhile, and maybe gone on to later commits.
-        again = _look(bucket, found.coming)
+        again = _look(bucket, status.target)
         if again is None:
             raise Missing([add.key]) from error
         if not again.visible:
-            hint = "look who else writes to this bucket; the next run tries again"
-            raise LakeError("a file was changed by somebody", hint=hint, at=bucket.place(add.key)) from error
+            hint = "find out who else writes to this bucket; the next run tries again"
+            raise LakeError("somebody else changed a file", hint=hint, at=bucket.place(add.key)) from error
         return again
-    return found
+    return status
 
 
 def _keep(bucket: Bucket, remove: Remove) -> None:
-    """Copy a file that is to go into the trash. One that is not there was removed before, or never came."""
+    """Copy a file that is to go to the trash. One that does not exist was removed before, or was never visible."""
     if (size := bucket.size(remove.key)) is None:
         return
     try:
@@ -158,38 +159,35 @@ def _keep(bucket: Bucket, remove: Remove) -> None:
             raise explain(error, "copy to the trash", bucket.place(remove.key)) from error
 
 
-def _show(bucket: Bucket, found: _Found) -> None:
-    if found.coming.trash:
-        _rewrite(bucket, found)
-    else:
-        _bring_in(bucket, found)
+def _show(bucket: Bucket, status: _Status) -> None:
+    (_rewrite if status.target.trash else _make_visible)(bucket, status)
 
 
-def _rewrite(bucket: Bucket, found: _Found) -> None:
-    """Replace a file whose old bytes are in the trash."""
-    _bring_in(bucket, found)
+def _rewrite(bucket: Bucket, status: _Status) -> None:
+    """For a file whose old bytes are in the trash; the crash tests recognise this step by its name."""
+    _make_visible(bucket, status)
 
 
-def _bring_in(bucket: Bucket, found: _Found) -> None:
-    """Make a pending file visible. Whatever the store answers, what is at the key afterwards counts."""
-    add = found.coming.add
+def _make_visible(bucket: Bucket, status: _Status) -> None:
+    """Whatever the store answers, the object afterwards counts."""
+    add = status.target.add
     try:
         if add.upload:
             bucket.patient.complete_multipart_upload(
-                **bucket.at(add.key), UploadId=add.upload, MultipartUpload={"Parts": found.parts}
+                **bucket.at(add.key), UploadId=add.upload, MultipartUpload={"Parts": status.parts}
             )
         else:
             bucket.copy(add.source, add.key, add.size)
     except FAILURES as error:
         # Stores answer a second completion with success, "no such upload" or an internal error.
-        if found.coming.is_there(bucket):
+        if status.target.is_visible(bucket):
             return
-        if (again := _look(bucket, found.coming)) is None:
+        if (again := _look(bucket, status.target)) is None:
             raise Missing([add.key]) from error
         if not again.visible:
             raise explain(error, "publish", bucket.place(add.key)) from error
         return
-    if not found.coming.is_there(bucket):
-        hint = "look who else writes to this bucket; the next run tries again"
+    if not status.target.is_visible(bucket):
+        hint = "find out who else writes to this bucket; the next run tries again"
         size = bucket.size(add.key)
         raise LakeError("a file that was published is not whole", hint=hint, at=bucket.place(add.key), size=size)

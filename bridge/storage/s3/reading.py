@@ -1,4 +1,4 @@
-"""An object as a file to read here and there, such as a Parquet file whose footer says where its columns are."""
+"""An object as a file to read with seeks, such as a Parquet file whose footer says where its columns are."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _BUFFER = 1024**2
 
 
 def open_object(bucket: Bucket, key: str) -> BinaryIO:
-    """Open an object that stays the same one while it is read. Raises `LakeError` when there is none."""
-    there = bucket.require(key)
-    return cast("BinaryIO", io.BufferedReader(_Ranges(bucket, key, there.size, there.version), _BUFFER))
+    """Open an object; reading fails if it is replaced meanwhile. Raises `LakeError` when there is none."""
+    seen = bucket.require(key)
+    return cast("BinaryIO", io.BufferedReader(_Ranges(bucket, key, seen.size, seen.etag), _BUFFER))
 
 
 class _Ranges(io.RawIOBase):
-    def __init__(self, bucket: Bucket, key: str, size: int, version: str) -> None:
-        self._bucket, self._key, self._size, self._version = bucket, key, size, version
+    def __init__(self, bucket: Bucket, key: str, size: int, etag: str) -> None:
+        self._bucket, self._key, self._size, self._etag = bucket, key, size, etag
         self._position = 0
 
     def readable(self) -> bool:
@@ -43,10 +43,10 @@ class _Ranges(io.RawIOBase):
         if count <= 0:
             return 0
         last = self._position + count - 1
-        there = self._bucket.get(self._key, Range=f"bytes={self._position}-{last}", IfMatch=self._version)
-        if there is None:
-            hint = "read it again; look who cleans up in this bucket if it stays away"
+        part = self._bucket.get(self._key, Range=f"bytes={self._position}-{last}", IfMatch=self._etag)
+        if part is None:
+            hint = "read it again; if it stays away, find out who cleans up in this bucket"
             raise LakeError("an object was deleted while it was read", hint=hint, at=self._bucket.place(self._key))
-        buffer[:count] = there.data
+        buffer[:count] = part.data
         self._position += count
         return count

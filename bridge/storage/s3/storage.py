@@ -1,7 +1,7 @@
-"""A bucket of an S3 store as the lake's place. Atomic by conditional puts; published by completed uploads and copies.
+"""A bucket of an S3 store. Atomic by conditional puts; published by completing uploads and by copies.
 
-Guarantee to listing readers: nothing is visible before its commit; an append shows 0..k of its k files for an
-instant, and a replaced table the new files beside the old ones: a store has no way to exchange several at once.
+Guarantee to listing readers: nothing is visible before its commit. An append shows 0..k of its k files for an instant,
+a replaced table the new files beside the old ones: a store cannot exchange several at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from bridge.exact_json import dumps
 from bridge.settings.values.s3options import S3Options
-from bridge.storage.protocol import Add, Change, PendingFile, Rewrite, Stored
+from bridge.storage.protocol import Add, Change, PendingFile, Rewrite, VersionedObject
 from bridge.storage.s3 import publish
 from bridge.storage.s3.bucket import Bucket
 from bridge.storage.s3.conditional import check_conditions, put_if
@@ -26,7 +26,7 @@ from bridge.storage.s3.reading import open_object
 
 _LAKE = ".bridge/lake.json"
 _HIDDEN = re.compile(r"(^|/)\.|/$")
-"""A path with a dotted name in it, or one that stands for a folder."""
+"""A path with a dotted name in it, or that of a folder."""
 
 
 class S3Storage:
@@ -45,17 +45,17 @@ class S3Storage:
     def prepare(self) -> None:
         if self._prepared:
             return
-        if self.fetch(_LAKE) is None:  # no HEAD, which is not told why a key is refused
+        if self.read_versioned(_LAKE) is None:  # not by HEAD, whose answer has no reason
             lake = {"format": 1, "id": str(uuid.uuid4()), "made_by": "singer-bridge"}
             self.put_if_absent(_LAKE, dumps(lake))
         check_conditions(self._bucket, _LAKE)
         self._prepared = True
 
     def read(self, key: str) -> bytes | None:
-        there = self.fetch(key)
-        return there.data if there else None
+        current = self.read_versioned(key)
+        return current.data if current else None
 
-    def fetch(self, key: str) -> Stored | None:
+    def read_versioned(self, key: str) -> VersionedObject | None:
         return self._bucket.get(key)
 
     def open(self, key: str) -> BinaryIO:
@@ -85,8 +85,8 @@ class S3Storage:
     def put_if_absent(self, key: str, data: bytes) -> bool:
         return put_if(self._bucket, key, data, {"IfNoneMatch": "*"}) is not None
 
-    def swap(self, key: str, data: bytes, version: str | None) -> str | None:
-        return put_if(self._bucket, key, data, {"IfMatch": version} if version else {"IfNoneMatch": "*"})
+    def compare_and_swap(self, key: str, data: bytes, etag: str | None) -> str | None:
+        return put_if(self._bucket, key, data, {"IfMatch": etag} if etag else {"IfNoneMatch": "*"})
 
     def write(self, key: str, data: bytes) -> None:
         self._bucket.put(key, data)
@@ -107,23 +107,23 @@ class S3Storage:
             for page in uploads.paginate(Bucket=bucket, Prefix=self._bucket.prefix):
                 for item in page.get("Uploads", []):
                     yield Add("", item["Key"].removeprefix(self._bucket.prefix), 0, item["UploadId"])
-        except FAILURES:  # it needs rights of its own, and some stores cannot; nothing depends on it
+        except FAILURES:  # it needs rights of its own, and some stores cannot list uploads; nothing depends on it
             return
 
     def abort(self, pending: Add) -> None:
         publish.abort(self._bucket, pending)
 
-    def lost(self, adds: Sequence[Add]) -> Sequence[Add]:
-        return publish.lost(self._bucket, adds)
+    def missing_pending(self, adds: Sequence[Add]) -> Sequence[Add]:
+        return publish.missing_pending(self._bucket, adds)
 
     def publish(self, changes: Sequence[Change]) -> None:
         publish.publish(self._bucket, changes)
 
-    def settle(self, changes: Sequence[Change]) -> Sequence[Rewrite]:
-        return publish.settle(self._bucket, changes)
+    def settle_rewrites(self, changes: Sequence[Change]) -> Sequence[Rewrite]:
+        return publish.settle_rewrites(self._bucket, changes)
 
     def tidy(self, folder: str, older: timedelta) -> int:
-        return 0  # an object is there whole, or not at all
+        return 0  # an object exists whole or not at all
 
     def _below(self, folder: str) -> str:
         folder = folder.strip("/")

@@ -1,4 +1,4 @@
-"""Which files, and which row groups of a file, can hold a key: by the least and the greatest key in their footers."""
+"""Which files, and which row groups of a file, can hold a key: by the bounds in their footers."""
 
 from __future__ import annotations
 
@@ -11,38 +11,40 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from msgspec import Struct
 
-from bridge.write.context import Job
-from bridge.write.spill import packed, unpacked
+from bridge.write.context import WriteContext
+from bridge.write.spill import pack_table, unpack_table
 
-Range = tuple["tuple[Any, Any, bool] | None", ...]
-"""For each column of the key its least and greatest value, None without any, and if it has nulls; None: unknown."""
+ColumnRange = tuple[Any, Any, bool]
+"""The least and the greatest value of a column, None without any, and whether it has nulls."""
+Range = tuple["ColumnRange | None", ...]
+"""For each column of the key; None: unknown."""
 
 
 @contextmanager
-def opened(job: Job, key: str) -> Iterator[pq.ParquetFile]:
-    """Open a file of the bucket; only the parts of it that are asked for are read."""
-    with job.storage().open(key) as source, pq.ParquetFile(source) as file:
+def open_parquet(context: WriteContext, key: str) -> Iterator[pq.ParquetFile]:
+    """Open a file of the bucket; only the parts asked for are read."""
+    with context.storage().open(key) as source, pq.ParquetFile(source) as file:
         yield file
 
 
 def group_range(file: pq.ParquetFile, group: int, columns: Sequence[str]) -> Range:
-    """Return the range of a row group's keys."""
-    facts, leaves = file.metadata.row_group(group), _leaves(file.schema_arrow)
-    return tuple(_of(facts.column(leaves[name])) if name in leaves else (None, None, True) for name in columns)
+    """The range of a row group's keys."""
+    footer, leaves = file.metadata.row_group(group), _leaves(file.schema_arrow)
+    return tuple(_of(footer.column(leaves[name])) if name in leaves else (None, None, True) for name in columns)
 
 
-def _of(chunk: Any) -> tuple[Any, Any, bool] | None:
-    said = chunk.statistics
-    if said is None or not said.has_null_count:
+def _of(chunk: Any) -> ColumnRange | None:
+    bounds = chunk.statistics
+    if bounds is None or not bounds.has_null_count:
         return None
-    if said.has_min_max:
+    if bounds.has_min_max:
         # pyarrow before 18 has "" for a bound that was too long to be written.
-        return None if said.max < said.min else (said.min, said.max, said.null_count > 0)
-    return (None, None, True) if said.null_count == chunk.num_values else None
+        return None if bounds.max < bounds.min else (bounds.min, bounds.max, bounds.null_count > 0)
+    return (None, None, True) if bounds.null_count == chunk.num_values else None
 
 
 def _leaves(schema: pa.Schema) -> dict[str, int]:
-    """Return the columns that are not nested, and which of Parquet's columns they are."""
+    """The columns that are not nested, and which of Parquet's columns they are."""
     places, at = {}, 0
     for field in schema:
         if not pa.types.is_nested(field.type):
@@ -58,24 +60,24 @@ def _width(type_: pa.DataType) -> int:
 
 
 class Ranges(Struct, frozen=True):
-    """By file, the range of each column of the key, as `_said` writes it."""
+    """By file, the range of each column of the key, as `_to_json` writes it."""
 
     ranges: dict[str, list[Any]]
 
 
-def find_ranges(job: Job, asked: tuple[str, Sequence[str], Sequence[str]]) -> Ranges:
-    """Report the ranges of some files: `asked` are the stream, the files' names, and the columns of its key."""
+def find_ranges(context: WriteContext, asked: tuple[str, Sequence[str], Sequence[str]]) -> Ranges:
+    """Read the ranges of some files: `asked` are the stream, the files' names, and the columns of its key."""
     stream, names, columns = asked
     ranges = {}
     for name in names:
-        with opened(job, f"{job.targets[stream].folder}/{name}") as file:
+        with open_parquet(context, f"{context.layouts[stream].folder}/{name}") as file:
             groups = [group_range(file, group, columns) for group in range(file.num_row_groups)]
-        ranges[name] = [_said(_joined([group[at] for group in groups])) for at in range(len(columns))]
+        ranges[name] = [_to_json(_joined([group[at] for group in groups])) for at in range(len(columns))]
     return Ranges(ranges)
 
 
-def _joined(parts: Sequence[tuple[Any, Any, bool] | None]) -> tuple[Any, Any, bool] | None:
-    """Return the range of a column over all row groups of a file."""
+def _joined(parts: Sequence[ColumnRange | None]) -> ColumnRange | None:
+    """The range of a column over all row groups of a file."""
     known = [part for part in parts if part is not None]
     if len(known) < len(parts):
         return None
@@ -84,27 +86,27 @@ def _joined(parts: Sequence[tuple[Any, Any, bool] | None]) -> tuple[Any, Any, bo
     return min(least, default=None), max(greatest, default=None), any(part[2] for part in known)
 
 
-def _said(column: tuple[Any, Any, bool] | None) -> Any:
-    """Write a range as JSON can carry it; its values may be times or decimals."""
-    return column and [packed(pa.table({"edge": list(column[:2])})), column[2]]
+def _to_json(column: ColumnRange | None) -> Any:
+    """JSON cannot carry a range as it is: its values may be times or decimals."""
+    return column and [pack_table(pa.table({"edge": list(column[:2])})), column[2]]
 
 
 def read_ranges(report: Ranges) -> dict[str, Range]:
-    """Return what `find_ranges` found."""
-    return {name: tuple(_heard(column) for column in said) for name, said in report.ranges.items()}
+    """What `find_ranges` reported, by file."""
+    return {name: tuple(_from_json(column) for column in columns) for name, columns in report.ranges.items()}
 
 
-def _heard(said: Any) -> tuple[Any, Any, bool] | None:
-    return said and (*unpacked(said[0]).column("edge").to_pylist(), said[1])
+def _from_json(column: Any) -> ColumnRange | None:
+    return column and (*unpack_table(column[0]).column("edge").to_pylist(), column[1])
 
 
 def can_hold(keys: pa.Table, ranges: Range) -> bool:
-    """Return whether one of these keys may be in what has these ranges."""
-    found: Any = pc.is_in(pa.nulls(len(keys)), pa.nulls(1))  # all true
+    """Whether one of these keys may be in a file or row group with these ranges."""
+    possible: Any = pa.repeat(True, len(keys))
     for column, range_ in zip(keys.columns, ranges, strict=True):
         if range_ is not None:
-            found = pc.and_(found, _inside(column.combine_chunks(), *range_))
-    return bool(pc.any(found).as_py())
+            possible = pc.and_(possible, _inside(column.combine_chunks(), *range_))
+    return bool(pc.any(possible).as_py())
 
 
 def _inside(column: pa.Array, least: Any, greatest: Any, nulls: bool) -> Any:
@@ -114,6 +116,6 @@ def _inside(column: pa.Array, least: Any, greatest: Any, nulls: bool) -> Any:
     try:
         low, high = pa.scalar(least, column.type), pa.scalar(greatest, column.type)
     except (pa.ArrowInvalid, pa.ArrowTypeError):  # the column had another type: only its values can tell
-        return pc.is_in(pa.nulls(len(column)), pa.nulls(1))
+        return pa.repeat(True, len(column))
     within = pc.and_(pc.greater_equal(column, low), pc.less_equal(column, high))
     return pc.or_(pc.fill_null(within, False), outside)

@@ -1,4 +1,4 @@
-"""One range of keys: the winners among the rows that came, where the table has their keys, and the new ones written."""
+"""One range of keys: which new rows win, which live files have their keys, and the rows with new keys written."""
 
 from __future__ import annotations
 
@@ -18,79 +18,77 @@ from bridge.decode.casting import refit
 from bridge.errors import DataError
 from bridge.lake.records import PendingFile
 from bridge.schema.table_schema import TableSchema
-from bridge.write.context import Job
+from bridge.write.context import WriteContext
 from bridge.write.file import File
-from bridge.write.keys import at_least, key_columns, lookup, order_of
-from bridge.write.merge.fold import DELETED, PARTIAL, Keyed, fold, is_deleted, marked, thinned
-from bridge.write.merge.footers import Range, can_hold, group_range, opened
+from bridge.write.keys import at_least, key_columns, key_order, lookup, order_of
+from bridge.write.merge.footers import ColumnRange, Range, can_hold, group_range, open_parquet
+from bridge.write.merge.winners import PARTIAL, Keyed, compact_chunk, is_deleted, latest_per_key, mark_partial
+from bridge.write.metadata_columns import DELETED_AT, VERSION_COLUMN
 from bridge.write.partition import Partition, folders_of
-from bridge.write.spill import ABSENT, HIDDEN, VERSION, spills
+from bridge.write.spill import ABSENT, HIDDEN, VERSION, spill_folder
 from bridge.write.writer import Writer
 
-HOME = "\x1fhome"
-"""Hidden, of the winners that the table has: the number of the live file that keeps the row, or `MOVED`."""
+TARGET_FILE = "\x1fhome"
+"""Hidden, of winners whose key the table has: the number of the live file with the row, or `MOVED`."""
 NOWHERE, MOVED = -1, -2
-"""No live file has the key; or one does, and the row now belongs into another folder."""
-
-VERSION_COLUMN = "_sdc_table_version"
-"""The Singer SDK's column that says of which version a row is."""
+"""No live file has the key; or one has it, and the row now belongs in another folder."""
 
 _SECONDS = 100_000_000_000
-"""A version below is in seconds, one from here on in milliseconds, both since 1970."""
+"""A version below this is in seconds, any other in milliseconds, both since 1970."""
 _AT_ONCE = 128 << 20
-"""Arrow bytes of rows that are folded at once."""
+"""Arrow bytes of rows that are compacted at once."""
 _GROUPS = 16
-"""Row groups of a file of winners: what is read of it for a row group of the table is little more than it needs."""
+"""Row groups of a file of winners: the finer, the less is read of it for a row group of the table."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sweep:
-    """Rows of versions before this one go: they are deleted, or get the time `at`, in ms since 1970, if that is set."""
+class VersionSweep:
+    """What happens to rows of versions before this one."""
 
     version: int
     at: int | None = None
+    """None: they are removed. Else they get this time of deletion, in ms since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class MergeSpec:
     """What all tasks of a merge share."""
 
     stream: str
     schema: bytes
-    """Of the table once it is merged: a `TableSchema` as JSON."""
+    """The table's columns after the merge: a `TableSchema` as JSON."""
     seq: int
     hard: bool
-    sweep: Sweep | None = None
+    """Deletions remove their rows."""
+    sweep: VersionSweep | None = None
 
     @property
     def columns(self) -> pa.Schema:
-        """Return the table's columns."""
+        """The table's columns."""
         return TableSchema.from_json(self.schema).arrow
 
     @property
     def fields(self) -> list[pa.Field]:
-        """Return the table's columns as those of rows that may lack some."""
+        """The table's columns, nullable: a row may lack some."""
         return [field.with_nullable(True) for field in self.columns]
 
-    def key(self, job: Job) -> Keyed:
-        """Return the table's key."""
+    def key(self, context: WriteContext) -> Keyed:
+        """The table's key."""
         columns = self.columns
-        names = key_columns(columns, job.targets[self.stream].keys)
+        names = key_columns(columns, context.layouts[self.stream].keys)
         return Keyed([columns.field(name).with_nullable(True) for name in names])
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """One range of keys: from `low` on, up to but without `high`; None: without an end.
+class KeyRange:
+    """The task of one range of keys: from `low` on, up to but without `high`; None: without an end."""
 
-    `files` are the live files that can hold such keys, with their number, name and range.
-    """
-
-    batch: Batch
+    spec: MergeSpec
     spills: Sequence[str]
     low: tuple[Any, ...] | None
     high: tuple[Any, ...] | None
     files: Sequence[tuple[int, str, Range]] = field(default=())
+    """Number, name and range of the live files that can hold such keys."""
 
 
 class Matched(Struct):
@@ -102,86 +100,87 @@ class Matched(Struct):
     updated: int = 0
     deleted: int = 0
     moved: int = 0
-    """Winners that have a row in the table and are in `files` as well."""
+    """Winners whose row in the table goes, and that are in `files`."""
     files: list[PendingFile] = []
     """New files."""
     touched: dict[str, int] = {}
     """By the number of a live file, how many of its rows have a winner's key."""
     winners: str = ""
-    """The spool's file of the winners that have a row in the table; empty: there are none."""
+    """The spool's file of the winners whose key the table has; empty: there are none."""
 
 
-def match(job: Job, part: Part) -> Matched:
-    """Find what became of the rows of one range of keys."""
-    batch, key = part.batch, part.batch.key(job)
-    rows, winners = _winners(job, part, key)
+def match(context: WriteContext, task: KeyRange) -> Matched:
+    """Match the rows of one range of keys with the table."""
+    spec, key = task.spec, task.spec.key(context)
+    rows, winners = _winners(context, task, key)
     report = Matched(rows, rows - len(winners))
     if not len(winners):
         return report
-    if batch.sweep:
-        kept, gone = swept(winners, batch.sweep, winners.column(VERSION))
-        report.deleted, winners = 0 if batch.sweep.at is not None else gone, kept
-    home, touched = _homes(job, part, key, winners)
-    home = _moved(job, part, winners, home)
-    deleted = is_deleted(winners).to_numpy(zero_copy_only=False) & batch.hard
-    known = home != NOWHERE
+    if spec.sweep:
+        winners, older = sweep_rows(winners, spec.sweep, winners.column(VERSION))
+        report.deleted = 0 if spec.sweep.at is not None else older
+    target, touched = _find_targets(context, task, key, winners)
+    target = _mark_moved(context, task, winners, target)
+    deleted = is_deleted(winners).to_numpy(zero_copy_only=False) & spec.hard
+    exists = target != NOWHERE
     report.deleted += int(deleted.sum())
-    report.updated, report.inserted = int((known & ~deleted).sum()), int((~known & ~deleted).sum())
-    report.moved = int(((home == MOVED) & ~deleted).sum())
+    report.updated, report.inserted = int((exists & ~deleted).sum()), int((~exists & ~deleted).sum())
+    report.moved = int(((target == MOVED) & ~deleted).sum())
     report.touched = {str(number): count for number, count in touched.items()}
-    new = (home < 0) & ~deleted
-    report.files = _write(job, batch, winners.filter(pa.array(new)))
-    if known.any():
-        winners = winners.append_column(HOME, pa.array(home)).filter(pa.array(known))
-        report.winners = _keep(job, winners, key)
+    new = (target < 0) & ~deleted
+    report.files = _write_new(context, spec, winners.filter(pa.array(new)))
+    if exists.any():
+        winners = winners.append_column(TARGET_FILE, pa.array(target)).filter(pa.array(exists))
+        report.winners = _keep(context, winners, key)
     return report
 
 
-def _winners(job: Job, part: Part, key: Keyed) -> tuple[int, pa.Table]:
-    """Return how many rows the range has, and the last one of each key."""
-    fields = [*part.batch.fields, *(pa.field(name, pa.int64()) for name in HIDDEN), ABSENT]
-    counted, waiting, size = 0, [marked(pa.schema(fields).empty_table(), hard=part.batch.hard)], 0
-    for table in _spilled(job, part, key):
-        rows = marked(_with_version(refit(table, fields)), hard=part.batch.hard)
-        counted += len(rows)
+def _winners(context: WriteContext, task: KeyRange, key: Keyed) -> tuple[int, pa.Table]:
+    """How many rows the range has, and the last one of each key."""
+    spec = task.spec
+    fields = [*spec.fields, *(pa.field(name, pa.int64()) for name in HIDDEN), ABSENT]
+    count, waiting, size = 0, [mark_partial(pa.schema(fields).empty_table(), hard=spec.hard)], 0
+    for table in _spilled(context, task, key):
+        rows = mark_partial(_with_version(refit(table, fields)), hard=spec.hard)
+        count += len(rows)
         size += rows.nbytes
         waiting.append(rows)
         if size > _AT_ONCE:
-            waiting = [thinned(pa.concat_tables(waiting), key)]
-            size = waiting[0].nbytes // 2  # where most keys are new, to fold again soon would be in vain
-    return counted, fold(pa.concat_tables(waiting), key)
+            waiting = [compact_chunk(pa.concat_tables(waiting), key)]
+            size = waiting[0].nbytes // 2  # where most keys are new, compacting again soon would be in vain
+    return count, latest_per_key(pa.concat_tables(waiting), key)
 
 
 def _with_version(rows: pa.Table) -> pa.Table:
-    """Have the table's column of the version, if it has one, say what the message said."""
+    """Fill the table's version column, if it has one, from the messages."""
     place = rows.schema.get_field_index(VERSION_COLUMN)
     return rows if place < 0 else rows.set_column(place, rows.schema.field(place), rows.column(VERSION))
 
 
-def _spilled(job: Job, part: Part, key: Keyed) -> Iterator[pa.Table]:
+def _spilled(context: WriteContext, task: KeyRange, key: Keyed) -> Iterator[pa.Table]:
     """Yield the rows of the range, a row group at a time."""
-    for name in part.spills:
-        with pq.ParquetFile(spills(job) / name) as file:
+    for name in task.spills:
+        with pq.ParquetFile(spill_folder(context) / name) as file:
             for group in range(file.num_row_groups):
-                if outside(group_range(file, group, key.names[:1])[0], key.fields[0].type, part.low, part.high):
+                if outside(group_range(file, group, key.names[:1])[0], key.fields[0].type, task.low, task.high):
                     continue
                 table = file.read_row_group(group)
                 mask: Any = None
                 keys = key.of(table)
-                if part.low is not None:
-                    mask = at_least(keys, part.low)
-                if part.high is not None:
-                    below = pc.invert(at_least(keys, part.high))
+                if task.low is not None:
+                    mask = at_least(keys, task.low)
+                if task.high is not None:
+                    below = pc.invert(at_least(keys, task.high))
                     mask = below if mask is None else pc.and_(mask, below)
                 yield table if mask is None else table.filter(mask)
 
 
 def outside(
-    first: tuple[Any, Any, bool] | None, type_: pa.DataType, low: tuple[Any, ...] | None, high: tuple[Any, ...] | None
+    first: ColumnRange | None, type_: pa.DataType, low: tuple[Any, ...] | None, high: tuple[Any, ...] | None
 ) -> bool:
-    """Return whether a row group whose first column of the key is in `first` lies before or after the range.
+    """Whether all rows whose first column of the key is in `first` come before or after the range of keys.
 
-    `type_` is the column's in the table. Where the row group has another, and the order of that may be another, no.
+    `type_` is that column's type in the table. Bounds of another type may have another order: then False.
     """
     if first is None or first[0] is None:
         return False
@@ -195,43 +194,43 @@ def outside(
     return high is not None and not nulls and order_of((least,)) > order_of(high[:1])
 
 
-def _homes(job: Job, part: Part, key: Keyed, winners: pa.Table) -> tuple[Any, Counter[int]]:
-    """Return for each winner the live file that has its key, the first if several do, and the matches by file."""
-    home, touched = np.full(len(winners), NOWHERE, np.int64), Counter[int]()
-    wanted = key.of(winners)
-    folder = job.targets[part.batch.stream].folder
-    for number, name, ranges in part.files:
-        if not can_hold(wanted, ranges):
+def _find_targets(context: WriteContext, task: KeyRange, key: Keyed, winners: pa.Table) -> tuple[Any, Counter[int]]:
+    """For each winner the number of the first live file with its key; and by number the rows with such keys."""
+    target, touched = np.full(len(winners), NOWHERE, np.int64), Counter[int]()
+    keys = key.of(winners)
+    folder = context.layouts[task.spec.stream].folder
+    for number, name, ranges in task.files:
+        if not can_hold(keys, ranges):
             continue
-        with opened(job, f"{folder}/{name}") as file:
+        with open_parquet(context, f"{folder}/{name}") as file:
             for group in range(file.num_row_groups):
-                if not can_hold(wanted, group_range(file, group, key.names)):
+                if not can_hold(keys, group_range(file, group, key.names)):
                     continue
                 # a file from before all of the key's columns: only its number of rows counts
                 columns = [name for name in key.names if name in file.schema_arrow.names] or None
-                found = lookup(key.of(file.read_row_group(group, columns=columns)), wanted).drop_null()
-                if len(found):
-                    touched[number] += len(found)
-                    places = np.unique(found.to_numpy())
-                    home[places] = np.where(home[places] == NOWHERE, number, home[places])
-    return home, touched
+                matches = lookup(key.of(file.read_row_group(group, columns=columns)), keys).drop_null()
+                if len(matches):
+                    touched[number] += len(matches)
+                    places = np.unique(matches.to_numpy())
+                    target[places] = np.where(target[places] == NOWHERE, number, target[places])
+    return target, touched
 
 
-def _moved(job: Job, part: Part, winners: pa.Table, home: Any) -> Any:
-    """Return the homes without those whose folder is not the row's any more. A partial row says too little to move."""
-    partition_by = job.targets[part.batch.stream].partition_by
+def _mark_moved(context: WriteContext, task: KeyRange, winners: pa.Table, target: Any) -> Any:
+    """Have winners whose file is in another folder than they belong in be `MOVED`, but for partial ones."""
+    partition_by = context.layouts[task.spec.stream].partition_by
     if not partition_by or not len(winners):
-        return home
-    folders = np.array(folders_of(winners, partition_by).to_pylist(), object)
-    lives = {number: name.rpartition("/")[0] for number, name, _ in part.files}
-    there = np.array([lives.get(number) for number in home.tolist()], object)
+        return target
+    belongs = np.array(folders_of(winners, partition_by).to_pylist(), object)
+    folders = {number: name.rpartition("/")[0] for number, name, _ in task.files}
+    current = np.array([folders.get(number) for number in target.tolist()], object)
     whole = ~winners.column(PARTIAL).to_numpy()
-    leaves = (home >= 0) & (there != folders)
-    _check_changes(part.batch.stream, winners.filter(pa.array(leaves & ~whole)), partition_by)
-    return np.where(leaves & whole, MOVED, home)
+    leaves = (target >= 0) & (current != belongs)
+    _check_partial(task.spec.stream, winners.filter(pa.array(leaves & ~whole)), partition_by)
+    return np.where(leaves & whole, MOVED, target)
 
 
-def _check_changes(stream: str, leaving: pa.Table, partition_by: Sequence[Partition]) -> None:
+def _check_partial(stream: str, leaving: pa.Table, partition_by: Sequence[Partition]) -> None:
     """Raise `DataError` if a change that lacks columns says that its row belongs in another folder."""
     columns = {partition.column for partition in partition_by}
     for row in leaving.filter(pc.invert(is_deleted(leaving))).select([ABSENT.name]).to_pylist():
@@ -241,27 +240,27 @@ def _check_changes(stream: str, leaving: pa.Table, partition_by: Sequence[Partit
             raise DataError(text, hint=hint, stream=stream)
 
 
-def swept(rows: pa.Table, sweep: Sweep, versions: pa.ChunkedArray) -> tuple[pa.Table, int]:
-    """Return the rows after those of older versions went or were marked, and how many. No version is no older one."""
+def sweep_rows(rows: pa.Table, sweep: VersionSweep, versions: pa.ChunkedArray) -> tuple[pa.Table, int]:
+    """Remove or mark the rows of older versions; also return how many. A row without a version is not older."""
     in_any = pc.if_else(pc.less(versions, _SECONDS), pc.multiply(versions, 1000), versions)
     older = pc.fill_null(pc.less(in_any, in_ms(sweep.version)), False)
     if sweep.at is None:
-        kept = rows.filter(pc.invert(older))
-        return kept, len(rows) - len(kept)
-    place = rows.schema.get_field_index(DELETED)
-    type_ = rows.schema.field(place).type
-    at = pa.scalar(sweep.at * 1000, pa.int64()).cast(pa.timestamp("us", "UTC")).cast(type_)
-    gone = pc.and_(older, pc.invert(is_deleted(rows)))
-    marked = rows.set_column(place, rows.schema.field(place), pc.if_else(gone, at, rows.column(place)))
-    return marked, int(pc.sum(gone).as_py() or 0)
+        newer = rows.filter(pc.invert(older))
+        return newer, len(rows) - len(newer)
+    place = rows.schema.get_field_index(DELETED_AT)
+    field = rows.schema.field(place)
+    at = pa.scalar(sweep.at * 1000, pa.int64()).cast(pa.timestamp("us", "UTC")).cast(field.type)
+    marks = pc.and_(older, pc.invert(is_deleted(rows)))
+    marked = rows.set_column(place, field, pc.if_else(marks, at, rows.column(place)))
+    return marked, int(pc.sum(marks).as_py() or 0)
 
 
 def in_ms(version: int) -> int:
-    """Return a version in milliseconds, where it may be in seconds: taps write both, and may change to the other."""
+    """A version in milliseconds: taps write seconds or milliseconds, and may change from one to the other."""
     return version * 1000 if version < _SECONDS else version
 
 
-def _write(job: Job, batch: Batch, rows: pa.Table) -> list[PendingFile]:
+def _write_new(context: WriteContext, spec: MergeSpec, rows: pa.Table) -> list[PendingFile]:
     """Write rows that the table does not have to new files, in the order of their keys."""
     if not len(rows):
         return []
@@ -271,22 +270,18 @@ def _write(job: Job, batch: Batch, rows: pa.Table) -> list[PendingFile]:
         file.finish()
         files.append(file.close())
 
-    columns = batch.columns
-    writer = Writer(job.storage(), job, batch.seq, batch.stream, columns, done)
-    ordered = _in_order(rows, batch.key(job)).select(columns.names)
+    columns = spec.columns
+    writer = Writer(context.storage(), context, spec.seq, spec.stream, columns, done)
+    ordered = rows.take(key_order(spec.key(context).of(rows))).select(columns.names)
     writer.add(pa.Table.from_arrays(ordered.columns, schema=columns))
     writer.finish()
     return files
 
 
-def _in_order(rows: pa.Table, key: Keyed) -> pa.Table:
-    keys = key.of(rows)
-    return rows.take(pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names]))
-
-
-def _keep(job: Job, winners: pa.Table, key: Keyed) -> str:
-    """Write the winners that the table has into the spool, and return the file's name."""
+def _keep(context: WriteContext, winners: pa.Table, key: Keyed) -> str:
+    """Write the winners whose key the table has into the spool, and return the file's name."""
     name = f"{uuid.uuid4().hex}.parquet"
     size = max(-(-len(winners) // _GROUPS), 1)
-    pq.write_table(_in_order(winners, key), spills(job) / name, row_group_size=size, compression="lz4")
+    rows = winners.take(key_order(key.of(winners)))
+    pq.write_table(rows, spill_folder(context) / name, row_group_size=size, compression="lz4")
     return name

@@ -1,128 +1,120 @@
-"""The driver's part of a merge: ranges of keys to tasks, and their reports to what a commit adds and removes.
+"""The driver's part of a merge: ranges of keys to tasks, and the tasks' reports to what a commit adds and removes.
 
-What is kept here grows with files and tasks, never with rows.
+Memory grows with files and tasks, never with rows.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
-from msgspec import Struct, convert, structs
+from msgspec import convert, structs
 
 from bridge.errors import EngineError
 from bridge.lake.records import FileAdd, LiveFile, PendingFile, TableState
-from bridge.write.context import Job
+from bridge.write.context import MapOnExecutors, WriteContext
 from bridge.write.keys import key_columns, order_of
 from bridge.write.merge.footers import Range, Ranges, find_ranges, read_ranges
-from bridge.write.merge.match import Batch, Matched, Part, in_ms, match, outside
+from bridge.write.merge.match import KeyRange, Matched, MergeSpec, in_ms, match, outside
 from bridge.write.merge.rewrite import NewFile, OlderRows, Touched, count_older, rewrite
 from bridge.write.report import SpillFile
-from bridge.write.spill import spills, unpacked
+from bridge.write.spill import spill_folder, unpack_table
 
 COUNTS = ("rows", "inserted", "updated", "superseded", "deleted")
-"""What a commit says of the rows that came: the first is the sum of the others."""
+"""What a commit says of the new rows: the first is the sum of the others."""
 
-_PART = 128 << 20
-"""Arrow bytes of the rows that one task folds, about."""
+_RANGE = 128 << 20
+"""Arrow bytes of the new rows of one range of keys, about."""
 _FOOTERS = 64
 """Files whose footers one task reads."""
 
 
-class Each(Protocol):
-    """Does a piece of work for each payload, on executors if there are any; the reports come in their order."""
-
-    def __call__(self, work: Callable[[Job, Any], Struct], payloads: Sequence[Any], /) -> list[Any]:
-        """Raise what a report says that failed. From executors the reports come as plain JSON: `convert` reads both."""
-
-
 @dataclass(slots=True)
 class Merged:
-    """What a merge makes of a table. A file under `adds` and `removes` is replaced under its name."""
+    """What a merge changes in a table. A file in both `adds` and `removes` is replaced under its name."""
 
     adds: list[FileAdd] = field(default_factory=list)
     removes: list[str] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
     swept: int = 0
-    """Rows of older versions that went, or were marked."""
+    """Rows of older versions that were removed or marked."""
     empty: list[FileAdd] = field(default_factory=list)
-    """Pending files that nobody needs: of files whose last row went."""
+    """Pending files without a row, which nobody needs."""
 
     def facts(self) -> dict[str, Any]:
-        """Return what the commit says of it; nothing where files are only added, or the table is another."""
-        said = {"swept": self.swept} if self.swept else {}
-        return dict(self.counts) | said if said or self.counts["rows"] else {}
+        """What the commit says of it; nothing where no row was merged or swept."""
+        swept = {"swept": self.swept} if self.swept else {}
+        return dict(self.counts) | swept if swept or self.counts["rows"] else {}
 
 
 class Merger:
-    """Merges one table at a time. Remembers, for the run, the ranges of keys that the files have."""
+    """Merges one table at a time. Remembers for the run which keys the files can hold."""
 
-    def __init__(self, job: Job, each: Each) -> None:
-        self._job, self._each = job, each
+    def __init__(self, context: WriteContext, each: MapOnExecutors) -> None:
+        self._context, self._each = context, each
         self._ranges: dict[str, dict[str, Range]] = defaultdict(dict)
 
-    def merge(self, batch: Batch, table: TableState, came: Sequence[SpillFile], *, anew: bool = False) -> Merged:
-        """Merge the rows that came into the table, or with `anew` into none, which replaces it."""
+    def merge(self, spec: MergeSpec, table: TableState, spills: Sequence[SpillFile], *, anew: bool = False) -> Merged:
+        """Merge rows into the table, or with `anew` into an empty one that replaces it."""
         live = [] if anew else sorted(table.files)
         merged = Merged(removes=list(table.files) if anew else [])
-        touched = self._match(batch, live, came, merged) if came else {}
-        hit = {number: Touched(batch, number, live[number], files) for number, files in touched.items()}
-        if batch.sweep and not anew:
-            self._find_older(batch, table, live, hit, merged)
-        reports = convert(self._each(rewrite, list(hit.values())), list[NewFile])
-        self._rewritten(table, list(hit.values()), reports, merged)
-        moved, replaced = merged.counts.pop("moved", 0), sum(report.replaced for report in reports)
+        winners = self._match(spec, live, spills, merged) if spills else {}
+        touched = {number: Touched(spec, number, live[number], names) for number, names in winners.items()}
+        if spec.sweep and not anew:
+            self._find_older(spec, table, live, touched, merged)
+        replaced = self._rewrite(table, list(touched.values()), merged)
+        moved = merged.counts.pop("moved", 0)
         if replaced != merged.counts["updated"] - moved:
-            raise _wrong(batch, updated=merged.counts["updated"], moved=moved, replaced=replaced)
-        winners = (name for names in touched.values() for name in names)
-        self._forget(batch.stream, [*(spill.name for spill in came), *winners], merged)
+            raise _wrong(spec, updated=merged.counts["updated"], moved=moved, replaced=replaced)
+        scratch = [*(spill.name for spill in spills), *(name for names in winners.values() for name in names)]
+        self._forget(spec.stream, scratch, merged)
         return merged
 
-    def extend(self, batch: Batch, table: TableState, came: Sequence[PendingFile], *, activated: bool) -> Merged:
-        """Add the files that came; with `activated` files of older versions go, or are marked.
+    def extend(self, spec: MergeSpec, table: TableState, pending: Sequence[PendingFile], *, activated: bool) -> Merged:
+        """Add pending files; with `activated` files of older versions are removed, or their rows marked.
 
         A file's rows are of one version. One that is pending cannot be marked: it is `stale` until the next commit.
         """
-        sweep = batch.sweep
+        sweep = spec.sweep
         assert sweep is not None
 
         def older(file: PendingFile | LiveFile) -> bool:
             return activated and file.version is not None and in_ms(file.version) < in_ms(sweep.version)
 
         names = [name for name, file in sorted(table.files.items()) if file.stale or older(file)]
-        rows = sum(file.rows for file in came)
+        rows = sum(file.rows for file in pending)
         if sweep.at is None:
-            merged = Merged([file.add() for file in came if not older(file)], names)
-            merged.empty = [file.add() for file in came if older(file)]
+            merged = Merged([file.add() for file in pending if not older(file)], names)
+            merged.empty = [file.add() for file in pending if older(file)]
             merged.swept = sum(table.files[name].rows for name in names)
         else:
-            merged, kept = Merged(), [name for name in names if not table.files[name].deleted]
-            work = [Touched(batch, n, name, (), table.files[name].version) for n, name in enumerate(kept)]
-            self._rewritten(table, work, convert(self._each(rewrite, work), list[NewFile]), merged)
+            merged, unmarked = Merged(), [name for name in names if not table.files[name].deleted]
+            work = [Touched(spec, n, name, (), table.files[name].version) for n, name in enumerate(unmarked)]
+            self._rewrite(table, work, merged)
             marked = zip(merged.adds, work, strict=True)
             merged.adds = [structs.replace(add, version=one.version, deleted=1) for add, one in marked]
-            merged.adds += [file.add(stale=1 if older(file) else 0) for file in came]
+            merged.adds += [file.add(stale=1 if older(file) else 0) for file in pending]
         deleted = sum(file.rows for file in merged.empty)
         merged.counts |= {"rows": rows, "inserted": rows - deleted, "deleted": deleted}
         return merged
 
     def _match(
-        self, batch: Batch, live: Sequence[str], came: Sequence[SpillFile], merged: Merged
+        self, spec: MergeSpec, live: Sequence[str], spills: Sequence[SpillFile], merged: Merged
     ) -> dict[int, list[str]]:
-        """Write the rows with new keys; return which live files have which winners."""
-        columns = batch.columns
-        names = key_columns(columns, self._job.targets[batch.stream].keys)
-        ranges = self._known(batch.stream, live, names)
+        """Write the rows with new keys; return, by the number of a live file, the files of winners with its keys."""
+        columns = spec.columns
+        names = key_columns(columns, self._context.layouts[spec.stream].keys)
+        ranges = self._ranges_of(spec.stream, live, names)
         types = [columns.field(name).type for name in names]
-        bounds = _bounds(came, types)
-        parts = [
-            Part(
-                batch,
-                [spill.name for spill in came],
+        bounds = _bounds(spills, types)
+        tasks = [
+            KeyRange(
+                spec,
+                [spill.name for spill in spills],
                 low,
                 high,
                 [(n, s, ranges[s]) for n, s in enumerate(live) if not outside(ranges[s][0], types[0], low, high)],
@@ -130,74 +122,74 @@ class Merger:
             for low, high in zip([None, *bounds], [*bounds, None], strict=True)
         ]
         touched: dict[int, list[str]] = defaultdict(list)
-        for report in convert(self._each(match, parts), list[Matched]):
+        for report in convert(self._each(match, tasks), list[Matched]):
             merged.adds += [file.add() for file in report.files]
             for name in (*COUNTS, "moved"):
                 merged.counts[name] = merged.counts.get(name, 0) + getattr(report, name)
             for number in report.touched:
                 touched[int(number)].append(report.winners)
         counts = merged.counts
-        if not counts["rows"] == sum(spill.rows for spill in came) == sum(counts[name] for name in COUNTS[1:]):
-            raise _wrong(batch, **counts)
+        if not counts["rows"] == sum(spill.rows for spill in spills) == sum(counts[name] for name in COUNTS[1:]):
+            raise _wrong(spec, **counts)
         return touched
 
-    def _known(self, stream: str, live: Sequence[str], names: Sequence[str]) -> dict[str, Range]:
-        known = self._ranges[stream]
-        missing = [name for name in live if name not in known]
+    def _ranges_of(self, stream: str, live: Sequence[str], names: Sequence[str]) -> dict[str, Range]:
+        ranges = self._ranges[stream]
+        missing = [name for name in live if name not in ranges]
         asked = [(stream, missing[at : at + _FOOTERS], names) for at in range(0, len(missing), _FOOTERS)]
         for report in convert(self._each(find_ranges, asked), list[Ranges]):
-            known |= read_ranges(report)
-        return known
+            ranges |= read_ranges(report)
+        return ranges
 
     def _find_older(
-        self, batch: Batch, table: TableState, live: Sequence[str], hit: dict[int, Touched], merged: Merged
+        self, spec: MergeSpec, table: TableState, live: Sequence[str], touched: dict[int, Touched], merged: Merged
     ) -> None:
-        """Add the files that have rows of older versions; those that have no others are gone without being read."""
-        rest = [Touched(batch, number, name, ()) for number, name in enumerate(live) if number not in hit]
-        hard = batch.sweep is not None and batch.sweep.at is None
+        """Add the files with rows of older versions to `touched`; a file with no others is removed unread."""
+        rest = [Touched(spec, number, name, ()) for number, name in enumerate(live) if number not in touched]
+        hard = spec.sweep is not None and spec.sweep.at is None
         for one, report in zip(rest, convert(self._each(count_older, rest), list[OlderRows]), strict=True):
             if hard and report.older == table.files[one.name].rows > 0:
                 merged.removes.append(one.name)
                 merged.swept += report.older
             elif report.older:
-                hit[one.number] = one
+                touched[one.number] = one
 
-    def _rewritten(
-        self, table: TableState, work: Sequence[Touched], reports: Sequence[NewFile], merged: Merged
-    ) -> None:
+    def _rewrite(self, table: TableState, work: Sequence[Touched], merged: Merged) -> int:
+        """Rewrite live files; return how many of their rows were replaced."""
+        reports = convert(self._each(rewrite, work), list[NewFile])
         for one, report in zip(work, reports, strict=True):
-            gone = report.dropped + (report.swept if one.batch.sweep and one.batch.sweep.at is None else 0)
-            if report.file.rows != table.files[one.name].rows - gone:
-                raise _wrong(one.batch, file=one.name, rows=report.file.rows, gone=gone)
+            removed = report.dropped + (report.swept if one.spec.sweep and one.spec.sweep.at is None else 0)
+            if report.file.rows != table.files[one.name].rows - removed:
+                raise _wrong(one.spec, file=one.name, rows=report.file.rows, removed=removed)
             merged.removes.append(one.name)
             merged.swept += report.swept
             (merged.adds if report.file.rows else merged.empty).append(report.file.add())
+        return sum(report.replaced for report in reports)
 
     def _forget(self, stream: str, scratch: Sequence[str], merged: Merged) -> None:
-        """Let go of what is merged: files in the spool, and the ranges of files that are others now."""
+        """Delete what is merged from the spool, and forget the ranges of files that are replaced."""
         for name in merged.removes:
             self._ranges[stream].pop(name, None)
         for name in scratch:
             with suppress(OSError):
-                (spills(self._job) / name).unlink(missing_ok=True)
+                (spill_folder(self._context) / name).unlink(missing_ok=True)
 
 
-def _bounds(came: Sequence[SpillFile], types: Sequence[pa.DataType]) -> list[tuple[Any, ...]]:
-    """Return the keys at which to cut, so that the ranges between them have about as many rows each."""
-    count = -(-sum(spill.bytes for spill in came) // _PART)
+def _bounds(spills: Sequence[SpillFile], types: Sequence[pa.DataType]) -> list[tuple[Any, ...]]:
+    """The keys at which to cut, so that the ranges between them have about as many rows each."""
+    count = -(-sum(spill.bytes for spill in spills) // _RANGE)
     if count < 2:
         return []
-    samples = [unpacked(spill.sample) for spill in came]
     keys = {
         tuple(row.values())
-        for table in samples
+        for table in (unpack_table(spill.sample) for spill in spills)
         for row in table.cast(pa.schema(list(zip(table.column_names, types, strict=True))), safe=False).to_pylist()
     }
-    found = sorted(keys, key=order_of)
-    places = sorted({number * len(found) // count for number in range(1, count)} - {0})
-    return [found[place] for place in places]
+    ordered = sorted(keys, key=order_of)
+    places = sorted({number * len(ordered) // count for number in range(1, count)} - {0})
+    return [ordered[place] for place in places]
 
 
-def _wrong(batch: Batch, **facts: Any) -> EngineError:
+def _wrong(spec: MergeSpec, **facts: Any) -> EngineError:
     hint = "nothing was committed; run again, and report it with the run's log if it comes back"
-    return EngineError("a merge does not add up", hint=hint, stream=batch.stream, **facts)
+    return EngineError("a merge does not add up", hint=hint, stream=spec.stream, **facts)

@@ -1,7 +1,7 @@
-"""One live file anew: rows that came replace theirs in place, rows that are gone are left out, all else stays.
+"""Rewrites one live file: winners take the place of their rows, deleted rows are left out, all else stays.
 
-A row group of the file is in memory, and the winners of one range of keys. The new file has the old one's name, where
-the table is plain Parquet, so that a reader who lists the folder sees each key once, before and after.
+Memory holds a row group of the file and the winners of one range of keys. In plain Parquet the new file has the old
+one's name, so a reader who lists the folder sees each key once, before and after.
 """
 
 from __future__ import annotations
@@ -17,37 +17,42 @@ from msgspec import Struct
 
 from bridge.decode.casting import refit
 from bridge.lake.records import PendingFile
-from bridge.write.context import Job
+from bridge.write.context import WriteContext
 from bridge.write.file import File
 from bridge.write.keys import lookup
-from bridge.write.merge.fold import DELETED, PARTIAL, Keyed, is_deleted, lacks
-from bridge.write.merge.footers import can_hold, group_range, opened
-from bridge.write.merge.match import HOME, VERSION_COLUMN, Batch, swept
-from bridge.write.spill import spills
+from bridge.write.merge.footers import can_hold, group_range, open_parquet
+from bridge.write.merge.match import TARGET_FILE, MergeSpec, sweep_rows
+from bridge.write.merge.winners import PARTIAL, Keyed, is_deleted, lacks
+from bridge.write.metadata_columns import DELETED_AT, VERSION_COLUMN
+from bridge.write.spill import spill_folder
 
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """A live file, by its number in the merge, and the files of winners with keys that it has."""
+    """A live file to rewrite."""
 
-    batch: Batch
+    spec: MergeSpec
     number: int
+    """In the merge."""
     name: str
     winners: Sequence[str]
+    """The spool's files of winners whose keys it has."""
     version: int | None = None
-    """That all of its rows have, where the table has no column that says it."""
+    """That of all its rows, where the table has no column for it."""
 
 
 @dataclass(slots=True)
 class _Winners:
-    """One range's winners of the keys that this file has; `placed` are those that have replaced their row already."""
+    """The winners of one range of keys; the arrays say something of each."""
 
     rows: pa.Table
     keys: pa.Table
-    gone: Any
+    deletes: Any
     here: Any
+    """Its row is in this file."""
     partial: Any
     placed: Any
+    """It has replaced its row already."""
 
 
 @dataclass(slots=True)
@@ -58,7 +63,7 @@ class _Counts:
 
 
 class NewFile(Struct, frozen=True):
-    """A live file's successor, which may have no row left, and how many rows were replaced, dropped and swept."""
+    """A live file's successor, which may have no rows, and how many rows were replaced, dropped and swept."""
 
     file: PendingFile
     replaced: int
@@ -67,21 +72,20 @@ class NewFile(Struct, frozen=True):
 
 
 class OlderRows(Struct, frozen=True):
-    """The rows of a live file, and of how many of those that say their version a sweep is."""
+    """How many rows a live file has, and how many of them are of an older version."""
 
     rows: int
     older: int
 
 
-def rewrite(job: Job, touched: Touched) -> NewFile:
-    """Write one live file again."""
-    batch, target = touched.batch, job.targets[touched.batch.stream]
-    columns, counts = batch.columns, _Counts()
-    folder, over = touched.name.rpartition("/")[0], touched.name if target.format == "parquet" else None
-    storage = job.storage()
-    new = File(storage, job, batch.seq, batch.stream, columns, folder, over=over)
+def rewrite(context: WriteContext, touched: Touched) -> NewFile:
+    """Rewrite one live file."""
+    spec, layout, counts = touched.spec, context.layouts[touched.spec.stream], _Counts()
+    folder, over = touched.name.rpartition("/")[0], touched.name if layout.format == "parquet" else None
+    storage = context.storage()
+    new = File(storage, context, spec.seq, spec.stream, spec.columns, folder, over=over)
     try:
-        _fill(job, touched, new, counts)
+        _fill(context, touched, new, counts)
     except BaseException:
         new.give_up(storage)
         raise
@@ -89,40 +93,39 @@ def rewrite(job: Job, touched: Touched) -> NewFile:
     return NewFile(new.close(), counts.replaced, counts.dropped, counts.swept)
 
 
-def _fill(job: Job, touched: Touched, new: File, counts: _Counts) -> None:
-    """Write what is left of a live file, with the rows that came in the place of theirs."""
-    batch, target = touched.batch, job.targets[touched.batch.stream]
-    columns = batch.columns
-    with opened(job, f"{target.folder}/{touched.name}") as live:
-        parts = _Parts(job, touched)
+def _fill(context: WriteContext, touched: Touched, new: File, counts: _Counts) -> None:
+    spec, layout = touched.spec, context.layouts[touched.spec.stream]
+    columns = spec.columns
+    with open_parquet(context, f"{layout.folder}/{touched.name}") as live:
+        parts = _Parts(context, touched)
         for group in range(live.num_row_groups):
-            rows = refit(live.read_row_group(group), batch.fields)
+            rows = refit(live.read_row_group(group), spec.fields)
             for winners in parts.of(live, group):
-                rows = _replaced(rows, winners, parts.key, counts)
-            rows, older = _swept(rows, touched)
+                rows = _replace(rows, winners, parts.key, counts)
+            rows, older = _sweep(rows, touched)
             counts.swept += older
             if len(rows):
                 new.write(pa.Table.from_arrays(rows.columns, schema=columns))
 
 
-def _swept(rows: pa.Table, touched: Touched) -> tuple[pa.Table, int]:
-    """Return the rows after those of older versions went or were marked, and how many these were."""
-    sweep = touched.batch.sweep
+def _sweep(rows: pa.Table, touched: Touched) -> tuple[pa.Table, int]:
+    """Remove or mark the rows of older versions; also return how many these are."""
+    sweep = touched.spec.sweep
     if sweep is None:
         return rows, 0
     if VERSION_COLUMN in rows.column_names:
         versions = rows.column(VERSION_COLUMN)
     else:
         versions = pa.chunked_array([pa.repeat(pa.scalar(touched.version, pa.int64()), len(rows))])
-    return swept(rows, sweep, versions)
+    return sweep_rows(rows, sweep, versions)
 
 
 class _Parts:
-    """The winners of a file's keys, one range in memory at a time: a sorted file comes to each of them once."""
+    """The winners of a file's keys, one range in memory at a time: a sorted file needs each range once."""
 
-    def __init__(self, job: Job, touched: Touched) -> None:
-        self._job, self._touched = job, touched
-        self.key = touched.batch.key(job) if touched.winners else Keyed(())
+    def __init__(self, context: WriteContext, touched: Touched) -> None:
+        self._context, self._touched = context, touched
+        self.key = touched.spec.key(context) if touched.winners else Keyed(())
         self._placed: dict[str, Any] = {}
         self._name = ""
         self._loaded: _Winners | None = None
@@ -139,29 +142,30 @@ class _Parts:
 
     def _load(self, name: str) -> _Winners:
         if self._loaded is None or self._name != name:
-            rows = pq.read_table(spills(self._job) / name)
-            home = rows.column(HOME).to_numpy()
-            deleted = is_deleted(rows).to_numpy(zero_copy_only=False)
-            placed = self._placed.setdefault(name, np.zeros(len(rows), bool))
-            here = home == self._touched.number
-            partial = rows.column(PARTIAL).to_numpy()
-            gone = deleted & self._touched.batch.hard
+            rows = pq.read_table(spill_folder(self._context) / name)
             self._name = name
-            self._loaded = _Winners(rows, self.key.of(rows), gone, here, partial, placed)
+            self._loaded = _Winners(
+                rows,
+                self.key.of(rows),
+                deletes=is_deleted(rows).to_numpy(zero_copy_only=False) & self._touched.spec.hard,
+                here=rows.column(TARGET_FILE).to_numpy() == self._touched.number,
+                partial=rows.column(PARTIAL).to_numpy(),
+                placed=self._placed.setdefault(name, np.zeros(len(rows), bool)),
+            )
         return self._loaded
 
 
-def _replaced(rows: pa.Table, winners: _Winners, key: Keyed, counts: _Counts) -> pa.Table:
-    """Return the rows with each winner in the place of the first row that has its key, and without all other such."""
-    found = lookup(key.of(rows), winners.keys)
-    matched = found.is_valid().to_numpy(zero_copy_only=False)
+def _replace(rows: pa.Table, winners: _Winners, key: Keyed, counts: _Counts) -> pa.Table:
+    """Put each winner in the place of the first row with its key, and leave out all others with that key."""
+    matches = lookup(key.of(rows), winners.keys)
+    matched = matches.is_valid().to_numpy(zero_copy_only=False)
     if not matched.any():
         return rows
-    place = found.fill_null(0).to_numpy().astype(np.int64)
+    place = matches.fill_null(0).to_numpy().astype(np.int64)
     first = np.zeros(len(rows), bool)
     at = np.flatnonzero(matched)
     first[at[np.unique(place[at], return_index=True)[1]]] = True
-    takes = matched & first & winners.here[place] & ~winners.gone[place] & ~winners.placed[place]
+    takes = matched & first & winners.here[place] & ~winners.deletes[place] & ~winners.placed[place]
     winners.placed[place[takes]] = True
     counts.replaced += int(takes.sum())
     counts.dropped += int((matched & ~takes).sum())
@@ -172,20 +176,20 @@ def _replaced(rows: pa.Table, winners: _Winners, key: Keyed, counts: _Counts) ->
     for name in rows.column_names:
         old, new = rows.column(name), winners.rows.column(name)
         own = indices
-        if filled.any() and name not in key.names:  # what a partial row does not say stays
+        if filled.any() and name not in key.names:  # what a partial row lacks keeps its value
             silent = lacks(winners.rows, name).to_numpy(zero_copy_only=False)[place[stays]] & filled
             own = np.where(silent, np.flatnonzero(stays), indices)
         columns.append(pa.chunked_array([*old.chunks, *new.chunks], old.type).take(pa.array(own)))
     return pa.table(columns, schema=rows.schema)
 
 
-def count_older(job: Job, touched: Touched) -> OlderRows:
-    """Count the rows of a live file that a sweep is of."""
-    target, older = job.targets[touched.batch.stream], 0
-    with opened(job, f"{target.folder}/{touched.name}") as live:
-        fields = [field for field in touched.batch.fields if field.name in (VERSION_COLUMN, DELETED)]
-        wanted = [field.name for field in fields if field.name in live.schema_arrow.names]
-        for group in range(live.num_row_groups if VERSION_COLUMN in wanted else 0):
-            rows = refit(live.read_row_group(group, columns=wanted), fields)
-            older += _swept(rows, touched)[1]
+def count_older(context: WriteContext, touched: Touched) -> OlderRows:
+    """Count the rows of a live file that are of an older version."""
+    layout, older = context.layouts[touched.spec.stream], 0
+    with open_parquet(context, f"{layout.folder}/{touched.name}") as live:
+        fields = [field for field in touched.spec.fields if field.name in (VERSION_COLUMN, DELETED_AT)]
+        columns = [field.name for field in fields if field.name in live.schema_arrow.names]
+        for group in range(live.num_row_groups if VERSION_COLUMN in columns else 0):
+            rows = refit(live.read_row_group(group, columns=columns), fields)
+            older += _sweep(rows, touched)[1]
         return OlderRows(live.metadata.num_rows, older)

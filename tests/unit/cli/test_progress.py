@@ -13,7 +13,8 @@ from bridge.cli.show import console
 from bridge.load.loader import LEAVING
 from bridge.load.result import Counts
 from bridge.load.run import Request, Run
-from bridge.settings.load import Pipeline, load
+from bridge.settings.load import load
+from bridge.settings.options import Pipeline
 
 
 @pytest.fixture

@@ -261,11 +261,11 @@ def test_a_state_that_comes_back_is_another_file(lake: Lake) -> None:
     committer, seen = lake.open(FIRST), []
     for state in ({"n": "a"}, {"n": "b"}, {"n": "a"}):
         lake.load(committer, state)
-        stored = lake.storage.fetch(".bridge/p/state.json")
+        stored = lake.storage.read_versioned(".bridge/p/state.json")
         assert stored
-        seen.append(stored.version)
+        seen.append(stored.etag)
         assert lake.state == state
     assert len(set(seen)) == 3
     again = lake.open(DEAD)  # recovery writes what that writer would have written
-    stored = lake.storage.fetch(".bridge/p/state.json")
-    assert (again.view.n, stored and stored.version) == (4, seen[2])
+    stored = lake.storage.read_versioned(".bridge/p/state.json")
+    assert (again.view.n, stored and stored.etag) == (4, seen[2])

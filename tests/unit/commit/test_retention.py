@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bridge.commit.committer import Committer
+from bridge.commit.open import open_committer
 from bridge.commit.retention import Sweep, sweep
 from bridge.errors import CommitLost, CorruptLake, LakeError
 from bridge.lake.log import Beginning, Log, View
@@ -150,7 +150,7 @@ def test_a_number_is_never_given_out_again(lake: Lake) -> None:
     """A writer that slept while its number was taken, and the record of it deleted, has lost all the same."""
     slow = lake.open(FIRST)
     file = lake.pending(slow.generation)
-    other = Committer(lake.storage, "p", "other", last=DEAD)
+    other = open_committer(lake.storage, "p", "other", last=DEAD)
     for n in range(300):
         other.set_state({"n": n}, "test")
     swept(lake, 301, keep(commits=DAY), after=2 * DAY, made=500)

@@ -12,6 +12,7 @@ import pytest
 from msgspec import structs
 
 from bridge.commit.committer import Committer
+from bridge.commit.open import open_committer
 from bridge.commit.recover import recover
 from bridge.commit.rollback import Plan, follows_a_log, plan, roll_back
 from bridge.errors import CommitLost, LakeError, SettingsError
@@ -258,7 +259,7 @@ def test_a_shared_table(tmp_path: Path) -> None:
     claim(lake.storage, "p/s", Owner("q", "s"), shared=True)
     ours = lake.open(FIRST)
     files = []
-    for number, committer in enumerate((ours, Committer(lake.storage, "q", "other", last=FIRST), ours)):
+    for number, committer in enumerate((ours, open_committer(lake.storage, "q", "other", last=FIRST), ours)):
         files.append(lake.pending(0))
         committer.commit({"n": number}, [structs.replace(lake.entry(files[-1]), shared=True)])
     recover(lake.storage, "p")
@@ -312,7 +313,7 @@ def test_on_s3(s3: Any, tmp_path: Path) -> None:
     storage = s3.storage("s3://rollback/lake")
     names: list[str] = []
     for number, removes in ((1, False), (2, False), (3, True)):
-        committer = Committer(storage, "p", "run", last={} if number == 1 else closed(number - 1))
+        committer = open_committer(storage, "p", "run", last={} if number == 1 else closed(number - 1))
         name = f"part-{committer.generation:010d}-000001-{number:032x}.parquet"
         source = f".bridge/p/pending/{name}.pending"
         file = storage.open_pending(source, f"p/s/{name}")

@@ -13,9 +13,9 @@ import pytest
 from bridge.errors import CorruptLake, LakeError
 from bridge.lake.lease import take
 from bridge.lake.log import Log, View, changes_of
-from bridge.lake.record_json import read_commit
 from bridge.storage import Add, Change, Remove, Rewrite
 from bridge.storage.local.storage import LocalStorage
+from tests.support.records import commit_record, table_change
 
 OUT = ["../victim", "t/../../victim", "{victim}", "t/..", "..", "t\0x"]
 
@@ -48,7 +48,7 @@ ACTS: dict[str, Callable[[LocalStorage, str], object]] = {
     "list": lambda lake, key: list(lake.list(key)),
     "write": lambda lake, key: lake.write(key, b"x"),
     "put": lambda lake, key: lake.put_if_absent(key, b"x"),
-    "swap": lambda lake, key: lake.swap(key, b"x", None),
+    "swap": lambda lake, key: lake.compare_and_swap(key, b"x", None),
     "delete": lambda lake, key: lake.delete(key),
     "abort": lambda lake, key: lake.abort(Add(key, "t/f", 1)),
     "pending": write,
@@ -58,7 +58,7 @@ ACTS: dict[str, Callable[[LocalStorage, str], object]] = {
     "remove": lambda lake, key: lake.publish([Change("t", removes=(Remove(key, "trash/f"),))]),
     "remove to": lambda lake, key: lake.publish([Change("t", removes=(Remove("t/f", key),))]),
     "take back": lambda lake, key: lake.publish([Change("t", aborts=(Add(key, "t/f", 4),))]),
-    "settle": lambda lake, key: lake.settle([Change("t", rewrites=(Rewrite(Add(key, "t/f", 4), "trash/f"),))]),
+    "settle": lambda lake, key: lake.settle_rewrites([Change("t", rewrites=(Rewrite(Add(key, "t/f", 4), "trash/f"),))]),
     "folder": lambda lake, key: lake.publish([Change(key)]),
 }
 READING = {"read", "open", "list"}
@@ -157,8 +157,10 @@ def test_a_crafted_record_is_refused(lake: LocalStorage, victim: Path, where: st
 def test_odd_names_are_names(lake: LocalStorage, name: str) -> None:
     """Dots within a name lead nowhere: such files are published like others."""
     log = Log(lake, "p")
-    one = record(adds=[add(name=name)])
-    lake.write(one["tables"][0]["adds"][0]["source"], b"rows")
-    assert log.create(View(), read_commit(one))[0]
-    lake.publish(changes_of("p", read_commit(one)))
+    one = commit_record(1, table_change([add(name=name)]))
+    lake.write(one.tables[0].adds[0].source, b"rows")
+    assert log.create(View(), one)[0]
+    again = log.record(1)
+    assert again == one
+    lake.publish(changes_of("p", again))
     assert lake.read(f"p/s/{name}") == b"rows"

@@ -385,8 +385,8 @@ class Unsure(LocalStorage):
         self.folder = None
         self.lost = 0
 
-    def swap(self, key: str, data: bytes, version: str | None) -> str | None:
-        new = super().swap(key, data, version)
+    def compare_and_swap(self, key: str, data: bytes, etag: str | None) -> str | None:
+        new = super().compare_and_swap(key, data, etag)
         if self.lost:
             self.lost -= 1
             raise LakeError("no answer", hint="look at the network")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from bridge.commit.committer import Committer
+from bridge.commit.open import open_committer
 from bridge.commit.retention import Sweep
 from bridge.errors import CorruptLake
 from bridge.exact_json import dumps
@@ -265,7 +265,7 @@ def test_what_a_long_log_costs(log: Log, tmp_path: Path) -> None:
     assert storage.spent() <= 1 + 51, "the lease, and each record since"
     assert counted.view(1999) == replaced
     assert storage.spent() == 100
-    assert Committer(storage, "p", "run", last={"head": 1999, "closed": 1999}).view == replaced
+    assert open_committer(storage, "p", "run", last={"head": 1999, "closed": 1999}).view == replaced
     assert storage.spent() <= 2 + 100 + 3
     old = datetime.now(timezone.utc) + timedelta(days=1)
     Sweep(storage, "p", Retention(), now=old, view=replaced).all(1999)
@@ -277,11 +277,11 @@ def test_what_a_long_log_costs(log: Log, tmp_path: Path) -> None:
 def test_a_row_of_fences_is_one_step(log: Log, tmp_path: Path) -> None:
     """A pipeline that fails a thousand times in a row opens as quickly as ever: each fence knows what was before."""
     storage = Counting(tmp_path)
-    Committer(storage, "p", "run", last={}).set_state({"n": 1}, "test")
+    open_committer(storage, "p", "run", last={}).set_state({"n": 1}, "test")
     for _ in range(50):
-        Committer(storage, "p", "run", last={"head": None, "closed": None})
+        open_committer(storage, "p", "run", last={"head": None, "closed": None})
     storage.calls.clear()
-    Committer(storage, "p", "run", last={"head": None, "closed": None})
+    open_committer(storage, "p", "run", last={"head": None, "closed": None})
     records = [call for call in storage.calls if call.startswith("read .bridge/p/commits")]
     assert len(records) == 51 + 2, "the view's, and two steps to the last change"
     assert [record.kind for record in log.history(52, fences=False)] == ["state"]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from bridge.commit.committer import Committer
+from bridge.commit.open import open_committer
 from bridge.errors import CorruptLake, LakeError
 from bridge.lake.log import meta
 from bridge.lake.ownership import Owner, claim, owned_by, owners_of, tables_of
@@ -83,7 +84,7 @@ def manifest(storage: LocalStorage, name: str = "t.manifest") -> set[str]:
 
 def test_a_shared_manifest_has_the_files_of_all(storage: LocalStorage) -> None:
     """Whoever commits writes the files of the others, too, whatever it knew of the manifest."""
-    committers = [Committer(storage, owner.pipeline, "run", last={}) for owner in (A, B)]
+    committers = [open_committer(storage, owner.pipeline, "run", last={}) for owner in (A, B)]
     for owner in (A, B):
         claim(storage, "t", owner, shared=True)
     names = set()
@@ -98,10 +99,11 @@ _COMMITS = """
 import sys
 from pathlib import Path
 from bridge.commit.committer import Committer
+from bridge.commit.open import open_committer
 from bridge.storage.local.storage import LocalStorage
 from tests.unit.lake.test_ownership import commit
 storage = LocalStorage(Path(sys.argv[1]))
-committer = Committer(storage, sys.argv[2], "run", last={})
+committer = open_committer(storage, sys.argv[2], "run", last={})
 print("ready", flush=True)
 sys.stdin.readline()
 for number in range(60):

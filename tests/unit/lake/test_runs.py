@@ -16,7 +16,7 @@ from bridge.lake.records import LiveFile, TableState
 from bridge.lake.runs import RunRecord, is_run_id, log_key, new_run_id, read_log, read_run, read_runs, write_streams
 from bridge.load.run import Request, Run
 from bridge.maintain.verify.check import verify
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.storage import Storage, open_storage
 from tests.support.pipe import InProcess, wire
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from msgspec import structs
 
-from bridge.commit.committer import Committer
+from bridge.commit.open import open_committer
 from bridge.errors import DataError, EngineError, LakeError
 from bridge.lake.log import Log, meta
 from bridge.lake.records import CommitRecord
@@ -23,9 +23,11 @@ from bridge.load.barriers import Barrier, Mode, Publication
 from bridge.schema.table_schema import TableSchema, from_singer
 from bridge.spool.spool import SealedBatch, Segment
 from bridge.storage.local.storage import LocalStorage
-from bridge.write.layout import Target
-from bridge.write.parquet import Job, failure, write_bundle, write_rejects
-from bridge.write.report import SegmentCount, WorkReport
+from bridge.write.context import WriteContext
+from bridge.write.layout import TableLayout
+from bridge.write.rejects import write_rejects
+from bridge.write.report import SegmentCount, WorkReport, failure
+from bridge.write.task import write_bundle
 from tests.support.records import pending_file
 
 SCHEMA = from_singer({"properties": {"id": {"type": ["null", "integer"]}}}, [])
@@ -37,11 +39,11 @@ class Desk:
     def __init__(self, root: Path, *, max_rejects: int = 10, last: dict[str, Any] | None = None) -> None:
         self.root = root
         self.storage = LocalStorage(root)
-        self.committer = Committer(self.storage, "p", "run", last=last or {})
+        self.committer = open_committer(self.storage, "p", "run", last=last or {})
         (root / "spool/schemas").mkdir(parents=True, exist_ok=True)
         (root / "spool/schemas" / SCHEMA.hash).write_bytes(SCHEMA.to_json())
-        targets = {stream: Target(f"p/{stream}") for stream in "stu"}
-        self.job = Job(str(root), "p", "run", self.committer.generation, str(root / "spool"), "zstd", targets)
+        targets = {stream: TableLayout(f"p/{stream}") for stream in "stu"}
+        self.job = WriteContext(str(root), "p", "run", self.committer.generation, str(root / "spool"), "zstd", targets)
         self.seen: list[CommitRecord] = []
         adopted = {stream: stage.version for stream, stage in self.committer.view.staged.items()}
         self.ledger = Accounting(

@@ -8,11 +8,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from bridge.load.tables.adopt import adopt
 
 from bridge.commit.committer import Committer
+from bridge.commit.open import open_committer
 from bridge.errors import LakeError, SettingsError
-from bridge.load.tables.adopt import adopt
-from bridge.settings.load import Pipeline, inline_pipeline
+from bridge.settings.inline import inline_pipeline
+from bridge.settings.options import Pipeline
 from bridge.storage.local.storage import LocalStorage
 from tests.support.s3server import S3Server
 
@@ -31,7 +33,7 @@ def write(root: Path, table: pa.Table, name: str = "old.parquet", stream: str = 
 
 
 def opened(root: Path) -> Committer:
-    return Committer(LocalStorage(root), "p", "run", last={"closed": 0})
+    return open_committer(LocalStorage(root), "p", "run", last={"closed": 0})
 
 
 def test_files_get_on_record_where_they_are(tmp_path: Path) -> None:
@@ -56,7 +58,7 @@ def test_a_commit_that_adopted_is_rolled_forward_without_a_move(tmp_path: Path) 
     path = write(tmp_path, pa.table({"id": [1]}))
     adopt(opened(tmp_path), pipeline(tmp_path))
     for _ in range(2):
-        committer = Committer(LocalStorage(tmp_path), "p", "next", last={"closed": None})
+        committer = open_committer(LocalStorage(tmp_path), "p", "next", last={"closed": None})
         assert committer.view.tables["users"].rows == 1
         assert path.exists()
 
@@ -107,7 +109,7 @@ def test_in_a_bucket(s3: S3Server) -> None:
     pq.write_table(pa.table({"id": [1, 2]}), data)
     storage.write("p/users/old.parquet", data.getvalue())
     for last in ({"closed": 0}, {"closed": None}):
-        committer = Committer(storage, "p", "run", last=last)
+        committer = open_committer(storage, "p", "run", last=last)
         if not committer.view.tables:
             settings = pipeline(Path("/nowhere"))
             adopt(committer, settings)

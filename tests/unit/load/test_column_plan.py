@@ -19,9 +19,10 @@ from bridge.schema.table_schema import Evolution, TableSchema
 from bridge.settings.options import Pipeline
 from bridge.singer.messages import Schema
 from bridge.spool.spool import Segment
-from bridge.write.layout import Target
+from bridge.write.context import WriteContext
+from bridge.write.layout import TableLayout
 from bridge.write.metadata_columns import METADATA
-from bridge.write.parquet import Job, write_bundle
+from bridge.write.task import write_bundle
 
 TEXT = {"type": ["null", "string"]}
 NUMBER = {"type": ["null", "integer"]}
@@ -55,7 +56,9 @@ def rows(
     (spool / "schemas" / schema.hash).write_bytes(schema.to_json())
     (spool / "segments" / "1").write_bytes(data)
     segment = Segment("users", schema.hash, "1", 0, len(data), len(lines), zlib.crc32(data), "", at=AT)
-    job = Job(str(folder / "lake"), "p", "run", 1, str(spool), "zstd", {"users": Target("p/users", metadata=metadata)})
+    job = WriteContext(
+        str(folder / "lake"), "p", "run", 1, str(spool), "zstd", {"users": TableLayout("p/users", metadata=metadata)}
+    )
     report = write_bundle(job, 1, [segment])
     assert report.failed is None, report
     found = [pq.read_table(folder / "lake" / file.source).to_pylist() for file in report.files]

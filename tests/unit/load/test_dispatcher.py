@@ -15,7 +15,7 @@ from bridge.load.barriers import Barrier, BarrierPolicy, StreamProgress
 from bridge.load.dispatcher import Dispatcher, DispatchRules
 from bridge.load.events import Sealed
 from bridge.schema.table_schema import TableSchema, from_singer
-from bridge.settings.load import redactor
+from bridge.settings.redact import redactor
 from bridge.singer.messages import Reader, Schema
 from bridge.spool.spool import Spool
 from tests.support.load import Tables

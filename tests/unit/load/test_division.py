@@ -16,7 +16,7 @@ from bridge.lake.records import TapGroup
 from bridge.lake.runs import RunRecord
 from bridge.lake.tap_groups import begun, groups_again, shown
 from bridge.load.division import Division, balanced, divided, families
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.singer.catalog import selected_streams
 from bridge.storage import open_storage
 

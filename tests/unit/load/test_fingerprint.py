@@ -12,7 +12,7 @@ from bridge.lake.log import View
 from bridge.lake.records import LiveFile, TableState
 from bridge.lake.runs import RunRecord
 from bridge.load.checks.fingerprint import changed_since, fingerprint, last_fingerprint
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.singer.catalog import Catalog
 from bridge.storage.local.storage import LocalStorage
 from tests.support.catalogs import catalog, stream

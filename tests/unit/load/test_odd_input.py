@@ -13,7 +13,7 @@ import pytest
 from bridge.cli import main
 from bridge.load.result import Result
 from bridge.load.run import Request, Run
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from tests.support.pipe import InProcess, Pipe, wire
 
 LONE = "\ud800"

@@ -32,7 +32,7 @@ from bridge.load.result import Result
 from bridge.load.run import Request, Run
 from bridge.maintain.compact import Wish, compact
 from bridge.maintain.verify.check import verify
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.state.store import StateStore
 from bridge.storage import open_storage
 from tests.support.pipe import InProcess

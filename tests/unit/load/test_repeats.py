@@ -19,7 +19,7 @@ from bridge.load.result import Counts
 from bridge.load.tables.methods import Method, is_merged, of_catalog, outlook, refusal
 from bridge.load.tables.table_plan import TablePlanner
 from bridge.settings.destination import StreamKeys
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.singer.catalog import Catalog
 from bridge.singer.messages import Schema
 from bridge.storage.local.storage import LocalStorage
@@ -83,7 +83,7 @@ def test_a_decided_key_merges(tmp_path: Path) -> None:
     (tmp_path / "p/s/old.parquet").touch()
     made = placement(tmp_path, None)
     opened, _ = made.open(Schema("s", {"properties": {"id": {"type": "integer"}}}, ["id"], None))
-    assert (opened.mode, opened.keyed, made.targets["s"].keys) == ("upsert", True, ("id",))
+    assert (opened.mode, opened.keyed, made.layouts["s"].keys) == ("upsert", True, ("id",))
 
 
 def test_the_lines_of_a_refusal_name_each_stream(tmp_path: Path) -> None:

@@ -32,7 +32,8 @@ from bridge.load.result import Result
 from bridge.load.retry import Attempts, may_pass
 from bridge.load.run import Request, Run
 from bridge.load.stop import Stop
-from bridge.settings.load import Pipeline, load
+from bridge.settings.load import load
+from bridge.settings.options import Pipeline
 from bridge.storage import open_storage
 
 MOMENT = timedelta(milliseconds=20)

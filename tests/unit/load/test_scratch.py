@@ -10,7 +10,7 @@ import pytest
 
 from bridge.lake.runs import read_log
 from bridge.load.scratch import EndOfLog, Scratch
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.storage import open_storage
 
 

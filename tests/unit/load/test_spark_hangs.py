@@ -83,7 +83,7 @@ class Standing(Engine):
         self.spark.pieces -= 1
         if self.spark.pieces < 0:
             self.spark.stand()
-        return [work(self._job, payload) for payload in payloads]
+        return [work(self._context, payload) for payload in payloads]
 
     def _work(self) -> None:
         try:
@@ -93,7 +93,7 @@ class Standing(Engine):
                     if path.exists():
                         if seq > self.spark.manifests:
                             self.spark.stand()
-                        self._deliver(done(self._job, path), [])
+                        self._deliver(done(self._context, path), [])
                 time.sleep(0.005)
         except BaseException as error:
             self.fail(error)

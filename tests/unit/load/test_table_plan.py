@@ -18,7 +18,8 @@ from bridge.load.tables.methods import load_method
 from bridge.load.tables.table_plan import TablePlanner
 from bridge.schema.table_schema import TableSchema, from_singer
 from bridge.settings.destination import StreamKeys
-from bridge.settings.load import Pipeline, inline_pipeline
+from bridge.settings.inline import inline_pipeline
+from bridge.settings.options import Pipeline
 from bridge.singer.messages import Schema
 from bridge.storage.local.storage import LocalStorage
 from bridge.write.partition import Partition
@@ -28,7 +29,7 @@ COLUMNS = from_singer({"properties": {"id": {"type": "integer"}, "gone": {"type"
 
 
 def folders(placement: TablePlanner) -> dict[str, str]:
-    return {stream: target.folder for stream, target in placement.targets.items()}
+    return {stream: target.folder for stream, target in placement.layouts.items()}
 
 
 def pipeline(root: Path, name: str = "p", path: str = "{pipeline}", load_method: str = "auto") -> Pipeline:
@@ -273,8 +274,8 @@ def test_an_upsert_knows_its_key_and_takes_null_where_the_schema_does(tmp_path: 
     message = Schema("s", {"properties": properties}, ["id", "part", "at"], None)
     stream, _ = placement.open(message)
     assert (stream.mode, stream.keyed, stream.sweeps) == ("upsert", True, True)
-    assert placement.targets["s"].keys == ("id", "part", "at")
-    assert placement.targets["s"].hard_delete is False
+    assert placement.layouts["s"].keys == ("id", "part", "at")
+    assert placement.layouts["s"].hard_delete is False
     assert placement.keys(message) == ["id"]
 
 
@@ -286,7 +287,7 @@ def test_an_upsert_without_a_usable_key_is_refused(tmp_path: Path) -> None:
     assert "key_properties" in (refused.value.hint or "")
     listed = Schema("s", {"properties": {"id": {"type": "array", "items": {"type": "integer"}}}}, ["id"], None)
     placement.open(listed)
-    with pytest.raises(SettingsError, match="is no key"):
+    with pytest.raises(SettingsError, match="cannot be a key"):
         placement.check("s", from_singer(listed.schema, ["id"]))
 
 
@@ -344,7 +345,7 @@ def test_layout_of_the_settings(tmp_path: Path) -> None:
     placement = placed(tmp_path, settings.model_copy(update={"destination": destination, "streams": streams}))
     for stream in ("s", "t"):
         placement.open(schema(stream))
-    own, other = placement.targets["s"], placement.targets["t"]
+    own, other = placement.layouts["s"], placement.layouts["t"]
     assert (own.partition_by, own.sort_by, own.file_size) == ((), ("-id",), 3 << 20)
     assert (other.partition_by, other.sort_by, other.file_size) == ((Partition("at", "day"),), (), 7 << 20)
     columns = TableSchema(pa.schema([("id", pa.int64())]))

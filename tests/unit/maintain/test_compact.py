@@ -24,7 +24,7 @@ from bridge.lake.ownership import Owner, claim
 from bridge.maintain.compact import Compacted, Wish, compact, pieces
 from bridge.maintain.verify.check import verify
 from bridge.settings.destination import Destination
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.write.partition import Partition
 from tests.support.dying import die_at
 from tests.support.tables import INTEGER, STRING, Shop

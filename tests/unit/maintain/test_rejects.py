@@ -14,7 +14,8 @@ from bridge.errors import DataError
 from bridge.maintain.rejects.purge import purge
 from bridge.maintain.rejects.replay import rehearse, replay
 from bridge.maintain.rejects.survey import Wanted, find, orphans
-from bridge.write.parquet import Job, write_rejects
+from bridge.write.context import WriteContext
+from bridge.write.rejects import write_rejects
 from tests.support.pipe import Found
 from tests.support.shelf import BIG, INT, WIDE, Shelf, record, schema, state, wire
 
@@ -280,7 +281,7 @@ def test_purge_deletes_and_records(shelf: Shelf) -> None:
 def test_purge_takes_orphans(shelf: Shelf) -> None:
     """Reject files that no commit counts go with a purge of everything, and with it only."""
     shelf.say(schema(), record(1), state(1))
-    job = Job(str(shelf.lake), "p", "dead", 1, "", "zstd", {})
+    job = WriteContext(str(shelf.lake), "p", "dead", 1, "", "zstd", {})
     write_rejects(shelf.storage, job, "s", [{"stream": "s", "reason": "not an integer", "raw": b"{}"}])
     assert shelf.listed() == []
     [orphan] = orphans(shelf.storage, "p", shelf.view(), Wanted())

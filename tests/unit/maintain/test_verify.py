@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from msgspec import structs
 
-from bridge.commit.committer import Committer
+from bridge.commit.open import open_committer
 from bridge.commit.recover import recover
 from bridge.errors import CorruptLake, PipelineHeld
 from bridge.lake.lease import take
@@ -396,8 +396,8 @@ def test_a_dead_run_is_told_from_a_live_one(lake: Lake) -> None:
     schema = log.view(5).tables["users"].schema
     change = table_change([add], [old.name], "users", folder="shop/users", schema=schema)
     lease = take(lake.storage, "shop", "alive")
-    committer = Committer(lake.storage, "shop", "alive", last=lease.last)
-    committer._create("data", {"bookmarks": {"n": 9}}, tables=[change])
+    committer = open_committer(lake.storage, "shop", "alive", last=lease.last)
+    committer.create("data", {"bookmarks": {"n": 9}}, tables=[change])
     report = verify(lake.storage, "shop")
     assert (report.running, report.findings) == ("alive", [])
     with pytest.raises(PipelineHeld):
@@ -458,7 +458,7 @@ def test_a_shared_table(tmp_path: Path) -> None:
     claim(lake.storage, "p/s", Owner("p", "s"), shared=True)
     claim(lake.storage, "p/s", Owner("q", "s"), shared=True)
     for number, name in enumerate(("p", "q"), 1):
-        committer = Committer(lake.storage, name, "run", last=FIRST)
+        committer = open_committer(lake.storage, name, "run", last=FIRST)
         committer.commit({"n": number}, [structs.replace(lake.entry(lake.pending(0)), shared=True)])
     recover(lake.storage, "p")
     kinds = {finding.check for finding in verify(lake.storage, "p").findings}
@@ -498,7 +498,7 @@ def test_the_last_commit_once_more(lake: Lake) -> None:
 def test_on_s3(s3: Any) -> None:
     """The same in a bucket: what is wrong is found and mended there, beside what is pending as an upload."""
     storage = s3.storage("s3://verify/lake")
-    committer = Committer(storage, "p", "run", last=FIRST)
+    committer = open_committer(storage, "p", "run", last=FIRST)
     entries = []
     for number in (1, 2):
         name = f"part-{0:010d}-{number:06d}-{number:032x}.parquet"

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from bridge.commit.committer import Committer
+from bridge.commit.open import open_committer
 from bridge.commit.rollback import roll_back
 from bridge.decode.casting import fitted
 from bridge.errors import DataError, LakeError
@@ -29,13 +29,13 @@ from bridge.load.accounting import Accounting
 from bridge.load.barriers import Barrier
 from bridge.schema.table_schema import Evolution, TableSchema, from_singer, merge
 from bridge.settings.destination import StreamKeys
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.spool.spool import SealedBatch
-from bridge.write.context import Job
-from bridge.write.layout import Target
-from bridge.write.parquet import write_bundle
+from bridge.write.context import WriteContext
+from bridge.write.layout import TableLayout
 from bridge.write.partition import Partition
 from bridge.write.rewrite import Older, rewrite
+from bridge.write.task import write_bundle
 from tests.support.engines import IN_PROCESS, table_of
 from tests.support.lake import DEAD, Faulty, Lake, fail
 from tests.support.s3server import S3Server
@@ -125,8 +125,8 @@ def test_rows_stay_in_their_row_groups(shop: Shop) -> None:
     path = shop.root / table_of(shop, "t").folder / name
     table = pq.read_table(path)
     pq.write_table(table, path, row_group_size=300)
-    job = Job(str(shop.root), "shop", "run", 9, str(shop.spool), "zstd", {"t": Target(path.parent.name)})
-    job.targets["t"] = Target(str(path.parent.relative_to(shop.root)))
+    job = WriteContext(str(shop.root), "shop", "run", 9, str(shop.spool), "zstd", {"t": TableLayout(path.parent.name)})
+    job.layouts["t"] = TableLayout(str(path.parent.relative_to(shop.root)))
     wanted = merge(TableSchema(table.schema), from_singer({"properties": {"v": STRING}}, [])).stored
     key = str(path.relative_to(shop.root))
     report = rewrite(job, Older("t", name, key, 1000, wanted.to_json(), live=True))
@@ -232,7 +232,7 @@ def test_a_commit_that_is_rolled_forward(shop: Shop) -> None:
     storage.armed = True
     with pytest.raises(LakeError, match="cannot reach the bucket"):
         shop.load("t", {"id": INTEGER, "v": STRING}, [{"id": 1, "v": "x"}], storage=storage)
-    Committer(shop.storage, "shop", "next", last={"closed": 1})
+    open_committer(shop.storage, "shop", "next", last={"closed": 1})
     assert rows(shop) == [{"id": 0, "v": "1"}, {"id": 1, "v": "x"}]
 
 
@@ -241,7 +241,7 @@ def test_rollback(shop: Shop) -> None:
     shop.load("t", {"id": INTEGER, "v": INTEGER}, [{"id": 0, "v": 1}])
     before = files(shop)
     shop.load("t", {"id": INTEGER, "v": STRING}, [{"id": 1, "v": "x"}])
-    Committer(shop.storage, "shop", "next", last=DEAD)
+    open_committer(shop.storage, "shop", "next", last=DEAD)
     roll_back(shop.storage, "shop", 1)
     assert list(files(shop).values()) == list(before.values())
     assert rows(shop) == [{"id": 0, "v": 1}]
@@ -268,9 +268,11 @@ class Held:
 
     def __init__(self, shop: Shop, adopted: dict[str, int]) -> None:
         self.shop, self.seq = shop, 0
-        self.committer = Committer(shop.storage, "shop", "run", last={"closed": Log(shop.storage, "shop").head()})
-        targets = {"t": Target("shop/t")}
-        self.job = Job(str(shop.root), "shop", "run", self.committer.generation, str(shop.spool), "zstd", targets)
+        self.committer = open_committer(shop.storage, "shop", "run", last={"closed": Log(shop.storage, "shop").head()})
+        targets = {"t": TableLayout("shop/t")}
+        self.job = WriteContext(
+            str(shop.root), "shop", "run", self.committer.generation, str(shop.spool), "zstd", targets
+        )
         self.ledger = Accounting(self.committer, self.job, adopted=adopted, max_rejects=0)
 
     def take(self, properties: dict[str, Any], records: list[dict[str, Any]], known: Any = None) -> TableSchema:

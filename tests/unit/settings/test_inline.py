@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from bridge.settings.load import Pipeline, inline_pipeline
+from bridge.settings.inline import inline_pipeline
+from bridge.settings.options import Pipeline
 from tests.unit.settings.settings_files import PASSWORD, refused
 
 

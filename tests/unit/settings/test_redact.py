@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from bridge.errors import SettingsError
-from bridge.settings.load import redactor
-from bridge.settings.redact import SECRET_KEY, SPARK_SECRET, learn
+from bridge.settings.redact import SECRET_KEY, SPARK_SECRET, learn, redactor
 from tests.unit.settings.settings_files import PASSWORD, Load, file_text
 
 SECRETS = """\

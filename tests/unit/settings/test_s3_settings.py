@@ -13,7 +13,8 @@ import pytest
 
 from bridge.settings.destination import S3
 from bridge.settings.effective import effective, to_yaml
-from bridge.settings.load import inline_destination, load
+from bridge.settings.inline import inline_destination
+from bridge.settings.load import load
 from bridge.settings.values.s3options import S3Options
 from bridge.storage import lake_of
 from bridge.storage.s3.errors import _ACTIONS as ACTIONS
@@ -201,7 +202,7 @@ def test_the_policy_that_is_printed() -> None:
 def test_a_folder_needs_no_boto3(tmp_path: Path) -> None:
     """boto3 takes a while to load: whoever has a folder does not pay for it."""
     code = (
-        "import sys, bridge.load.run, bridge.state.store, bridge.write.parquet; "
+        "import sys, bridge.load.run, bridge.state.store, bridge.write.task; "
         "from bridge.storage import open_storage; "
         f"open_storage({str(tmp_path)!r}).prepare(); "
         "sys.exit(any(name.split('.')[0] in ('boto3', 'botocore') for name in sys.modules))"

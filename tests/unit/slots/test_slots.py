@@ -11,7 +11,7 @@ import pytest
 
 from bridge.errors import CorruptLake, SettingsError, SlotError
 from bridge.lake.log import View
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.slots.database import lsn, text
 from bridge.slots.guard import Asked, SlotGuard, begin, log_based
 from bridge.slots.note import Note, NoteFile, Safe

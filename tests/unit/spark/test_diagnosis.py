@@ -11,7 +11,7 @@ import pytest
 
 from bridge.spark.diagnosis import diagnose
 from bridge.spark.worker import load
-from bridge.write.parquet import Job
+from bridge.write.context import WriteContext
 
 LOST = "WARN TaskSetManager: Lost task 0.0 in stage 3.0 (TID 14) (10.0.0.7 executor 1): "
 TRACEBACK = "An exception was thrown from the Python worker. Please see the stack trace below.\nTraceback ...\n"
@@ -64,12 +64,12 @@ def test_what_an_executor_lacks_is_named(text: str, said: str) -> None:
 
 def test_other_errors_are_left_alone() -> None:
     """What is no fault of an executor's set-up is not explained as one."""
-    assert diagnose("org.apache.spark.SparkException: Job 3 cancelled", LOST, "/spool") is None
+    assert diagnose("org.apache.spark.SparkException: WriteContext 3 cancelled", LOST, "/spool") is None
 
 
 def test_a_spool_that_is_not_there_is_reported_for_every_bundle(tmp_path: Path) -> None:
     """The report reaches the driver as any other, so nothing is tried again."""
-    job = Job(
+    job = WriteContext(
         bucket=str(tmp_path),
         pipeline="p",
         run="r",

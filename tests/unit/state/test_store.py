@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import bridge
-from bridge.commit.committer import Committer
+from bridge.commit.open import open_committer
 from bridge.errors import CorruptLake, LakeError, SettingsError
 from bridge.lake.lease import take
 from bridge.lake.log import Log
@@ -72,7 +72,7 @@ def test_a_run_starts_from_it(store: StateStore, lake: Lake) -> None:
     """What was written is where the next run starts, without a fence or a note: the writer had closed cleanly."""
     store.set("orders", ORDERS)
     lease = take(lake.storage, "p", "next")
-    committer = Committer(lake.storage, "p", "next", last=lease.last)
+    committer = open_committer(lake.storage, "p", "next", last=lease.last)
     lease.close(head=1, clean=True)
     assert committer.view.state == {"bookmarks": {"orders": ORDERS}}
     assert (committer.notes, lake.kinds) == ([], ["state"])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bridge.errors import SettingsError
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.singer.catalog import column_facts, replication_key, replication_method, root_facts
 from bridge.tap.catalog_overrides import named, overridden, wanted_methods, wants_catalog
 from tests.support.catalogs import catalog, old_stream, stream

@@ -24,7 +24,8 @@ import pytest
 
 from bridge.errors import TapError
 from bridge.load.run import Request, Run
-from bridge.settings.load import Pipeline, redactor
+from bridge.settings.options import Pipeline
+from bridge.settings.redact import redactor
 from bridge.tap.process import Tap, find_executable
 from tests.support.pipe import InProcess
 
@@ -400,7 +401,7 @@ def test_no_secret_in_any_process_list(script: Script) -> None:
 
 _ORCHESTRATOR = """
     import io, os, sys
-    from bridge.settings.load import redactor
+    from bridge.settings.redact import redactor
     from bridge.tap.process import Tap
 
     with Tap([sys.executable, sys.argv[1]], config={"password": "x"}, state={"a": 1}, environ=dict(os.environ),

@@ -11,7 +11,7 @@ from datetime import timedelta
 import pytest
 
 from bridge.errors import Interrupted, TapError
-from bridge.settings.load import redactor
+from bridge.settings.redact import redactor
 from bridge.tap.process import Tap
 from bridge.tap.pumps import Pumps
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bridge.errors import SettingsError, TapError
-from bridge.settings.load import Pipeline
+from bridge.settings.options import Pipeline
 from bridge.singer.catalog import selected_streams
 from bridge.tap.source import Source
 from tests.support.catalogs import catalog, old_stream, stream

@@ -19,9 +19,9 @@ from bridge.lake.ownership import Owner, claim
 from bridge.lake.records import PendingFile
 from bridge.maintain.verify.check import verify
 from bridge.storage.local.storage import LocalStorage
-from bridge.write.context import Job
+from bridge.write.context import WriteContext
 from bridge.write.file import File
-from bridge.write.layout import Target
+from bridge.write.layout import TableLayout
 from bridge.write.partition import Partition
 from bridge.write.writer import ROW_GROUP, Writer
 from tests.support.engines import IN_PROCESS, shown, table_of
@@ -56,7 +56,7 @@ class Desk:
     def __init__(self, root: Path, **layout: Any) -> None:
         self.root = root
         self.storage = LocalStorage(root)
-        self.job = Job(str(root), "p", "run", 1, "", "zstd", {"s": Target("p/s", **layout)}, level=1)
+        self.job = WriteContext(str(root), "p", "run", 1, "", "zstd", {"s": TableLayout("p/s", **layout)}, level=1)
         self.files: list[PendingFile] = []
         self.most_open = 0
         self._writer = Writer(self.storage, self.job, 1, "s", SCHEMA, self._done)

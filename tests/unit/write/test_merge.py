@@ -24,13 +24,13 @@ from bridge.lake.records import LiveFile, TableState
 from bridge.schema.table_schema import TableSchema
 from bridge.spool.spool import Segment
 from bridge.storage.local.storage import LocalStorage
-from bridge.write.context import Job
-from bridge.write.layout import Target
-from bridge.write.merge.match import Batch, Sweep
+from bridge.write.context import WriteContext
+from bridge.write.layout import TableLayout
+from bridge.write.merge.match import MergeSpec, VersionSweep
 from bridge.write.merge.plan import Merged, Merger
 from bridge.write.partition import Partition
 from bridge.write.report import SpillFile
-from bridge.write.spill import Spill, ordered, spills
+from bridge.write.spill import Spill, spill_folder, with_message_order
 
 KEYS = {
     "int": st.sampled_from([0, 1, 2, -5, 2**63 - 1, None]),
@@ -63,8 +63,8 @@ class Table:
         self.folder.mkdir(parents=True)
         spool = root / "spool"
         (spool / "merge").mkdir(parents=True)
-        self.target = Target("shop/t", keys=tuple(keys), **target)
-        self.job = Job(str(root / "lake"), "shop", "run", 1, str(spool), "zstd", {"t": self.target})
+        self.target = TableLayout("shop/t", keys=tuple(keys), **target)
+        self.job = WriteContext(str(root / "lake"), "shop", "run", 1, str(spool), "zstd", {"t": self.target})
         self.merger = Merger(self.job, lambda work, payloads: [work(self.job, payload) for payload in payloads])
         self.files: dict[str, LiveFile] = {}
         self.order = 0
@@ -78,7 +78,7 @@ class Table:
         version = None if versions is None else pa.array(versions, pa.int64())
         lacking = [[name for name in self.schema.names if name not in row] or None for row in rows]
         absent = pa.array(lacking, pa.list_(pa.string())) if self.target.changes else None
-        rows_ = ordered(table, version, 1, segment, absent)
+        rows_ = with_message_order(table, version, 1, segment, absent)
         spill = Spill(self.job, "t", rows_.schema)
         spill.add(rows_)
         return spill.finish()
@@ -90,9 +90,11 @@ class Table:
         pq.write_table(pa.table(columns, schema=self.schema), self.folder / name, row_group_size=group)
         self.files[name] = LiveFile(1, len(rows))
 
-    def merge(self, came: list[SpillFile], *, sweep: Sweep | None = None, schema: pa.Schema | None = None) -> Merged:
+    def merge(
+        self, came: list[SpillFile], *, sweep: VersionSweep | None = None, schema: pa.Schema | None = None
+    ) -> Merged:
         self.schema = schema or self.schema
-        batch = Batch("t", TableSchema(self.schema).to_json(), 1, bool(self.target.hard_delete), sweep)
+        batch = MergeSpec("t", TableSchema(self.schema).to_json(), 1, bool(self.target.hard_delete), sweep)
         merged = self.merger.merge(batch, TableState("shop/t", None, self.files), came)
         self.publish(merged)
         return merged
@@ -185,7 +187,7 @@ DELETED_THEN_CHANGED = (["bool"], [], [[NONE | {"v": 1, "w": [1], "_sdc_deleted_
 def test_a_merge_is_what_a_dict_does(
     story: tuple[list[str], list[Row], list[list[Row]]], hard: bool, seed: int, tiny: bool, delta: bool
 ) -> None:
-    """Any keys, composite, null, of any type; any interleaving, any split into batches, spills, ranges and files.
+    """Any keys, composite, null, of any type; any interleaving, any split into batches, spill_folder, ranges and files.
 
     Row groups, ranges and pieces are so small with `tiny` that a few rows make several of each.
     """
@@ -196,7 +198,7 @@ def test_a_merge_is_what_a_dict_does(
     shuffle = random.Random(seed)
     with tempfile.TemporaryDirectory() as root, pytest.MonkeyPatch.context() as patch:
         if tiny:
-            patch.setattr(bridge.write.merge.plan, "_PART", 200)
+            patch.setattr(bridge.write.merge.plan, "_RANGE", 200)
             patch.setattr(bridge.write.merge.match, "_AT_ONCE", 300)
             patch.setattr(bridge.write.spill, "_PIECE", 200)
             patch.setattr(bridge.write.writer, "ROW_GROUP", 300)
@@ -217,7 +219,7 @@ def test_a_merge_is_what_a_dict_does(
             counts = merged.counts
             assert counts["rows"] == len(batch) == sum(counts.values()) - counts["rows"]
             assert len(lake) <= before + counts["inserted"]
-            assert not list(spills(table.job).iterdir())
+            assert not list(spill_folder(table.job).iterdir())
 
 
 @settings(max_examples=30, deadline=None)
@@ -324,7 +326,7 @@ def test_a_key_that_changes_its_type_in_a_commit_of_several_ranges(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: pa.DataType, new: pa.DataType, before: Any, after: Any
 ) -> None:
     """Files and spills of the older type are merged beside newer ones: each key of the new type is there once."""
-    monkeypatch.setattr(bridge.write.merge.plan, "_PART", 20)
+    monkeypatch.setattr(bridge.write.merge.plan, "_RANGE", 20)
     table = Table(tmp_path, pa.schema([pa.field("id", old), pa.field("v", pa.string())]), ["id"])
     table.add_file([{"id": key, "v": "old"} for key in before], group=1)
     came = [table.spill([{"id": key, "v": "between"}]) for key in before]
@@ -364,11 +366,11 @@ def test_older_versions_go_with_a_sweep(tmp_path: Path, hard: bool, old: int, ne
     table.merge([table.spill([{"id": 9, "v": "old"}], [old])])
     at = None if hard else int(AT.timestamp() * 1000)
     merged = table.merge(
-        [table.spill([{"id": 0, "v": "new"}, {"id": 5, "v": "new"}], [new, new])], sweep=Sweep(new, at)
+        [table.spill([{"id": 0, "v": "new"}, {"id": 5, "v": "new"}], [new, new])], sweep=VersionSweep(new, at)
     )
     rows = {row["id"]: (row["v"], row["_sdc_deleted_at"]) for row in table.rows()}
     kept = {0: ("new", None), 3: ("old", None), 5: ("new", None)}
     assert rows == kept | ({} if hard else dict.fromkeys((1, 2, 9), ("old", AT)))
     assert merged.swept == 3
-    again = table.merge([], sweep=Sweep(new, at))
+    again = table.merge([], sweep=VersionSweep(new, at))
     assert (again.adds, again.removes, again.swept) == ([], [], 0)

@@ -120,7 +120,7 @@ SCHEMA = pa.schema(
         ([Partition("data")], [], "JSON cannot name a folder"),
         ([Partition("tags")], [], "a list, an object"),
         ([Partition("price")], [], "floating-point"),
-        ([Partition("name", "day")], [], "the day of what is no time"),
+        ([Partition("name", "day")], [], "the day of a column that is no time"),
         ([Partition("day", "hour")], [], "the hour of a date"),
         ([Partition("at", "day")], [], "a column has the folders' name"),
         ([], ["-nmae"], "sort_by names no column"),

@@ -13,6 +13,7 @@ import duckdb
 import pytest
 
 from bridge.commit.committer import Committer
+from bridge.commit.open import open_committer
 from bridge.commit.recover import recover
 from bridge.commit.retention import Sweep
 from bridge.commit.rollback import roll_back
@@ -24,7 +25,7 @@ from bridge.load.tables.adopt import adopt
 from bridge.load.tables.table_plan import strangers
 from bridge.maintain.verify.check import verify
 from bridge.maintain.verify.mend import repair
-from bridge.settings.load import inline_pipeline
+from bridge.settings.inline import inline_pipeline
 from bridge.settings.options import Retention
 from bridge.storage import Storage
 from bridge.storage.local.storage import LocalStorage
@@ -111,12 +112,12 @@ def test_a_file_that_somebody_changed_is_not_taken_back(lake: Storage, tmp_path:
             lake.delete(one.add.source)
             lake.write(one.add.key, b"theirs")
     with pytest.raises(LakeError, match="is not what the log says"):
-        Committer(lake, "p", "next", last=DEAD)
+        open_committer(lake, "p", "next", last=DEAD)
 
 
 def _died(lake: Storage, tmp_path: Path) -> Committer:
     """Make a fourth commit that nobody publishes; return its writer."""
-    committer = Committer(lake, "p", "run", last=DEAD)
+    committer = open_committer(lake, "p", "run", last=DEAD)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LocalStorage, "publish", lambda self, changes: (_ for _ in ()).throw(LakeError("cut", hint="h")))
         with pytest.raises(LakeError, match="cut"):
@@ -184,7 +185,7 @@ def test_strangers_in_hive_folders(lake: Storage) -> None:
         name="p", bucket=lake.uri, tap="tap", tap_config=None, catalog=None, load_method="auto", environ={}
     )
     with pytest.raises(LakeError, match="cannot be adopted into partitions"):
-        adopt(Committer(lake, "p", "run", last=DEAD), pipeline)
+        adopt(open_committer(lake, "p", "run", last=DEAD), pipeline)
 
 
 def test_a_ghost_in_a_hive_folder_is_moved(lake: Storage) -> None:

@@ -15,7 +15,7 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 
-from bridge.commit.committer import Committer
+from bridge.commit.open import open_committer
 from bridge.commit.rollback import roll_back
 from bridge.errors import CommitLost, DataError, EngineError
 from bridge.lake.log import Log
@@ -247,10 +247,10 @@ class Sleeper:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._storage, name)
 
-    def swap(self, key: str, data: bytes, version: str | None) -> str | None:
+    def compare_and_swap(self, key: str, data: bytes, etag: str | None) -> str | None:
         if key.endswith(self._place) and self._meanwhile:
             self._meanwhile.pop()()
-        return self._storage.swap(key, data, version)
+        return self._storage.compare_and_swap(key, data, etag)
 
 
 @pytest.mark.parametrize("place", ["users.manifest", "symlinks/manifest"])
@@ -265,7 +265,7 @@ def test_a_manifest_that_comes_back(shop: Shop, taken: str, place: str) -> None:
     seen = {name: shop.storage.read(f".bridge/tables/shop/users.{name}") for name in ("manifest", "symlinks/manifest")}
 
     def take_over() -> None:
-        shop._head = Committer(shop.storage, "shop", "other", last=DEAD).view.n
+        shop._head = open_committer(shop.storage, "shop", "other", last=DEAD).view.n
         if taken == "deleted":
             shop.load("users", USERS, [{"id": 2, "_sdc_deleted_at": AT}], **facts)
         else:

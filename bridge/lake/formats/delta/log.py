@@ -30,7 +30,7 @@ from bridge.lake.formats.protocol import Commit
 from bridge.lake.records import TableState
 from bridge.schema.table_schema import TableSchema
 from bridge.storage import Storage
-from bridge.storage.parallel import each
+from bridge.storage.parallel import parallel_map
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -215,7 +215,7 @@ class DeltaLog:
                 return statistics(file, columns, indexed, name.split("/")[:-1])
 
         names = [*new, *again]
-        for at_, (name, bounds) in enumerate(zip(names, each(self.storage, bounds_of, names), strict=True)):
+        for at_, (name, bounds) in enumerate(zip(names, parallel_map(self.storage, bounds_of, names), strict=True)):
             facts = {"path": quote(name), "partitionValues": {}, "size": table.files[name].size}
             changes = change and at_ < len(new)
             yield {"add": facts | {"modificationTime": at, "dataChange": changes, "stats": bounds}}

@@ -20,7 +20,7 @@ from bridge.storage import Storage
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-    from bridge.settings.load import Pipeline
+    from bridge.settings.options import Pipeline
 
 DEFAULT_NAME = "lake"
 _KEYS = re.compile(r"://[^@/\s]*@")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bridge.lake.records import TableState
-from bridge.storage.parallel import each
+from bridge.storage.parallel import parallel_map
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
@@ -131,7 +131,7 @@ class _Writer:
         from pyiceberg.manifest import ManifestEntryStatus
 
         names = self.files.added
-        made = each(self.files.io.storage, self._data_file, names)
+        made = parallel_map(self.files.io.storage, self._data_file, names)
         return self._written([(ManifestEntryStatus.ADDED, file) for file in made])
 
     def kept(self, manifests: list[ManifestFile]) -> list[ManifestFile]:

@@ -18,7 +18,8 @@ from deltalake import DeltaTable, QueryBuilder
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from bridge.commit.committer import Committer
+from bridge.commit.manifests import write_manifests
+from bridge.commit.open import open_committer
 from bridge.commit.rollback import roll_back
 from bridge.lake.log import Log
 from bridge.lake.records import TableState
@@ -249,8 +250,8 @@ def older(tmp_path: Path) -> LocalStorage:
 
 
 def repair_manifests(storage: LocalStorage) -> None:
-    committer = Committer(storage, "shop", "run", last=closed(Log(storage, "shop").head()))
-    committer.write_manifests("s", shared=False)
+    committer = open_committer(storage, "shop", "run", last=closed(Log(storage, "shop").head()))
+    write_manifests(committer.head, "s", shared=False)
 
 
 def test_verify_finds_and_mends_a_table_that_misleads(older: LocalStorage, tmp_path: Path) -> None:
@@ -273,7 +274,7 @@ def test_verify_finds_and_mends_a_table_that_misleads(older: LocalStorage, tmp_p
     assert after.to_pyarrow_table().sort_by("id") == before.to_pyarrow_table().sort_by("id")
     added = [json.loads(line)["add"] for line in entry(table, after.version()) if '"add"' in line[:10]]
     assert [one["dataChange"] for one in added] == [False]
-    committer = Committer(older, "shop", "run", last=closed(Log(older, "shop").head()))
+    committer = open_committer(older, "shop", "run", last=closed(Log(older, "shop").head()))
     committer.table_logs.check(committer.view, TableState("shop/s", None, format="delta").change("s"))
 
 

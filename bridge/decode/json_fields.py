@@ -13,14 +13,14 @@ import msgspec
 import orjson
 import pyarrow as pa
 
-from bridge.decode.coerce import UnfitError, json_text, parsed
-from bridge.decode.columns import OddError, column, lossy, may_be_lossy, texts
+from bridge.decode.coerce import RecordRejected, json_text, lines_of, parsed
+from bridge.decode.columns import NeedsExactPath, column, lossy, may_be_lossy, texts
 from bridge.schema.json_schema import is_json, source
 
 _NULL = msgspec.Raw(b"null")
 
 
-class Cutter:
+class JsonFieldExtractor:
     """Cuts `wanted` fields, a subset of the record's `fields`, out of messages that have no others, at any depth.
 
     Raises ValueError for names that cannot be looked for: those with quotes, backslashes or control characters.
@@ -36,21 +36,18 @@ class Cutter:
     def cut(self, text: bytes, around: Collection[str]) -> dict[str, pa.Array]:
         """The wanted columns, by the fields' names in the record, a value for each line.
 
-        `around` are the other fields of a message. Raises OddError if any line is not one whole message of just these
+        `around` are the other fields of a message. Raises NeedsExactPath if any line is not one message of just these
         fields, and for values that only a closer look can judge.
         """
-        lines = text.split(b"\n")
-        if not lines[-1]:
-            lines.pop()
         try:
             decoder = self._decoder(frozenset(around))
-            records = [decoder.decode(line).record for line in lines]
+            records = [decoder.decode(line).record for line in lines_of(text)]
             return {
                 source(field): _column([bytes(getattr(record, f"f{place}")) for record in records], field)
                 for place, field in zip(self._places, self.wanted, strict=True)
             }
-        except (msgspec.MsgspecError, ValueError, RecursionError, UnfitError) as error:
-            raise OddError from error
+        except (msgspec.MsgspecError, ValueError, RecursionError, RecordRejected) as error:
+            raise NeedsExactPath from error
 
     def _decoder(self, around: frozenset[str]) -> msgspec.json.Decoder[Any]:
         if around not in self._decoders:
@@ -92,5 +89,5 @@ def _column(values: list[bytes], field: pa.Field) -> pa.Array:
     else:
         found = column([objects[raw] for raw in values], field, trusted=not suspect)
     if found.null_count and not field.nullable:
-        raise OddError
+        raise NeedsExactPath
     return found

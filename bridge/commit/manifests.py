@@ -1,0 +1,62 @@
+"""A table's manifests: lists of its files, for engines that read by them. They follow from the log."""
+
+from __future__ import annotations
+
+from bridge.commit.head import Head
+from bridge.errors import LakeError
+from bridge.lake.ownership import Owner, owners_of, tables_of
+from bridge.lake.records import CommitRecord, TableState
+from bridge.storage import Storage
+
+_TRIES = 20
+"""How often a file is swapped again that somebody else changes at the same time, by hand or by an older run."""
+
+
+def manifest_keys(folder: str) -> list[str]:
+    """The keys of a table's manifests: Hive and its kin take a folder of manifests, not a file."""
+    return [f".bridge/tables/{folder}.{name}" for name in ("manifest", "symlinks/manifest")]
+
+
+def listed_files(storage: Storage, owner: Owner, table: TableState, *, shared: bool) -> list[str]:
+    """The names that a manifest lists: the table's files; of a `shared` table, those of all its owners."""
+    names = set(table.files)
+    if shared:  # whoever writes the manifest last has to have seen the logs of all
+        others = [other for other in owners_of(storage, table.folder)[0] if other != owner]
+        names = names.union(*(other.files for other in tables_of(storage, others).values()))
+    return sorted(names)
+
+
+def manifest_body(storage: Storage, folder: str, names: list[str]) -> bytes:
+    """One URI a line."""
+    return "".join(f"{storage.uri}/{folder}/{name}\n" for name in names).encode()
+
+
+def write_manifests(head: Head, stream: str, *, shared: bool) -> None:
+    """Have the manifests of a stream's table list exactly its files. Raises `CommitLost` if another run took over."""
+    table = head.view.tables[stream]
+    for key in manifest_keys(table.folder):
+        for _ in range(_TRIES):
+            if head.swap(key, _body(head, stream, table, shared=shared)):
+                break
+            head.look(key)
+        else:
+            raise LakeError("a file of the lake is changed by somebody all the time", hint="find out by whom", file=key)
+
+
+def undo_manifests(head: Head, record: CommitRecord) -> None:
+    """Put manifests back that we wrote after somebody took over, if the tables are what they were before `record`.
+
+    Then the bytes that we saw had come back, so our swap found nothing changed. All files that are listed in them are
+    there at any time: putting them back is right whether the other one has come to its own swap yet or not.
+    """
+    before, now = head.log.view(record.n - 1).tables, head.log.view(head.log.head()).tables
+    for change in record.tables:
+        old, new = before.get(change.stream), now.get(change.stream)
+        if old and new and old.files.keys() == new.files.keys():
+            for key in manifest_keys(new.folder):
+                head.put_back(key, _body(head, change.stream, new, shared=change.shared))
+
+
+def _body(head: Head, stream: str, table: TableState, *, shared: bool) -> bytes:
+    names = listed_files(head.storage, Owner(head.log.pipeline, stream), table, shared=shared)
+    return manifest_body(head.storage, table.folder, names)
