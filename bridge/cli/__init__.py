@@ -19,51 +19,46 @@ from bridge.errors import BridgeError
 __all__ = ["main", "report"]
 
 _GROUPS = {
+    "Set up": {
+        "init": "Start a project: bridge.yaml and the files beside it.",
+        "add": "Add a pipeline to bridge.yaml.",
+        "discover": "Ask the tap which streams it has.",
+        "select": "Choose the streams and columns to load.",
+        "install": "Install the tap into a virtual environment of its own.",
+        "config": "Check the settings, or show what they amount to.",
+        "doctor": "Check everything that a run needs, and say how to fix it.",
+        "completion": "Let your shell complete verbs, options and pipelines.",
+    },
     "Run": {
         "run": "Load pipelines.",
-        "smoke": "Check that a tap keeps to the protocol.",
-        "demo": "Watch the whole of it on real data.",
+        "schedule": "Let cron run pipelines.",
+        "smoke": "Check that a tap follows the Singer protocol.",
+        "demo": "Try everything on real data, from a PostgreSQL of its own.",
     },
     "Look": {
-        "status": "How each pipeline stands.",
-        "runs": "What ran, and how it ended.",
-        "commits": "What each commit did, and what rollback takes.",
-        "state": "The bookmarks, as the tap said them.",
-        "tables": "What is in the lake.",
-        "rejects": "What could not be stored, and why.",
+        "status": "Show how each pipeline stands.",
+        "runs": "List runs, and show how each ended.",
+        "commits": "List commits, and show what each changed.",
+        "tables": "List tables, show their rows, print how to query them.",
+        "state": "Show the bookmarks; set, edit, reset, import or export them.",
+        "rejects": "Show records that could not be stored; load or delete them.",
     },
     "Repair": {
-        "state set": "Put a STATE, or one stream's bookmark, in place.",
-        "state edit": "Change the STATE in your editor.",
-        "state clear": "Have streams start from the beginning.",
         "rollback": "Go back to an earlier commit, data and STATE.",
-        "compact": "Join the small files of tables.",
-        "recover": "Repair what a dead run left, without tap or Spark.",
-        "rejects replay": "Load the rejects that fit by now.",
-        "rejects purge": "Delete rejects for good.",
-        "verify": "Hold the lake against its log, and mend it.",
-        "unlock": "Free a pipeline whose run is gone.",
-    },
-    "Set up": {
-        "init": "Start a project: bridge.yaml and what goes with it.",
-        "add": "Add a pipeline to bridge.yaml.",
-        "config": "Check the settings, show what they come to.",
-        "completion": "Have the shell complete our commands.",
-        "discover": "Ask the tap for its catalog.",
-        "doctor": "Check all that a run needs, with a fix for each finding.",
-        "install": "Put the tap into a venv of its own.",
-        "schedule": "Run pipelines by cron.",
-        "select": "Choose streams and columns.",
+        "recover": "Finish or undo what a dead run left, without tap or Spark.",
+        "unlock": "Free a pipeline that a dead run still holds.",
+        "verify": "Check the lake against its commit log, and repair it.",
+        "compact": "Merge the small files of tables into large ones.",
     },
 }
-"""What the help shows; two words are a verb of a group that stands elsewhere."""
-_FOLDERS = {"Run": "run", "Look": "look", "Repair": "repair", "Set up": "setup"}
+_FOLDERS = {"Set up": "setup", "Run": "run", "Look": "look", "Repair": "repair"}
 _MODULES = {
     verb: "bridge.cli.state" if verb == "state" else f"bridge.cli.{_FOLDERS[group]}.{verb}"
     for group, verbs in _GROUPS.items()
     for verb in verbs
-    if " " not in verb
 }
+_SUMMARIES = {verb: text for verbs in _GROUPS.values() for verb, text in verbs.items()}
+_WIDEST = max(map(len, _SUMMARIES))
 
 
 class _Verbs(click.Group):
@@ -76,19 +71,27 @@ class _Verbs(click.Group):
         if name not in _MODULES:
             return None
         command: click.Command = getattr(importlib.import_module(_MODULES[name]), name)
+        command.short_help = _SUMMARIES[name]  # shells show it beside what they complete
         flags.prepare(command, name)
         return command
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Leave out the options: the last line names both, so that the whole help fits a screen."""
+        self.format_commands(ctx, formatter)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for group, verbs in _GROUPS.items():
             with formatter.section(group):
-                formatter.write_dl(list(verbs.items()))
+                formatter.write_dl([(verb.ljust(_WIDEST), text) for verb, text in verbs.items()])
 
 
 @click.command(
     cls=_Verbs,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     no_args_is_help=True,
+    options_metavar="",
+    subcommand_metavar="VERB [NAME] [OPTIONS]",
+    epilog="`singer-bridge VERB -h` explains a verb; `--version` shows the version.",
 )
 @click.version_option(__version__, "--version", prog_name="singer-bridge", message="%(prog)s %(version)s")
 def cli() -> None:

@@ -1,48 +1,30 @@
-"""How a change of the STATE is shown, asked about, and committed."""
+"""Show a change of the STATE, ask, and commit it."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
-import click
 from rich.text import Text
 
 from bridge.cli import events
+from bridge.cli.answer import Answer, is_quiet
 from bridge.cli.plain import echo
-from bridge.cli.show import as_json, console
+from bridge.cli.show import console
 from bridge.exact_json import dumps
 from bridge.settings.options import Pipeline
 from bridge.singer.state_edits import Difference, differences, plain, same
 from bridge.state.store import StateStore, Stored
 from bridge.storage import lake_of
 
-_F = TypeVar("_F", bound=Callable[..., Any])
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What the operator said on the command line."""
-
-    dry_run: bool
-    yes: bool
-    json_output: bool
-
-    @property
-    def asks(self) -> bool:
-        """Whether somebody is there to be asked, and wants to be."""
-        return not self.yes and sys.stdin.isatty()
-
 
 def store_of(pipeline: Pipeline) -> StateStore:
-    """Return the store of a pipeline, whose name has its environment in it."""
+    """Return the STATE store of a pipeline; its name includes the environment."""
     return StateStore.at(lake_of(pipeline.destination), pipeline.name)
 
 
 def settled(store: StateStore) -> Stored:
-    """Return the STATE, after a hand-edited `state.json` was recorded as the commit that the next run would make."""
+    """Return the STATE. A hand-edited `state.json` is committed first, as the next run would do."""
     seen = store.read()
     if not (seen.edited or seen.older):
         return seen
@@ -51,9 +33,9 @@ def settled(store: StateStore) -> Stored:
 
 
 def change(pipeline: Pipeline, apply: Callable[[Any], Any], answer: Answer, reason: str) -> None:
-    """Make `apply` of the STATE and commit it; what it was and is goes to stderr, the result to stdout.
+    """Commit `apply(STATE)`. The differences go to stderr, the result to stdout.
 
-    On a terminal it is asked first, and what was confirmed is what is committed: if anybody came between, nothing is.
+    On a terminal this asks first, and commits exactly what was confirmed: if the STATE changed meanwhile, nothing.
     """
     store = store_of(pipeline)
     if answer.dry_run:
@@ -72,34 +54,30 @@ def change(pipeline: Pipeline, apply: Callable[[Any], Any], answer: Answer, reas
 def commit_confirmed(
     pipeline: Pipeline, store: StateStore, seen: Stored, after: Any, answer: Answer, reason: str
 ) -> None:
-    """Commit a STATE in the place of the one that was seen, and of no other. Asks, if somebody is there."""
+    """Ask, and replace the STATE that was read, if it is still the same."""
     version = seen.version
     if not same(seen.state, after) and not answer.dry_run:
         if answer.asks:
             print_differences(differences(seen.state, after))
-            click.confirm("commit this?", abort=True, err=True)
+        answer.goes_ahead("commit this?")
         version = store.compare_and_swap(version, after, reason=reason)
     _finish(pipeline, version, seen.state, after, answer, shown=answer.asks and not answer.dry_run)
 
 
 def _finish(pipeline: Pipeline, version: int, before: Any, after: Any, answer: Answer, *, shown: bool = False) -> None:
     changes = differences(before, after)
-    if not shown and not _is_quiet():
+    if not shown and not is_quiet():
         print_differences(changes)
-    if answer.json_output:
-        changed = [{"stream": c.stream, "key": c.part, "before": c.before, "after": c.after} for c in changes]
-        facts = {"pipeline": pipeline.name, "commit": version, "dry_run": answer.dry_run}
-        as_json({"format": 1, **facts, "before": before, "after": after, "changed": changed})
-    elif not changes:
-        click.echo(f"{pipeline.name}: nothing to change, commit {version} has this STATE")
-    elif answer.dry_run:
-        click.echo("dry run: nothing was changed")
-    else:
-        click.echo(f"{pipeline.name}: the STATE is that of commit {version} now")
+    changed = [{"stream": c.stream, "key": c.part, "before": c.before, "after": c.after} for c in changes]
+    facts = {"before": before, "after": after, "changed": changed}
+    text = f"the STATE is that of commit {version} now"
+    if not changes:
+        text = f"nothing to change, commit {version} has this STATE"
+    answer.finish(pipeline.name, version, facts, text, changes=bool(changes))
 
 
 def print_differences(changes: Sequence[Difference], *, err: bool = True) -> None:
-    """Show what changed, before and after."""
+    """Print each change, before and after."""
     if err and events.is_json():
         for one in changes:
             events.emit("info", "state", stream=one.stream, key=one.part, before=one.before, after=one.after)
@@ -119,12 +97,8 @@ def _text(value: Any) -> str:
     return "none" if value is None else dumps(value).decode()
 
 
-def _is_quiet() -> bool:
-    return bool(click.get_current_context().meta.get("bridge.quiet"))
-
-
 def warn(text: str) -> None:
-    """Print what somebody should know before the next run."""
+    """Print a warning on stderr."""
     if events.is_json():
         events.emit("warning", "warning", message=text)
     else:
@@ -132,7 +106,7 @@ def warn(text: str) -> None:
 
 
 def _say(*notes: str) -> None:
-    for text in notes if not _is_quiet() else ():
+    for text in notes if not is_quiet() else ():
         if events.is_json():
             events.emit("info", "note", message=text)
         else:

@@ -1,4 +1,4 @@
-"""What a verb says beside its result, always on stderr: for people, or, with `--log-format json`, one object a line."""
+"""Everything that a verb prints beside its result. It goes to stderr: as text, or as one JSON object a line."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def use(log_format: str) -> None:
 
 
 def is_json() -> bool:
-    """Return whether stderr is for a program."""
+    """Whether stderr is for a program."""
     return _chosen == "json"
 
 
 def emit(level: str, event: str, **facts: Any) -> None:
-    """Print one JSON object on a line; threads may do so at once."""
+    """Print one JSON object on a line. Threads may call this at the same time."""
     now = datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     line = dumps({"time": now, "level": level, "event": event, **facts}).decode().rstrip("\n")
     with _lock:
@@ -62,15 +62,15 @@ def trace(error: BridgeError) -> None:
 
 
 class TapLines:
-    """Takes the tap's stderr and prints each line as an event."""
+    """Prints each line of the tap's stderr as an event."""
 
     def __init__(self, pipeline: str) -> None:
         self._pipeline = pipeline
 
     def write(self, data: bytes) -> None:
-        """Take whole lines."""
+        """Print whole lines."""
         for line in data.decode("utf-8", "replace").splitlines():
             emit("info", "tap", pipeline=self._pipeline, line=line)
 
     def flush(self) -> None:
-        """Nothing is kept back."""
+        """Do nothing: `write` prints at once."""

@@ -1,7 +1,7 @@
-"""What all verbs have in common: `-q`, `-v`, `--log-format`, and each flag by an environment variable as well.
+"""What all verbs share: `-q`, `-v`, `--log-format`, and an environment variable for each flag.
 
-`--limit` of `runs list` is `SINGER_BRIDGE_RUNS_LIST_LIMIT`; the command line wins. Done to each command when it is
-loaded, in this one place, so that no verb can forget it.
+`--limit` of `runs list` is `SINGER_BRIDGE_RUNS_LIST_LIMIT`; the command line wins. `prepare` adds this to each command
+when it is loaded, so that no verb can forget it.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _EVERYWHERE = {
 
 
 def prepare(command: click.Command, *words: str) -> None:
-    """Give a command, or all of a group, what every one has. `words` are what is typed to call it."""
+    """Add the shared flags and the variables to a command, or to all of a group. `words`: what to type to call it."""
     if isinstance(command, click.Group):
         for word, inner in command.commands.items():
             prepare(inner, *words, word)
         return
     if any("--log-format" in parameter.opts for parameter in command.params):
-        return  # it has been here before
+        return  # this command is prepared already
     taken = {flag for parameter in command.params for flag in parameter.opts}
     command.params += [option for option in _common() if not taken & set(option.opts)]
     for option in command.params:
@@ -53,32 +53,32 @@ def _common() -> list[click.Option]:
         if value:
             events.use(value)
 
-    def kept(ctx: click.Context, option: click.Parameter, value: bool) -> None:
+    def remember(ctx: click.Context, option: click.Parameter, value: bool) -> None:
         ctx.meta[f"bridge.{option.name}"] = value
 
     formats, text = click.Choice(events.FORMATS), "How stderr is written: for people, or one JSON object a line."
     return [
-        click.Option(["-q", "--quiet"], is_flag=True, expose_value=False, callback=kept, help="Print errors only."),
-        click.Option(["-v", "--verbose"], is_flag=True, expose_value=False, callback=kept, help="Show tracebacks."),
+        click.Option(["-q", "--quiet"], is_flag=True, expose_value=False, callback=remember, help="Print errors only."),
+        click.Option(["-v", "--verbose"], is_flag=True, expose_value=False, callback=remember, help="Show tracebacks."),
         click.Option(["--log-format"], type=formats, expose_value=False, is_eager=True, callback=chosen, help=text),
     ]
 
 
 def _wrapped(callback: Callable[..., Any], prefix: str) -> Callable[..., Any]:
-    """Return the command's function with what those flags, and its variables' `prefix`, promise around it."""
+    """Wrap a command's function in what the shared flags do, and in the check of variables that begin with `prefix`."""
 
     @functools.wraps(callback)
     def call(*args: Any, **kwargs: Any) -> Any:
         ctx = click.get_current_context()
-        said = ctx.meta
+        meta = ctx.meta
         try:
             _check_variables(ctx.command, prefix)
-            with redirect_stdout(io.StringIO()) if said.get("bridge.quiet") else nullcontext():
+            with redirect_stdout(io.StringIO()) if meta.get("bridge.quiet") else nullcontext():
                 return callback(*args, **kwargs)
         except BridgeError as error:
             if isinstance(error, SettingsError):
                 explain(error)
-            if said.get("bridge.verbose") or kwargs.get("verbose"):
+            if meta.get("bridge.verbose") or kwargs.get("verbose"):
                 events.trace(error)
             raise
 
@@ -86,17 +86,17 @@ def _wrapped(callback: Callable[..., Any], prefix: str) -> Callable[..., Any]:
 
 
 def _check_variables(command: click.Command, prefix: str) -> None:
-    """Raise `SettingsError` for a variable that begins like the command's own and belongs to no flag."""
-    known = {name for option in command.params for name in _names(option)}
+    """Raise `SettingsError` for a variable that begins like the command's own but belongs to no flag."""
+    existing = {name for option in command.params for name in _names(option)}
     for name in os.environ:
-        if name.startswith(prefix) and name not in known:
-            near = get_close_matches(name, known, 1)
+        if name.startswith(prefix) and name not in existing:
+            near = get_close_matches(name, existing, 1)
             hint = f"did you mean {near[0]}?" if near else "see --help for its variables, or unset it"
             raise SettingsError("no flag has this variable", hint=hint, variable=name)
 
 
 def explain(error: SettingsError) -> None:
-    """Name, in the hint, the variables that set flags of the running command: nobody sees them on its line."""
+    """Name, in the hint, the variables that set flags of the running command: its command line does not show them."""
     ctx = click.get_current_context(silent=True)
     options = [option for option in ctx.command.params if _from_variable(ctx, option)] if ctx else []
     names = ", ".join(filter(None, map(_variable, options)))
@@ -105,7 +105,7 @@ def explain(error: SettingsError) -> None:
 
 
 def refused(error: click.ClickException) -> SettingsError | None:
-    """Return the error of a variable whose value its flag does not take; None for what was typed."""
+    """Return the error for a variable whose value its flag does not accept; None for a value that was typed."""
     if not isinstance(error, click.BadParameter) or not error.ctx or not isinstance(error.param, click.Option):
         return None
     if not _from_variable(error.ctx, error.param):

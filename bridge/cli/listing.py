@@ -1,4 +1,4 @@
-"""Groups of verbs whose name alone lists: `runs` is `runs list`."""
+"""Groups of verbs whose name alone means `list`: `runs` is `runs list`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from bridge.cli.setup.completion import names_in_file
 
 
 class Listing(click.Group):
-    """A group that calls its verb `list` where none is named; options and a pipeline go to it: `runs shop --json`."""
+    """A group that calls its verb `list` if none is named, with the options and the pipeline: `runs shop --json`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        # The shell completes the names of the verbs, which come in the place of the one that is missing.
+        # While the shell completes, the missing verb is what it looks for.
         if not ctx.resilient_parsing and self._names_no_verb(ctx, args):
             args = ["list", *args]
         return super().parse_args(ctx, args)

@@ -1,4 +1,4 @@
-"""What flags take beside text and numbers."""
+"""Types of flags beside text and numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _T = TypeVar("_T")
 
 
 class _Kind(click.ParamType, Generic[_T]):  # type: ignore[type-arg]  # generic only in the newest click
-    """A value as the settings file writes it; one that is not `enough` is refused as `little`."""
+    """A value written as in the settings file. One that is not `enough` is refused as `little`."""
 
     def __init__(self, name: str, read: Callable[[Any], _T], enough: Callable[[_T], bool], little: str) -> None:
         self.name, self._read, self._enough, self._little = name, read, enough, little
@@ -23,16 +23,16 @@ class _Kind(click.ParamType, Generic[_T]):  # type: ignore[type-arg]  # generic 
         if not isinstance(value, str):
             return cast("_T", value)  # a default, which click converts as well
         try:
-            found = self._read(value)
+            result = self._read(value)
         except SettingsError as error:
             self.fail(f"{value!r} is {error.message}: {error.hint}", param, ctx)
-        if not self._enough(found):
+        if not self._enough(result):
             self.fail(f"{value!r} is {self._little}", param, ctx)
-        return found
+        return result
 
 
 DURATION = _Kind("duration", parse_duration, bool, "no time at all")
-"""Such as 30m; more than none."""
+"""Such as 30m; longer than zero."""
 
 SIZE = _Kind("size", parse_size, lambda size: size >= MIB, "less than 1MiB")
 """Such as 256MiB; at least 1MiB."""

@@ -1,4 +1,4 @@
-"""Text from outside, such as a stream's name or a tap's log: it is shown, and has no power over the terminal."""
+"""Text from outside, such as a stream's name or a tap's log: it is printed, but cannot control the terminal."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ def plain(text: str) -> str:
 
 
 def plain_json(text: str) -> str:
-    """Return a JSON document with the control characters escaped that JSON itself allows; it means the same."""
+    """Escape the control characters that JSON itself allows. The document means the same."""
     return re.sub(r"[\x7f-\x9f]", lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def echo(text: str, *, err: bool = False, nl: bool = True, **style: Any) -> None:
-    """Print a text; colours and the like are `click.style`'s, and the only sequences that reach the terminal."""
+    """Print a text. Only the sequences of `click.style` reach the terminal."""
     click.secho(plain(text), err=err, nl=nl, **style)
 
 
 class PlainLines:
-    """Takes a tap's stderr and prints it on ours."""
+    """Prints a tap's stderr on ours."""
 
     def __init__(self, out: IO[bytes]) -> None:
         self._out = out
 
     def write(self, data: bytes) -> None:
-        """Take whole lines, or pieces of one that has no end."""
+        """Print whole lines, or a part of a line."""
         self._out.write(plain(data.decode("utf-8", "replace")).encode())
 
     def flush(self) -> None:
-        """Let them be seen."""
+        """Flush what was printed."""
         self._out.flush()

@@ -1,19 +1,17 @@
-"""Which pipelines a verb speaks of: NAME in bridge.yaml, or `--to URI --name N` without any file."""
+"""Which pipelines a verb is about: NAME in bridge.yaml, or `--to URI --name N` without any file."""
 
 from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
-from bridge.cli.setup.completion import complete_environments, complete_names
 from bridge.errors import BridgeError, LakeError, SettingsError, did_you_mean
 from bridge.lake.lease import holder
 from bridge.lake.log import Log, View, meta
@@ -25,168 +23,149 @@ from bridge.storage import Storage, lake_of
 from bridge.tap.catalog_store import with_names
 from bridge.tap.source import home_folder
 
-_F = TypeVar("_F", bound=Callable[..., Any])
-_ENVIRONMENT = "bridge.environment"
+ENVIRONMENT = "bridge.environment"
+"""Where the context of a verb keeps what `--env` says."""
+
+_INLINE = ("tap", "tap_config", "catalog", "load_method")
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenPipeline:
     """A pipeline and the project folder that belongs to it."""
 
     pipeline: Pipeline
     home: Path
 
     @property
-    def named(self) -> Pipeline:
-        """The pipeline that knows all names of its streams, by the kept catalog."""
+    def with_names(self) -> Pipeline:
+        """The pipeline that knows all names of its streams, by the stored catalog."""
         return with_names(self.pipeline, self.home)
 
+    @property
+    def log(self) -> Log:
+        """The commit log, with the storage that it lies in."""
+        return Log(lake_of(self.pipeline.destination), self.pipeline.name)
 
-def _keep_environment(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
-    ctx.meta[_ENVIRONMENT] = value
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What was typed to choose pipelines; see `bridge.cli.options` for the options."""
+
+    names: tuple[str, ...] = ()
+    """NAMEs of the settings file."""
+    file: Path | None = None
+    to: str | None = None
+    pipeline_name: str | None = None
+    """`--name`: the pipeline's name in the bucket of `--to`."""
+    everything: bool = False
+    """`--all`: every pipeline of the file."""
+    tap: str | None = None
+    tap_config: str | None = None
+    catalog: str | None = None
+    load_method: str | None = None
+
+    @property
+    def word(self) -> str | None:
+        """What was typed in the place of NAME."""
+        return self.names[0] if self.names else None
+
+    @property
+    def name(self) -> str | None:
+        """The one NAME, or `--name`; None if neither was typed."""
+        return self.word or self.pipeline_name
+
+    @property
+    def several(self) -> bool:
+        """Whether more than one pipeline was asked for; `--all` counts as several."""
+        return self.everything or len(self.names) > 1
+
+    def of(self, name: str | None) -> Selection:
+        """Return the same selection with another NAME, or none."""
+        return replace(self, names=(name,) if name else ())
+
+    def pipeline(self, *, source: bool = True) -> ChosenPipeline:
+        """Return the one pipeline that is meant. `source=False`: nothing of its source is read, nor need be right.
+
+        Raises `SettingsError` if the arguments mean none, or two.
+        """
+        if self.to is not None:
+            return self._inline(self.to)
+        path = self._file()
+        return ChosenPipeline(_pipeline_in(settings_in(path), self.name, source=source), home_folder(path))
+
+    def pipelines(self, *, source: bool = True) -> list[ChosenPipeline]:
+        """Return the pipelines that are meant, each once, in the order in which they were typed."""
+        self.refuse_contradictions()
+        if not self.several:
+            return [self.pipeline(source=source)]
+        path = self._file()
+        settings = settings_in(path)
+        names = list(settings.pipelines) if self.everything else dict.fromkeys(self.names)
+        return [ChosenPipeline(_pipeline_in(settings, name, source=source), home_folder(path)) for name in names]
+
+    def refuse_contradictions(self) -> None:
+        """Raise `SettingsError` for `--all` or several NAMEs with options that speak of one pipeline."""
+        if self.everything and (self.names or self.to or self.pipeline_name):
+            raise SettingsError("--all means every pipeline of the file", hint="leave out NAME, --to and --name")
+        if len(self.names) > 1 and (self.to or self.pipeline_name):
+            raise SettingsError("--to and --name speak of one pipeline", hint="give one NAME")
+
+    def _inline(self, bucket: str) -> ChosenPipeline:
+        if _on_command_line("env"):
+            raise SettingsError("--env chooses in a bridge.yaml", hint="leave --env out with --to")
+        name = self.word
+        if name and self.pipeline_name and name != self.pipeline_name:
+            raise SettingsError(
+                "two names for one pipeline", hint="give NAME or --name", name=name, other=self.pipeline_name
+            )
+        chosen = self.pipeline_name or name or _default_name(bucket, self.tap)
+        values = {key: getattr(self, key) for key in _INLINE}
+        pipeline = inline_pipeline(name=chosen, bucket=bucket, environ=dict(os.environ), **values)
+        return ChosenPipeline(pipeline, home_folder(None))
+
+    def _file(self) -> Path:
+        if given := [f"--{key.replace('_', '-')}" for key in _INLINE if getattr(self, key)]:
+            raise SettingsError(f"{given[0]} needs --to", hint="give the bucket: --to ./lake; or use a bridge.yaml")
+        return settings_file(self.file)
 
 
 def environment() -> str | None:
     """Return what `--env` says to the verb that is running, None if it does not."""
     ctx = click.get_current_context(silent=True)
-    return ctx.meta.get(_ENVIRONMENT) if ctx else None
+    return ctx.meta.get(ENVIRONMENT) if ctx else None
 
 
 @contextmanager
 def in_environment(env: str | None) -> Iterator[None]:
     """Choose in another environment than `--env` says, if one is given."""
     meta = click.get_current_context().meta
-    before = meta.get(_ENVIRONMENT)
-    meta[_ENVIRONMENT] = before if env is None else env
+    before = meta.get(ENVIRONMENT)
+    meta[ENVIRONMENT] = before if env is None else env
     try:
         yield
     finally:
-        meta[_ENVIRONMENT] = before
+        meta[ENVIRONMENT] = before
 
 
-def options(function: _F) -> _F:
-    """Add the options that choose a pipeline."""
-    return _options(click.argument("name", required=False, shell_complete=complete_names), function)
-
-
-def options_for_several(function: _F) -> _F:
-    """Add the options that choose pipelines; those that were named come as `names`."""
-    return _options(click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=complete_names), function)
-
-
-def file_options(function: _F) -> _F:
-    """Add the options that choose a settings file and its environment, for verbs that speak of the whole of it."""
-    for option in (
-        click.option(
-            "--env",
-            metavar="ENV",
-            expose_value=False,
-            callback=_keep_environment,
-            shell_complete=complete_environments,
-            help="Environment of the settings file.",
-        ),
-        click.option(
-            "-f", "--file", type=click.Path(path_type=Path), help=f"Settings file (default: {FILE_NAME}, upward)."
-        ),
-    ):
-        function = option(function)
-    return function
-
-
-def changing(function: _F) -> _F:
-    """Add the options of every verb that changes what it has shown."""
-    for option in (
-        click.option("--json", "json_output", is_flag=True, help="Print one JSON object."),
-        click.option("--yes", is_flag=True, help="Do not ask, on a terminal."),
-        click.option("--dry-run", is_flag=True, help="Show what it would do; change nothing."),
-    ):
-        function = option(function)
-    return function
-
-
-def _options(names: Callable[[_F], _F], function: _F) -> _F:
-    for option in (
-        click.option("--name", "pipeline_name", metavar="N", help="Name of the pipeline with --to."),
-        click.option("--to", metavar="URI", help="Bucket, instead of a bridge.yaml."),
-        file_options,
-        names,
-    ):
-        function = option(function)
-    return function
-
-
-def choose_all(
-    names: Sequence[str],
-    file: Path | None,
-    to: str | None,
-    pipeline_name: str | None,
-    *,
-    everything: bool,
-    look: bool = False,
-    **inline: Any,
-) -> list[Chosen]:
-    """Return the pipelines that the arguments mean, each once, in their order; `everything`: all of the file."""
-    if everything and (names or to or pipeline_name):
-        raise SettingsError("--all means every pipeline of the file", hint="leave out NAME, --to and --name")
-    if len(names) > 1 and (to or pipeline_name):
-        raise SettingsError("--to and --name speak of one pipeline", hint="give one NAME")
-    if not everything and len(names) <= 1:
-        return [choose(names[0] if names else None, file, to, pipeline_name, look=look, **inline)]
-    path = _file(file, inline)
-    settings = settings_in(path)
-    wanted = list(settings.pipelines) if everything else dict.fromkeys(names)
-    return [Chosen(_taken(settings, name, look=look), home_folder(path)) for name in wanted]
-
-
-def choose(
-    name: str | None,
-    file: Path | None,
-    to: str | None,
-    pipeline_name: str | None,
-    *,
-    look: bool = False,
-    **inline: str | None,
-) -> Chosen:
-    """Return the pipeline that the arguments mean; to `look` at its lake nothing of its source is read.
-
-    Raises `SettingsError` when they mean none, or two.
-    """
-    if to is not None:
-        if _on_command_line("env"):
-            raise SettingsError("--env chooses in a bridge.yaml", hint="leave --env out with --to")
-        if name and pipeline_name and name != pipeline_name:
-            raise SettingsError(
-                "two names for one pipeline", hint="give NAME or --name", name=name, other=pipeline_name
-            )
-        chosen = pipeline_name or name or _default_name(to, inline.get("tap"))
-        environ = dict(os.environ)
-        values = {key: inline.get(key) for key in ("tap", "tap_config", "catalog", "load_method")}
-        return Chosen(inline_pipeline(name=chosen, bucket=to, environ=environ, **values), home_folder(None))
-    path = _file(file, inline)
-    settings = settings_in(path)
-    return Chosen(_taken(settings, name or pipeline_name, look=look), home_folder(path))
-
-
-def _taken(settings: Settings, name: str | None, *, look: bool) -> Pipeline:
+def _pipeline_in(settings: Settings, name: str | None, *, source: bool) -> Pipeline:
     try:
-        return settings.look(name) if look else settings.pipeline(name)
+        return settings.pipeline(name, source=source)
     except SettingsError as error:
         if name and name not in settings.pipelines:
-            error.hint = _meant_as_stream(name, settings) or error.hint
+            error.hint = _stream_hint(name, settings) or error.hint
         raise
 
 
-def _meant_as_stream(name: str, settings: Settings) -> str:
+def _stream_hint(name: str, settings: Settings) -> str:
     """Return the hint for a stream where a verb takes a pipeline's name; empty if it is none."""
     ctx = click.get_current_context(silent=True)
     if not ctx or not any("--stream" in parameter.opts for parameter in ctx.command.params):
         return ""
-    for known in settings.pipelines:
-        with suppress(BridgeError):  # one that is wrong, or a bucket that cannot be read: nobody asked for it
-            pipeline = settings.look(known)
-            log = Log(lake_of(pipeline.destination), pipeline.name)
+    for pipeline in settings.pipelines:
+        with suppress(BridgeError):  # this is only a guess: a pipeline that cannot be read is none of its matter
+            log = ChosenPipeline(settings.pipeline(pipeline, source=False), Path()).log
             if name in log.view(log.latest()).tables:
-                return f"{name} is a stream: give {'' if len(settings.pipelines) == 1 else f'{known} '}-s {name}"
+                return f"{name} is a stream: give {'' if len(settings.pipelines) == 1 else f'{pipeline} '}-s {name}"
     return ""
 
 
@@ -195,17 +174,10 @@ def _on_command_line(option: str) -> bool:
     return bool(ctx and ctx.get_parameter_source(option) is ParameterSource.COMMANDLINE)
 
 
-def _file(file: Path | None, inline: dict[str, str | None]) -> Path:
-    given = [f"--{key.replace('_', '-')}" for key, value in inline.items() if value]
-    if given:
-        raise SettingsError(f"{given[0]} needs --to", hint="give the bucket: --to ./lake; or use a bridge.yaml")
-    return settings_file(file)
-
-
 def settings_in(path: Path) -> Settings:
-    """Return the settings of a file. What `.env` beside it says of AWS counts for the bucket as if it were exported.
+    """Return the settings of a file. AWS variables in `.env` beside it count as if they were exported.
 
-    boto3 looks into the environment only; what is there wins.
+    boto3 reads only the environment; a variable that is set there already wins.
     """
     for name, value in read_dotenv(path.absolute().parent / ".env").items():
         if name.startswith("AWS_"):
@@ -213,52 +185,53 @@ def settings_in(path: Path) -> Settings:
     return load(path, os.environ, environment())
 
 
-def settings_file(file: Path | None) -> Path:
+def settings_file(
+    file: Path | None, hint: str = "singer-bridge init starts a project; or name a bucket: --to ./lake"
+) -> Path:
     """Return the settings file that was given, else the nearest one upward. Raises `SettingsError` if there is none."""
     path = file or find_file(Path.cwd())
     if path is None:
-        hint = "singer-bridge init starts a project; or name a bucket: --to ./lake"
         raise SettingsError(f"no {FILE_NAME} here or above", hint=hint, folder=Path.cwd())
     return path
 
 
 def typed(pipeline: Pipeline) -> str:
-    """Return what is typed to choose this pipeline once more, for hints."""
+    """Return what to type to choose this pipeline again, for hints."""
     ctx, env = click.get_current_context(silent=True), environment()
     if to := ctx and ctx.params.get("to"):
         return shlex.join(["--to", str(to), "--name", pipeline.name])
     return f"{pipeline.name.removeprefix(f'{env}.')} --env {env}" if env else pipeline.name
 
 
-def committed(pipeline: Pipeline) -> tuple[Storage, View]:
-    """Return the lake after the pipeline's last commit. Raises `SettingsError` when there is none."""
+def committed(pipeline: Pipeline, *, required: bool = True) -> tuple[Storage, View]:
+    """Return the lake after the last commit. Raises `SettingsError` if a commit is `required` and there is none."""
     storage = lake_of(pipeline.destination)
     log = Log(storage, pipeline.name)
     head = log.latest()
-    if not head:
+    if required and not head:
         hint = _why_no_commit(pipeline.name, storage)
         raise SettingsError("this pipeline has no commit yet", hint=hint, pipeline=pipeline.name, bucket=storage.uri)
     return storage, log.view(head)
 
 
 def _why_no_commit(name: str, storage: Storage) -> str:
-    known = in_bucket(storage)
-    if name in known:
+    names = in_bucket(storage)
+    if name in names:
         held = holder(storage, name)
         if held and not held.get("brief"):
             return f"a run is under way since {held.get('since')}; nothing is committed yet"
         return "it ran, and nothing came of it: `singer-bridge runs list` says why"
     if not _on_command_line("to"):
-        env, there = environment(), f"; the bucket has: {', '.join(known)}" if known else ""
+        env, others = environment(), f"; the bucket has: {', '.join(names)}" if names else ""
         own = f"{name.removeprefix(f'{env}.')} --env {env}" if env else name
-        return f"nothing loaded yet; singer-bridge run {own}{there}"
-    if not known:
+        return f"nothing loaded yet; singer-bridge run {own}{others}"
+    if not names:
         return "nothing loaded yet; run it first, with this --to and --name"
-    return did_you_mean(name, known) or f"run it first; the bucket has: {', '.join(known)}"
+    return did_you_mean(name, names) or f"run it first; the bucket has: {', '.join(names)}"
 
 
 def in_bucket(storage: Storage) -> list[str]:
-    """Return the names of the pipelines that somebody ran into this bucket."""
+    """Return the names of the pipelines that were run into this bucket."""
     return sorted(name for name in storage.list(".bridge") if name != "tables" and _is_pipeline(storage, name))
 
 
@@ -273,8 +246,8 @@ def _default_name(bucket: str, tap: str | None) -> str:
     """Return the name of the tap, or of the only pipeline in the bucket."""
     if tap:
         return Path(tap.split()[0]).name
-    found = in_bucket(lake_of(inline_destination(bucket)))
-    if len(found) == 1:
-        return found[0]
-    hint = f"give --name, one of: {', '.join(found)}" if found else "nothing was loaded there yet; check --to"
+    names = in_bucket(lake_of(inline_destination(bucket)))
+    if len(names) == 1:
+        return names[0]
+    hint = f"give --name, one of: {', '.join(names)}" if names else "nothing was loaded there yet; check --to"
     raise SettingsError("which pipeline?", hint=hint, bucket=bucket)

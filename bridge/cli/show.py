@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
@@ -21,20 +21,20 @@ _GAP = 3
 """Cells between two columns."""
 
 _WORD = 20
-"""A longer word, such as a JSON value without blanks, may be cut to make a table fit."""
+"""Cells. A longer word, such as a JSON value without blanks, may be cut to make a table fit."""
 
 
 class _Console(Console):
-    """A console whose own colours are the only sequences that reach the terminal, whatever the text holds."""
+    """A console that lets only its own colours reach the terminal, whatever the text holds."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Yield what is to be printed."""
+        """Yield the segments without control characters."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(plain(segment.text), segment.style)
 
 
 def console(*, err: bool = False) -> Console:
-    """Return a console that leaves numbers and paths in the text's own colour."""
+    """Return a console that does not colour numbers and paths."""
     return _Console(stderr=err, highlight=False)
 
 
@@ -44,7 +44,7 @@ def as_json(value: Any) -> None:
 
 
 def size(number: float) -> str:
-    """Return bytes for people, in IEC units."""
+    """Return a number of bytes for people, in IEC units."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if number < 1024:
             return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
@@ -53,7 +53,7 @@ def size(number: float) -> str:
 
 
 def count(number: int) -> str:
-    """Return a number with thousands apart."""
+    """Return a number with commas between thousands."""
     return f"{number:,}"
 
 
@@ -63,7 +63,7 @@ def count_of(number: int, thing: str) -> str:
 
 
 def moment(at: str | None) -> str:
-    """Return a time for people, to the second, from one in ISO format; all that are shown are in UTC."""
+    """Return a time in ISO format for people: to the second, in UTC as all that are shown."""
     if not at:
         return ""
     time = datetime.fromisoformat(at.replace("Z", "+00:00"))
@@ -71,7 +71,7 @@ def moment(at: str | None) -> str:
 
 
 def note(word: str, style: str, text: str) -> None:
-    """Print a coloured word and a text that is not markup; as an event where stderr is for a program."""
+    """Print a coloured word and a text. If stderr is for a program, this is an event."""
     if events.is_json():
         events.emit({"warning": "warning", "error": "error"}.get(word, "info"), word, message=text)
         return
@@ -87,22 +87,24 @@ def print_table(
     less: Sequence[str] = (),
     readable: int | None = None,
     styles: Sequence[str] = (),
+    without: Collection[str] = (),
 ) -> None:
-    """Print a table. Ids, numbers and headings stay whole on a terminal that is too narrow, and lines where none is.
+    """Print a table, without its columns in `without`. Ids, numbers and headings are never cut.
 
-    `right` names the columns of numbers. What makes it fit: columns in `less` go, the first one first; those in
-    `folds` take several lines. If that is not enough, lines are longer than the terminal.
-    `readable` is a width at which a column of `folds` needs no room from those in `less`; None: its full one.
-    `styles` has a style for each row. Columns that went and have content are named below the table.
+    `right` names the columns of numbers. On a terminal that is too narrow, columns in `less` are left out, the first
+    one first, and those in `folds` take several lines. If that is not enough, lines are longer than the terminal.
+    Without a terminal nothing is changed. `readable` is a width of columns in `folds` at which none of `less` is left
+    out for them; None: their full width. `styles` has a style for each row. Columns that were left out and are not
+    empty are named below the table.
     """
     out = console()
     rows = [[plain(cell) for cell in row] for row in rows]
     widths = {name: _natural(plain(name), [row[place] for row in rows]) for place, name in enumerate(columns)}
-    shown = list(columns)
+    shown = [name for name in columns if name not in without]
     if out.is_terminal:
-        wanted = widths | {name: min(widths[name], readable) for name in folds if readable}
+        needed = widths | {name: min(widths[name], readable) for name in folds if readable}
         for name in less:
-            if _total([wanted[each] for each in shown]) > out.width and name in shown:
+            if _total([needed[each] for each in shown]) > out.width and name in shown:
                 shown.remove(name)
         widths = _folded({name: widths[name] for name in shown}, folds, columns, rows, out.width)
     result = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
@@ -116,20 +118,21 @@ def print_table(
     out.width = max(out.width, _total([widths[name] for name in shown]) + _GAP)
     for line in out.render_lines(result, pad=False):
         out.print(Segments([*_trimmed(line), Segment.line()]), soft_wrap=True, end="")
-    missing = [name for place, name in enumerate(columns) if name not in shown and any(row[place] for row in rows)]
+    full = {name for place, name in enumerate(columns) if any(row[place] for row in rows)}
+    missing = [name for name in columns if name in full and name not in shown and name not in without]
     if missing:
         note("not shown", "dim", f"{', '.join(missing)}; {_how_to_see()}")
 
 
 def _how_to_see() -> str:
-    """Return what shows the columns for which a terminal has no room."""
+    """Say how to see the columns that were left out."""
     ctx = click.get_current_context(silent=True)
     has_json = ctx is not None and any("--json" in parameter.opts for parameter in ctx.command.params)
     return "a wider terminal has room, or --json" if has_json else "a wider terminal has room"
 
 
 def _trimmed(line: list[Segment]) -> list[Segment]:
-    """Return a line without the blanks at its end, which a terminal that is too narrow would show as empty lines."""
+    """Remove the blanks at a line's end: a terminal that is too narrow would show them as empty lines."""
     while line and not line[-1].text.strip():
         line = line[:-1]
     return [*line[:-1], *(Segment(last.text.rstrip(), last.style) for last in line[-1:])]
@@ -146,7 +149,7 @@ def _total(widths: Sequence[int]) -> int:
 def _folded(
     widths: dict[str, int], folds: Sequence[str], columns: Sequence[str], rows: Sequence[Sequence[str]], room: int
 ) -> dict[str, int]:
-    """Return widths that fit into `room`, the widest column of `folds` narrowed first, none below its longest word."""
+    """Narrow the columns of `folds` until all fit into `room`: the widest first, none below its longest word."""
     least = {}
     for place, name in enumerate(columns):
         if name in folds and name in widths:

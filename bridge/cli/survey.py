@@ -1,4 +1,4 @@
-"""What verbs look at that speak of several pipelines: those of the file, of the bucket, or the one that was named."""
+"""The pipelines that a listing verb shows: those of the file, those of the bucket, or the one that was named."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bridge.cli import report
-from bridge.cli.selection import Chosen, choose, in_bucket, settings_file, settings_in
+from bridge.cli.selection import ChosenPipeline, Selection, in_bucket, settings_file, settings_in
 from bridge.cli.show import count_of
 from bridge.errors import SettingsError, did_you_mean
 from bridge.lake.lease import holds
@@ -20,74 +20,76 @@ from bridge.tap.source import home_folder
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A pipeline whose settings do not say where its lake is; the others can be looked at all the same."""
+    """A pipeline whose settings do not say where its lake is. The others are shown all the same."""
 
     name: str
     error: SettingsError
 
     @property
     def text(self) -> str:
-        """Return what a row of a table says of it."""
+        """The text for a row of a table."""
         return f"settings: {self.error.message}"
 
 
-def look_at(name: str | None, file: Path | None, to: str | None, pipeline_name: str | None) -> list[Chosen | Unread]:
+def survey(selection: Selection) -> list[ChosenPipeline | Unread]:
     """Return the pipeline that was named, else all of the bucket or of the file. Their sources are not read.
 
     Raises `SettingsError` for a name that the file or the bucket does not have, and for a bucket without pipelines.
     """
-    named = name or pipeline_name
-    if to is None:
-        return [choose(named, file, None, None, look=True)] if named else _all_of(settings_file(file))
-    storage = lake_of(inline_destination(to))
-    known = in_bucket(storage)
-    if not known:
+    name = selection.name
+    if selection.to is None:
+        return [selection.pipeline(source=False)] if name else _all_of(settings_file(selection.file))
+    storage = lake_of(inline_destination(selection.to))
+    names = in_bucket(storage)
+    if not names:
         raise SettingsError("there is no pipeline in this bucket", hint="check --to", bucket=storage.uri)
-    if not named:
-        return [choose(each, file, to, None) for each in known]
-    chosen = choose(name, file, to, pipeline_name)
-    if named not in known:
-        hint = did_you_mean(named, known) or f"it has: {', '.join(known)}"
-        raise SettingsError("no such pipeline in this bucket", hint=hint, pipeline=named, bucket=storage.uri)
+    if not name:
+        return [selection.of(each).pipeline() for each in names]
+    chosen = selection.pipeline()
+    if name not in names:
+        hint = did_you_mean(name, names) or f"it has: {', '.join(names)}"
+        raise SettingsError("no such pipeline in this bucket", hint=hint, pipeline=name, bucket=storage.uri)
     return [chosen]
 
 
-def one_or_all(name: str | None, file: Path | None, to: str | None, pipeline_name: str | None) -> list[Chosen | Unread]:
-    """Return the pipeline that is meant, as verbs of one pipeline choose it; where none is named, and there are
-    several in the file or the bucket, all of them.
+def one_or_all(selection: Selection) -> tuple[list[ChosenPipeline], int]:
+    """Return the pipeline that is meant; if none is named and there are several, all that are readable.
+
+    The second value is the exit code of those that cannot be read: each is reported.
     """
-    named = name or pipeline_name
-    several = len(in_bucket(lake_of(inline_destination(to)))) > 1 if to is not None and not named else to is None
-    if named or not several:
-        return [choose(name, file, to, pipeline_name, look=True)]
-    return look_at(None, file, to, None)
+    if selection.name:
+        return [selection.pipeline(source=False)], 0
+    if selection.to is not None and len(in_bucket(lake_of(inline_destination(selection.to)))) < 2:
+        return [selection.pipeline(source=False)], 0
+    return readable(survey(selection))
 
 
-def readable(among: Sequence[Chosen | Unread]) -> tuple[list[Chosen], int]:
-    """Return those that can be looked at; the others are reported, and the exit code is theirs."""
+def readable(among: Sequence[ChosenPipeline | Unread]) -> tuple[list[ChosenPipeline], int]:
+    """Return the readable pipelines. The others are reported, and decide the exit code."""
     code = max((report(each.error) for each in among if isinstance(each, Unread)), default=0)
-    return [each for each in among if isinstance(each, Chosen)], code
+    return [each for each in among if isinstance(each, ChosenPipeline)], code
 
 
-def _all_of(path: Path) -> list[Chosen | Unread]:
-    settings, found = settings_in(path), list[Chosen | Unread]()
-    for name in settings.looked_at:
+def _all_of(path: Path) -> list[ChosenPipeline | Unread]:
+    settings = settings_in(path)
+    pipelines = list[ChosenPipeline | Unread]()
+    for name in settings.pipelines:
         try:
-            found.append(Chosen(settings.look(name), home_folder(path)))
+            pipelines.append(ChosenPipeline(settings.pipeline(name, source=False), home_folder(path)))
         except SettingsError as error:
-            if len(settings.looked_at) == 1:
+            if len(settings.pipelines) == 1:
                 raise
-            found.append(Unread(name, error))
-    return found
+            pipelines.append(Unread(name, error))
+    return pipelines
 
 
 def with_warnings(status: str, warnings: int) -> str:
-    """Return a run's status for people: what it warned of is not to be overlooked in a list."""
+    """Return a run's status for people, with the number of its warnings."""
     return f"{status}, {count_of(warnings, 'warning')}" if warnings else status
 
 
 def settled(storage: Storage, record: dict[str, Any]) -> dict[str, Any]:
-    """Return a run's record with its true status: `died` for one that says `running` and gives no sign of life."""
+    """Return a run's record with its true status: `died` if it says `running` but does not hold the pipeline."""
     if record.get("status") != "running":
         return record
     if holds(storage, record["pipeline"], record["run_id"]):

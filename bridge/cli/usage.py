@@ -1,4 +1,4 @@
-"""What was typed wrongly, in the shape of every other error; a verb that is close, or another tool's word for ours."""
+"""Wrong usage, reported like every other error, with a guess at the verb that was meant."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ELSEWHERE = {
     "validate": "ours: singer-bridge config check",
     "version": "ours: singer-bridge --version",
 }
-"""Words by which other tools call what we have."""
+"""Other tools' words for our verbs."""
 
 
 def wrong_usage(error: click.ClickException) -> SettingsError:
@@ -28,16 +28,16 @@ def wrong_usage(error: click.ClickException) -> SettingsError:
     if ctx and (word := re.fullmatch(r"No such command '(.*)'\.", error.message, re.DOTALL)):
         return _no_verb(word[1], ctx)
     if isinstance(error, click.NoSuchOption):
-        known = [flag for option in ctx.command.params for flag in option.opts] if ctx else []
-        guess = did_you_mean(error.option_name, known)
+        existing = [flag for option in ctx.command.params for flag in option.opts] if ctx else []
+        guess = did_you_mean(error.option_name, existing)
         return SettingsError(f"no option {error.option_name}", hint=f"{guess} {path} -h lists them".strip())
     return SettingsError(_message(error), hint=f"{path} -h shows what it takes" if ctx else "-h shows what it takes")
 
 
 def _no_verb(word: str, ctx: click.Context) -> SettingsError:
     group, top = ctx.command, ctx.parent is None
-    known = group.list_commands(ctx) if isinstance(group, click.Group) else []
-    guess = (_ELSEWHERE.get(word, "") if top else "") or did_you_mean(word, known)
+    existing = group.list_commands(ctx) if isinstance(group, click.Group) else []
+    guess = (_ELSEWHERE.get(word, "") if top else "") or did_you_mean(word, existing)
     typed = " ".join([*ctx.command_path.split()[1:], word])
     joint = "; " if guess and not guess.endswith("?") else " "
     hint = guess if guess.startswith("singer-bridge") else f"{guess}{joint}{ctx.command_path} -h lists them".strip()
@@ -45,10 +45,10 @@ def _no_verb(word: str, ctx: click.Context) -> SettingsError:
 
 
 def _message(error: click.ClickException) -> str:
-    """Return the parser's message as ours are: lower-case, the flag first, no full stop."""
+    """Return the parser's message in our style: lower-case, the flag first, no full stop."""
     parameter = error.param if isinstance(error, click.BadParameter) else None
     if parameter is None or isinstance(error, click.MissingParameter):
-        said = error.format_message().rstrip(".")
-        return said[:1].lower() + said[1:]
+        text = error.format_message().rstrip(".")
+        return text[:1].lower() + text[1:]
     name = max(parameter.opts, key=len) if isinstance(parameter, click.Option) else parameter.human_readable_name
     return f"{name}: {error.message.rstrip('.')}"

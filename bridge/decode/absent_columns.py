@@ -1,6 +1,6 @@
-"""Which columns a record lacks: in a change that a database's log tells, these stay as they were.
+"""Which columns a record lacks: in a change from a database's log these keep their values.
 
-PostgreSQL's log leaves out long values that an UPDATE did not touch; to the reader of JSON they look like null.
+PostgreSQL's log leaves out long values that an UPDATE did not touch; Arrow's JSON reader makes them null.
 """
 
 from __future__ import annotations
@@ -11,19 +11,15 @@ from typing import Any
 import pyarrow as pa
 
 from bridge.decode.decoder import Decoded
-from bridge.schema.json_schema import source
-from bridge.schema.table_schema import EXTRA
+from bridge.schema.json_schema import EXTRA, source
 from bridge.singer.messages import parse
 
 _OF_BRIDGE = "_sdc_"
-"""How the names of columns begin that tell of a change, and not of its row: without a value they are null."""
+"""Prefix of columns that describe the change, not its row: without a value they are null."""
 
 
 def absent_columns(decoded: Decoded, data: bytes, keys: Sequence[str]) -> pa.Array:
-    """Return for each row the columns that its record lacks, null where it lacks none.
-
-    Keys are never among them, nor is what a tap or the bridge adds to a row.
-    """
+    """For each row the columns that its record lacks, null where it lacks none; never a key or a metadata column."""
     columns = {
         field.name: source(field)
         for field in decoded.table.schema
@@ -37,4 +33,4 @@ def _lacking(line: bytes, columns: dict[str, str]) -> list[str] | None:
     record: Any = (parse(line) or {}).get("record")
     if not isinstance(record, dict):
         return None
-    return [name for name, of_tap in columns.items() if of_tap not in record] or None
+    return [name for name, property_ in columns.items() if property_ not in record] or None

@@ -1,7 +1,7 @@
-"""Values of a column's older type as the wider one has them: nothing is lost, or it is an error.
+"""Values of a column's older type in the wider one: nothing is lost, or it is an error.
 
-Numbers as text are what JSON would write, instants are RFC 3339 in UTC, objects and arrays are JSON with the names that
-the tap gave. Rows older than a field have null there.
+As text, numbers are as JSON writes them, instants RFC 3339 in UTC, objects and arrays JSON with the tap's names. Rows
+older than a field have null there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bridge.schema.json_schema import TIMESTAMP, is_json, source
 
 _EPOCH = datetime(1970, 1, 1)
 _LARGE = 2**53
-"""Below this every integer is a double of its own."""
+"""Below this every integer has a double of its own."""
 _HINT = (
     "nothing of this commit was stored; set the stream's on_type_change to variant, which leaves older rows as they "
     "are, or load the stream with --full"
@@ -31,7 +31,7 @@ _HINT = (
 
 
 def refit(table: pa.Table, fields: Sequence[pa.Field]) -> pa.Table:
-    """The rows with these columns, by their names. Raises DataError for a value that its new type cannot hold."""
+    """The rows with these columns, by name. Raises `DataError` for a value that its new type cannot hold."""
     rows = table.num_rows
     columns = [
         fitted(table.column(field.name).combine_chunks(), table.schema.field(field.name), field)
@@ -43,54 +43,53 @@ def refit(table: pa.Table, fields: Sequence[pa.Field]) -> pa.Table:
 
 
 def fitted(array: pa.Array, old: pa.Field, new: pa.Field) -> pa.Array:
-    """An array of field `old` as field `new` has it: struct fields by name, what is new null, what is gone left out."""
-    have, want = array.type, new.type
-    if have == want:
+    """An array of field `old` as one of `new`: struct fields by name, new ones null, those that left dropped."""
+    before, after = array.type, new.type
+    if before == after:
         return array
-    if pa.types.is_struct(have) and pa.types.is_struct(want):
-        return _struct(array, have, want)
-    if pa.types.is_list(have) and pa.types.is_list(want):
-        items = fitted(array.flatten(), have.value_field, want.value_field)
-        return pa.ListArray.from_arrays(_offsets(array), items, type=want, mask=_nulls(array))
-    if want == pa.string():
+    if pa.types.is_struct(before) and pa.types.is_struct(after):
+        return _struct(array, before, after)
+    if pa.types.is_list(before) and pa.types.is_list(after):
+        items = fitted(array.flatten(), before.value_field, after.value_field)
+        return pa.ListArray.from_arrays(_offsets(array), items, type=after, mask=null_mask(array))
+    if after == pa.string():
         return _texts(array, old, new)
-    if (have, want) == (pa.int64(), pa.float64()):
+    if (before, after) == (pa.int64(), pa.float64()):
         return _doubles(array, new)
-    if have == pa.date32():
-        return array.cast(pa.timestamp("us")).cast(want)
+    if before == pa.date32():
+        return array.cast(pa.timestamp("us")).cast(after)
     try:
-        return array.cast(want)
+        return array.cast(after)
     except pa.ArrowInvalid as error:
         raise _misfit(new, str(error)) from error
 
 
-def _struct(array: pa.StructArray, have: pa.StructType, want: pa.StructType) -> pa.Array:
-    children = []
-    for field in want:
-        at = have.get_field_index(field.name)
-        there = at >= 0
-        children.append(fitted(array.field(at), have.field(at), field) if there else pa.nulls(len(array), field.type))
-    return pa.StructArray.from_arrays(children, fields=list(want), mask=_nulls(array))
+def _struct(array: pa.StructArray, before: pa.StructType, after: pa.StructType) -> pa.Array:
+    places = [(before.get_field_index(field.name), field) for field in after]
+    children = [
+        fitted(array.field(at), before.field(at), field) if at >= 0 else pa.nulls(len(array), field.type)
+        for at, field in places
+    ]
+    return pa.StructArray.from_arrays(children, fields=list(after), mask=null_mask(array))
 
 
 def _offsets(array: pa.ListArray) -> pa.Array:
-    """The offsets into `array.flatten()`, which leaves out what null lists and the slice's surroundings hold."""
+    """Offsets into `array.flatten()`, which leaves out what is in null lists and outside of the slice."""
     lengths = pc.fill_null(pc.list_value_length(array), 0)
     return pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths).cast(pa.int32())])
 
 
-def _nulls(array: pa.Array) -> pa.Array | None:
+def null_mask(array: pa.Array) -> pa.Array | None:
+    """What `from_arrays` takes for the nulls of a struct or list; None without nulls."""
     return array.is_null() if array.null_count else None
 
 
 def _doubles(array: pa.Array, new: pa.Field) -> pa.Array:
-    found = array.cast(pa.float64(), safe=False)
-    large = pc.greater_equal(pc.abs(found), float(_LARGE))
-    if pc.any(large).as_py():
-        for value in array.filter(large).to_pylist():
-            if int(float(value)) != value:
-                raise _misfit(new, f"{value} is no double")
-    return found
+    doubles = array.cast(pa.float64(), safe=False)
+    for value in array.filter(pc.greater_equal(pc.abs(doubles), float(_LARGE))).to_pylist():
+        if value is not None and int(float(value)) != value:
+            raise _misfit(new, f"{value} is no double")
+    return doubles
 
 
 def _texts(array: pa.Array, old: pa.Field, new: pa.Field) -> pa.Array:
@@ -107,29 +106,29 @@ def _text(value: Any, *, json: bool) -> str:
 
 
 def _values(array: pa.Array, field: pa.Field) -> list[Any]:
-    """What JSON would have for each value, as `simplejson` takes it."""
+    """Each value as `simplejson` takes it."""
     type_ = array.type
     if pa.types.is_struct(type_):
         names = [source(child) for child in type_]
         columns = [_values(array.field(index), child) for index, child in enumerate(type_)]
         rows = [_object(names, row) for row in zip(*columns, strict=True)]
-        return [row if there else None for row, there in zip(rows, array.is_valid().to_pylist(), strict=True)]
+        return [row if valid else None for row, valid in zip(rows, array.is_valid().to_pylist(), strict=True)]
     if pa.types.is_list(type_):
         items, ends = _values(array.flatten(), type_.value_field), _offsets(array).to_pylist()
         lists = [items[start:end] for start, end in pairwise(ends)]
-        return [found if there else None for found, there in zip(lists, array.is_valid().to_pylist(), strict=True)]
+        return [items if valid else None for items, valid in zip(lists, array.is_valid().to_pylist(), strict=True)]
     if type_ == TIMESTAMP:
         return [None if ticks is None else _instant(ticks) for ticks in array.cast(pa.int64()).to_pylist()]
     return [None if value is None else _scalar(value, field) for value in array.to_pylist()]
 
 
 def _object(names: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
-    """An object of these fields: of one and its variant, which have one name, the one that has a value."""
-    found: dict[str, Any] = {}
+    """An object of these fields. A field and its variant have one name: the one with a value counts."""
+    result: dict[str, Any] = {}
     for name, value in zip(names, values, strict=True):
-        if found.get(name) is None:
-            found[name] = value
-    return found
+        if result.get(name) is None:
+            result[name] = value
+    return result
 
 
 def _instant(ticks: int) -> str:

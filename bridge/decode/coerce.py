@@ -1,8 +1,8 @@
-"""One record at a time: a value into its column's type where nothing is lost, or the reason why not.
+"""One record at a time: a value to its column's type where nothing is lost, else the reason.
 
 Numbers arrive as int or Decimal, digit by digit as the tap wrote them. A number in text is a number, 1.0 is an integer,
 0 and 1 are booleans, anything in a string column is kept as its JSON text. 1.5 is not an integer, true is not a number.
-What PostgreSQL's log has as text, `{1,2}` for an array and `infinity` for an instant, is what its tables have.
+Texts of PostgreSQL's log, `{1,2}` for an array and `infinity` for an instant, become the values of its tables.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ Path = tuple[str | int, ...]
 """Names and positions from the record down to a value."""
 
 Coercer = Callable[[Any, Path, set[Path]], Any]
-"""Takes a value, where it stands, and the paths found outside the schema so far."""
+"""Takes a value, its path, and the set to which it adds the paths outside the schema."""
 
 
 class RecordRejected(Exception):
-    """A value that its column cannot hold without loss."""
+    """A record cannot be stored without loss."""
 
     def __init__(self, reason: str, path: Path = ()) -> None:
         self.reason = reason
@@ -60,7 +60,7 @@ def lines_of(data: bytes) -> list[bytes]:
 
 
 def parsed(line: bytes) -> Any:
-    """The message with every digit kept and bare NaN read; raises RecordRejected when the line is not JSON."""
+    """The message with every digit; bare NaN is read. Raises `RecordRejected` if the line is not JSON."""
     try:
         return simplejson.loads(line.decode(), use_decimal=True, allow_nan=True)
     except UnicodeDecodeError:
@@ -85,10 +85,9 @@ def json_text(value: Any, at: Path) -> str:
 
 
 def coercer(field: pa.Field) -> Coercer:
-    """The function that turns values of one field into what `pa.array` takes for its type, or raises RecordRejected.
+    """The function that turns values of a field into what `pa.array` takes for its type, or raises `RecordRejected`.
 
-    Made once a table: asking Arrow about types for each value took most of the time. Names of fields that a struct's
-    schema does not have go into the set of paths it is given.
+    Made once a table: to ask Arrow about the type of each value took most of the time.
     """
     type_ = field.type
     if is_json(field):
@@ -140,7 +139,7 @@ def _list(type_: pa.ListType) -> Coercer:
 
 
 def _array(text: str, item: pa.Field, at: Path) -> list[Any]:
-    """Return the items of PostgreSQL's text of an array, as JSON would have them."""
+    """The items of PostgreSQL's text of an array, as JSON would have them."""
     try:
         items = array_items(text)
     except ValueError:

@@ -1,7 +1,7 @@
-"""Python values as `orjson` reads them into one Arrow column, or a refusal: never a guess.
+"""Python values, as `orjson` reads them, to one Arrow column: a refusal rather than a guess.
 
-Only values that already have their column's type pass here, which `set(map(type, values))` tells at the speed of C. All
-else raises `NeedsExactPath`, and those records go value by value through `coerce`.
+Only values that already have their column's type pass, which `set(map(type, values))` tells at the speed of C. All else
+raises `NeedsExactPath`, and those records go value by value through `coerce`.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ _DECIMAL = frozenset({int, float, str, _NULL})
 
 
 class NeedsExactPath(Exception):
-    """Some value does not have its column's type, or is one that only `coerce` reads."""
+    """A value does not have its column's type, or only `coerce` reads it."""
 
 
 class InexactError(NeedsExactPath):
-    """Some number passed through a double; whether digits were lost, only its line tells."""
+    """A number passed through a double; only its line tells whether digits were lost."""
 
 
 def may_be_lossy(lines: bytes) -> bool:
-    """False when no number in these lines can lose a digit as a double: 15 digits and two of exponent never do."""
+    """False if no number in these lines can lose a digit as a double: 15 digits and two of exponent never do."""
     zeros = lines.translate(_AS_ZERO)
     return any(suspect in zeros for suspect in _SUSPECTS)
 
 
 def lossy(line: bytes) -> bool:
-    """True when a number in the line is another one after a trip through a double."""
+    """True if a number in the line changes when it passes through a double."""
     return any(_changes(token.decode()) for token in _SUSPECT.findall(line))
 
 
@@ -66,31 +66,31 @@ def _changes(token: str) -> bool:
     try:
         return Decimal(token) != Decimal(repr(float(token)))
     except (ValueError, InvalidOperation):
-        return True  # digits inside a text: a false alarm costs time, nothing else
+        return True  # digits inside a text: a false alarm only costs time
 
 
 def may_vanish(lines: bytes) -> bool:
-    """False when no number here has more than 38 digits after its point: of 1e-41, Arrow 26 makes a decimal 0.00."""
-    for found in _TINY.finditer(lines):  # the end of a UUID looks the same, but for what is before it
-        start = found.start()
+    """False if no number has more than 38 digits after its point: Arrow 26 makes the decimal 0.00 of 1e-41."""
+    for match in _TINY.finditer(lines):  # the end of a UUID looks the same, except for what is before it
+        start = match.start()
         if _BEFORE_TINY.search(lines, max(start - _LOOK_BACK, 0), start):
             return True
     return False
 
 
 def texts(values: Iterable[Any], *, trusted: bool) -> list[str | None]:
-    """JSON text of each value; raises InexactError where a double is in it, unless doubles are known to be exact."""
+    """JSON text of each value. Raises `InexactError` for one with a double, unless these are `trusted` to be exact."""
     try:
-        found = [None if value is None else orjson.dumps(value).decode() for value in values]
+        result = [None if value is None else orjson.dumps(value).decode() for value in values]
     except TypeError as error:
         raise NeedsExactPath from error  # nested deeper than orjson writes
-    if not trusted and any(text is not None and _FLOAT.search(text) for text in found):
+    if not trusted and any(text is not None and _FLOAT.search(text) for text in result):
         raise InexactError
-    return found
+    return result
 
 
 def column(values: list[Any], field: pa.Field, *, trusted: bool) -> pa.Array:
-    """The values as one array of the field's type; raises NeedsExactPath when any of them has another one."""
+    """The values as an array of the field's type. Raises `NeedsExactPath` if a value has another type."""
     type_ = field.type
     if is_json(field):
         return pa.array(texts(values, trusted=trusted), pa.string())
@@ -120,9 +120,9 @@ def _scalars(values: list[Any], kinds: set[type], type_: pa.DataType, trusted: b
         written = [None if value is None else str(value) for value in values]
         if any(text and ("e-" in text.lower() or len(text) > _LONGEST_DECIMAL) for text in written):
             raise NeedsExactPath  # what `may_vanish` is about
-        found = pa.array(written, pa.string()).cast(type_)
-        found.validate(full=True)
-        return found
+        decimals = pa.array(written, pa.string()).cast(type_)
+        decimals.validate(full=True)
+        return decimals
     return pa.array(values, type_)
 
 
@@ -130,8 +130,8 @@ def _struct(values: list[Any], kinds: set[type], type_: pa.StructType, trusted: 
     if not kinds <= {dict, _NULL}:
         raise NeedsExactPath
     names = [source(field) for field in type_]
-    known = set(names)
-    if not all(value is None or known.issuperset(value) for value in values):
+    declared = set(names)
+    if not all(value is None or declared.issuperset(value) for value in values):
         raise NeedsExactPath
     filled = [{} if value is None else value for value in values]
     children = [

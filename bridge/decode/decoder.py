@@ -1,12 +1,12 @@
-"""Segment bytes into an Arrow table by the stream's schema: one row or one reject a line, in the order of the lines.
+"""A segment's bytes to an Arrow table by the stream's schema: one row or one reject a line, in the order of the lines.
 
-Two paths, one meaning. The fast one is Arrow's own JSON reader with the schema given, which refuses rather than
-guesses; what it takes silently and we do not (integers as dates, bytes that are not UTF-8, two records on a line, the
-year 0, a digit too many) is checked here. The exact one (`exact`) reads record by record. Pure: the same bytes and
-schema give the same result, on any machine.
+Two paths with one result. The fast one is Arrow's JSON reader with an explicit schema, which refuses rather than
+guesses. What it accepts and we must not (integers as dates, bytes that are not UTF-8, two records on a line, the year
+0, a digit too many) is checked here. The exact one (`exact.py`) reads record by record. Pure: the same bytes and schema
+give the same result on any machine.
 
-Measured on one core, 32 MiB of 475-byte messages with 11 columns: 550,000 records/s, where Arrow alone reads the bare
-records at 830,000 and the same messages at 650,000; the exact path 250,000, or 50,000 when every record is odd.
+Measured on one core, 32 MiB of 475-byte messages with 11 columns: 550,000 records/s. Arrow alone reads the bare records
+at 830,000 and the same messages at 650,000. The exact path reads 250,000, or 50,000 when every record is odd.
 """
 
 from __future__ import annotations
@@ -22,24 +22,22 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from bridge.decode import exact
-from bridge.decode.casting import fitted
+from bridge.decode.casting import fitted, null_mask
 from bridge.decode.columns import NeedsExactPath, may_vanish
 from bridge.decode.exact import Batch, Layout, Reject
-from bridge.decode.instants import dates, in_range, moments, timestamps
+from bridge.decode.instants import check_range, dates, moments, timestamps
 from bridge.decode.json_fields import JsonFieldExtractor
 from bridge.decode.log_json import log_json, reads_log
-from bridge.schema.json_schema import TIMESTAMP, is_json, is_left_out, is_null_only, source
-from bridge.schema.table_schema import EXTRA, TableSchema, with_extra
-
-__all__ = ["Decoded", "Reject", "decode"]
+from bridge.schema.json_schema import EXTRA, TIMESTAMP, is_json, is_left_out, is_null_only, source
+from bridge.schema.table_schema import TableSchema, with_extra
 
 _WHOLE_BYTES = 2 << 20
-"""Bytes read at once while all goes well; 0.5 to 8 MiB were within 8 % of each other."""
+"""Bytes read at once; 0.5 to 8 MiB were within 8 % of each other."""
 _SMALL_BYTES = 64 << 10
-"""A refused piece is not divided below this; its records are read one by one."""
+"""A refused piece is not divided below this: the exact path reads it."""
 _SHORT_PREFIX = b'{"record":'
 _LONGEST_PATIENCE = 64
-"""Small pieces read one by one before the fast path is tried again on data that it keeps refusing."""
+"""Small pieces that the exact path reads before the fast one is tried again, on data that it keeps refusing."""
 
 
 @dataclass(slots=True)
@@ -47,18 +45,18 @@ class Decoded:
     """The rows of a segment, and what did not become a row."""
 
     table: pa.Table
-    """Exactly the schema given, and the column for extra fields if any record needs it."""
+    """Exactly the given schema, and the column for extra fields if a record needs it."""
     rejects: list[Reject]
     versions: tuple[int, int] | None
-    """Smallest and largest `version` of the rows' messages; None when no message has one."""
+    """Smallest and largest `version` of the rows' messages; None if no message has one."""
     unversioned: int
     """Rows whose message has no `version`."""
     extra: dict[str, int]
-    """Records by the name of a field outside the SCHEMA."""
+    """How many records have a field outside the SCHEMA, by its name."""
     version: pa.Array | None = None
-    """int64: the `version` of each row's message, null where it has none. None unless asked for with `envelope`."""
+    """int64: the `version` of each row's message, null where it has none. None without `envelope`."""
     extracted: pa.Array | None = None
-    """timestamp[us, UTC]: its `time_extracted`, null where absent or unreadable. None unless asked for."""
+    """timestamp[us, UTC]: its `time_extracted`, null where absent or unreadable. None without `envelope`."""
     absent: pa.Array | None = None
     """list<string>: the columns that each row's record lacks, null where it lacks none. None: not asked for."""
 
@@ -75,18 +73,12 @@ class Decoded:
         return replace(self, table=table, version=version, extracted=extracted)
 
 
-def decode(
-    data: bytes,
-    schema: TableSchema,
-    prefix: bytes | None,
-    *,
-    envelope: bool = False,
-) -> Decoded:
-    """The table of whole RECORD lines of one stream; rows + rejects = lines.
+def decode(data: bytes, schema: TableSchema, prefix: bytes | None, *, envelope: bool = False) -> Decoded:
+    """Decode whole RECORD lines of one stream; rows + rejects = lines.
 
-    `prefix` promises that every line starts with these bytes, up to and including `"record":`; None promises nothing.
-    With `envelope`, each row's `version` and `time_extracted` are told, too. A property that is left out may have any
-    value, and is in no column and not among the extra fields.
+    `prefix`: every line starts with these bytes, up to and including `"record":`; None: nothing is known. `envelope`:
+    read each row's `version` and `time_extracted`, too. A property that is left out may have any value, and becomes
+    neither a column nor an extra field.
     """
     skipped = [field for field in schema.fields if is_left_out(field)]
     fields = [field for field in schema.fields if not is_left_out(field)]
@@ -100,7 +92,7 @@ def decode(
 
 
 def _batches(data: bytes, fast: _FastPath, layout: Layout) -> Iterator[Batch]:
-    """Piece by piece, smaller towards what the fast path refuses, larger after it; ugly data costs few attempts."""
+    """Read in pieces, smaller ones where the fast path refuses; data that it keeps refusing costs few attempts."""
     start, size, patience = 0, _WHOLE_BYTES, 1
     while start < len(data):
         if not fast.possible:
@@ -128,9 +120,9 @@ def _piece(data: bytes, start: int, size: int) -> bytes:
 
 
 def _joined(batches: list[Batch], fields: Sequence[pa.Field], schema: TableSchema, *, envelope: bool) -> Decoded:
-    """One table of all batches, line numbers counted through."""
-    wanted = any(batch.extra is not None for batch in batches) or EXTRA in schema.arrow.names
-    final = with_extra(schema).arrow if wanted else schema.arrow
+    """One table of all batches, with lines counted from the start."""
+    has_extra = any(batch.extra is not None for batch in batches) or EXTRA in schema.arrow.names
+    final = with_extra(schema).arrow if has_extra else schema.arrow
     rejects: list[Reject] = []
     extra: Counter[str] = Counter()
     line = 0
@@ -155,7 +147,7 @@ def _one_array(arrays: list[pa.Array | None], type_: pa.DataType) -> pa.Array:
 
 
 def _table(batch: Batch, fields: Sequence[pa.Field], final: pa.Schema) -> pa.Table:
-    """The columns of the lake. Those of a batch differ where a column has a variant, and where some are left out."""
+    """The table's columns. A batch lacks those that are left out, and one of a column and its variant."""
     arrays = {field.name: (field, array) for field, array in zip(fields, batch.arrays, strict=True)}
     if EXTRA in final.names:
         extra = pa.nulls(batch.rows, pa.string()) if batch.extra is None else batch.extra
@@ -170,7 +162,7 @@ def _table(batch: Batch, fields: Sequence[pa.Field], final: pa.Schema) -> pa.Tab
 
 
 class _FastPath:
-    """Arrow's JSON reader over whole messages, for one schema; remembers what it learned about the tap's dates."""
+    """Arrow's JSON reader over whole messages, for one schema. Remembers whether the tap writes nanoseconds."""
 
     def __init__(
         self,
@@ -184,28 +176,28 @@ class _FastPath:
         hidden = any(name == "record" for field in read for name in _names(field))
         self.fields, self.skipped = fields, skipped
         self.prefix = None if hidden else prefix
-        """None where a message could hide inside of another, in a field called `record`."""
+        """None if a message could hide inside another one, in a field called `record`."""
         self.envelope = envelope
         self.long_fractions = False
         self.possible = bool(fields)
         self.read_by_arrow = read
-        self.cutter: JsonFieldExtractor | None = None
+        self.extractor: JsonFieldExtractor | None = None
         if cut := [field for field in fields if _has_json(field)]:  # Arrow cannot keep JSON text as it is
             self.read_by_arrow = [field for field in fields if not _has_json(field)]
             try:
-                self.cutter = JsonFieldExtractor(read, cut)
+                self.extractor = JsonFieldExtractor(read, cut)
             except ValueError:
                 self.possible = False
         self.has_decimals = any(map(_has_decimal, self.read_by_arrow))
 
     def read(self, piece: bytes) -> Batch | None:
-        """The rows of these lines, or None when any of them needs a closer look."""
+        """Read these lines; None if one of them needs the exact path."""
         text, lines = self.counted(piece)
         if lines is None or (self.has_decimals and may_vanish(text)):
             return None
         try:
             table = self.parse(text)
-            cut = self.cutter.cut(text, set(table.column_names) - {"record"}) if self.cutter else {}
+            cut = self.extractor.cut(text, set(table.column_names) - {"record"}) if self.extractor else {}
             if table.num_rows != lines or not (piece.isascii() or _is_valid(table)):
                 return None
             record = table.column("record").combine_chunks()
@@ -227,13 +219,13 @@ class _FastPath:
     def counted(self, piece: bytes) -> tuple[bytes, int | None]:
         """The text to parse and its lines; None where rows = lines would not prove that each line is one row.
 
-        A line that starts as an object is at least one row, unless the next line completes it. That cannot be when its
-        last byte is `}` and the next line an object, nor when the next line starts with a field that no struct has.
+        A line that starts as an object is at least one row, unless the next line completes it. It does not if the line
+        ends in `}` and the next one is an object, nor if the next one starts with a field that no struct has.
         """
         if not piece.startswith(self.prefix or b"{"):  # a bare null in the first row crashes Arrow 26
             return piece, None
         if self.prefix is not None:
-            # one pass, cheaper than parsing type and stream, and the lines are counted by the way
+            # One pass that is cheaper than parsing type and stream, and counts the lines.
             rest = piece.replace(b"\n" + self.prefix, b"\n" + _SHORT_PREFIX)
             saved = len(self.prefix) - len(_SHORT_PREFIX)
             lines = (len(piece) - len(rest)) // saved + 1 if saved else _line_count(piece)
@@ -243,26 +235,26 @@ class _FastPath:
         return piece, lines if closed == lines == piece.count(b"\n{") + 1 else None
 
     def message(self, text: bytes) -> pa.Schema:
-        """The schema of a message: the record and whatever the tap puts around it, as the first line shows."""
+        """The schema of a message: the record and what the tap puts around it, as the first line shows."""
         around = {"time_extracted": pa.string(), "version": pa.int64()}
         once = {} if self.prefix else {"type": "", "stream": ""}
         try:
             first = orjson.loads(text[: text.find(b"\n") + 1] or text)
-        except orjson.JSONDecodeError:  # a bare NaN, say, which Arrow reads
+        except orjson.JSONDecodeError:  # such as a bare NaN, which Arrow reads
             first = once
         if self.prefix is not None and ("type" in first or "stream" in first):
-            raise pa.ArrowInvalid("a message that says twice what it is")
+            raise pa.ArrowInvalid("a message with two types or streams")
         if self.prefix is None:
             around["type"] = pa.string()
-        known = {str: pa.string(), int: pa.int64(), bool: pa.bool_()}
+        types = {str: pa.string(), int: pa.int64(), bool: pa.bool_()}
         for name, value in first.items():
-            if type(value) in known:
-                around.setdefault(name, known[type(value)])
+            if type(value) in types:
+                around.setdefault(name, types[type(value)])
         around["record"] = pa.struct([_written(field, self.long_fractions) for field in self.read_by_arrow])
         return pa.schema(list(around.items()))
 
     def parse(self, text: bytes) -> pa.Table:
-        """Arrow's reading; a tap with nanoseconds is asked again, with date-times as text, and from then on."""
+        """Parse by Arrow. If the tap writes nanoseconds, parse again with date-times as text, and so from then on."""
         try:
             return self.parsed(text)
         except pa.ArrowInvalid as error:
@@ -276,12 +268,12 @@ class _FastPath:
             raise
 
     def parsed(self, text: bytes) -> pa.Table:
-        """What Arrow reads; fields that it does not know are looked for by the cutter, where there is one."""
+        """Unknown fields are an error, unless the extractor looks for them."""
         return pj.read_json(
             pa.BufferReader(text),
             read_options=pj.ReadOptions(use_threads=False, block_size=len(text) + 1),
             parse_options=pj.ParseOptions(
-                explicit_schema=self.message(text), unexpected_field_behavior="ignore" if self.cutter else "error"
+                explicit_schema=self.message(text), unexpected_field_behavior="ignore" if self.extractor else "error"
             ),
         )
 
@@ -295,7 +287,7 @@ def _all_records(table: pa.Table) -> bool:
 
 
 def _is_valid(table: pa.Table) -> bool:
-    """True when all text is UTF-8, which Arrow's reader does not look at."""
+    """Whether all text is UTF-8, which Arrow's reader does not check."""
     try:
         table.validate(full=True)
     except pa.ArrowInvalid:
@@ -339,7 +331,7 @@ def _children(type_: pa.DataType) -> list[pa.Field]:
 
 
 def _written(field: pa.Field, as_text: bool) -> pa.Field:
-    """The field as it stands in the tap's records: its own name, and dates as text; Arrow takes numbers for them."""
+    """The field as the tap's records have it: the tap's name, and dates as text, for which Arrow accepts numbers."""
     type_ = field.type
     if pa.types.is_struct(type_):
         type_ = pa.struct([_written(child, as_text) for child in type_])
@@ -353,14 +345,14 @@ def _written(field: pa.Field, as_text: bool) -> pa.Field:
 
 
 def _conformed(array: pa.Array, field: pa.Field) -> pa.Array:
-    """The array as the lake has it; raises pa.ArrowInvalid for values that only the exact path can judge."""
+    """The array as the table has it. Raises `pa.ArrowInvalid` for values that only the exact path can judge."""
     type_ = field.type
     if pa.types.is_struct(type_):
         children = [_conformed(array.field(i), child) for i, child in enumerate(type_)]
-        return pa.StructArray.from_arrays(children, fields=list(type_), mask=_nulls(array))
+        return pa.StructArray.from_arrays(children, fields=list(type_), mask=null_mask(array))
     if pa.types.is_list(type_):
         items = _conformed(array.values, type_.value_field)
-        return pa.ListArray.from_arrays(array.offsets, items, type=type_, mask=_nulls(array))
+        return pa.ListArray.from_arrays(array.offsets, items, type=type_, mask=null_mask(array))
     if is_null_only(field):
         return array.cast(type_)
     if pa.types.is_decimal(type_):
@@ -368,12 +360,7 @@ def _conformed(array: pa.Array, field: pa.Field) -> pa.Array:
     if type_ == pa.date32():
         return dates(array)
     if type_ == TIMESTAMP:
-        found = timestamps(array) if array.type == pa.string() else array
-        if not in_range(found):
-            raise pa.ArrowInvalid("outside the years 1 to 9999")
-        return found
+        if array.type == pa.string():
+            return timestamps(array)
+        check_range(array)
     return array
-
-
-def _nulls(array: pa.Array) -> pa.Array | None:
-    return array.is_null() if array.null_count else None

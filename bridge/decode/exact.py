@@ -1,8 +1,8 @@
 """Record by record, for what the fast path refuses: values that do not fit, JSON text, fields outside the SCHEMA.
 
-Two gaits. Records whose values have their columns' types become columns at once (`columns`); the others are read again
-with every digit and go value by value (`coerce`), into the table or among the rejects. A key twice in one object: the
-last one counts, as in every JSON reader that taps are written against.
+Records whose values have their columns' types become columns at once (`columns.py`). The others are read again with
+every digit and go value by value (`coerce.py`) into the table or to the rejects. Of a key that is twice in one object
+the last one counts, as in every JSON reader that taps are written against.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from bridge.schema.json_schema import source
 from bridge.singer.messages import version_of
 
 _GROUP = 8
-"""Records sent value by value around one that is odd: halving further costs more than it saves."""
+"""Records that go value by value around an odd one: halving further costs more than it saves."""
 
 
 class Layout:
-    """A table's columns without the one for extra fields, and what is worth knowing before the first record."""
+    """A table's columns without the one for extra fields, prepared for reading."""
 
     def __init__(
         self,
@@ -40,12 +40,12 @@ class Layout:
     ) -> None:
         self.fields = fields
         self.stream = orjson.loads(prefix + b"null}").get("stream") if prefix else None
-        """What every message names as its stream, None where that was looked at before."""
+        """What every message must name as its stream; None: not checked."""
         self.envelope = envelope
-        """Whether the `version` and `time_extracted` of each message are wanted, too."""
+        """Read `version` and `time_extracted` of each message, too."""
         self.names = [source(field) for field in fields]
         self.known = frozenset(self.names).union(skipped)
-        """Fields that are in a column, or are passed over."""
+        """Fields with a column, and those that are skipped."""
         self.required = [not field.nullable for field in fields]
         self.coercers: list[Coercer] = [coercer(field) for field in fields]
 
@@ -57,7 +57,7 @@ class Reject:
     line: int
     """Counted from 0 at the start of the data."""
     reason: str
-    """Constant words, so that rejects can be counted by it."""
+    """One of a few texts, so that rejects can be counted by it."""
     pointer: str
     """JSON pointer of the value inside the record; empty for the line as a whole."""
     raw: bytes
@@ -66,7 +66,7 @@ class Reject:
 
 @dataclass(slots=True)
 class Batch:
-    """What some lines became; rows + rejects = lines, rows in the order of their lines."""
+    """What some lines became: rows + rejects = lines, rows in the order of their lines."""
 
     arrays: list[pa.Array]
     rows: int
@@ -76,15 +76,15 @@ class Batch:
     versions: tuple[int, int] | None = None
     unversioned: int = 0
     outside: Counter[str] = field(default_factory=Counter)
-    """Records by the name of a field outside the SCHEMA, a path with dots where it is nested."""
+    """How many records have a field outside the SCHEMA, by its name, with dots where it is nested."""
     version: pa.Array | None = None
     extracted: pa.Array | None = None
-    """Of each row's message, where they were asked for: int64, and timestamp[us, UTC]."""
+    """Of each row's message, with `envelope`: int64, and timestamp[us, UTC]."""
 
 
 @dataclass(slots=True)
 class _Row:
-    """One accepted record that went value by value."""
+    """An accepted record that went value by value."""
 
     values: list[Any]
     extra: str | None
@@ -93,7 +93,7 @@ class _Row:
 
 
 def read(lines: bytes, layout: Layout) -> Batch:
-    """Rows and rejects of complete lines."""
+    """Read complete lines."""
     raw = lines_of(lines)
     messages, odd = _messages(raw, layout)
     plain = _Plain(raw, messages, odd, layout, may_be_lossy(lines))
@@ -104,7 +104,7 @@ def read(lines: bytes, layout: Layout) -> Batch:
 
 
 def _messages(raw: list[bytes], layout: Layout) -> tuple[list[Any], set[int]]:
-    """Each line parsed; the numbers of those that are not plain RECORD messages."""
+    """Each line parsed, and the numbers of those that are not plain RECORD messages."""
     with _no_collector():
         try:
             messages = [orjson.loads(line) for line in raw]
@@ -115,7 +115,7 @@ def _messages(raw: list[bytes], layout: Layout) -> tuple[list[Any], set[int]]:
 
 @contextmanager
 def _no_collector() -> Iterator[None]:
-    """Keep Python from looking for cycles, which JSON does not have: that took a sixth of the whole time."""
+    """Stop Python's search for cycles, which JSON does not have: it took a sixth of the whole time."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -144,7 +144,7 @@ def _loads(line: bytes) -> Any:
 
 
 class _Plain:
-    """The records of some lines that become columns at once; grows `odd` by those that turn out not to."""
+    """Makes columns of many records at once; adds to `odd` the lines of records that must go value by value."""
 
     def __init__(self, raw: list[bytes], messages: list[Any], odd: set[int], layout: Layout, suspect: bool) -> None:
         self.raw = raw
@@ -155,7 +155,7 @@ class _Plain:
         self.numbers: list[int] = []
 
     def build(self) -> Batch:
-        """Columns of all records that are not odd; each failure makes some more odd, so it ends."""
+        """Build columns of all records that are not odd. Each failure makes more of them odd, so it ends."""
         while True:
             self.numbers = [number for number in range(len(self.raw)) if number not in self.odd]
             records = [self.messages[number]["record"] for number in self.numbers]
@@ -169,7 +169,7 @@ class _Plain:
                 self.odd.update(number for number in self.numbers if lossy(self.raw[number]))
                 self.trusted = True
             except NeedsExactPath:
-                if len(self.odd) == before:  # no single value was to blame: all of them, so that this ends
+                if len(self.odd) == before:  # no single value is the cause: all are odd, so that this ends
                     self.odd.update(self.numbers)
             else:
                 batch = Batch(arrays, len(records), len(self.raw), extra=extra, outside=outside)
@@ -183,9 +183,9 @@ class _Plain:
     def column(self, records: list[dict[str, Any]], name: str, field: pa.Field) -> pa.Array:
         values = [record.get(name) for record in records]
         try:
-            found = column(values, field, trusted=self.trusted)
-            if field.nullable or not found.null_count:
-                return found
+            array = column(values, field, trusted=self.trusted)
+            if field.nullable or not array.null_count:
+                return array
             self.odd.update(n for n, value in zip(self.numbers, values, strict=True) if value is None)
         except InexactError:
             raise
@@ -194,7 +194,7 @@ class _Plain:
         raise NeedsExactPath
 
     def odd_ones(self, values: list[Any], field: pa.Field, start: int) -> list[int]:
-        """Positions of the values to look at one by one, found by halving."""
+        """Positions of the odd values and some neighbours, found by halving."""
         try:
             column(values, field, trusted=True)
         except NeedsExactPath:
@@ -210,16 +210,16 @@ class _Plain:
         outside: Counter[str] = Counter()
         if all(map(self.layout.known.issuperset, records)):
             return None, outside
-        found: list[dict[str, Any] | None] = []
+        extras: list[dict[str, Any] | None] = []
         for record in records:
             rest = {name: value for name, value in record.items() if name not in self.layout.known}
             outside.update(rest.keys())
-            found.append(rest or None)
-        return pa.array(texts(found, trusted=self.trusted), pa.string()), outside
+            extras.append(rest or None)
+        return pa.array(texts(extras, trusted=self.trusted), pa.string()), outside
 
 
 def _add_odd(batch: Batch, plain: _Plain, layout: Layout) -> None:
-    """Put the odd lines into the batch: rows where they belong, the others among the rejects."""
+    """Add the odd lines to the batch: rows in their places, the others as rejects."""
     rows: list[_Row] = []
     numbers = list(plain.numbers)
     for number in sorted(plain.odd):
@@ -227,8 +227,8 @@ def _add_odd(batch: Batch, plain: _Plain, layout: Layout) -> None:
         try:
             rows.append(_row(line, layout, batch.outside))
             numbers.append(number)
-        except RecordRejected as unfit:
-            batch.rejects.append(Reject(number, unfit.reason, unfit.pointer, line))
+        except RecordRejected as rejected:
+            batch.rejects.append(Reject(number, rejected.reason, rejected.pointer, line))
     if not rows:
         return
     order = pa.array(sorted(range(len(numbers)), key=numbers.__getitem__), pa.int64())
@@ -247,7 +247,7 @@ def _add_odd(batch: Batch, plain: _Plain, layout: Layout) -> None:
 
 
 def _row(line: bytes, layout: Layout, outside: Counter[str]) -> _Row:
-    """One record, value by value; raises RecordRejected with the reason when it cannot be stored."""
+    """Read one record, value by value. Raises `RecordRejected` if it cannot be stored."""
     message = parsed(line)
     if not isinstance(message, dict) or not _is_kind(message.get("type")):
         raise RecordRejected("not a RECORD message")
@@ -267,10 +267,9 @@ def _row(line: bytes, layout: Layout, outside: Counter[str]) -> _Row:
     if not extra:
         return _Row(values, None, *around)
     touched = {path[0] for path in extra}
-    kept = {name: value for name, value in record.items() if name in touched}
-    text = json_text(kept, ())
+    text = json_text({name: value for name, value in record.items() if name in touched}, ())
     names = (".".join(step for step in path if isinstance(step, str)) for path in extra)
-    outside.update({name.encode(errors="backslashreplace").decode() for name in names})  # one may have a lone surrogate
+    outside.update({name.encode(errors="backslashreplace").decode() for name in names})  # of a lone surrogate
     return _Row(values, text, *around)
 
 
@@ -282,5 +281,5 @@ def _count_versions(batch: Batch, versions: list[Any]) -> None:
     numbers = [whole for version in versions if (whole := version_of(version)) is not None]
     batch.unversioned += len(versions) - len(numbers)
     if numbers:
-        known = batch.versions or (numbers[0], numbers[0])
-        batch.versions = min(known[0], *numbers), max(known[1], *numbers)
+        numbers += batch.versions or ()
+        batch.versions = min(numbers), max(numbers)

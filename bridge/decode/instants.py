@@ -1,8 +1,8 @@
-"""Dates and times as taps write them, read alike one by one and a column at a time.
+"""Dates and times as taps write them, one by one or a column at a time, with the same result.
 
 A date-time without an offset is UTC, a bare date is its midnight. Digits beyond microseconds are cut off, towards the
 past. A date may be written as a date-time at midnight; it is the day as written, whatever the offset. Years are 1 to
-9999 in UTC, what every engine reads. A leap second and 24:00 are refused: no neighbour of theirs is the same instant.
+9999 in UTC, which every engine reads. A leap second and 24:00 are refused: no other instant equals them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FIRST_DAY, _LAST_DAY = (edge.toordinal() - _EPOCH_DAY for edge in (date.min, da
 
 
 def timestamp_of(text: str) -> int:
-    """Microseconds since 1970 in UTC; raises ValueError for a text that is no instant of the years 1 to 9999."""
+    """Microseconds since 1970 in UTC. Raises `ValueError` for a text that is no instant of the years 1 to 9999."""
     match = _INSTANT.fullmatch(text)
     if match is None:
         raise ValueError("not a date-time")
@@ -58,7 +58,7 @@ def _offset_seconds(text: str | None) -> int:
 
 
 def date_of(text: str) -> int:
-    """Days since 1970; raises ValueError for a text that is neither a date nor the midnight of one."""
+    """Days since 1970. Raises `ValueError` for a text that is neither a date nor a midnight."""
     if len(text) != 10:
         timestamp_of(text)
         if re.match(_MIDNIGHT, text, re.ASCII) is None:
@@ -69,27 +69,26 @@ def date_of(text: str) -> int:
 
 
 def timestamps(texts: pa.StringArray) -> pa.Array:
-    """A column of `timestamp_of`; raises pa.ArrowInvalid when any text is refused, or may be."""
+    """`timestamp_of` for a column. Raises `pa.ArrowInvalid` if a text is refused, or may be."""
     try:
-        found = texts.cast(TIMESTAMP)
+        result = texts.cast(TIMESTAMP)
     except pa.ArrowInvalid:
         short = pc.replace_substring_regex(texts, r"(\.\d{6})\d+", r"\1")
         zoned = pc.match_substring_regex(short, _HAS_OFFSET)
         day_only = pc.equal(pc.binary_length(short), 10)
         full = pc.if_else(day_only, pc.binary_join_element_wise(short, "T00", ""), short)
-        found = pc.if_else(zoned, full, pc.binary_join_element_wise(full, "Z", "")).cast(TIMESTAMP)
-    if not in_range(found):
-        raise pa.ArrowInvalid("outside the years 1 to 9999")
-    return found
+        result = pc.if_else(zoned, full, pc.binary_join_element_wise(full, "Z", "")).cast(TIMESTAMP)
+    check_range(result)
+    return result
 
 
 def moments(texts: Iterable[Any]) -> pa.Array:
-    """A timestamp for each text, null where it is none: for what is told about a record, not in it."""
-    known = [text if isinstance(text, str) else None for text in texts]
+    """A timestamp for each text, null where it is none: for what a message says about its record."""
+    strings = [text if isinstance(text, str) else None for text in texts]
     try:
-        return timestamps(pa.array(known, pa.string()))
+        return timestamps(pa.array(strings, pa.string()))
     except (pa.ArrowInvalid, UnicodeEncodeError):
-        return pa.array([_moment(text) for text in known], pa.int64()).cast(TIMESTAMP)
+        return pa.array([_moment(text) for text in strings], pa.int64()).cast(TIMESTAMP)
 
 
 def _moment(text: str | None) -> int | None:
@@ -100,19 +99,22 @@ def _moment(text: str | None) -> int | None:
 
 
 def dates(texts: pa.StringArray) -> pa.Array:
-    """A column of `date_of`; raises pa.ArrowInvalid when any text is refused, or may be."""
+    """`date_of` for a column. Raises `pa.ArrowInvalid` if a text is refused, or may be."""
     try:
-        found = texts.cast(pa.date32())
+        result = texts.cast(pa.date32())
     except pa.ArrowInvalid:
         timestamps(texts)
-        found = pc.replace_substring_regex(texts, _MIDNIGHT, r"\1").cast(pa.date32())
-    edges = pc.min_max(found.cast(pa.int32())).as_py()
-    if edges["min"] is not None and not _FIRST_DAY <= edges["min"] <= edges["max"] <= _LAST_DAY:
+        result = pc.replace_substring_regex(texts, _MIDNIGHT, r"\1").cast(pa.date32())
+    _check_edges(result.cast(pa.int32()), _FIRST_DAY, _LAST_DAY)
+    return result
+
+
+def check_range(instants: pa.Array) -> None:
+    """Raise `pa.ArrowInvalid` outside of the years 1 to 9999: Arrow parses the year 0, and makes the year 10000."""
+    _check_edges(instants.cast(pa.int64()), _FIRST, _LAST)
+
+
+def _check_edges(numbers: pa.Array, first: int, last: int) -> None:
+    edges = pc.min_max(numbers).as_py()
+    if edges["min"] is not None and not first <= edges["min"] <= edges["max"] <= last:
         raise pa.ArrowInvalid("outside the years 1 to 9999")
-    return found
-
-
-def in_range(found: pa.Array) -> bool:
-    """True when every engine can show every instant; Arrow itself parses the year 0 and makes the year 10000."""
-    edges = pc.min_max(found.cast(pa.int64())).as_py()
-    return edges["min"] is None or bool(_FIRST <= edges["min"] <= edges["max"] <= _LAST)

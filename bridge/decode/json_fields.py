@@ -1,7 +1,7 @@
-"""Columns that Arrow's JSON reader cannot keep as they are, JSON text above all: their values, cut out of the lines.
+"""Columns that Arrow's JSON reader cannot keep as they are, JSON text above all: msgspec cuts them out of the lines.
 
-What is cut is parsed by itself, once for each distinct value; all else of a line is only passed over. So such columns
-cost about as much again as all others together, where a parse of whole records costs five times that.
+Each distinct value is parsed once; the rest of a line is only skipped. Such columns cost about as much as all others
+together; to parse whole records would cost five times that.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ _NULL = msgspec.Raw(b"null")
 
 
 class JsonFieldExtractor:
-    """Cuts `wanted` fields, a subset of the record's `fields`, out of messages that have no others, at any depth.
+    """Cuts the `chosen` of a record's `fields` out of messages that have no other fields, at any depth.
 
-    Raises ValueError for names that cannot be looked for: those with quotes, backslashes or control characters.
+    Raises `ValueError` for names that msgspec cannot match: those with quotes, backslashes or control characters.
     """
 
-    def __init__(self, fields: Sequence[pa.Field], wanted: Sequence[pa.Field]) -> None:
-        names = {source(field) for field in wanted}
-        self.wanted = wanted
+    def __init__(self, fields: Sequence[pa.Field], chosen: Sequence[pa.Field]) -> None:
+        names = {source(field) for field in chosen}
+        self.chosen = chosen
         self._places = [index for index, field in enumerate(fields) if source(field) in names]
         self._record = _members([(source(f), msgspec.Raw if source(f) in names else _shape(f.type)) for f in fields])
         self._decoders: dict[frozenset[str], msgspec.json.Decoder[Any]] = {}
 
     def cut(self, text: bytes, around: Collection[str]) -> dict[str, pa.Array]:
-        """The wanted columns, by the fields' names in the record, a value for each line.
+        """The chosen columns, by the fields' names in the record, a value for each line.
 
-        `around` are the other fields of a message. Raises NeedsExactPath if any line is not one message of just these
-        fields, and for values that only a closer look can judge.
+        `around`: the other fields of a message. Raises `NeedsExactPath` if a line is not one message of just these
+        fields, and for values that only the exact path can judge.
         """
         try:
             decoder = self._decoder(frozenset(around))
             records = [decoder.decode(line).record for line in lines_of(text)]
             return {
                 source(field): _column([bytes(getattr(record, f"f{place}")) for record in records], field)
-                for place, field in zip(self._places, self.wanted, strict=True)
+                for place, field in zip(self._places, self.chosen, strict=True)
             }
         except (msgspec.MsgspecError, ValueError, RecursionError, RecordRejected) as error:
             raise NeedsExactPath from error
@@ -59,18 +59,18 @@ class JsonFieldExtractor:
 
 
 def _members(members: Sequence[tuple[str, Any]]) -> Any:
-    """An object of these fields, of which each may be missing, and no others."""
+    """An object of these fields and no others; each may be missing."""
     fields = [(f"f{place}", type_, _maybe(name)) for place, (name, type_) in enumerate(members)]
     return msgspec.defstruct("Members", fields, forbid_unknown_fields=True, gc=False)
 
 
 def _maybe(name: str) -> Any:
-    """A field of that name, which is null where it is missing."""
+    """A field that is null where it is missing."""
     return msgspec.field(name=name, default=_NULL)
 
 
 def _shape(type_: pa.DataType) -> Any:
-    """What a value has to be, so that no field inside of it is missed; all else is passed over."""
+    """What a value must be, so that unknown fields inside it are noticed; all else is skipped."""
     if pa.types.is_struct(type_):
         return _members([(source(field), _shape(field.type)) for field in type_]) | None
     if pa.types.is_list(type_) and (inner := _shape(type_.value_field.type)) is not msgspec.Raw:
@@ -82,12 +82,12 @@ def _column(values: list[bytes], field: pa.Field) -> pa.Array:
     objects = {raw: orjson.loads(raw) for raw in set(values)}
     suspect = may_be_lossy(b"\n".join(objects))
     if is_json(field):
-        kept = dict(zip(objects, texts(objects.values(), trusted=True), strict=True))
-        if suspect:  # `lossy` looks for numbers after something
-            kept |= {raw: json_text(parsed(raw), ()) for raw in objects if lossy(b" " + raw)}
-        found = pa.array([kept[raw] for raw in values], pa.string())
+        json = dict(zip(objects, texts(objects.values(), trusted=True), strict=True))
+        if suspect:  # the space: `lossy` finds numbers after a separator
+            json |= {raw: json_text(parsed(raw), ()) for raw in objects if lossy(b" " + raw)}
+        array = pa.array([json[raw] for raw in values], pa.string())
     else:
-        found = column([objects[raw] for raw in values], field, trusted=not suspect)
-    if found.null_count and not field.nullable:
+        array = column([objects[raw] for raw in values], field, trusted=not suspect)
+    if array.null_count and not field.nullable:
         raise NeedsExactPath
-    return found
+    return array

@@ -1,6 +1,6 @@
-"""JSON columns of rows that come from PostgreSQL's log hold the value, not a text that holds it.
+"""JSON columns of rows from PostgreSQL's log: the value instead of a text with it.
 
-meltanolabs-tap-postgres passes on the log plugin's text of a `json` or `jsonb` value; its queries give the value.
+From the log meltanolabs-tap-postgres sends a `json` or `jsonb` value as the plugin's text, from a query as the value.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ from bridge.decode.columns import lossy, may_be_lossy
 from bridge.schema.json_schema import is_json, source
 
 _LSN = "_sdc_lsn"
-"""meltanolabs-tap-postgres' column for the position in the log: a number in rows from there, null in queried ones."""
+"""meltanolabs-tap-postgres' column for the position in the log: null in rows from a query."""
 
 
 def reads_log(fields: Sequence[pa.Field]) -> bool:
-    """Return whether rows with these columns may come from PostgreSQL's log with JSON as text in them."""
+    """Whether rows with these columns may come from PostgreSQL's log, with JSON as text in them."""
     has_position = any(source(field) == _LSN and field.type == pa.int64() for field in fields)
     return has_position and any(is_json(field) for field in fields)
 
 
 def log_json(arrays: Sequence[pa.Array], fields: Sequence[pa.Field]) -> list[pa.Array]:
-    """Return the columns with the JSON values of rows from the log that are texts replaced by what these texts hold.
+    """Replace JSON texts by the JSON in them, in rows that have a position in the log.
 
-    Only rows that say their position in the log: a query of the same tap gives values, so a text there is one.
+    In other rows, from a query of the same tap, a text is a text.
     """
     [lsn] = [array for array, field in zip(arrays, fields, strict=True) if source(field) == _LSN]
     of_log = pc.is_valid(lsn)
-    return [_unfolded(array, of_log) if is_json(field) else array for array, field in zip(arrays, fields, strict=True)]
+    return [_unwrapped(array, of_log) if is_json(field) else array for array, field in zip(arrays, fields, strict=True)]
 
 
-def _unfolded(array: pa.Array, of_log: pa.Array) -> pa.Array:
+def _unwrapped(array: pa.Array, of_log: pa.Array) -> pa.Array:
     texts = pc.fill_null(pc.and_(of_log, pc.starts_with(array, '"')), False)
     if not pc.any(texts).as_py():
         return array
-    there = array.filter(texts)
-    values = {text: _held(text) for text in pc.unique(there).to_pylist()}
-    return pc.replace_with_mask(array, texts, pa.array([values[text] for text in there.to_pylist()], pa.string()))
+    wrapped = array.filter(texts)
+    values = {text: _inner_json(text) for text in pc.unique(wrapped).to_pylist()}
+    return pc.replace_with_mask(array, texts, pa.array([values[text] for text in wrapped.to_pylist()], pa.string()))
 
 
-def _held(text: str) -> str | None:
-    """Return the JSON that a JSON text holds as its string; the text itself where that is no JSON."""
+def _inner_json(text: str) -> str | None:
+    """The JSON inside a JSON string; the string itself where it holds none."""
     try:
         inner = orjson.loads(text).encode()
         if inner.strip() == b"null":

@@ -1,7 +1,7 @@
-"""What PostgreSQL's log says as text, read as the value that a query of the same row gives.
+"""Texts of PostgreSQL's log, read as the values that a query of the same row gives.
 
-Taps of PostgreSQL pass on what the log's plugin writes: an array as `{1,2,NULL}`, infinite dates as `infinity`. A row
-has to be the same in the lake, whether a query or the log brought it. JSON is in `logjson`.
+Taps pass on what the log's plugin writes: an array as `{1,2,NULL}`, infinite dates as `infinity`. A row must be the
+same in the lake, from a query or from the log. For JSON see `log_json.py`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 INFINITE = {"infinity": "9999-12-31T23:59:59.999999Z", "-infinity": "0001-01-01T00:00:00Z"}
-"""The instants that PostgreSQL's taps give for these when they query."""
+"""The instants that taps give for these when they query."""
 
 _TOKEN = re.compile(
     r'(?P<mark>[{},])|"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<plain>[^{},"\\\s](?:[^{},"\\]*[^{},"\\\s])?)', re.DOTALL
@@ -20,9 +20,9 @@ _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
 def array_items(text: str) -> list[Any]:
-    """Return the items of an array as PostgreSQL writes it: texts, None, and lists where it has more dimensions.
+    """The items of an array as PostgreSQL writes it: texts, None, and lists where it has more dimensions.
 
-    Raises ValueError for a text that is no such array.
+    Raises `ValueError` for any other text.
     """
     bounds = _BOUNDS.match(text)
     tokens = _tokens(text[bounds.end() :] if bounds else text)
@@ -40,8 +40,8 @@ def array_items(text: str) -> list[Any]:
         elif len(stack) == 1 or (value == "," and begins_item) or (value == "}" and before == ","):
             raise ValueError("not an array")
         elif value == "}":
-            done = stack.pop()
-            stack[-1].append(done)
+            inner = stack.pop()
+            stack[-1].append(inner)
         before = "item" if kind == "item" else str(value)
     if len(stack) != 1 or not stack[0]:
         raise ValueError("not an array")
@@ -50,8 +50,8 @@ def array_items(text: str) -> list[Any]:
 
 
 def _tokens(text: str) -> list[tuple[str, str | None]]:
-    """Return the marks and the items of an array's text; an unquoted NULL is None."""
-    found: list[tuple[str, str | None]] = []
+    """The marks and the items of an array's text; an unquoted NULL is None."""
+    tokens: list[tuple[str, str | None]] = []
     at = 0
     while at < len(text):
         match = _TOKEN.match(text, at)
@@ -59,9 +59,9 @@ def _tokens(text: str) -> list[tuple[str, str | None]]:
             raise ValueError("not an array")
         at = match.end()
         if match["mark"]:
-            found.append(("mark", match["mark"]))
+            tokens.append(("mark", match["mark"]))
         elif match["quoted"] is not None:
-            found.append(("item", _ESCAPED.sub(r"\1", match["quoted"])))
+            tokens.append(("item", _ESCAPED.sub(r"\1", match["quoted"])))
         else:
-            found.append(("item", None if match["plain"].upper() == "NULL" else match["plain"]))
-    return found
+            tokens.append(("item", None if match["plain"].upper() == "NULL" else match["plain"]))
+    return tokens

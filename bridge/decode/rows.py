@@ -1,6 +1,6 @@
-"""Arrow rows as JSON lines, without loss: the way of a BATCH's Parquet files to the same types as RECORDs.
+"""Arrow rows as JSON lines, without loss: so a BATCH's Parquet files get the same types as RECORDs.
 
-A column at a time, as Arrow's own texts: ten times as fast as one Python object for each value.
+A column at a time, as Arrow's own texts: ten times as fast as a Python object for each value.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _NOT_FINITE = {"nan": "NaN", "-nan": "NaN", "inf": "Infinity", "-inf": "-Infinit
 
 
 def json_rows(batch: pa.RecordBatch) -> bytes:
-    """A line a row. A decimal keeps its digits, bytes are base64, NaN is bare; a time is ISO text.
+    """A line a row. A decimal keeps its digits, bytes are base64, NaN is bare, a time is ISO text.
 
-    Nanoseconds are cut off, as in text. Raises ValueError for columns of durations and the like.
+    Nanoseconds are cut off, as in text. Raises `ValueError` for columns of durations and the like.
     """
     if not batch.num_columns:
         return b"{}\n" * int(batch.num_rows)
@@ -32,7 +32,7 @@ def json_rows(batch: pa.RecordBatch) -> bytes:
 
 
 def _object(fields: Any, columns: list[pa.Array]) -> pa.Array:
-    """Texts of objects with these fields."""
+    """JSON objects of these fields."""
     pieces: list[Any] = []
     for number, (field, column) in enumerate(zip(fields, columns, strict=True)):
         pieces += [f"{',' if number else '{'}{orjson.dumps(field.name).decode()}:", _json(column)]
@@ -52,7 +52,7 @@ def _json(array: pa.Array) -> pa.Array:
     else:
         text = next((write(array) for is_kind, write in _SCALARS if is_kind(type_)), None)
         if text is None:
-            raise ValueError(f"a column has no form in JSON: {type_}")
+            raise ValueError(f"JSON has no form for a column: {type_}")
     return pc.fill_null(text, "null")
 
 
@@ -70,7 +70,7 @@ def _around(before: str, array: pa.Array, after: str) -> pa.Array:
 
 def _texts(array: pa.Array) -> pa.Array:
     array = array.cast(pa.string())
-    array.validate(full=True)  # a file may say text of bytes that are none
+    array.validate(full=True)  # a file may claim that bytes are text
     if not pc.any(pc.match_substring_regex(array, _ESCAPED)).as_py():
         return _around('"', array, '"')
     return pa.array([None if text is None else orjson.dumps(text).decode() for text in array.to_pylist()], pa.string())
@@ -91,7 +91,7 @@ def _floats(array: pa.Array) -> pa.Array:
 
 
 def _timestamps(array: pa.Array) -> pa.Array:
-    """ISO text with microseconds; what is of a time zone is written in UTC."""
+    """ISO text with microseconds; times of a time zone are written in UTC."""
     zoned = array.type.tz is not None
     if array.type.unit == "ns":
         array = pc.floor_temporal(array.cast(pa.timestamp("ns", "UTC" if zoned else None)), unit="microsecond")
@@ -114,10 +114,10 @@ def _bytes(array: pa.Array) -> pa.Array:
 
 
 def _maps(array: pa.Array) -> pa.Array:
-    """Objects, where a map's keys are texts."""
+    """Objects; a map's keys must be texts."""
     keys, values = _json(array.keys), _json(array.items)
     if not (pa.types.is_string(array.type.key_type) or pa.types.is_large_string(array.type.key_type)):
-        raise ValueError(f"a column has no form in JSON: {array.type}")
+        raise ValueError(f"JSON has no form for a column: {array.type}")
     pairs = pa.ListArray.from_arrays(array.offsets, pc.binary_join_element_wise(keys, values, ":"))
     return pc.if_else(array.is_valid(), _around("{", pc.binary_join(pairs, ","), "}"), None)
 

@@ -25,7 +25,8 @@ from typing import Any, Literal
 
 from bridge.errors import BridgeError, SettingsError
 from bridge.lake.records import TapGroup
-from bridge.schema.table_schema import Evolution, TableSchema
+from bridge.schema.merging import Evolution
+from bridge.schema.table_schema import TableSchema
 from bridge.singer.state import (
     bookmark,
     covers,

@@ -1,1 +1,1 @@
-"""The files of a project, written for people to edit: a new one, and one more pipeline in one that is there."""
+"""The files of a project that people edit: a new project, one more pipeline, a changed selection."""

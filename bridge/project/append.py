@@ -1,4 +1,4 @@
-"""One more pipeline in bridge.yaml, as text: comments, order and every other pipeline stay as they were."""
+"""Append a pipeline to bridge.yaml as text: comments, order and all other pipelines stay as they were."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from bridge.storage.local.folders import draft_of
 
 
 def raw_settings(path: Path) -> dict[str, Any]:
-    """Return what the file says, no `${...}` filled in; nothing where it says nothing. Raises `SettingsError`."""
+    """Return the file's settings, with `${...}` as written. Raises `SettingsError`."""
     data = resolve(yamlfile.read(path), lambda text, _: (text, []), lambda _: True).data
     return data if isinstance(data, dict) else {}
 
 
 def append_pipeline(path: Path, name: str, body: str, *, onto: bytes | None = None) -> None:
-    """Append a pipeline whose block of YAML is `body`; the file is replaced whole, after a look at what it says then.
+    """Append a pipeline whose block of YAML is `body`. The file is replaced whole, once the new text is checked.
 
-    `onto` is what the file was before an earlier entry of that name, which this one replaces. Raises `SettingsError`
-    with the block to paste, and changes nothing, where it would change anything else.
+    `onto`: the file's content before an earlier entry of that name, which this one replaces. If anything else would
+    change, nothing is written: `SettingsError` has the block to paste.
     """
     path = path.resolve()
     block, base = f"{name}:\n{body}", path.read_bytes() if onto is None else onto
@@ -41,7 +41,7 @@ def append_pipeline(path: Path, name: str, body: str, *, onto: bytes | None = No
 
 
 def _check(before: dict[str, Any], after: dict[str, Any], name: str) -> None:
-    """Raise `ValueError` unless the file says what it said, and the pipeline as its last one."""
+    """Raise `ValueError` unless the only difference is the new pipeline, which must be the last."""
     pipelines = dict(after.get("pipelines") or {})
     if list(pipelines)[-1:] != [name] or not isinstance(pipelines.pop(name), dict):
         raise ValueError(name)
@@ -50,7 +50,7 @@ def _check(before: dict[str, Any], after: dict[str, Any], name: str) -> None:
 
 
 def _with_block(text: str, block: str) -> str:
-    """Return the text with the block at the end of its pipelines. Raises `ValueError` where there is no such place."""
+    """Return the text with the block after the last pipeline. Raises `ValueError` if there is no such place."""
     lines = text.splitlines()
     indent, at = _place(text, len(lines))
     new = [" " * (2 if indent is None else indent) + line for line in block.splitlines()]
@@ -64,7 +64,7 @@ def _with_block(text: str, block: str) -> str:
 
 
 def _place(text: str, end: int) -> tuple[int | None, int]:
-    """Return how far pipelines are indented, None if there are none yet, and before which line the next one goes."""
+    """Return the indentation of pipelines (None if there are none yet), and the line before which the next one goes."""
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     if root is None:
         return None, end
@@ -88,7 +88,7 @@ def _indent(pipelines: yaml.Node, line: int) -> int:
 
 
 def _back(lines: list[str], at: int, *, last: bool) -> int:
-    """Go back over blank lines, and over the comment above the next key: it speaks of that key."""
+    """Go back over blank lines, and over the comment above the next key, which belongs to that key."""
     while at and (not lines[at - 1].strip() or (not last and lines[at - 1].startswith("#"))):
         at -= 1
     return at

@@ -1,7 +1,7 @@
-"""A pipeline's line in the user's crontab: written whole, found again by its mark, and nothing else touched.
+"""A pipeline's line in the user's crontab, recognised by its mark. All other lines stay as they are.
 
-The crontab is edited as bytes: all other lines stay as they are, down to the last space. A line has no need of the
-shell it was installed from: every path in it is absolute, and what the shell had is in it.
+The crontab is edited as bytes, so other lines keep their last space. A line does not depend on the shell that
+installed it: its paths are absolute, and it sets the variables that a run needs.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from bridge.errors import SettingsError
 from bridge.settings.values.cron import numbers
 
 KEPT = ("PATH", "JAVA_HOME", "SINGER_BRIDGE_ENV", "SINGER_BRIDGE_HOME")
-"""What a run needs of the shell's environment; cron starts it with next to none."""
+"""The variables of the shell that a run needs; cron starts it with almost none."""
 
 _HORIZON_DAYS = 366 * 8
-"""29 February comes within eight years."""
+"""29 February occurs within eight years."""
 _COMMAND_LIMIT = 998
 """Longest command that Debian's cron and macOS's take, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What cron is to run: a pipeline of a settings file, in an environment, its output into a log.
+    """What cron shall run: a pipeline of a settings file, in an environment. Its output goes to a log.
 
-    `name` is the pipeline's in full, `prod.flights`; `pipeline` is what the file calls it.
+    `name`: with the environment, `prod.flights`; `pipeline`: the name in the file.
     """
 
     cron: str
@@ -54,11 +54,11 @@ class Job:
         return [sys.executable, "-m", "bridge", "run", self.pipeline, *flags]
 
     def line(self, environ: Mapping[str, str]) -> str:
-        """Return the crontab's line, without its end. Raises SettingsError for a path that no line can hold."""
-        kept = {name: environ[name] for name in KEPT if environ.get(name)}
-        if "PATH" in kept:
-            kept["PATH"] = os.pathsep.join(dict.fromkeys(kept["PATH"].split(os.pathsep)))
-        words = ["/usr/bin/env", *(f"{name}={value}" for name, value in kept.items()), *self.argv]
+        """Return the crontab's line, without a line end. Raises `SettingsError` for a path with a line break."""
+        environment = {name: environ[name] for name in KEPT if environ.get(name)}
+        if "PATH" in environment:
+            environment["PATH"] = os.pathsep.join(dict.fromkeys(environment["PATH"].split(os.pathsep)))
+        words = ["/usr/bin/env", *(f"{name}={value}" for name, value in environment.items()), *self.argv]
         # The folder of logs may be deleted at any time; without it the shell would start nothing.
         made = shlex.join(["mkdir", "-p", str(self.log.parent)])
         command = f"{made} && {shlex.join(words)} >> {shlex.quote(str(self.log))} 2>&1 {self.mark}"
@@ -80,7 +80,7 @@ def _lines(crontab: bytes) -> list[bytes]:
 
 
 def _marked(line: bytes, folder: Path) -> str | None:
-    """Return the pipeline whose line this is; None for lines of others, and for one that was made a comment."""
+    """Return the pipeline of this line; None for other lines, and for one that was made a comment."""
     start = _escaped(_mark(folder, "")).encode(errors="surrogateescape")
     text = line.rstrip(b"\r\n")
     at = text.rfind(start)
@@ -92,12 +92,12 @@ def _marked(line: bytes, folder: Path) -> str | None:
 
 def installed(crontab: bytes, folder: Path) -> dict[str, str]:
     """Return the lines of a project's pipelines, by their names."""
-    found = ((_marked(line, folder), line) for line in _lines(crontab))
-    return {name: line.decode(errors="replace").rstrip("\r\n") for name, line in found if name}
+    marked = ((_marked(line, folder), line) for line in _lines(crontab))
+    return {name: line.decode(errors="replace").rstrip("\r\n") for name, line in marked if name}
 
 
 def with_jobs(crontab: bytes, jobs: Mapping[str, str], folder: Path) -> bytes:
-    """Return the crontab with these lines, by pipeline: in the place of older ones, new ones last."""
+    """Return the crontab with these lines, by pipeline. They replace older ones; new ones come last."""
     waiting = {name: line.encode(errors="surrogateescape") + b"\n" for name, line in jobs.items()}
     result = []
     for line in _lines(crontab):
@@ -112,7 +112,7 @@ def with_jobs(crontab: bytes, jobs: Mapping[str, str], folder: Path) -> bytes:
 
 
 def without(crontab: bytes, names: set[str] | None, folder: Path) -> bytes:
-    """Return the crontab without the lines of these pipelines; None: of all that the project has."""
+    """Return the crontab without the lines of these pipelines; None means all of the project."""
     return b"".join(line for line in _lines(crontab) if not _goes(_marked(line, folder), names))
 
 
@@ -123,24 +123,24 @@ def _goes(name: str | None, names: set[str] | None) -> bool:
 def read_crontab() -> bytes:
     """Return the user's crontab, empty if there is none. Raises SettingsError if it cannot be read."""
     done = _crontab(["-l"])
-    said = done.stderr.decode(errors="replace").strip()
+    output = done.stderr.decode(errors="replace").strip()
     if done.returncode == 0:
         return done.stdout
-    if re.search(r"no crontab for|no such file", said, re.IGNORECASE):
+    if re.search(r"no crontab for|no such file", output, re.IGNORECASE):
         return b""
-    raise SettingsError("the crontab cannot be read", hint=f"crontab says: {said or done.returncode}")
+    raise SettingsError("the crontab cannot be read", hint=f"crontab says: {output or done.returncode}")
 
 
 def write_crontab(crontab: bytes) -> None:
-    """Replace the user's crontab. Raises SettingsError if cron refuses it; the old one stays then."""
+    """Replace the user's crontab. If cron refuses it, the old one stays, and `SettingsError` is raised."""
     done = _crontab(["-"], crontab)
     if done.returncode == 0:
         return
-    said = done.stderr.decode(errors="replace").strip()
+    output = done.stderr.decode(errors="replace").strip()
     longest = max((len(line) for line in _lines(crontab)), default=0)
     if longest > _COMMAND_LIMIT:
-        said += f"; a line has {longest} bytes, and some crons take {_COMMAND_LIMIT}: install it with a shorter PATH"
-    raise SettingsError("cron refuses the crontab", hint=f"crontab says: {said or done.returncode}")
+        output += f"; a line has {longest} bytes, and some crons take {_COMMAND_LIMIT}: install it with a shorter PATH"
+    raise SettingsError("cron refuses the crontab", hint=f"crontab says: {output or done.returncode}")
 
 
 def _crontab(arguments: list[str], data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
@@ -153,7 +153,7 @@ def _crontab(arguments: list[str], data: bytes = b"") -> subprocess.CompletedPro
 
 
 def next_run(cron: str, after: datetime) -> datetime | None:
-    """Return when cron starts next, in the local time that `after` is in; None for @reboot."""
+    """Return when cron starts the next run, in the local time of `after`; None for @reboot."""
     if cron == "@reboot":
         return None
     minutes, hours, days, months, weekdays = numbers(cron)
@@ -165,9 +165,9 @@ def next_run(cron: str, after: datetime) -> datetime | None:
         if day.month not in months or not (any(hits) if either else all(hits)):
             continue
         for time in _times(minutes, hours):
-            found = start.replace(year=day.year, month=day.month, day=day.day, hour=time[0], minute=time[1])
-            if found >= start:
-                return found
+            moment = start.replace(year=day.year, month=day.month, day=day.day, hour=time[0], minute=time[1])
+            if moment >= start:
+                return moment
     return None
 
 
@@ -176,6 +176,6 @@ def _times(minutes: set[int], hours: set[int]) -> Iterator[tuple[int, int]]:
 
 
 def _both_restricted(cron: str) -> bool:
-    """Whether one of the two day fields is enough: cron wants both only where one of them begins with a star."""
+    """Whether one of the two day fields is enough. Cron needs both only if one of them begins with a star."""
     fields = cron.split()
     return len(fields) == 5 and not fields[2].startswith("*") and not fields[4].startswith("*")

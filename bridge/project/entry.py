@@ -1,4 +1,4 @@
-"""The text of a new pipeline: the tap's required settings filled in, its optional ones as comments."""
+"""The text of a new pipeline: the tap's required settings, and its optional ones as comments."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Entry:
     about: About | None
     pip_url: str | None = None
     bucket: str | None = None
-    """None: the file's defaults say where."""
+    """None: the file's defaults have it."""
     prefix: str = ""
-    """Of its variables: the tap's name, or the pipeline's."""
+    """Prefix of its variables: the tap's name, or the pipeline's."""
     values: Mapping[str, Any] = field(default_factory=dict)
-    """What is known already, by setting."""
+    """Values that are known already, by setting."""
     needed: Collection[str] = ()
     """Settings to write besides those that the tap requires: their variables are set."""
     select: Sequence[str] = ()
@@ -41,18 +41,18 @@ class Entry:
 
     @property
     def variables(self) -> list[str]:
-        """The variables that its text refers to."""
+        """The variables in its text."""
         return [self._variable(setting) for setting in self._required() if _asks(setting, self.values)]
 
     @property
     def optional_variables(self) -> list[str]:
-        """The variables that its comments refer to: secrets that the tap does not require."""
+        """The variables in its comments: optional secrets."""
         required = list(self._required())
         settings = self.about.settings if self.about else ()
         return [self._variable(setting) for setting in settings if setting.secret and setting not in required]
 
     def text(self) -> str:
-        """Return the block of YAML that stands below the pipeline's name."""
+        """Return the block of YAML for the lines below the pipeline's name."""
         return "\n".join(self._lines()) + "\n"
 
     def _lines(self) -> Iterator[str]:
@@ -85,7 +85,7 @@ class Entry:
             yield from _explained(f"# {setting.name}:{self._suggestion(setting)}", _meaning(setting))
 
     def _required(self) -> Iterator[Setting]:
-        """Yield what is to be filled in: what the tap requires, and whatever is known."""
+        """Yield the settings to write: those that the tap requires, and those with a known value."""
         for setting in self.about.settings if self.about else ():
             if setting.required or setting.name in self.values or setting.name in self.needed:
                 yield setting
@@ -99,7 +99,7 @@ class Entry:
         return _literal(setting.default) if setting.default is not None else _EMPTY[setting.kind]
 
     def _suggestion(self, setting: Setting) -> str:
-        """Return what stands in a comment: the default, or a variable where only a secret's name should be."""
+        """Return the value for a comment: the default, or the variable of a secret."""
         if setting.secret:
             return f' "${{{self._variable(setting)}}}"'
         if setting.default is None:
@@ -111,24 +111,24 @@ class Entry:
 
 
 def variable_name(prefix: str, setting: str) -> str:
-    """Return the variable that a setting is written as: `TAP_POSTGRES_PASSWORD`."""
+    """Return the variable for a setting: `TAP_POSTGRES_PASSWORD`."""
     return re.sub(r"[^A-Z0-9_]", "_", f"{prefix}_{setting}".upper())
 
 
 def scalar(value: Any) -> str:
-    """Return a value as YAML on one line; a `${NAME}` in it stays a variable."""
+    """Return a value as YAML on one line. A `${NAME}` in it stays a variable."""
     if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _WORDS:
         return value
     return orjson.dumps(value).decode()  # JSON is YAML, too
 
 
 def _literal(value: Any) -> str:
-    """Return a value as YAML that is read back as the same value, whatever is in it."""
+    """Return a value as YAML that is read back as exactly this value."""
     return scalar(value).replace("${", "$${")
 
 
 def _asks(setting: Setting, values: Mapping[str, Any]) -> bool:
-    """Whether a setting comes from a variable: a secret, and what nobody can guess."""
+    """Whether a setting comes from a variable: secrets do, and settings without a default."""
     if setting.name in values:
         return False
     return setting.secret or (setting.default is None and setting.kind not in _EMPTY)
@@ -141,9 +141,9 @@ def _meaning(setting: Setting) -> str:
 
 
 def _explained(line: str, meaning: str) -> Iterator[str]:
-    """Yield a setting and what it means: behind it where there is room, else whole, on lines above it.
+    """Yield a setting with its meaning: on the same line if there is room, else on lines above it.
 
-    These begin with `##`: who uncomments a whole block still has comments, and right YAML.
+    These begin with `##`: after a whole block is uncommented they are still comments.
     """
     if len(f"  {line}   # {meaning}") <= _WIDTH:
         yield f"  {line}   # {meaning}"

@@ -1,10 +1,10 @@
-"""What a project remembers of the lakes that it wrote to: the last commit of each of its pipelines.
+"""A project's notes on the lakes that it wrote to: the last commit of each pipeline.
 
 ```
 .singer-bridge/lakes/<pipeline>.json    {"format": 1, "lakes": {"<bucket>": {"commit": 17, "at": "2026-..."}}}
 ```
-The lake stays the truth. The note only tells a lake that was never written to from one that is not mounted, or was
-deleted: both look empty. It is written after a run, so it may be behind the lake, never ahead of it.
+The lake stays the truth. The note only distinguishes a new lake from one that is not mounted, or was deleted: both
+look empty. It is written after a run, so it may be behind the lake, never ahead of it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bridge.storage.local.folders import draft_of
 
 
 def forget(home: Path, pipeline: str) -> None:
-    """Delete a pipeline's notes: its lakes are about to be deleted on purpose."""
+    """Delete a pipeline's notes, before its lakes are deleted on purpose."""
     _file(home, pipeline).unlink(missing_ok=True)
 
 
@@ -35,7 +35,7 @@ def _file(home: Path, pipeline: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class LastCommit:
-    """The number of a commit, and the time at which the project noted it, in ISO 8601."""
+    """The number of a commit, and when the project noted it, in ISO 8601."""
 
     number: int
     at: str
@@ -56,14 +56,14 @@ class LastCommits:
         return self._pipeline.name
 
     def of(self, storage: Storage) -> LastCommit | None:
-        """Return the last commit that the project noted of this lake; None without a note, or with one that is none."""
-        said = self._lakes().get(storage.uri)
+        """Return the last commit that the project noted for this lake; None without a readable note."""
+        lake = self._lakes().get(storage.uri)
         with suppress(KeyError, TypeError, ValueError):
-            return LastCommit(int(said["commit"]), str(said["at"])) if said else None
+            return LastCommit(int(lake["commit"]), str(lake["at"])) if lake else None
         return None
 
     def check(self, storage: Storage, *, full: bool) -> list[str]:
-        """Return warnings about a lake that is behind our note. Raises `LakeError` for an empty one, unless `full`.
+        """Return warnings about a lake that is behind its note. Raises `LakeError` for an empty one, unless `full`.
 
         Nothing is written: what looks empty may be the folder below a mount.
         """
@@ -80,12 +80,12 @@ class LastCommits:
 
     @staticmethod
     def tell(noted: LastCommit) -> str:
-        """Say what the project noted of a lake that is empty now."""
+        """Describe the note on a lake that is empty now."""
         return f"and this project has written {noted} to it"
 
     @property
     def hint(self) -> str:
-        """What to do about an empty lake, and what to type where it was deleted on purpose."""
+        """What to do about an empty lake, and what to type if it was deleted on purpose."""
         append = " --append" if self._pipeline.appends_only() else ""
         restart = f"singer-bridge run {self._pipeline.name} --full{append}"
         if self._piped:
@@ -93,7 +93,7 @@ class LastCommits:
         return f"mount it, or restore it from a backup; if it was deleted on purpose, start over: {restart}"
 
     def note(self, storage: Storage, number: int) -> None:
-        """Note the last commit. A folder that cannot be written to costs the note, not the run."""
+        """Note the last commit. If that fails, there is no note, and the run goes on."""
         lakes = self._lakes()
         if lakes.get(storage.uri, {}).get("commit") == number:
             return
@@ -106,7 +106,7 @@ class LastCommits:
 
     def _lakes(self) -> dict[str, dict[str, Any]]:
         with suppress(OSError, NotJson):
-            said = loads(self._file.read_bytes())
-            if isinstance(said, dict) and said.get("format") == 1 and isinstance(said.get("lakes"), dict):
-                return {uri: lake for uri, lake in said["lakes"].items() if isinstance(lake, dict)}
+            document = loads(self._file.read_bytes())
+            if isinstance(document, dict) and document.get("format") == 1 and isinstance(document.get("lakes"), dict):
+                return {uri: lake for uri, lake in document["lakes"].items() if isinstance(lake, dict)}
         return {}

@@ -1,7 +1,7 @@
-"""`source.select` of one pipeline in a settings file, changed as text: comments, order and all else stay as they were.
+"""Change `source.select` of one pipeline as text: comments, order and everything else stay as they were.
 
-The file is changed where the list stands and nowhere else, then read again: if it says anything else than before, but
-for the list, it is left as it is and the operator gets the lines to paste.
+Only the list is changed. Then the new text is read: if it differs in anything but the list, the file stays as it is,
+and the user gets the lines to paste.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _WIDTH = 100
 
 
 class _NoPlace(ValueError):
-    """The file is written in a way that only a person should edit."""
+    """The file is written in a way that only people should edit."""
 
 
 def raw_selection(pipeline: Node) -> list[str] | None:
-    """Return the list as the pipeline's own file writes it, `${...}` not filled in; None if it has none."""
+    """Return the list in the pipeline's own file, with `${...}` as written; None if there is none."""
     node = _child(_child(pipeline, "source"), "select") or _child(_child(pipeline, "source"), "streams")
     if node is None or not isinstance(node.value, list):
         return None
@@ -39,9 +39,9 @@ def _child(node: Node | None, key: str) -> Node | None:
 
 
 def write_selection(file: Path, pipeline: Key, patterns: Sequence[str]) -> bytes:
-    """Write the patterns into the pipeline that stands at that key; return what the file was before.
+    """Write the patterns into the pipeline at that key; return the file's content before.
 
-    The file is replaced whole. Raises `SettingsError`, with the lines to paste, where only they could be written.
+    The file is replaced whole. Raises `SettingsError` with the lines to paste if it cannot be edited.
     """
     file = file.resolve()
     before = file.read_bytes()
@@ -69,7 +69,7 @@ def _at(node: Node, key: Key) -> Node:
 
 
 def _without(node: Node, pipeline: Key, key: Key = ()) -> Any:
-    """Return all that a file says but the pipeline's list."""
+    """Return all settings of a file but the pipeline's list."""
     if isinstance(node.value, dict):
         left = {name: child for name, child in node.value.items() if key != (*pipeline, "source") or name not in _NAMES}
         return {name: _without(child, pipeline, (*key, name)) for name, child in left.items()}
@@ -91,7 +91,7 @@ def _line(patterns: Sequence[str]) -> str:
 
 
 def _edited(text: str, pipeline: Sequence[str], patterns: Sequence[str]) -> str:
-    """Return the text with the list. Raises `_NoPlace` where it has none for it."""
+    """Return the text with the list. Raises `_NoPlace` if there is no place for it."""
     node: yaml.Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
     for part in (*pipeline, "source"):
         node = _value(node, part)
@@ -118,10 +118,10 @@ def _edited(text: str, pipeline: Sequence[str], patterns: Sequence[str]) -> str:
 def _value(node: yaml.Node | None, key: str) -> yaml.Node:
     if not isinstance(node, yaml.MappingNode):
         raise _NoPlace("no mapping")
-    found: yaml.Node | None = next((value for name, value in node.value if name.value == key), None)
-    if found is None:
+    result: yaml.Node | None = next((value for name, value in node.value if name.value == key), None)
+    if result is None:
         raise _NoPlace("no such key")
-    return found
+    return result
 
 
 def _colon(text: str, key: yaml.Node) -> int:
@@ -129,15 +129,15 @@ def _colon(text: str, key: yaml.Node) -> int:
 
 
 def _rewritten(text: str, node: yaml.SequenceNode, patterns: Sequence[str]) -> str:
-    """Return the text with a list that is not empty changed item by item, so that comments beside items stay."""
-    kept: list[yaml.Node] = []
+    """Change a list that is not empty item by item, so that comments beside items stay."""
+    unchanged: list[yaml.Node] = []
     for item in node.value:  # what stands in the new order already may stay where it is
-        kept += [item] if item.value == (*patterns, None)[len(kept)] else []
-    added = patterns[len(kept) :]
+        unchanged += [item] if item.value == (*patterns, None)[len(unchanged)] else []
+    added = patterns[len(unchanged) :]
     if node.flow_style:
         if "\n" in text[node.start_mark.index : node.end_mark.index]:
             raise _NoPlace("a list in brackets over several lines")
-        items = [*(text[item.start_mark.index : item.end_mark.index] for item in kept), *map(_quoted, added)]
+        items = [*(text[item.start_mark.index : item.end_mark.index] for item in unchanged), *map(_quoted, added)]
         return f"{text[: node.start_mark.index]}[{', '.join(items)}]{text[node.end_mark.index :]}"
     lines = text.splitlines(keepends=True)
     end = _newline(text)
@@ -146,7 +146,7 @@ def _rewritten(text: str, node: yaml.SequenceNode, patterns: Sequence[str]) -> s
         lines[last] += end
     lines[last] += "".join(f"{' ' * node.start_mark.column}- {_quoted(pattern)}{end}" for pattern in added)
     for item in node.value:
-        if item not in kept:
+        if item not in unchanged:
             new = lines[item.start_mark.line].split(end, 1)[1] if item.start_mark.line == last else ""
             lines[item.start_mark.line] = new
     return "".join(lines)
@@ -176,9 +176,9 @@ def _inserted(text: str, source: yaml.MappingNode, patterns: Sequence[str]) -> s
 
 
 def _behind_comments(lines: Sequence[str], at: int, indent: int) -> int:
-    """Return the number of the line behind comments that stand deeper than the key: they are of the entry above.
+    """Return the line after comments that are indented deeper than the key: they belong to the entry above.
 
-    Uncommented, such a setting has to stand below that entry.
+    If such a setting is uncommented, it must be below that entry.
     """
     end = at
     for number in range(at, len(lines)):
@@ -194,7 +194,7 @@ def _newline(text: str) -> str:
 
 
 def _after(key: yaml.Node, value: yaml.Node) -> int:
-    """Return the number of the line behind an entry, whatever stands below its key."""
+    """Return the line after an entry and all that is below its key."""
     while isinstance(value, yaml.CollectionNode) and not value.flow_style and value.value:
         if value.start_mark.index < key.end_mark.index:
             break

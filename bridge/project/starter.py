@@ -1,4 +1,4 @@
-"""A new project: four files, of which none ever replaces what is there."""
+"""A new project: four files. None of them replaces an existing file."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _DOTENV = """\
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What became of one file."""
+    """What happened to one file."""
 
     name: str
     state: str
@@ -72,7 +72,7 @@ class Written:
 
 
 def write_project(folder: Path, schema: Callable[[], str], *, force: bool) -> list[Written]:
-    """Write the files that are not there yet, the schema anew with `force`. Raises `SettingsError`."""
+    """Write the missing files; with `force` also the schema again. Raises `SettingsError`."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         return [
@@ -89,16 +89,16 @@ def write_project(folder: Path, schema: Callable[[], str], *, force: bool) -> li
 
 
 def _write(path: Path, text: str, look: Callable[[str], str] = lambda _: "", *, force: bool = False) -> Written:
-    there = path.exists()
-    if there and not force:
+    exists = path.exists()
+    if exists and not force:
         return Written(path.name, "kept", look(path.read_text(encoding="utf-8", errors="replace")))
     with path.open("w" if force else "x", encoding="utf-8") as file:
         file.write(text)
-    return Written(path.name, "replaced" if there else "written")
+    return Written(path.name, "replaced" if exists else "written")
 
 
 def _unignored(text: str) -> str:
-    """Say what a .gitignore of the user's own lacks."""
+    """Say what the user's own .gitignore lacks."""
     lines = {line.strip().strip("/") for line in text.splitlines()}
     missing = [name for name in (".env", ".singer-bridge/") if not lines & {name.strip("/"), f"{name.strip('/')}/*"}]
     return f"add to it: {', '.join(missing)}" if missing else ""

@@ -1,4 +1,4 @@
-"""The taps of a project, as far as an installation needs to know them: no password has to be there for it."""
+"""The taps of a project, with the settings that an installation needs. No password has to be set."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KEYS = ("tap", "pip_url", "env")
 
 @dataclass(frozen=True, slots=True)
 class Installable:
-    """What one pipeline says of its tap's installation."""
+    """How to install the tap of one pipeline."""
 
     pipeline: str
     source: Source
@@ -30,7 +30,7 @@ class Installable:
 
 
 def installables(path: Path, environ: Mapping[str, str], env: str | None, name: str | None) -> list[Installable]:
-    """Return those of all pipelines, or of one. Raises `SettingsError` for what is in the way of that."""
+    """Return the taps of all pipelines, or of one. Raises `SettingsError` if their settings are wrong."""
     path = path.absolute()
     settings = load(path, environ, env)
     if name is not None and name not in settings.pipelines:
@@ -44,8 +44,8 @@ def installables(path: Path, environ: Mapping[str, str], env: str | None, name: 
 def _installable(name: str, layers: Node, variables: Variables) -> Installable:
     source = layers.value.get("source") if isinstance(layers.value, dict) else None
     keys = source.value if source and isinstance(source.value, dict) else {}
-    wanted = Node({key: keys[key] for key in _KEYS if key in keys}, layers.origin, layers.key, layers.line)
-    document = resolve(wanted, variables.expand, lambda key: key[:1] == ("env",))
+    needed = Node({key: keys[key] for key in _KEYS if key in keys}, layers.origin, layers.key, layers.line)
+    document = resolve(needed, variables.expand, lambda key: key[:1] == ("env",))
     for _, problem in document.problems:
         raise problem
     folders = {key: document.nodes[(key,)].origin.folder for key in document.data}

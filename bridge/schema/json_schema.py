@@ -1,4 +1,4 @@
-"""JSON Schema in, Arrow fields out: nothing a value carries is lost by the type chosen for it.
+"""JSON Schema to Arrow fields: the type of a column loses nothing of its values.
 
 | JSON Schema | Arrow |
 |---|---|
@@ -10,9 +10,9 @@
 
 Not one type: several non-null types, untyped, boolean schemas, recursive `$ref`, objects without properties, arrays
 whose items are untyped (the whole array), `allOf` that contradicts itself. `null` may stand anywhere and never counts.
-An `enum` or `const` without a type has that of its values. Unions of string formats are a string, `integer | number`
-is a number. A decimal has the precision and scale it
-declares, 38 and 9 where it declares none; a number that needs more than 38 digits is kept as text, digit by digit.
+An `enum` or `const` without a type has that of its values. Unions of string formats are a string, `integer | number` is
+a number. A decimal has the precision and scale that it declares, 38 and 9 where it declares none. A number that needs
+more than 38 digits is kept as text, digit by digit.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ EXTRA = "_sdc_extra"
 """The column for fields outside the SCHEMA; a property of that name gets a suffix."""
 
 LEFT_OUT = b"left out"
-"""The kind of a field that is read, whatever it holds, and not kept."""
+"""The kind of a field that may hold anything, and is not kept."""
 
 TIMESTAMP = pa.timestamp("us", "UTC")
 SCALARS = {
@@ -41,16 +41,16 @@ SCALARS = {
     "date32": pa.date32(),
     "timestamp[us, UTC]": TIMESTAMP,
 }
-"""Types by the words that stored schemas have for them; decimals, structs and lists are written out."""
+"""Types by their names in stored schemas; decimals, structs and lists are written out."""
 MAX_DIGITS = 38
 DEFAULT_SCALE = 9
 DEEPEST = 32
-"""Objects and lists in each other: Delta's log, pyiceberg and Arrow's Parquet reader end at about 40 to 80."""
+"""Levels of nested objects and lists: Delta's log, pyiceberg and Arrow's Parquet reader fail at about 40 to 80."""
 INT64 = range(-(2**63), 2**63)
 INT64_DIGITS = 19
 
 Shape = tuple[pa.DataType, dict[bytes, bytes] | None]
-"""What a schema becomes: the type and the field metadata that says what the type does not."""
+"""The type of a schema, and the field metadata that says what the type does not."""
 
 JSON_TEXT: Shape = (pa.string(), {b"kind": b"json"})
 NULL_ONLY: Shape = (pa.string(), {b"kind": b"null"})
@@ -60,16 +60,16 @@ STRING_FORMATS = {"date-time": TIMESTAMP, "date": pa.date32()}
 STRING_LIKE = (pa.string(), TIMESTAMP, pa.date32())
 SAYS_TYPE = frozenset({"type", "anyOf", "oneOf", "allOf", "$ref", "properties"})
 TOLERATED = frozenset({"exclusiveMaximum", "exclusiveMinimum", "required"})
-"""Keywords with another meaning in drafts 3 and 4, which taps still write; no type depends on their form."""
+"""Keywords with another meaning in drafts 3 and 4, which taps still use; no type depends on them."""
 
-_HINT = "nothing was stored; correct this stream's schema in the tap's catalog, or leave the stream out"
+_HINT = "nothing was stored; correct this stream's schema in the tap's catalog, or deselect the stream"
 
 
 def record_fields(schema: Mapping[str, Any], keys: Sequence[str]) -> list[pa.Field]:
     """The columns of one SCHEMA message in its order; only declared keys are not nullable.
 
-    An object or a list deeper than `DEEPEST` is JSON text. Raises DataError for an invalid JSON Schema, a `$ref` that
-    leads nowhere, and a key that is not a property.
+    An object or a list deeper than `DEEPEST` is JSON text. Raises `DataError` for an invalid JSON Schema, a `$ref`
+    without a target, and a key that is not a property.
     """
     root = _checked(schema)
     reader = _Reader(root)
@@ -84,7 +84,7 @@ def record_fields(schema: Mapping[str, Any], keys: Sequence[str]) -> list[pa.Fie
 
 
 def _cut(field: pa.Field, levels: int) -> pa.Field:
-    """The field with no more than so many objects and lists in each other."""
+    """The field with at most so many levels of objects and lists."""
     type_ = field.type
     if pa.types.is_nested(type_) and not levels:
         return field.with_type(JSON_TEXT[0]).with_metadata({**(field.metadata or {}), **(JSON_TEXT[1] or {})})
@@ -96,41 +96,41 @@ def _cut(field: pa.Field, levels: int) -> pa.Field:
 
 
 def source(field: pa.Field) -> str:
-    """The property's name in the tap's records, which differs from the column's when it has a twin."""
+    """The property's name in the tap's records, which differs from the column's if it has a twin."""
     name = (field.metadata or {}).get(b"singer")
     return name.decode() if name is not None else str(field.name)
 
 
 def is_json(field: pa.Field) -> bool:
-    """True for a string field that holds JSON text."""
+    """Whether a string field holds JSON text."""
     return (field.metadata or {}).get(b"kind") in (b"json", b"null", LEFT_OUT)
 
 
 def is_left_out(field: pa.Field) -> bool:
-    """True for a field that is read, whatever it holds, and not kept; its type is what it probably is."""
+    """Whether a field may hold anything and is not kept; its type is only the probable one."""
     return (field.metadata or {}).get(b"kind") == LEFT_OUT
 
 
 def is_null_only(field: pa.Field) -> bool:
-    """True for JSON text that may only be null, as inferring taps say before they see a value."""
+    """Whether a field may only be null, as taps that infer types say before they see a value."""
     return (field.metadata or {}).get(b"kind") == b"null"
 
 
 def json_pointer(path: Iterable[object]) -> str:
-    """Return the JSON pointer of these steps; empty for the document as a whole."""
+    """The JSON pointer of these steps; empty for the whole document."""
     return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)
 
 
 class Names:
-    """Names of columns, no two alike: Spark refuses a table whose columns differ in case only."""
+    """Unique names of columns: Spark refuses a table whose columns differ only in case."""
 
     def __init__(self, taken: Iterable[str]) -> None:
         self._folded = {name.casefold() for name in taken}
 
     def take(self, name: str) -> str:
-        """`name`, or `name_2`, `name_3`, ... ; from now on it is taken.
+        """Take `name`, or `name_2`, `name_3`, ...
 
-        `_` stands for no name, for the NUL that ends a name for Arrow, and for what our hidden columns begin with.
+        `_` replaces an empty name, NUL, which ends a name for Arrow, and the prefix of our hidden columns.
         """
         name = re.sub("^\x1f|\x00", "_", name) or "_"
         candidate, number = name, 1
@@ -142,7 +142,7 @@ class Names:
 
 
 def _checked(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema as a dict with its sloppy top forgiven: with properties it is an object, whatever its type says."""
+    """The schema, checked. With properties it is an object, whatever its type says."""
     from jsonschema import Draft7Validator  # slow to import, and not needed to read tables
 
     root = dict(schema)
@@ -162,7 +162,7 @@ def _checked(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Reader:
-    """Reads one schema document; holds the root that local references start from."""
+    """Reads one schema document; local references start from its root."""
 
     def __init__(self, root: dict[str, Any]) -> None:
         self.root = root
@@ -176,7 +176,7 @@ class _Reader:
         keys: frozenset[str] = frozenset(),
         taken: Iterable[str] = (),
     ) -> list[pa.Field]:
-        """One field a property, case twins renamed, the original name kept in the metadata."""
+        """One field a property. Twins that differ in case are renamed; the metadata keeps their names."""
         names = Names(taken)
         result = []
         for name, node in properties.items():
@@ -188,7 +188,7 @@ class _Reader:
         return result
 
     def shape(self, node: Any, at: str, seen: tuple[str, ...]) -> Shape:
-        """The type of one schema; JSON text when it is not one type."""
+        """The type of one schema; JSON text if it is not one type."""
         resolved = self.resolve(node, at, seen)
         if resolved is None:
             return JSON_TEXT
@@ -221,7 +221,7 @@ class _Reader:
         return _integer(node) if name == "integer" else _number(node)
 
     def array(self, items: Any, at: str, seen: tuple[str, ...]) -> Shape:
-        """A list of what its items are; JSON text as a whole where the schema does not say what they are."""
+        """A list; JSON text as a whole where the schema does not give the type of its items."""
         if not isinstance(items, dict) or not (SAYS_TYPE | {"enum", "const"}).intersection(items):
             return JSON_TEXT
         type_, metadata = self.shape(items, f"{at}/items", seen)
@@ -234,13 +234,13 @@ class _Reader:
         for index, branch in enumerate(node[word]):
             if not isinstance(branch, dict):
                 return JSON_TEXT
-            found = self.shape({**base, **branch}, f"{at}/{word}/{index}", seen)
-            if found[1] != NULL_ONLY[1]:
-                shapes.append(found)
+            shape = self.shape({**base, **branch}, f"{at}/{word}/{index}", seen)
+            if shape[1] != NULL_ONLY[1]:
+                shapes.append(shape)
         return _common(shapes)
 
     def resolve(self, node: Any, at: str, seen: tuple[str, ...]) -> tuple[dict[str, Any], tuple[str, ...]] | None:
-        """The schema behind `$ref` and `allOf`, and the references followed; None where only JSON text can hold it."""
+        """Follow `$ref` and `allOf`; return the schema and the references followed, None where it is not one type."""
         while isinstance(node, dict) and "$ref" in node:
             reference = node["$ref"]
             if reference in seen:
@@ -260,7 +260,7 @@ class _Reader:
         return merged, seen
 
     def target(self, reference: str, at: str) -> Any:
-        """What a local reference points at."""
+        """The target of a local reference."""
         node: Any = self.root
         for step in reference.removeprefix("#").split("/")[1:]:
             node = node.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(node, dict) else None
@@ -281,30 +281,30 @@ _JSON_TYPES = {
 
 
 def _type_names(node: Mapping[str, Any]) -> set[str]:
-    """The types a schema names, or its values have; an object where it only lists properties; nothing where untyped."""
+    """The types that a schema names, or that its values have; object where it only has properties; none if untyped."""
     names = node.get("type", "object" if node.get("properties") else ())
     if not names:
         values = [node["const"]] if "const" in node else node.get("enum", [])
-        found = {_JSON_TYPES[type(value)] for value in values}
-        return found if len(found - {"null"}) < 2 or found <= {"null", "integer", "number"} else set()
+        types = {_JSON_TYPES[type(value)] for value in values}
+        return types if len(types - {"null"}) < 2 or types <= {"null", "integer", "number"} else set()
     return {names} if isinstance(names, str) else set(names)
 
 
 def _add(merged: dict[str, Any], part: Mapping[str, Any]) -> bool:
-    """Fold one `allOf` part in; False where two parts say different things about the type."""
+    """Add one `allOf` part; False where two parts contradict each other about the type."""
     for key, value in part.items():
-        known = merged.setdefault(key, value)
-        if key == "properties" and known != value:
-            if any(known.get(name, node) != node for name, node in value.items()):
+        before = merged.setdefault(key, value)
+        if key == "properties" and before != value:
+            if any(before.get(name, node) != node for name, node in value.items()):
                 return False
-            merged[key] = {**known, **value}
-        elif known != value and key in SAYS_TYPE | {"format", "items", "multipleOf", "minimum", "maximum"}:
+            merged[key] = {**before, **value}
+        elif before != value and key in SAYS_TYPE | {"format", "items", "multipleOf", "minimum", "maximum"}:
             return False
     return True
 
 
 def _common(shapes: list[Shape]) -> Shape:
-    """The type that holds every branch of a union without loss, or JSON text."""
+    """The type for all branches of a union, without loss, or JSON text."""
     if not shapes:
         return NULL_ONLY
     first = shapes[0]
@@ -338,7 +338,7 @@ def _integer(node: Mapping[str, Any]) -> Shape:
 
 
 def _number(node: Mapping[str, Any]) -> Shape:
-    """A double, unless the schema says how many decimal digits matter."""
+    """A double, unless the schema says how many digits it has."""
     if isinstance(node.get("precision"), int) and isinstance(node.get("scale"), int):
         return _declared_decimal(node)
     if "multipleOf" not in node:

@@ -1,7 +1,7 @@
-"""The columns of a table after one more SCHEMA: those that it had, under their names and in their order, then new ones.
+"""A table's columns after one more SCHEMA: those that it had, under their names and in their order, then new ones.
 
-Two lists come of it: the columns in the lake, and those that RECORDs under this SCHEMA are read into. They differ
-where a column has a variant, of which one or the other is read, and where new columns are left out.
+The result is two lists: the columns in the lake, and those that RECORDs under this SCHEMA are read into. They differ
+where RECORDs are read into a column's variant, and where new columns are left out.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ class Evolution:
     on_type_change: Literal["rewrite", "variant", "fail"] = "rewrite"
     """Older files get the wider type; or new values go to `<column>__string`; or it is an error."""
     schema_policy: Literal["evolve", "freeze", "discard"] = "evolve"
-    """New columns are added; or are an error, as is a change of type; or are left out, and types stay."""
+    """New columns are added; or they and changed types are an error; or they are left out, and types stay."""
     keys: tuple[str, ...] = ()
-    """Properties that have no variant: split in two, a key would be none."""
+    """Properties that get no variant: a key split in two would not be a key."""
 
 
 def merged(ours: Sequence[pa.Field], theirs: Sequence[pa.Field], evolution: Evolution) -> tuple[pa.Schema, pa.Schema]:
-    """The columns in the lake, and those to read. Raises DataError for what `evolution` does not allow."""
+    """The columns in the lake, and those to read. Raises `DataError` for what `evolution` does not allow."""
     lake, reading = _Merging(evolution).fields(ours, theirs, "")
     return pa.schema(lake), pa.schema(reading)
 
 
 def without_variants(fields: Sequence[pa.Field]) -> list[pa.Field]:
-    """The fields as RECORDs are read into where no SCHEMA says which of a field and its variant they mean."""
+    """The fields to read RECORDs into where no SCHEMA tells a field from its variant."""
     return [_first_type(field) for field in fields if not _is_variant(field)]
 
 
@@ -57,15 +57,15 @@ def _first_type(field: pa.Field) -> pa.Field:
 
 def left_out(fields: Sequence[pa.Field], at: str = "") -> list[str]:
     """The dotted names of the fields that are read and not kept."""
-    found: list[str] = []
+    names: list[str] = []
     for field in fields:
         if _kind(field) == LEFT_OUT:
-            found.append(at + source(field))
+            names.append(at + source(field))
         elif pa.types.is_struct(field.type):
-            found += left_out(list(field.type), f"{at}{field.name}.")
+            names += left_out(list(field.type), f"{at}{field.name}.")
         elif pa.types.is_list(field.type):
-            found += left_out([field.type.value_field.with_name("[]")], f"{at}{field.name}")
-    return found
+            names += left_out([field.type.value_field.with_name("[]")], f"{at}{field.name}")
+    return names
 
 
 class _Merging:
@@ -78,7 +78,7 @@ class _Merging:
     def fields(
         self, ours: Sequence[pa.Field], theirs: Sequence[pa.Field], at: str
     ) -> tuple[list[pa.Field], list[pa.Field]]:
-        """Fields matched by the property's name, so that a column keeps its name whatever twins come later."""
+        """Match fields by the property's name, so that a column keeps its name whatever twins come later."""
         waiting = {source(field): field for field in theirs if _kind(field) != _EXTRA}
         variants = {source(field): field for field in ours if _is_variant(field)}
         lake: list[pa.Field] = []
@@ -105,7 +105,7 @@ class _Merging:
         return lake, reading
 
     def field(self, ours: pa.Field, theirs: pa.Field | None, at: str) -> _Both | None:
-        """One field after the change; None where a variant has to take the new values."""
+        """One field after the change; None where the new values need a variant."""
         if theirs is None:
             return ours.with_nullable(True), _first_type(ours).with_nullable(True)
         nullable = ours.nullable or theirs.nullable
@@ -132,7 +132,7 @@ class _Merging:
         return self.changed(ours, theirs, name)
 
     def changed(self, ours: pa.Field, theirs: pa.Field, name: str) -> _Both | None:
-        """A field whose type takes not all values of the new one."""
+        """A field whose type cannot hold all values of the new one."""
         if self.freeze:
             raise _refused(name, ours, theirs, _FROZEN)
         if not self.evolve:
@@ -148,21 +148,21 @@ class _Merging:
         return field, field
 
     def variant(self, field: pa.Field, names: Names) -> pa.Field:
-        """The column that takes, as text, what the other one cannot."""
+        """The column for the values, as text, that do not fit the other one."""
         name = names.take(f"{field.name}__string")
         return pa.field(name, pa.string(), metadata={b"kind": _VARIANT, b"singer": source(field).encode()})
 
     def add(self, field: pa.Field, lake: list[pa.Field], reading: list[pa.Field], names: Names, at: str) -> None:
-        """Take in a property that the table has no column for."""
+        """Add a property that the table has no column for."""
         name = source(field)
         if self.freeze:
             raise DataError("a column is new", hint=_FROZEN, column=f"{at}{name}", type=label(field))
-        column = names.take(_wished(field))
+        column = names.take(_new_name(field))
         metadata = {key: value for key, value in (field.metadata or {}).items() if key != b"singer"}
         if column != name:
             metadata[b"singer"] = name.encode()
         if not self.evolve:
-            type_ = pa.string() if at else field.type  # a column's type is a guess that reads fast; inside it is JSON
+            type_ = pa.string() if at else field.type  # at the top the declared type reads fast; inside it is JSON
             reading.append(pa.field(column, type_, metadata={**metadata, b"kind": LEFT_OUT}))
             return
         added = pa.field(column, field.type, nullable=True, metadata=metadata or None)
@@ -170,8 +170,8 @@ class _Merging:
         reading.append(added)
 
 
-def _wished(field: pa.Field) -> str:
-    """The name that a new column is to have: the property's, or another that it was given; not that of a twin."""
+def _new_name(field: pa.Field) -> str:
+    """The name for a new column: the property's, or one that the settings gave it; not that of a twin."""
     name = source(field)
     return name if re.fullmatch(re.escape(name) + r"_[0-9]+", field.name) else str(field.name)
 

@@ -1,7 +1,7 @@
-"""A table's columns: from a SCHEMA message, from the commit log, and from both together.
+"""A table's columns: from a SCHEMA message, from the commit log, and from both.
 
-A schema only ever grows: `merge` adds columns and struct fields, keeps what left, and keeps the wider of two types.
-What a change of type comes to is the stream's own choice (`Evolution`).
+A schema only grows: `merge` adds columns and struct fields, keeps those that a SCHEMA no longer has, and keeps the
+wider of two types. The stream's `Evolution` decides what a change of type does.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from bridge.errors import CorruptLake
 from bridge.schema.json_schema import EXTRA, SCALARS, record_fields
 from bridge.schema.merging import Evolution, left_out, merged
 
-__all__ = ["EXTRA", "Evolution", "TableSchema", "from_singer", "merge", "with_extra"]
-
 _GROW = Evolution()
 
 _EXTRA_FIELD = pa.field(EXTRA, pa.string(), metadata={b"kind": b"extra"})
@@ -31,16 +29,15 @@ class TableSchema:
     """The columns of one table, in order, as they are in the lake."""
 
     arrow: pa.Schema
-    """Field metadata, nested too: `singer` is the property's name where it differs, `kind` what a string holds
-    (`json`, `null`: JSON text; `variant`: what another column could not take; `extra`: the fields outside the
-    SCHEMA)."""
+    """Field metadata, nested too: `singer` is the property's name where it differs, `kind` what a string holds (`json`,
+    `null`: JSON text; `variant`: values that do not fit another column; `extra`: the fields outside the SCHEMA)."""
     reading: pa.Schema | None = None
-    """What RECORDs are read into, where that is not the same: one of a column and its variant, and fields to leave out.
-    A matter of the run; the bucket keeps only the columns."""
+    """What RECORDs are read into, where it differs: one of a column and its variant, and fields to leave out. Only a
+    run needs it; the bucket keeps the columns alone."""
 
     @property
     def fields(self) -> list[pa.Field]:
-        """What RECORDs are read into, but for the fields outside the SCHEMA."""
+        """What RECORDs are read into, without the column for fields outside the SCHEMA."""
         return [field for field in (self.arrow if self.reading is None else self.reading) if field.name != EXTRA]
 
     @property
@@ -50,16 +47,16 @@ class TableSchema:
 
     @property
     def stored(self) -> TableSchema:
-        """The columns alone."""
+        """The columns alone, as the bucket keeps them."""
         return TableSchema(self.arrow)
 
     @property
     def types(self) -> str:
-        """16 hex digits that tell whether files have the same columns, but for the one for other fields."""
+        """16 hex digits, equal for files with the same columns, whether or not they have the one for other fields."""
         return TableSchema(pa.schema([field for field in self.arrow if field.name != EXTRA])).hash
 
     def to_json(self) -> bytes:
-        """One canonical text: equal schemas give equal bytes, in every process and version of Arrow."""
+        """Canonical: equal schemas give equal bytes, in every process and version of Arrow."""
         columns = [_describe(field) for field in self.arrow]
         if self.reading is None:
             return orjson.dumps(columns)
@@ -67,10 +64,10 @@ class TableSchema:
 
     @classmethod
     def from_json(cls, text: bytes) -> TableSchema:
-        """The schema that `to_json` wrote; raises CorruptLake for anything else."""
+        """Read what `to_json` wrote. Raises `CorruptLake` for anything else."""
         try:
-            said = orjson.loads(text)
-            columns, reading = (said["columns"], said["reading"]) if isinstance(said, dict) else (said, None)
+            data = orjson.loads(text)
+            columns, reading = (data["columns"], data["reading"]) if isinstance(data, dict) else (data, None)
             lake = pa.schema([_field(entry) for entry in columns])
             return cls(lake, None if reading is None else pa.schema([_field(entry) for entry in reading]))
         except (ValueError, KeyError, TypeError) as error:
@@ -84,20 +81,20 @@ class TableSchema:
 
 
 def from_singer(schema: Mapping[str, Any], key_properties: Sequence[str]) -> TableSchema:
-    """The table that one SCHEMA message describes. A schema without properties keeps whole records in `EXTRA`."""
+    """The table of one SCHEMA message. A schema without properties keeps whole records in `EXTRA`."""
     return TableSchema(pa.schema(record_fields(schema, key_properties) or [_EXTRA_FIELD]))
 
 
 def with_extra(schema: TableSchema) -> TableSchema:
-    """The schema with the nullable column for fields outside the SCHEMA, added last if it is not there."""
+    """Add the nullable column for fields outside the SCHEMA, as the last one, unless it exists."""
     return schema if EXTRA in schema.arrow.names else TableSchema(schema.arrow.append(_EXTRA_FIELD), schema.reading)
 
 
 def merge(table: TableSchema | None, incoming: TableSchema, evolution: Evolution = _GROW) -> TableSchema:
-    """The table after a SCHEMA message: the table's columns in their order and under their names, then new ones.
+    """The table after a SCHEMA message: its columns in their order and under their names, then new ones.
 
-    Where the table has a type that cannot be read beside the new one its files have to be written anew. Raises
-    DataError for what `evolution` does not allow.
+    Files whose type cannot be read beside the new one have to be rewritten. Raises `DataError` for what `evolution`
+    does not allow.
     """
     if table is None:
         return incoming
@@ -107,7 +104,7 @@ def merge(table: TableSchema | None, incoming: TableSchema, evolution: Evolution
 
 
 def _describe(field: pa.Field) -> dict[str, Any]:
-    """A field as plain data; keys in fixed order, absent when they say nothing."""
+    """A field as plain data; keys in fixed order, absent for a default."""
     entry: dict[str, Any] = {"name": field.name, "type": _describe_type(field.type)}
     if not field.nullable:
         entry["required"] = True

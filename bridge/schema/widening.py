@@ -1,8 +1,8 @@
-"""What a column becomes whose type changes, and which files can be read beside the newer ones as they are.
+"""Which type a column gets when its type changes, and which older files can be read beside newer ones.
 
-The type that both need is the one that a SCHEMA which allows both would have: numbers stay numbers while no digit is
-lost, a plain string takes the text of everything, a date becomes its midnight, and what has nothing in common is JSON
-text. Spark and Polars read files of two types as one column only where int64 became decimal(38, 0).
+The new type is that of a SCHEMA which allows both: numbers stay numbers while no digit is lost, a plain string takes
+the text of everything, a date becomes its midnight, and types with nothing in common become JSON text. Spark and Polars
+read files of two types as one column only where int64 became decimal(38, 0).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _WIDE_INTEGER = pa.decimal128(MAX_DIGITS, 0)
 
 
 def fits(new: pa.DataType, old: pa.DataType) -> bool:
-    """Whether a column of type `old` takes every value of `new`; an integer beyond 2**53 becomes the nearest double."""
+    """Whether type `old` holds every value of `new`; an integer beyond 2**53 becomes the nearest double."""
     if new == old:
         return True
     if pa.types.is_decimal(old):
@@ -27,7 +27,7 @@ def fits(new: pa.DataType, old: pa.DataType) -> bool:
 
 
 def wider(ours: pa.Field, theirs: pa.Field) -> Shape:
-    """The type that takes the values of both, where neither takes the other's."""
+    """The type for the values of both, where neither holds the other's."""
     old, new = ours.type, theirs.type
     if is_json(theirs):
         return JSON_TEXT
@@ -44,7 +44,7 @@ def wider(ours: pa.Field, theirs: pa.Field) -> Shape:
 
 
 def _decimal(old: pa.DataType, new: pa.DataType) -> Shape:
-    """The decimal of two exact numbers. One of 38 digits says of its whole part only that nobody knows its size."""
+    """The decimal of two exact numbers. One of 38 digits does not tell how large its whole part is."""
     scale = max(_scale(old), _scale(new))
     whole = max(_whole(old), _whole(new))
     if whole + scale > MAX_DIGITS:
@@ -67,9 +67,9 @@ def _needed(type_: pa.DataType) -> int:
 
 
 def stands_beside(old: pa.DataType, new: pa.DataType, *, strict: bool = False) -> bool:
-    """Whether every engine reads a file with a column of type `old` in a table where it is `new`.
+    """Whether every engine reads a file with type `old` in a table with type `new`.
 
-    `strict` is for tables whose own format holds each file to the table's types.
+    `strict`: the table's format demands that each file has the table's types.
     """
     if pa.types.is_struct(old) and pa.types.is_struct(new):
         names = {field.name: field.type for field in new}

@@ -70,8 +70,8 @@ class S3(Section):
     @property
     def options(self) -> S3Options:
         """Return the section as storage takes it."""
-        said = {name: getattr(self, name) for name in type(self).model_fields}
-        return S3Options(**said | {"sse": self.sse or ("aws:kms" if self.kms_key_id else None)})
+        declared = {name: getattr(self, name) for name in type(self).model_fields}
+        return S3Options(**declared | {"sse": self.sse or ("aws:kms" if self.kms_key_id else None)})
 
 
 class Catalog(Section):

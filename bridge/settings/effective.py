@@ -1,4 +1,4 @@
-"""The settings of a pipeline as they hold after all layers, written as a settings file would: secrets are `***`."""
+"""The settings of a pipeline after all layers, written as in a settings file. Secrets are `***`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WORDS = frozenset({"true", "false", "null"})
 
 
 def effective(pipeline: Pipeline, *, every: bool) -> tuple[dict[str, Any], set[Key]]:
-    """Return the settings with secrets masked, and which are defaults; without `every` there are none of these."""
+    """Return the settings with secrets masked, and the keys of defaults, which only `every` includes."""
     defaults: set[Key] = set()
     data = _section(pipeline, every, (), defaults)
     source, conf = data["source"], data.get("spark", {}).get("conf", {})
@@ -56,7 +56,7 @@ def _section(section: Section, every: bool, at: Key, defaults: set[Key]) -> dict
 
 
 def _is_given(section: Section, name: str, value: Any) -> bool:
-    """Whether somebody wrote it; of a whole pipeline every field is set, but only these have no section below."""
+    """Whether the setting was written, rather than a default."""
     return bool(value) if isinstance(section, Pipeline) else name in section.model_fields_set
 
 
@@ -86,7 +86,7 @@ def _redacted(value: Any, redact: Callable[[bytes], bytes]) -> Any:
 
 
 def to_yaml(data: dict[str, Any], defaults: Collection[Key] = (), at: Key = ()) -> Iterator[str]:
-    """Yield the lines of block YAML that our own reader reads as this data; defaults are marked in a comment."""
+    """Yield the data as lines of YAML that our own reader reads as the same data. A comment marks defaults."""
     for name, value in data.items():
         key, indent = (*at, name), "  " * len(at)
         if isinstance(value, dict) and value:
@@ -105,7 +105,7 @@ def _flow(value: Any) -> str:
 
 
 def _scalar(text: str) -> str:
-    """Return a text that is read back as it is: quoted unless it is plain enough, `${` escaped."""
+    """Return a text as YAML that is read back as the same text."""
     if _SAFE.fullmatch(text) and text.lower() not in _WORDS:
         return text
     return json.dumps(text.replace("${", "$${"), ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""What is wrong with a setting, said with its place and without its value.
+"""Errors of settings: each names its place, and none shows the value.
 
 A place is a line of the settings file or a flag of the command line; keys are relative to the pipeline.
 """
@@ -17,7 +17,7 @@ from bridge.settings.text.tree import Document, Key
 from bridge.settings.values.section import Section, section_of
 
 Order = tuple[str, int]
-"""File and line: errors are told as a reader meets them."""
+"""File and line: errors come in reading order."""
 
 _FLAGS: dict[Key, str] = {
     ("name",): "--name",
@@ -38,20 +38,20 @@ _TYPES = {
 
 
 class Place(Protocol):
-    """Where settings were written."""
+    """Where settings are written."""
 
     def error(self, key: Key, text: str, hint: str, **facts: Any) -> SettingsError:
         """Return the error for a key of the pipeline."""
         ...
 
     def order(self, key: Key) -> Order:
-        """Return that by which errors are sorted."""
+        """Return what errors are sorted by."""
         ...
 
 
 @dataclass(frozen=True)
 class InFile:
-    """A pipeline in the settings files, whichever of them has the key."""
+    """A pipeline in the settings files."""
 
     document: Document
 
@@ -76,13 +76,13 @@ class CommandLine:
 
 
 def explained(error: ValidationError, place: Place, at: Key = ()) -> list[tuple[Key, SettingsError]]:
-    """Return all of the errors with their keys, in reading order. What was validated stands `at` that key."""
-    found = [((*at, *_key(one["loc"])), one) for one in error.errors(include_url=False)]
-    return [(key, _explain(key, one, place)) for key, one in sorted(found, key=lambda pair: place.order(pair[0]))]
+    """Return all errors with their keys, in reading order. `at`: the key of what was validated."""
+    located = [((*at, *_key(one["loc"])), one) for one in error.errors(include_url=False)]
+    return [(key, _explain(key, one, place)) for key, one in sorted(located, key=lambda pair: place.order(pair[0]))]
 
 
 def _key(place: Key) -> Key:
-    """Return pydantic's place as a key; its word for a mapping's key, as opposed to the value, is none of ours."""
+    """Return pydantic's place as a key, without the mark that pydantic puts on a mapping's key."""
     return place[:-1] if place[-1:] == ("[key]",) else place
 
 
@@ -111,7 +111,7 @@ def _unknown(key: Key, place: Place) -> SettingsError:
 
 
 def _section(key: Key) -> type[Section]:
-    """Return the section that a key of the pipeline holds; by its glob one of `streams`."""
+    """Return the section that a key of the pipeline holds."""
     section: type[Section] = Keys
     for part in key:
         field = section.model_fields.get(str(part))
@@ -120,7 +120,7 @@ def _section(key: Key) -> type[Section]:
 
 
 def _belongs(name: str, section: type[Section]) -> str:
-    """Say where a key that stands at the wrong depth belongs, else which keys there are."""
+    """Say where a key belongs that is at the wrong depth; else list the keys."""
     if name in Keys.model_fields and section is not Keys:
         return f'"{name}" belongs one level higher'
     for parent in Keys.model_fields:

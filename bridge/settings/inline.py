@@ -20,7 +20,7 @@ from bridge.settings.values.checked import pipeline_name
 
 
 def inline_destination(bucket: str) -> Destination:
-    """Return the bucket that `--to` names, as it is reached without any file: by the AWS_* environment."""
+    """Return the bucket that `--to` names. Without a file, the AWS_* variables say how to reach it."""
     try:
         return Destination.model_validate({"bucket": bucket})
     except ValidationError as error:
@@ -63,7 +63,7 @@ def inline_pipeline(
 
 
 def _inline_config(text: str | None, variables: Variables) -> tuple[dict[str, Any] | str, list[tuple[Key, str]]]:
-    """Return inline JSON with its variables filled in, or the path of a file; and what was filled in."""
+    """Return inline JSON with its variables filled in, or the path of a file; and the values of the variables."""
     if text is None:
         return {}, []
     if not text.lstrip().startswith("{"):
@@ -77,8 +77,8 @@ def _inline_config(text: str | None, variables: Variables) -> tuple[dict[str, An
             return [fill(child) for child in value]
         if not isinstance(value, str):
             return value
-        filled, found = variables.expand(value, Path.cwd())
-        expanded.extend((("source", "config", "json"), piece) for piece in found)
+        filled, pieces = variables.expand(value, Path.cwd())
+        expanded.extend((("source", "config", "json"), piece) for piece in pieces)
         return filled
 
     try:

@@ -72,7 +72,7 @@ def _ref(section: type[Section]) -> dict[str, Any]:
 
 def _definitions() -> dict[str, Any]:
     described = _descriptions()
-    found: dict[str, Any] = {
+    definitions: dict[str, Any] = {
         "variable": {"type": "string", "pattern": r"\$\{", "description": "${NAME}, ${NAME:-default}, ${file:/path}"}
     }
 
@@ -80,7 +80,7 @@ def _definitions() -> dict[str, Any]:
         properties = {}
         for name, field in section.model_fields.items():
             inner = section_of(field.annotation)
-            if inner and inner.__name__ not in found:
+            if inner and inner.__name__ not in definitions:
                 define(inner)
             description = described.get((section.__name__, name)) or (inner.__doc__ if inner else None)
             properties[name] = {**_property(field), **({"description": description} if description else {})}
@@ -88,15 +88,15 @@ def _definitions() -> dict[str, Any]:
             properties["streams"] = {**properties["select"], "description": "Another name of `select`."}
         text = inspect.cleandoc(section.__doc__ or "")
         shape = {"type": "object", "properties": properties, "additionalProperties": False}
-        found[section.__name__] = {"description": text, **shape}
+        definitions[section.__name__] = {"description": text, **shape}
 
     define(Keys)
-    return found
+    return definitions
 
 
 def _descriptions() -> dict[tuple[str, str], str]:
-    """Return the docstrings under the keys, by section and key."""
-    found = {}
+    """Return the docstrings of the keys, by section and key."""
+    descriptions = {}
     for section in (
         node for room in (options, destination, guarding) for node in ast.walk(ast.parse(inspect.getsource(room)))
     ):
@@ -104,13 +104,13 @@ def _descriptions() -> dict[tuple[str, str], str]:
         for key, text in pairwise(body):
             if isinstance(key, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
                 name = (section.name if isinstance(section, ast.ClassDef) else "", ast.unparse(key.target))
-                found[name] = inspect.cleandoc(str(text.value.value))
-    return found
+                descriptions[name] = inspect.cleandoc(str(text.value.value))
+    return descriptions
 
 
 def _property(field: FieldInfo) -> dict[str, Any]:
-    said = next((item.json_schema for item in field.metadata if isinstance(item, WithJsonSchema)), None)
-    schema = dict(said) if said else _schema(field.annotation)
+    declared = next((item.json_schema for item in field.metadata if isinstance(item, WithJsonSchema)), None)
+    schema = dict(declared) if declared else _schema(field.annotation)
     least = next((item.ge for item in field.metadata if isinstance(item, Ge)), None)
     if least is not None and schema == {"type": "integer"}:
         schema["minimum"] = least
@@ -121,7 +121,7 @@ def _property(field: FieldInfo) -> dict[str, Any]:
 
 
 def _or_variable(schema: dict[str, Any]) -> dict[str, Any]:
-    """Let a variable stand where a scalar that is more than any text stands."""
+    """Allow a variable in the place of any scalar but plain text, which allows one already."""
     kinds = schema.get("type", [])
     has_text = "string" in ([kinds] if isinstance(kinds, str) else kinds) and not {"pattern", "enum"} & schema.keys()
     if has_text or kinds in ("object", "array") or "$ref" in schema or "anyOf" in schema:
@@ -136,11 +136,11 @@ def _written(default: Any, schema: dict[str, Any]) -> Any:
 
 
 def _schema(annotation: Any) -> dict[str, Any]:
-    """Return the schema of a type as our settings use them."""
+    """Return the schema of a type."""
     origin, inside = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        said = next((item.json_schema for item in inside[1:] if isinstance(item, WithJsonSchema)), None)
-        return dict(said) if said else _schema(inside[0])
+        declared = next((item.json_schema for item in inside[1:] if isinstance(item, WithJsonSchema)), None)
+        return dict(declared) if declared else _schema(inside[0])
     if origin is Literal:
         return {"type": "string", "enum": list(inside)}
     if origin is list:

@@ -31,7 +31,7 @@ _MAPPING = ("must be a mapping", "write its keys below it, or remove it")
 
 @dataclass(frozen=True)
 class Project:
-    """All layers, variables not filled in yet. `problems` are those of the files as such, in reading order."""
+    """All layers, with variables as written. `problems`: what is wrong with the files themselves, in reading order."""
 
     pipelines: dict[str, Node] = field(default_factory=dict)
     defaults: Node | None = None
@@ -39,17 +39,21 @@ class Project:
     problems: list[tuple[Order, SettingsError]] = field(default_factory=list)
 
     def environment(self, name: str | None) -> str | None:
-        """Return the environment's name, None for none. Raises `SettingsError` if the file does not have it."""
+        """Return the environment's name; None for none. Raises `SettingsError` if the file does not have it."""
         if not name:
             return None
         if name not in self.environments:
-            known = ", ".join(self.environments)
-            hint = f"there are: {known}" if known else "the file has no environments; see --env and SINGER_BRIDGE_ENV"
+            existing = ", ".join(self.environments)
+            hint = (
+                f"there are: {existing}"
+                if existing
+                else "the file has no environments; see --env and SINGER_BRIDGE_ENV"
+            )
             raise SettingsError("unknown environment", hint=did_you_mean(name, self.environments) or hint, name=name)
         return name
 
     def layers(self, pipeline: str, environment: str | None) -> Node:
-        """Return one pipeline with everything that lies below and above it."""
+        """Return one pipeline with all its layers."""
         defaults, own = self.defaults, self.pipelines[pipeline]
         if environment:
             over = _children(self.environments[environment])
@@ -58,12 +62,12 @@ class Project:
         return overlay(defaults, own) or own
 
     def inherited_globs(self, pipeline: str, environment: str | None) -> frozenset[str]:
-        """Return the globs under `streams` that only `defaults` have, and the pipeline itself does not."""
+        """Return the globs under `streams` that only `defaults` have, not the pipeline itself."""
         over = _children(self.environments[environment]) if environment else {}
         own = [self.pipelines[pipeline], _children(over.get("pipelines")).get(pipeline)]
-        said = [self.defaults, over.get("defaults")]
+        defaults = [self.defaults, over.get("defaults")]
         below, above = (
-            {g for node in nodes for g in _children(_children(node).get("streams"))} for nodes in (said, own)
+            {g for node in nodes for g in _children(_children(node).get("streams"))} for nodes in (defaults, own)
         )
         return frozenset(below - above)
 
@@ -73,7 +77,7 @@ def _children(node: Node | None) -> dict[str, Node]:
 
 
 def read_project(path: Path, expand: Expand) -> Project:
-    """Read bridge.yaml and what it includes. Raises `SettingsError` where the file itself cannot be read."""
+    """Read bridge.yaml and what it includes. Raises `SettingsError` if bridge.yaml cannot be read."""
     root = yamlfile.read(path)
     if not isinstance(root.value, dict):
         raise SettingsError(f"{root.origin.label}:1: no settings in the file", hint=_START)
@@ -84,16 +88,16 @@ def read_project(path: Path, expand: Expand) -> Project:
 
 
 def _matching(pattern: str, folder: Path) -> list[Path]:
-    """Return the files that a glob finds, in the order of their names."""
+    """Return the files that match a glob, sorted by name."""
     try:
-        found = glob.glob(os.path.expanduser(pattern), root_dir=folder, recursive=True)
+        names = glob.glob(os.path.expanduser(pattern), root_dir=folder, recursive=True)
     except ValueError:  # a NUL in the name
         return []
-    return [path for path in (folder / name for name in sorted(found)) if path.is_file()]
+    return [path for path in (folder / name for name in sorted(names)) if path.is_file()]
 
 
 class _Reader:
-    """Puts the layers together and takes notes of what is wrong with them."""
+    """Collects the layers, and what is wrong with them."""
 
     def __init__(self, path: Path, expand: Expand) -> None:
         self._path, self._expand = path, expand
@@ -101,7 +105,7 @@ class _Reader:
         self._pipelines: dict[str, Node] = {}
 
     def main(self, root: Node) -> Project:
-        self._known(root, _MAIN, "a pipeline stands under pipelines:, keys of your own start with x-")
+        self._refuse_unknown(root, _MAIN, "a pipeline stands under pipelines:, keys of your own start with x-")
         keys = _children(root)
         self._own_pipelines(keys.get("pipelines"))
         if "include" in keys:
@@ -120,23 +124,23 @@ class _Reader:
         self._problems.append(((node.origin.label, node.line), error))
 
     def _mapping(self, node: Node | None) -> bool:
-        """Return whether there is a mapping; anything else in its place is a problem."""
+        """Whether there is a mapping. Anything else in its place is noted as a problem."""
         if node is not None and not isinstance(node.value, dict):
             self._note(node, node.error(*_MAPPING))
         return node is not None and isinstance(node.value, dict)
 
-    def _known(self, node: Node, known: tuple[str, ...], hint: str) -> None:
+    def _refuse_unknown(self, node: Node, allowed: tuple[str, ...], hint: str) -> None:
         for key, child in _children(node).items():
-            if key not in known and not key.startswith("x-"):
-                self._note(child, child.error("unknown key", did_you_mean(key, known) or hint))
+            if key not in allowed and not key.startswith("x-"):
+                self._note(child, child.error("unknown key", did_you_mean(key, allowed) or hint))
 
     def _own_pipelines(self, node: Node | None) -> None:
-        """Add the pipelines of one file; a name that another file has is refused."""
+        """Add the pipelines of one file. A name that another file has is a problem."""
         if node is None or not self._mapping(node):
             return
-        known = {name.lower(): pipeline for name, pipeline in self._pipelines.items()}
+        taken = {name.lower(): pipeline for name, pipeline in self._pipelines.items()}
         for name, pipeline in _children(node).items():
-            wrong, first = pipeline_name(name), known.setdefault(name.lower(), pipeline)
+            wrong, first = pipeline_name(name), taken.setdefault(name.lower(), pipeline)
             if wrong:
                 self._note(pipeline, pipeline.error(*wrong))
             elif first is not pipeline:
@@ -163,7 +167,7 @@ class _Reader:
                     self._included(path, item)
 
     def _included(self, path: Path, item: Node) -> None:
-        """Add the pipelines of an included file; one in which nothing stands is no mistake."""
+        """Add the pipelines of an included file, which may be empty."""
         try:
             root = yamlfile.read(path)
         except SettingsError as error:
@@ -172,27 +176,29 @@ class _Reader:
         if root.value == "":
             return
         if self._mapping(root):
-            self._known(root, _INCLUDED, "an included file holds pipelines and x-* keys; the rest is for the main one")
+            self._refuse_unknown(
+                root, _INCLUDED, "an included file holds pipelines and x-* keys; the rest is for the main one"
+            )
             self._own_pipelines(_children(root).get("pipelines"))
 
     def _environments(self, node: Node | None) -> dict[str, Node]:
         if not self._mapping(node):
             return {}
-        found = _children(node)
-        for name, overlaid in found.items():
-            if name.lower() in [other.lower() for other in found if other != name]:
+        environments = _children(node)
+        for name, overlaid in environments.items():
+            if name.lower() in [other.lower() for other in environments if other != name]:
                 self._note(overlaid, overlaid.error(_TWINS, "rename one of them"))
             if not _ENVIRONMENT.fullmatch(name):
                 hint = "letters, digits, dash and underscore, at most 40; no dot"
                 self._note(overlaid, overlaid.error("not a name for an environment", hint))
             if self._mapping(overlaid):
-                self._known(overlaid, _OVERLAY, "an environment holds defaults and pipelines")
+                self._refuse_unknown(overlaid, _OVERLAY, "an environment holds defaults and pipelines")
                 self._mapping(_children(overlaid).get("defaults"))
                 self._overlaid(_children(overlaid).get("pipelines"))
-        return found
+        return environments
 
     def _overlaid(self, node: Node | None) -> None:
-        """An environment changes pipelines and adds none: a slip of the pen must not become a pipeline."""
+        """An environment changes pipelines and adds none: a typing error must not become a pipeline."""
         if self._mapping(node):
             for name, pipeline in _children(node).items():
                 if name not in self._pipelines:
@@ -200,7 +206,7 @@ class _Reader:
                     self._note(pipeline, pipeline.error("unknown pipeline", guess))
 
     def _names(self, environments: Iterable[str]) -> None:
-        """No pipeline is called as another one is in an environment: they would share their STATE."""
+        """Refuse a pipeline named as another one is in an environment: they would share their STATE."""
         prefixes = tuple(f"{environment}.".lower() for environment in environments)
         for name, pipeline in self._pipelines.items():
             if name.lower().startswith(prefixes):

@@ -9,15 +9,14 @@ wrong with the files as such, a name or a key at the top, stops all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bridge.errors import SettingsError, did_you_mean
 from bridge.settings.layers import Project, read_project
 from bridge.settings.options import Pipeline
-from bridge.settings.reading import Read, is_missing, look_pipeline, read_pipeline
-from bridge.settings.text.tree import Expand
+from bridge.settings.reading import is_missing, read_pipeline
 from bridge.settings.text.variables import Variables, read_dotenv
 
 FILE_NAME = "bridge.yaml"
@@ -26,25 +25,53 @@ _ENVIRONMENT = "SINGER_BRIDGE_ENV"
 
 
 @dataclass(frozen=True)
+class Pipelines(Mapping[str, Pipeline]):
+    """The pipelines by their names in the file. Each is checked when it is taken out, and may raise SettingsError."""
+
+    project: Project = field(repr=False)
+    variables: Variables = field(repr=False)
+    environment: str | None
+    _read: dict[tuple[str, bool], Pipeline] = field(default_factory=dict, repr=False)
+
+    def __getitem__(self, name: str) -> Pipeline:
+        return self.read(name)
+
+    def read(self, name: str, *, source: bool = True) -> Pipeline:
+        """Return a pipeline, with its source or without."""
+        if (name, source) not in self._read:
+            expand = self.variables.expand
+            pipeline, problems = read_pipeline(self.project, expand, name, self.environment, source=source)
+            if problems or not pipeline:
+                raise _first([error for _, error in problems], self.project, self.variables)
+            self._read[name, source] = pipeline
+        return self._read[name, source]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.project.pipelines
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.project.pipelines)
+
+    def __len__(self) -> int:
+        return len(self.project.pipelines)
+
+
+@dataclass(frozen=True)
 class Settings:
     """All pipelines of one project, in one environment or none."""
 
     path: Path
     environment: str | None
-    pipelines: Mapping[str, Pipeline]
-    """By the names in the file; each is checked when it is taken out, and may raise SettingsError."""
+    pipelines: Pipelines
     environments: tuple[str, ...] = ()
     """All that the file has."""
-    looked_at: Mapping[str, Pipeline] = field(default_factory=dict)
-    """The same pipelines without their sources: what verbs need that only look at the lake."""
 
-    def pipeline(self, name: str | None) -> Pipeline:
-        """Return the pipeline of that name in the file, without a name the only one. Raises SettingsError."""
-        return self.pipelines[self._chosen(name)]
+    def pipeline(self, name: str | None, *, source: bool = True) -> Pipeline:
+        """Return the pipeline of that name in the file, without a name the only one. Raises SettingsError.
 
-    def look(self, name: str | None) -> Pipeline:
-        """Return the same pipeline without its source: no variable that only the tap needs has to be there."""
-        return self.looked_at[self._chosen(name)]
+        `source=False` leaves the source out: no variable that only the tap needs has to be set.
+        """
+        return self.pipelines.read(self._chosen(name), source=source)
 
     def _chosen(self, name: str | None) -> str:
         names = ", ".join(sorted(self.pipelines))
@@ -68,34 +95,6 @@ class Problem:
     environment: str | None = None
 
 
-@dataclass(frozen=True)
-class _Pipelines(Mapping[str, Pipeline]):
-    """Reads a pipeline when it is asked for, once."""
-
-    project: Project = field(repr=False)
-    variables: Variables = field(repr=False)
-    environment: str | None
-    read: Callable[[Project, Expand, str, str | None], Read] = read_pipeline
-    _read: dict[str, Pipeline] = field(default_factory=dict, repr=False)
-
-    def __getitem__(self, name: str) -> Pipeline:
-        if name not in self._read:
-            pipeline, problems = self.read(self.project, self.variables.expand, name, self.environment)
-            if problems or not pipeline:
-                raise _first([error for _, error in problems], self.project, self.variables)
-            self._read[name] = pipeline
-        return self._read[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.project.pipelines
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.project.pipelines)
-
-    def __len__(self) -> int:
-        return len(self.project.pipelines)
-
-
 def find_file(start: Path) -> Path | None:
     """Return the nearest bridge.yaml in `start` or a folder above it, None if there is none."""
     start = start.absolute()
@@ -111,12 +110,12 @@ def load(path: Path, environ: Mapping[str, str], env: str | None = None) -> Sett
     if project.problems:
         raise _first([error for _, error in project.problems], project, variables)
     environment = project.environment(env or chosen)
-    pipelines, looked_at = (_Pipelines(project, variables, environment, how) for how in (read_pipeline, look_pipeline))
-    return Settings(path.absolute(), environment, pipelines, tuple(project.environments), looked_at)
+    pipelines = Pipelines(project, variables, environment)
+    return Settings(path.absolute(), environment, pipelines, tuple(project.environments))
 
 
 def check(path: Path, environ: Mapping[str, str], env: str | None = None) -> list[Problem]:
-    """Return all that is wrong, in one environment, or else without any and in each; every problem once.
+    """Return all problems, each once: in one environment, or without any and in each.
 
     A key that every environment has is not missing where none is chosen. Raises SettingsError for an environment that
     the file does not have.
@@ -130,21 +129,21 @@ def check(path: Path, environ: Mapping[str, str], env: str | None = None) -> lis
 
 
 def _all_problems(project: Project, variables: Variables, environments: list[str | None]) -> list[Problem]:
-    found = [Problem(error) for _, error in project.problems]
+    problems = [Problem(error) for _, error in project.problems]
     for name in project.pipelines:
         wrong = {each: read_pipeline(project, variables.expand, name, each)[1] for each in environments}
         if len(wrong) > 1:
             missing = {key for each in project.environments for key, error in wrong[each] if is_missing(error)}
             wrong[None] = [(key, error) for key, error in wrong[None] if not is_missing(error) or key in missing]
-        found += [Problem(error, name, each) for each, errors in wrong.items() for _, error in errors]
+        problems += [Problem(error, name, each) for each, errors in wrong.items() for _, error in errors]
     unique: dict[str, Problem] = {}
-    for problem in found:
+    for problem in problems:
         unique.setdefault(problem.error.message, problem)
     return list(unique.values())
 
 
 def _first(errors: list[SettingsError], project: Project, variables: Variables) -> SettingsError:
-    """Return the error to be told: what is wrong goes before what is missing. Its hint says how to see the others."""
+    """Return the error to report: wrong settings first, then missing ones. Its hint says how to see the others."""
     error = next((each for each in errors if not is_missing(each)), errors[0])
     every = _all_problems(project, variables, [None, *project.environments])
     if len(every) > 1:
@@ -153,6 +152,6 @@ def _first(errors: list[SettingsError], project: Project, variables: Variables) 
 
 
 def _open(path: Path, environ: Mapping[str, str]) -> tuple[Project, Variables, str | None]:
-    known = {**read_dotenv(path.parent / ".env"), **environ}
-    variables = Variables(known)
-    return read_project(path, variables.expand), variables, known.get(_ENVIRONMENT)
+    values = {**read_dotenv(path.parent / ".env"), **environ}
+    variables = Variables(values)
+    return read_project(path, variables.expand), variables, values.get(_ENVIRONMENT)

@@ -260,11 +260,11 @@ class Pipeline(Keys):
 
         A glob matches the stream's id in the catalog as well as the name of its RECORDs, whichever `name` is.
         """
-        said: dict[str, Any] = {}
+        declared: dict[str, Any] = {}
         for glob, keys in self.streams.items():
             if self._matches(name, glob):
-                said |= {key: getattr(keys, key) for key in keys.model_fields_set}
-        return StreamKeys(**said)
+                declared |= {key: getattr(keys, key) for key in keys.model_fields_set}
+        return StreamKeys(**declared)
 
     def load_method(self, name: str) -> str:
         """Return how one stream is to be loaded: as `streams` says, else as `destination` does."""
@@ -277,30 +277,30 @@ class Pipeline(Keys):
             for glob, keys in self.streams.items()
             if fnmatchcase(name, glob) and "guard" in keys.model_fields_set
         )
-        said: dict[str, float | None] = {}
+        declared: dict[str, float | None] = {}
         for guard in (self.guard, *streams):
             if guard is None:
-                said = {"rejected": None, "shrink": None}
+                declared = {"rejected": None, "shrink": None}
             else:
-                said |= {key: getattr(guard, key) for key in guard.model_fields_set}
-        return Guard(**said)
+                declared |= {key: getattr(guard, key) for key in guard.model_fields_set}
+        return Guard(**declared)
 
     def metadata(self, name: str) -> bool:
         """Return whether one stream's rows get the SDK's metadata columns."""
-        said = self.stream(name).add_record_metadata
-        return self.destination.add_record_metadata if said is None else said
+        declared = self.stream(name).add_record_metadata
+        return self.destination.add_record_metadata if declared is None else declared
 
     def appends_only(self, names: Iterable[str] = ()) -> bool:
         """Return whether a stream is set to append-only: one of `names`; without names any that there may be."""
         if names := list(names):
             return any(self.load_method(name) == "append-only" for name in names)
-        said = (keys.load_method for keys in self.streams.values())
-        return "append-only" in (self.destination.load_method, *said)
+        declared = (keys.load_method for keys in self.streams.values())
+        return "append-only" in (self.destination.load_method, *declared)
 
     def glob_of(self, name: str, key: str) -> str | None:
         """Return the glob under `streams` whose `key` holds for a stream, None if none says anything."""
-        said = (g for g, keys in self.streams.items() if self._matches(name, g) and key in keys.model_fields_set)
-        return max(said, key=list(self.streams).index, default=None)
+        globs = (g for g, keys in self.streams.items() if self._matches(name, g) and key in keys.model_fields_set)
+        return max(globs, key=list(self.streams).index, default=None)
 
     @property
     def table_root(self) -> str:

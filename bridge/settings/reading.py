@@ -1,4 +1,4 @@
-"""One pipeline of a project: its layers filled in, checked, and explained where they are wrong."""
+"""Read one pipeline of a project: fill in its variables, check it, and explain what is wrong."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from bridge.settings.explain import InFile, explained
 from bridge.settings.layers import Project
 from bridge.settings.options import Keys, Pipeline, Source
 from bridge.settings.secrets import config_file, with_secrets
-from bridge.settings.text.tree import Document, Expand, Key, resolve
+from bridge.settings.text.tree import Document, Expand, Key, Node, resolve
 from bridge.settings.values.checked import pipeline_name
 
 Read = tuple[Pipeline | None, list[tuple[Key, SettingsError]]]
 """A pipeline, or all that is wrong with it, in reading order."""
 
 _CONFIG: Key = ("source", "config")
-_LOOKED_AT = ("destination", "spool", "schedule", "streams")
+_LAKE = ("destination", "spool", "schedule", "streams")
 _PATHS: tuple[Key, ...] = (
     _CONFIG,
     *(("source", key) for key in ("tap", "catalog")),
@@ -33,39 +33,34 @@ def _is_text(key: Key) -> bool:
     return key[:2] in (("source", "env"), ("spark", "conf")) and key[2:] != ()
 
 
-def read_pipeline(project: Project, expand: Expand, name: str, environment: str | None) -> Read:
-    """Return a pipeline, or all that is wrong with it, in reading order."""
-    layers = resolve(project.layers(name, environment), expand, _is_text)
-    pipeline, problems = _read(layers, _full(name, environment))
+def read_pipeline(project: Project, expand: Expand, name: str, environment: str | None, *, source: bool = True) -> Read:
+    """Return a pipeline, or all that is wrong with it, in reading order.
+
+    `source=False` reads only what it takes to look at the lake: no password has to be set, and none must be hidden.
+    """
+    layers = project.layers(name, environment)
+    lake_only = not source and isinstance(layers.value, dict)
+    document = resolve(replace(layers, value=_lake_part(layers)) if lake_only else layers, expand, _is_text)
+    if lake_only:
+        document.data["source"] = Source.model_construct(tap=[])
+    pipeline, problems = _read(document, f"{environment}.{name}" if environment else name)
+    if lake_only and any(is_missing(error) for _, error in problems):  # perhaps the key is there, but misspelt
+        every = read_pipeline(project, expand, name, environment)[1]
+        problems = _without_echoes([*(one for one in every if _is_unknown(one[1])), *problems])
     if pipeline is not None and (inherited := project.inherited_globs(name, environment)):
         pipeline = pipeline.model_copy(update={"inherited": inherited})
     return pipeline, problems
 
 
-def look_pipeline(project: Project, expand: Expand, name: str, environment: str | None) -> Read:
-    """Return what is needed of a pipeline to look at its lake, or all that is wrong with that, in reading order.
-
-    Its source is left out: no password has to be there, so there is none to hide.
-    """
-    layers = project.layers(name, environment)
-    if not isinstance(layers.value, dict):
-        return read_pipeline(project, expand, name, environment)
-    kept = {key: layers.value[key] for key in _LOOKED_AT if key in layers.value}
+def _lake_part(layers: Node) -> dict[str, Node]:
+    """Return the settings of a pipeline that say where its lake is, and how its streams are stored."""
+    keys = layers.value if isinstance(layers.value, dict) else {}
+    sections = {key: keys[key] for key in _LAKE if key in keys}
     for key, below in (("destination", ("bucket", "s3")), ("spool", ("dir",))):
-        section = kept[key].value if key in kept else None
+        section = sections[key].value if key in sections else None
         if isinstance(section, dict):
-            kept[key] = replace(kept[key], value={name: section[name] for name in section if name in below})
-    document = resolve(replace(layers, value=kept), expand, _is_text)
-    document.data["source"] = Source.model_construct(tap=[])
-    pipeline, problems = _read(document, _full(name, environment))
-    if any(is_missing(error) for _, error in problems):  # perhaps for a slip of the pen, which was not looked at
-        every = read_pipeline(project, expand, name, environment)[1]
-        problems = _without_echoes([*(one for one in every if _is_unknown(one[1])), *problems])
-    return pipeline, problems
-
-
-def _full(name: str, environment: str | None) -> str:
-    return f"{environment}.{name}" if environment else name
+            sections[key] = replace(sections[key], value={name: section[name] for name in section if name in below})
+    return sections
 
 
 def _read(document: Document, full: str) -> Read:
@@ -97,18 +92,18 @@ def _is_unknown(error: SettingsError) -> bool:
 
 
 def _without_echoes(problems: list[tuple[Key, SettingsError]]) -> list[tuple[Key, SettingsError]]:
-    """Leave out the keys that are missing only because they were misspelt: that was told already."""
+    """Leave out keys that are missing only because they are misspelt: there is an error for that already."""
     unknown = [key for key, error in problems if _is_unknown(error)]
 
     def misspelt(key: Key) -> bool:
-        there = [str(other[-1]) for other in unknown if other[:-1] == key[:-1]]
-        return any(did_you_mean(name, [str(key[-1])]) for name in there)
+        siblings = [str(other[-1]) for other in unknown if other[:-1] == key[:-1]]
+        return any(did_you_mean(name, [str(key[-1])]) for name in siblings)
 
     return [(key, error) for key, error in problems if not (is_missing(error) and key and misspelt(key))]
 
 
 def _config_problems(document: Document, place: InFile) -> list[tuple[Key, SettingsError]]:
-    """Return what is wrong with the tap's settings where they are a file, whatever else is wrong."""
+    """Return what is wrong with the file of the tap's settings, if they are a file."""
     node = document.nodes.get(_CONFIG)
     if node is None or not isinstance(node.value, str) or _CONFIG in [key for key, _ in document.problems]:
         return []
@@ -123,11 +118,11 @@ def _config_problems(document: Document, place: InFile) -> list[tuple[Key, Setti
 
 
 def _folders(document: Document) -> dict[str, Path]:
-    """Return for each key that holds a path the folder of the file in which it stands."""
+    """Return, for each key that holds a path, the folder of its settings file."""
     written = (key for key in _PATHS if key in document.nodes)
     return {str(key[-1]): document.nodes[key].origin.folder for key in written}
 
 
 def _touches(key: Key, others: list[Key]) -> bool:
-    """Whether a key is one of the others, or above or below one."""
+    """Whether a key is one of the others, or above or below one of them."""
     return any(key[: len(other)] == other or other[: len(key)] == key for other in others)

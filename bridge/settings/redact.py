@@ -1,4 +1,4 @@
-"""Secrets: learned from the settings, replaced by `***` wherever bytes leave for a log, an error or a record."""
+"""Secrets: collected from the settings, and replaced by `***` in logs, errors and records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ASPECT = (
     r"|enabled?|disabled?|required|scopes?|audience|prefix|suffix|pattern|regex|template|policy|version|region|strategy|flow"
     r"|provider|interval|attempts|retries)$"
 )
-"""What a name ends with that speaks of a secret without holding one: `token_url`, `next_page_token_path`."""
+"""Endings of names that mention a secret but do not hold one: `token_url`, `next_page_token_path`."""
 SECRET_KEY = re.compile(
     r"(?:sqlalchemy|database|db|conn|connection)[-_]?ur[il]$"
     rf"|^(?!.*{_ASPECT}).*"
@@ -49,7 +49,7 @@ _WORDS = frozenset({"true", "false", "null", "none"})
 
 
 def learn(value: Any, *, under_secret_key: bool = False) -> Iterator[str]:
-    """Yield the secrets in a tap's settings: leaves under a telling key, passwords inside URLs and DSNs."""
+    """Yield the secrets in a tap's settings: values of keys that name a secret, and passwords in URLs and DSNs."""
     if isinstance(value, dict):
         for key, child in value.items():
             yield from learn(child, under_secret_key=under_secret_key or bool(SECRET_KEY.search(str(key))))
@@ -68,7 +68,7 @@ def _learn_text(text: str, under_secret_key: bool) -> Iterator[str]:
         # A private key appears in logs line by line, never as a whole.
         lines = text.splitlines() if "\n" in text else []
         yield from (line for line in lines if len(line) > _LONGEST_PUBLIC_LINE and not line.startswith("-----"))
-    for password in (found for url in _URLS for found in url.findall(text)):
+    for password in (match for url in _URLS for match in url.findall(text)):
         yield from (password, unquote(password))
     for password in _ASSIGNED.findall(text):
         yield from (password, unquote_plus(password))
@@ -91,14 +91,14 @@ def learn_arguments(arguments: list[str]) -> Iterator[str]:
             yield value
 
 
-def worth_hiding(found: Iterable[str]) -> frozenset[str]:
-    """Keep what can be hidden: texts of 4 characters and more that are no JSON words. Shorter ones occur everywhere."""
-    stripped = (text.strip() for text in found)
+def worth_hiding(texts: Iterable[str]) -> frozenset[str]:
+    """Keep texts of 4 characters and more that are not JSON words. Shorter ones occur everywhere."""
+    stripped = (text.strip() for text in texts)
     return frozenset(text for text in stripped if len(text) >= _SHORTEST and text.lower() not in _WORDS)
 
 
 class Redactor:
-    """Replaces each secret by `***`, also where JSON or a URL escapes it; changes nothing if there are none.
+    """Replaces each secret by `***`, also in the forms in which JSON or a URL escapes it.
 
     Longest first, so that no tail of a longer secret stays. A secret cut in two is not seen: give it whole lines, or
     what `settled` says.
@@ -113,7 +113,7 @@ class Redactor:
         return self._pattern.sub(b"***", data) if self._pattern else data
 
     def text(self, text: str) -> str:
-        """Mask a text; half of a character, which a tap or a file's name may bring, is written as JSON does."""
+        """Mask a text. Half of a character, as in an odd file name, is written as JSON does."""
         return self(text.encode(errors="backslashreplace")).decode(errors="replace")
 
     def settled(self, data: bytes) -> int:
@@ -126,7 +126,7 @@ class Redactor:
 
 
 def redactor(secrets: Iterable[str]) -> Redactor:
-    """Return what replaces these secrets wherever bytes leave for a log, an error or a record."""
+    """Return the function that replaces these secrets in bytes."""
     return Redactor({form for secret in secrets if secret for form in _forms(secret)})
 
 

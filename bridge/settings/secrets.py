@@ -1,4 +1,4 @@
-"""What a pipeline was told in confidence: found in its settings, kept with it, shown nowhere."""
+"""The secrets of a pipeline: collected from its settings, and never shown."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from bridge.settings.text.tree import Key
 
 
 def with_secrets(pipeline: Pipeline, expanded: list[tuple[Key, str]], place: Place) -> Pipeline:
-    """Return the pipeline with every secret it was given, those of its config file too."""
+    """Return the pipeline with all its secrets, including those of its config file."""
     source = pipeline.source
     config = config_file(source.config, place) if isinstance(source.config, Path) else source.config
     arguments = source.argv[1:] if source.tap else []
-    found = [text for key, text in expanded if _may_hold_secrets(key, text, arguments)]
-    found += [*learn(config), *learn(source.env), *learn(source.pip_url), *learn_arguments(arguments)]
-    found += [text for key, text in pipeline.spark.conf.items() if SPARK_SECRET.search(key)]
-    found += learn(list(pipeline.spark.conf.values()))
-    return pipeline.model_copy(update={"secrets": worth_hiding(found)})
+    texts = [text for key, text in expanded if _may_hold_secrets(key, text, arguments)]
+    texts += [*learn(config), *learn(source.env), *learn(source.pip_url), *learn_arguments(arguments)]
+    texts += [text for key, text in pipeline.spark.conf.items() if SPARK_SECRET.search(key)]
+    texts += learn(list(pipeline.spark.conf.values()))
+    return pipeline.model_copy(update={"secrets": worth_hiding(texts)})
 
 
 def _may_hold_secrets(key: Key, text: str, arguments: list[str]) -> bool:
-    """Whether a variable went to the tap's settings, environment, address or arguments; a plain path hides nothing."""
+    """Whether a variable's value may be a secret: it went to the tap's settings, environment, address or arguments."""
     if key[:2] in (("source", "config"), ("source", "env")):
         return len(key) > 2
     if key[:2] == ("source", "tap"):
@@ -34,7 +34,7 @@ def _may_hold_secrets(key: Key, text: str, arguments: list[str]) -> bool:
 
 
 def config_file(path: Path, place: Place) -> dict[str, Any]:
-    """Read the tap's settings to learn their secrets; the tap gets the file itself. Raises `SettingsError`."""
+    """Read the tap's settings for their secrets; the tap gets the file itself. Raises `SettingsError`."""
     at: Key = ("source", "config")
     try:
         config = json.loads(path.read_text(encoding="utf-8-sig"))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
 Token = Any
-"""sqlglot's, which it does not export by name."""
+"""sqlglot's token, which it does not export by name."""
 
 _ROW_BY_ROW = "a transform works row by row: its results must not depend on where a batch ends"
 _HINT = "such as: SELECT id, lower(email) AS email FROM stream WHERE id > 0"
@@ -87,31 +87,31 @@ NOT_OF_A_ROW |= dict.fromkeys(
     ["explode", "explode_outer", "posexplode", "posexplode_outer", "inline", "inline_outer", "stack", "json_tuple"],
     "makes several rows of one",
 )
-"""Functions by their names, with what is wrong with them."""
+"""Refused functions, and why."""
 
 CLOCK = re.compile(r"\s*(now|today|yesterday|tomorrow)\b", re.IGNORECASE)
-"""What Spark takes for a time when a constant text becomes one."""
+"""Texts that Spark takes for a time when it casts a constant."""
 
 
 def refused(reason: str, **facts: Any) -> SettingsError:
-    """Return the error of a statement that is more than row by row."""
+    """Return the error for a statement that is not row by row."""
     return SettingsError(f"not in a transform: {reason}", hint=_ROW_BY_ROW, **facts)
 
 
 def quoted(name: str) -> str:
-    """Return a name as Spark takes every name."""
+    """Quote a name for Spark."""
     return "`" + name.replace("`", "``") + "`"
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A statement that was read. `alias` is what its words call the stream."""
+    """A checked statement. `alias`: its name for the stream."""
 
     text: str
     alias: str
 
     def over(self, view: str, columns: Sequence[str], hidden: str) -> str:
-        """Return the statement over a view of these columns, which selects the column `hidden`, too."""
+        """Return the statement over a view with these columns. It also selects the column `hidden`."""
         tokens = _tokens(self.text)
         at = _from(tokens)
         edits = [(tokens[at].start, tokens[at].start, f", {quoted(self.alias)}.{quoted(hidden)} ")]
@@ -127,18 +127,18 @@ class Statement:
 
 @lru_cache(100)  # settings are read for each stream anew
 def read_transform(text: str) -> Statement:
-    """Return the statement, checked as far as its words tell. Raises `SettingsError` with the reason."""
+    """Parse and check the statement, as far as possible without Spark. Raises `SettingsError` with the reason."""
     from sqlglot import exp, parse
     from sqlglot.errors import SqlglotError
 
     try:
-        found = [one for one in parse(text, read="spark") if one is not None]
+        statements = [one for one in parse(text, read="spark") if one is not None]
     except (SqlglotError, RecursionError) as error:
         cause = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).splitlines()
         raise SettingsError("the transform cannot be read as Spark SQL", hint=(cause or [_HINT])[0]) from None
-    if len(found) != 1 or not isinstance(found[0], exp.Select):
+    if len(statements) != 1 or not isinstance(statements[0], exp.Select):
         raise SettingsError("a transform is one SELECT", hint=_HINT)
-    select = found[0]
+    select = statements[0]
     for clause, reason in _CLAUSES.items():
         if select.args.get(clause):
             raise refused(reason)
@@ -153,15 +153,15 @@ def read_transform(text: str) -> Statement:
 
 
 def _placed(text: str, alias: str, select: exp.Select) -> Statement:
-    """Return the statement if its words are where they are looked for."""
+    """Return the statement if our tokens agree with the parsed statement."""
     from sqlglot import exp
 
     tokens = _tokens(text)
     at = _from(tokens)
     stars = sum(1 for _ in select.find_all(exp.Star))
-    ours = len(_stars(tokens, alias, ["x"]))
+    own = len(_stars(tokens, alias, ["x"]))
     others = sum(1 for column in select.find_all(exp.Column) if _is_of_struct(column, alias))
-    if tokens[0].token_type.name != "SELECT" or at < 0 or stars != ours + others:
+    if tokens[0].token_type.name != "SELECT" or at < 0 or stars != own + others:
         raise SettingsError(
             "the transform's form is not understood", hint=f"write it as SELECT ... FROM stream, {_HINT}"
         )
@@ -209,7 +209,7 @@ def _tokens(text: str) -> list[Token]:
 
 
 def _from(tokens: Sequence[Token]) -> int:
-    """Return where the clause FROM is, -1 if it is not found; IS DISTINCT FROM is none."""
+    """Return the place of the clause FROM, or -1. IS DISTINCT FROM is no such clause."""
     depth = 0
     for place, token in enumerate(tokens):
         kind = token.token_type.name
@@ -220,7 +220,7 @@ def _from(tokens: Sequence[Token]) -> int:
 
 
 def _stars(tokens: Sequence[Token], alias: str, columns: Iterable[str]) -> list[tuple[int, int, str]]:
-    """Return what to write for each `*` that means all columns of the stream: where it is, and their names."""
+    """Return the edits that replace each `*` over the stream by its columns."""
     edits = []
     for place, token in enumerate(tokens):
         before = [one.token_type.name for one in tokens[max(place - 3, 0) : place]]
@@ -231,8 +231,8 @@ def _stars(tokens: Sequence[Token], alias: str, columns: Iterable[str]) -> list[
             start = tokens[place - 2].start
         elif before[-1] not in ("SELECT", "COMMA", "L_PAREN"):
             continue
-        gone, end = _excepted(tokens, place)
-        names = [f"{quoted(alias)}.{quoted(name)}" for name in columns if name.lower() not in gone]
+        excluded, end = _excepted(tokens, place)
+        names = [f"{quoted(alias)}.{quoted(name)}" for name in columns if name.lower() not in excluded]
         edits.append((start, end + 1, ", ".join(names)))
     return edits
 

@@ -16,8 +16,8 @@ from pyspark import SparkFiles, TaskContext
 
 from bridge.decode.casting import refit
 from bridge.errors import BridgeError, EngineError
-from bridge.schema.json_schema import source
-from bridge.schema.table_schema import EXTRA, with_extra
+from bridge.schema.json_schema import EXTRA, source
+from bridge.schema.table_schema import with_extra
 from bridge.spool.spool import Segment
 from bridge.write.context import WriteContext
 from bridge.write.metadata_columns import fill_metadata

@@ -16,8 +16,8 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 
 from bridge.errors import DataError, SettingsError
-from bridge.schema.json_schema import source
-from bridge.schema.table_schema import EXTRA, TableSchema
+from bridge.schema.json_schema import EXTRA, source
+from bridge.schema.table_schema import TableSchema
 from bridge.settings.transform_sql import CLOCK, NOT_OF_A_ROW, Statement, refused
 from bridge.spark.rows import hidden_type
 from bridge.spark.shipping import executor_rows

@@ -1,14 +1,15 @@
-"""A venv of its own for every tap, made whole or not at all.
+"""A venv for every tap, made whole or not at all.
 
 ```
 .singer-bridge/taps/<package>-<hash of pip_url>/     shared by all pipelines with that pip_url
     requirements.lock     every version that was chosen; worth committing
-    venv -> venv.k3f9...  exchanged in one step, when the new one is complete
-    venv.k3f9.../         it stays where it was built, since its programs name their own path
+    venv -> venv.k3f9...  replaced in one step, when the new venv is complete
+    venv.k3f9.../         stays where it was built, since its programs name their own path
 ```
 
-After a crash the old venv stands; what the crash left is deleted by the next installation. The venv before is kept
-until then, too: a tap may be running in it. Two installations at once: the second waits, and finds the work done.
+After a crash the old venv is still in use, and the next installation deletes what the crash left. The previous venv
+also stays until then: a tap may be running in it. Of two installations at once the second waits, and finds the work
+done.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from hashlib import sha256
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from uv import find_uv_bin
+
 from bridge.errors import SettingsError, TapError
 from bridge.settings.redact import learn, redactor, worth_hiding
 from bridge.storage.local.folders import draft_of
@@ -41,8 +44,8 @@ _REQUIRING = {"-e", "--editable", "-r", "--requirement", "-c", "--constraint"}
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What an installation is asked for."""
+class Installation:
+    """What to install, and how."""
 
     folder: Path
     """Where relative paths in `pip_url` start: the folder of bridge.yaml."""
@@ -63,22 +66,22 @@ class Venv:
         self.bin = self.root / "venv" / "bin"
         self.lock = self.root / "requirements.lock"
 
-    def install(self, wanted: Wanted) -> bool:
-        """Make the venv, from the lock file if there is one; False when it is as wanted already.
+    def install(self, installation: Installation) -> bool:
+        """Make the venv, from the lock file if there is one; False if it is up to date already.
 
-        Raises `TapError` with the installer's last lines, after which the venv before still stands.
+        Raises `TapError` with the last lines of uv; the previous venv is then still in use.
         """
-        if wanted.locked and not self.lock.exists():
+        if installation.locked and not self.lock.exists():
             hint = "run `singer-bridge install` once without --locked, and commit the lock file"
             raise SettingsError("there is no lock file", hint=hint, file=self.lock)
-        with self._alone():
-            if not wanted.upgrade and self._is_current(wanted.programs):
+        with self._exclusively():
+            if not installation.upgrade and self._is_current(installation.programs):
                 return False
-            self._sweep()
+            self._delete_unused()
             draft = self.root / f"venv.{uuid.uuid4().hex[:8]}"
             try:
-                lock = self._build(draft, wanted)
-                _check_programs(draft / "bin", wanted.programs)
+                lock = self._build(draft, installation)
+                _check_programs(draft / "bin", installation.programs)
             except BaseException:
                 shutil.rmtree(draft, ignore_errors=True)
                 raise
@@ -93,7 +96,7 @@ class Venv:
         return _requirements(self.lock.read_text()) if self.lock.exists() else []
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _exclusively(self) -> Iterator[None]:
         self.root.mkdir(parents=True, exist_ok=True)
         with (self.root / ".installing").open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -103,32 +106,34 @@ class Venv:
         return {"python": f"{sys.executable} {sys.version}", "lock": sha256(self.lock.read_bytes()).hexdigest()}
 
     def _is_current(self, programs: Sequence[str]) -> bool:
-        """Whether the venv is of this Python and of the lock file as it is now, and has the programs."""
+        """Whether the venv was made by this Python, from the current lock file, and has the programs."""
         try:
             facts = json.loads((self.bin.parent / "installed.json").read_text())
             return bool(facts == self._facts()) and all((self.bin / program).exists() for program in programs)
         except (OSError, ValueError):
             return False
 
-    def _sweep(self) -> None:
-        """Delete every venv but the one in use: unfinished ones, and the one before."""
+    def _delete_unused(self) -> None:
+        """Delete every venv but the one in use: unfinished ones, and the previous one."""
         used = (self.root / "venv").resolve()
         for folder in self.root.glob("venv.*"):
             if folder != used:
                 shutil.rmtree(folder, ignore_errors=True)
 
-    def _build(self, draft: Path, wanted: Wanted) -> str:
-        """Make a venv and return its lock file's text: the one it was made from, else what was chosen."""
-        installer = _Installer(draft, wanted.folder, redactor(worth_hiding(learn(self._pip_url))))
+    def _build(self, draft: Path, installation: Installation) -> str:
+        """Make a venv, and return the text of the lock file that describes it."""
+        installer = _Installer(draft, installation.folder, redactor(worth_hiding(learn(self._pip_url))))
         installer.make()
-        if self.lock.exists() and not wanted.upgrade:
+        if self.lock.exists() and not installation.upgrade:
             text = self.lock.read_text()
             requirements = draft / "requirements.txt"
-            requirements.write_text(_local("\n".join(_requirements(text)), wanted.folder))
+            requirements.write_text(_local("\n".join(_requirements(text)), installation.folder))
             installer.install([*_flags(shlex.split(self._pip_url)), "--no-deps", "-r", str(requirements)])
             return text
-        installer.install([*(installer.look_again if wanted.upgrade else []), *shlex.split(self._pip_url)])
-        return _HEADER + _portable(installer.freeze(), wanted.folder)
+        # Without `--refresh` uv takes a folder whose version has not changed for unchanged.
+        refresh = ["--refresh"] if installation.upgrade else []
+        installer.install([*refresh, *shlex.split(self._pip_url)])
+        return _HEADER + _portable(installer.freeze(), installation.folder)
 
     def _switch(self, draft: Path) -> None:
         link = self.root / f".{draft.name}"
@@ -136,67 +141,79 @@ class Venv:
         os.replace(link, self.root / "venv")
 
 
+@dataclass(frozen=True, slots=True)
 class _Installer:
-    """uv where it is on PATH, since it takes seconds off each installation; else venv and pip."""
+    """uv, which comes with singer-bridge: the same installer on every machine."""
 
-    def __init__(self, venv: Path, folder: Path, redact: Callable[[bytes], bytes]) -> None:
-        self._venv, self._folder, self._redact = venv, folder, redact
-        self._uv = shutil.which("uv")
-        self.look_again = ["--refresh"] if self._uv else []  # it takes a folder whose version stands for unchanged
-        python = str(venv / "bin" / "python")
-        if self._uv:
-            self._pip, self._target = [self._uv, "pip"], ["--python", python]
-        else:
-            self._pip, self._target = [python, "-m", "pip", "--disable-pip-version-check"], []
+    venv: Path
+    folder: Path
+    redact: Callable[[bytes], bytes]
 
     def make(self) -> None:
-        """Make an empty venv of our own Python."""
-        if self._uv:
-            self._run([self._uv, "venv", "--quiet", "--no-project", "--python", sys.executable, str(self._venv)])
-        else:
-            self._run([sys.executable, "-m", "venv", str(self._venv)])
+        """Make an empty venv of the Python that runs this."""
+        self._run("venv", "--no-project", "--python", sys.executable, str(self.venv))
 
     def install(self, arguments: list[str]) -> None:
-        """Install what the arguments say."""
-        compiled = ["--compile-bytecode"] if self._uv else []  # as pip does: a tap may not be allowed to write any
-        self._run([*self._pip, "install", "--quiet", *compiled, *self._target, *arguments])
+        """Install what the arguments say; byte code too, since a tap may not be allowed to write any."""
+        self._run("pip", "install", "--compile-bytecode", *self._into, *arguments)
 
     def freeze(self) -> str:
         """Return what is installed, as requirements."""
-        return self._run([*self._pip, "freeze", "--quiet", *self._target])
+        return self._run("pip", "freeze", *self._into)
 
-    def _run(self, command: list[str]) -> str:
+    @property
+    def _into(self) -> list[str]:
+        return ["--python", str(self.venv / "bin" / "python")]
+
+    def _run(self, *arguments: str) -> str:
+        try:
+            uv = find_uv_bin()
+        except FileNotFoundError as error:
+            raise TapError("uv is missing", hint="pip install --force-reinstall uv", looked=error) from error
         done = subprocess.run(
-            command, cwd=self._folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+            [uv, *arguments, "--quiet"],
+            cwd=self.folder,
+            env=os.environ | _index_variables(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if done.returncode:
-            said = self._redact(_last_words(done.stdout, done.stderr).encode()).decode("utf-8", "replace")
-            hint = f"check source.pip_url and the network; {'uv' if self._uv else 'pip'} said:\n{said}"
+            output = self.redact(_last_lines(done.stdout, done.stderr).encode()).decode("utf-8", "replace")
+            hint = f"check source.pip_url and the network; uv said:\n{output}"
             raise TapError("the tap cannot be installed", hint=hint)
         return done.stdout
 
 
-def _last_words(*outputs: str) -> str:
-    """Return the end of what an installer said; its retries and warnings only if there is nothing else."""
+def _index_variables() -> dict[str, str]:
+    """Return pip's variables for package indexes under uv's names, unless uv has its own."""
+    if any(name.startswith("UV_") and "INDEX" in name for name in os.environ):
+        return {}
+    names = {"PIP_INDEX_URL": "UV_INDEX_URL", "PIP_EXTRA_INDEX_URL": "UV_EXTRA_INDEX_URL"}
+    return {ours: os.environ[theirs] for theirs, ours in names.items() if os.environ.get(theirs)}
+
+
+def _last_lines(*outputs: str) -> str:
+    """Return the end of an installer's output."""
     lines = [line for output in outputs for line in output.splitlines() if line.strip()]
-    telling = [line for line in lines if not line.startswith("WARNING:")]
-    return "\n".join((telling or lines)[-_SHOWN_LINES:])
+    return "\n".join(lines[-_SHOWN_LINES:])
 
 
 def _slug(pip_url: str) -> str:
-    """Return a name that people recognise and that holds no secret: the package's, or the repository's."""
+    """Return a folder name that people recognise and that holds no secret: the package or the repository."""
     first = next((part for part in shlex.split(pip_url) if not part.startswith("-")), "tap")
     name = Path(urlsplit(first).path).name if "/" in first else first
     name = name.split("-")[0] if name.endswith(".whl") else name
-    found = _PACKAGE.match(name.split("@")[0].removesuffix(".git"))
-    return found[0].rstrip("._-")[:40] if found else "tap"
+    package = _PACKAGE.match(name.split("@")[0].removesuffix(".git"))
+    return package[0].rstrip("._-")[:40] if package else "tap"
 
 
 def _check_programs(folder: Path, programs: Sequence[str]) -> None:
     for program in programs:
         if not (folder / program).exists():
-            found = sorted(path.name for path in folder.glob("tap*"))
-            hint = f"it installed: {', '.join(found)}; set source.tap to it" if found else "check source.pip_url"
+            taps = sorted(path.name for path in folder.glob("tap*"))
+            hint = f"it installed: {', '.join(taps)}; set source.tap to it" if taps else "check source.pip_url"
             raise TapError("the package does not have this tap", hint=hint, tap=program)
 
 

@@ -13,7 +13,8 @@ from bridge.lake.folder_names import PENDING, file_name
 from bridge.lake.formats.delta.unsaid import Unsaid
 from bridge.lake.log import meta
 from bridge.lake.records import PendingFile
-from bridge.schema.table_schema import EXTRA, TableSchema
+from bridge.schema.json_schema import EXTRA
+from bridge.schema.table_schema import TableSchema
 from bridge.storage import Add, Storage
 from bridge.write.context import WriteContext
 from bridge.write.partition import sort_keys

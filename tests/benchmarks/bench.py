@@ -109,9 +109,9 @@ def prepare_all(cases: Sequence[Case]) -> dict[str, str]:
     return missing
 
 
-def inputs_of(cases: Sequence[Case], folders: Folders, *, zoned: bool) -> dict[int, Input]:
+def inputs_of(cases: Sequence[Case], folders: Folders) -> dict[int, Input]:
     """The input of each size."""
-    return {size: prepare(folders.inputs, size, zoned=zoned) for size in sorted({case.records for case in cases})}
+    return {size: prepare(folders.inputs, size) for size in sorted({case.records for case in cases})}
 
 
 def run_all(cases: Sequence[Case], inputs: dict[int, Input], folders: Folders, repeat: int) -> Iterator[Run]:
@@ -132,9 +132,8 @@ def run_one(case: Case, source: Input, folders: Folders, repetition: int) -> Run
     base = Run(case.system.name, case.records, repetition)
     log = folders.logs / f"{case.title}-{repetition}"
     try:
-        with case.system.around(job):
-            run = _supervised(base, case.system.launch(job), log)
-            return run if run.error else _counted(run, case.system, job)
+        run = _supervised(base, case.system.launch(job), log)
+        return run if run.error else _counted(run, case.system, job)
     except (OSError, ValueError, NotInstalled) as error:
         return replace(base, error=f"{type(error).__name__}: {error}")
     finally:

@@ -10,9 +10,9 @@ from rich.console import Console
 
 from .bars import rows_of
 from .bench import Case, Folders, Run, inputs_of, plan, prepare_all, run_all, run_one
-from .limit import Limit, LimitOfLines
+from .limit import Limit
 from .ours import BareSpark, Ours, OursAsTarget
-from .peers import DataSpoc, Dlt, TargetCsv, TargetS3
+from .peers import DataSpoc, TargetCsv
 from .report import save, show
 from .system import SMALL_RUN_RECORDS, System
 
@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser(systems).parse_args(arguments)
     scale, repeat = _extent(options)
     chosen = [system for system in systems if not options.only or system.name in options.only]
-    settings = {"scale": scale, "repeat": repeat, "date-times": options.date_times}
+    settings = {"scale": scale, "repeat": repeat}
     console = Console(width=None if Console().is_terminal else 180)
     runs = _benchmark(console, folders, plan(chosen, scale), settings)
     show(console, runs, {system.name: system.label for system in chosen})
@@ -41,8 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _systems(folders: Folders) -> list[System]:
     """In the order of the table."""
     venvs = folders.venvs
-    ours: list[System] = [Ours(), OursAsTarget(), BareSpark(), Limit(), LimitOfLines()]
-    return [*ours, DataSpoc(venvs), Dlt(venvs), TargetCsv(venvs), TargetS3(venvs)]
+    return [Ours(), OursAsTarget(), BareSpark(), Limit(), DataSpoc(venvs), TargetCsv(venvs)]
 
 
 def _parser(systems: Sequence[System]) -> argparse.ArgumentParser:
@@ -53,9 +52,6 @@ def _parser(systems: Sequence[System]) -> argparse.ArgumentParser:
     parser.add_argument("--repeat", type=int, help="runs of each (3; 1 with --quick); times are their median")
     parser.add_argument(
         "--only", action="append", choices=names, metavar="NAME", help=f"again for more: {', '.join(names)}"
-    )
-    parser.add_argument(
-        "--date-times", choices=("plain", "zoned"), default="plain", help="zoned: with Z, DataSpoc dies"
     )
     return parser
 
@@ -76,7 +72,7 @@ def _benchmark(console: Console, folders: Folders, cases: list[Case], settings: 
         if case.system.name in missing
     ]
     present = [case for case in cases if case.system.name not in missing]
-    inputs = inputs_of(present, folders, zoned=settings["date-times"] == "zoned")
+    inputs = inputs_of(present, folders)
     for case in (case for case in present if case.records <= SMALL_RUN_RECORDS):
         # Byte code and the JVM's class archive are made by the first run on a machine; that one is not a measurement.
         run_one(case, inputs[case.records], folders, repetition=-1)

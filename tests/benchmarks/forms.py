@@ -74,7 +74,7 @@ def plain(
     """Yield one stream with a STATE after `every` records; `change` is done to each record."""
     yield schema(columns={**SCHEMA["properties"], **(columns or {})})
     for block in range(-(-records // BLOCK_RECORDS)):
-        for number, line in enumerate(block_lines(SEED, block, zoned=False), block * BLOCK_RECORDS + 1):
+        for number, line in enumerate(block_lines(SEED, block), block * BLOCK_RECORDS + 1):
             if number > records:
                 return
             if change:
@@ -105,7 +105,7 @@ def turns(streams: int, records: int) -> Iterator[bytes]:
         yield schema(name)
     order = names * (records // streams)
     dice.shuffle(order)
-    lines = [line for block in range(-(-records // BLOCK_RECORDS)) for line in block_lines(SEED, block, zoned=False)]
+    lines = [line for block in range(-(-records // BLOCK_RECORDS)) for line in block_lines(SEED, block)]
     for name, line in zip(order, lines, strict=False):
         yield line.replace(b'"stream":"orders"', b'"stream":"%s"' % name.encode(), 1)
     yield said("STATE", value={"bookmarks": {name: {"id": 1} for name in names}})
@@ -164,7 +164,7 @@ def main() -> int:
     options = parser.parse_args()
     folders, console = Folders(HOME), Console()
     inputs = {form.name: made(folders.inputs / "forms", form) for form in FORMS}
-    small = prepare(folders.inputs, SMALL_RUN_RECORDS, zoned=False)
+    small = prepare(folders.inputs, SMALL_RUN_RECORDS)
     runs: dict[str, list[Run]] = {form.name: [] for form in FORMS} | {"": []}
     for repetition in range(options.repeat):
         for name, source in {"": small, **inputs}.items():

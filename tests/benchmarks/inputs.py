@@ -42,37 +42,37 @@ class Input:
             _read_through(path)
 
 
-def prepare(folder: Path, records: int, *, zoned: bool) -> Input:
+def prepare(folder: Path, records: int) -> Input:
     """The input of that size; generated where it is not there yet. A half-written one is never taken for whole."""
-    home = folder / f"v{_FORMAT}-seed{SEED}{'-zoned' if zoned else ''}"
+    home = folder / f"v{_FORMAT}-seed{SEED}"
     home.mkdir(parents=True, exist_ok=True)
     pieces = range(-(-records // PIECE_RECORDS))
     made = Input(records, home / f"{records}.singer", tuple(home / f"{records}.records-{i}.jsonl" for i in pieces))
     if not all(path.exists() for path in (made.singer, *made.pieces)):
         _require_space(home, 2 * records * _BYTES_PER_RECORD)
-        _write(made, zoned=zoned)
+        _write(made)
     return made
 
 
-def _write(target: Input, *, zoned: bool) -> None:
+def _write(target: Input) -> None:
     temporary = {path: path.with_name(path.name + ".part") for path in (target.singer, *target.pieces)}
     with ExitStack() as stack:
         files = {path: stack.enter_context(part.open("wb")) for path, part in temporary.items()}
         singer = files[target.singer]
         singer.write(schema_line())
-        for done, chunk in _chunks(target.records, zoned=zoned):
+        for done, chunk in _chunks(target.records):
             singer.write(chunk)
-            singer.write(state_line(done, zoned=zoned))
+            singer.write(state_line(done))
             _piece(target, files, done).write(chunk)
     for path, part in temporary.items():
         part.replace(path)
 
 
-def _chunks(records: int, *, zoned: bool) -> Iterator[tuple[int, bytes]]:
+def _chunks(records: int) -> Iterator[tuple[int, bytes]]:
     """(records so far, the lines of the next block); the last block may be cut."""
     for block in range(-(-records // BLOCK_RECORDS)):
         done = min(records, (block + 1) * BLOCK_RECORDS)
-        lines = block_lines(SEED, block, zoned=zoned)
+        lines = block_lines(SEED, block)
         yield done, b"".join(lines[: done - block * BLOCK_RECORDS])
 
 

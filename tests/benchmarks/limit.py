@@ -16,24 +16,11 @@ class Limit(System):
     name = "limit"
     label = "limit: pyarrow read_json + write_table"
     records = (1_000_000, 4_000_000)
-    _what = "record"
 
     def launch(self, job: Job) -> Launch:
         """X."""
-        return Launch([sys.executable, _PROGRAM, self._what, job.out, *job.input.pieces])
+        return Launch([sys.executable, _PROGRAM, job.out, *job.input.pieces])
 
     def rows(self, job: Job) -> Rows:
         """From the written files."""
         return count_ids(sorted(job.out.glob("*.parquet")))
-
-
-class LimitOfLines(Limit):
-    """The same, storing each message whole."""
-
-    name = "limit-lines"
-    label = "the same, whole RECORD messages"
-    _what = "lines"
-
-    def rows(self, job: Job) -> Rows:
-        """Ids are inside the `record` column here."""
-        return count_ids(sorted(job.out.glob("*.parquet")), path=("record", "id"))

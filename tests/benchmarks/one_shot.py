@@ -1,8 +1,8 @@
-"""The limit: what pyarrow alone needs for the same lines. A program: `one_shot.py lines|record OUT PIECE...`.
+"""The limit: what pyarrow alone needs for the same lines. A program: `one_shot.py OUT PIECE...`.
 
-`lines` stores whole RECORD messages as they are read; `record` stores the columns of `record`, which is what every
-other system stores. Schema by inference, all threads, zstd, no checks, no STATE, no resumption: nothing that keeps a
-promise can be expected to be faster. A piece is read in one shot and freed before the next.
+It stores the columns of `record`, as every other system does. Schema by inference, all threads, zstd, no checks, no
+STATE, no resumption: nothing that keeps a promise can be expected to be faster. A piece is read in one shot and freed
+before the next.
 """
 
 from __future__ import annotations
@@ -17,11 +17,9 @@ import pyarrow.parquet as pq
 
 def main(arguments: list[str]) -> None:
     """Writes one Parquet file a piece."""
-    what, out, *pieces = arguments
+    out, *pieces = arguments
     for number, piece in enumerate(pieces):
-        table = pj.read_json(piece)
-        if what == "record":
-            table = columns_of(table, "record")
+        table = columns_of(pj.read_json(piece), "record")
         pq.write_table(table, Path(out) / f"{number}.parquet", compression="zstd")
 
 

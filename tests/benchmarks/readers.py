@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=4_000_000)
     options = parser.parse_args()
     folders, console = Folders(HOME), Console()
-    source = prepare(folders.inputs, options.records, zoned=False)
+    source = prepare(folders.inputs, options.records)
     globs, sizes = {}, {}
     for name, system, files in (("ours", Ours(), f"lake/{PIPELINE}/**/*.parquet"), ("pyarrow", Limit(), "*.parquet")):
         out = folders.out.resolve() / f"readers-{name}"

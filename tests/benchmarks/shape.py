@@ -5,7 +5,7 @@ money with two digits, names outside ASCII, free text. Compression and dictionar
 real data; constant or uniformly random columns would flatter or punish them.
 
 The date-time carries no offset and no fraction: of the usual spellings it is the only one that DataSpoc Pipe 0.2.0
-survives, and every other system reads it as UTC. `zoned=True` writes the `Z` that most taps write.
+survives, and every other system reads it as UTC.
 """
 
 from __future__ import annotations
@@ -70,15 +70,15 @@ def schema_line() -> bytes:
     return orjson.dumps({**message, "bookmark_properties": ["updated_at"]}) + b"\n"
 
 
-def state_line(records: int, *, zoned: bool) -> bytes:
+def state_line(records: int) -> bytes:
     """The STATE after that many records."""
-    bookmark = {"replication_key": "updated_at", "replication_key_value": _moment(records - 1, zoned=zoned)}
+    bookmark = {"replication_key": "updated_at", "replication_key_value": _moment(records - 1)}
     return orjson.dumps({"type": "STATE", "value": {"bookmarks": {STREAM: bookmark}}}) + b"\n"
 
 
-def block_lines(seed: int, block: int, *, zoned: bool) -> list[bytes]:
+def block_lines(seed: int, block: int) -> list[bytes]:
     """The RECORD lines of one block; the same seed and block give the same bytes on every machine."""
-    records = _records(Random(f"{seed}:{block}"), block * BLOCK_RECORDS, zoned=zoned)
+    records = _records(Random(f"{seed}:{block}"), block * BLOCK_RECORDS)
     return [
         orjson.dumps({"type": "RECORD", "stream": STREAM, "record": record, "time_extracted": _extracted(record["id"])})
         + b"\n"
@@ -91,12 +91,12 @@ def _extracted(number: int) -> str:
     return (_EXTRACTION + timedelta(milliseconds=number)).isoformat(timespec="milliseconds") + "Z"
 
 
-def _moment(number: int, *, zoned: bool) -> str:
+def _moment(number: int) -> str:
     """Never falls as the number grows, several records share a second: a replication key as databases have them."""
-    return (_START + timedelta(seconds=number * 4 // 5)).isoformat() + ("Z" if zoned else "")
+    return (_START + timedelta(seconds=number * 4 // 5)).isoformat()
 
 
-def _records(rng: Random, first: int, *, zoned: bool) -> Iterator[dict[str, Any]]:
+def _records(rng: Random, first: int) -> Iterator[dict[str, Any]]:
     count, tags = BLOCK_RECORDS, _TAGS.split()
     names = rng.choices(_FIRST.split(), k=count), rng.choices(_LAST.split(), k=count)
     statuses = rng.choices(_STATUSES, cum_weights=_STATUS_WEIGHTS, k=count)
@@ -112,7 +112,7 @@ def _records(rng: Random, first: int, *, zoned: bool) -> Iterator[dict[str, Any]
             "status": statuses[index],
             "amount": round(rng.lognormvariate(3.6, 0.9), 2),
             "active": rng.random() < 0.83,
-            "updated_at": _moment(number, zoned=zoned),
+            "updated_at": _moment(number),
             "address": addresses[index],
             "tags": tags[int(rng.random() ** 2 * 12) :][: int(rng.random() * 4)],
             "note": notes[int(rng.random() * len(notes))],

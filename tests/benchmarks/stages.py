@@ -26,7 +26,7 @@ from .system import SMALL_RUN_RECORDS, Job
 
 def measured(folders: Folders, repeat: int) -> dict[str, float]:
     """Return the median seconds of each stage, over runs of their own."""
-    source, out = prepare(folders.inputs, SMALL_RUN_RECORDS, zoned=False), folders.out / "stages"
+    source, out = prepare(folders.inputs, SMALL_RUN_RECORDS), folders.out / "stages"
     found: list[dict[str, float]] = []
     for _ in range(repeat + 1):  # the first makes byte code and the JVM's class archive
         shutil.rmtree(out, ignore_errors=True)

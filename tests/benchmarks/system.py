@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -55,29 +53,19 @@ class System:
     def prepare(self) -> None:
         """Once, before any run: what is installed or built. Not measured."""
 
-    def around(self, job: Job) -> contextlib.AbstractContextManager[Any]:
-        """What has to be there during a run and is not part of it (a server). Not measured."""
-        return contextlib.nullcontext()
-
     def launch(self, job: Job) -> Launch:
         """The command of a run."""
         raise NotImplementedError
 
     def rows(self, job: Job) -> Rows:
-        """Reads the output back; inside `around`."""
+        """Reads the output back."""
         raise NotImplementedError
 
 
-def count_ids(
-    files: Sequence[Path] | Sequence[str],
-    *,
-    path: tuple[str, ...] = ("id",),
-    file_format: str = "parquet",
-    filesystem: Any = None,
-) -> Rows:
-    """Rows and different ids in the files, the id being at `path`; no file is no row."""
+def count_ids(files: Sequence[Path], *, file_format: str = "parquet") -> Rows:
+    """Rows and different ids in the files; no file is no row."""
     if not files:
         return Rows(0, 0)
-    dataset = ds.dataset([str(file) for file in files], format=file_format, filesystem=filesystem, partitioning=None)
-    ids = dataset.to_table(columns={"id": ds.field(*path)}).column("id")
+    dataset = ds.dataset([str(file) for file in files], format=file_format, partitioning=None)
+    ids = dataset.to_table(columns=["id"]).column("id")
     return Rows(len(ids), pc.count_distinct(ids.cast(pa.int64())).as_py())

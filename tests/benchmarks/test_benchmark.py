@@ -23,7 +23,7 @@ _SUPERVISOR = Path(__file__).with_name("supervise.py")
 
 def test_a_small_input_is_a_prefix_of_a_large_one(tmp_path: Path) -> None:
     """Sizes differ in length only: the lines of the smaller are the first lines of the larger, up to its last STATE."""
-    small, large = (prepare(tmp_path, records, zoned=False) for records in (1_500, 12_000))
+    small, large = (prepare(tmp_path, records) for records in (1_500, 12_000))
     lines = small.singer.read_bytes().splitlines()
     assert lines[:-1] == large.singer.read_bytes().splitlines()[: len(lines) - 1]
     assert orjson.loads(lines[-1])["type"] == "STATE"
@@ -31,7 +31,7 @@ def test_a_small_input_is_a_prefix_of_a_large_one(tmp_path: Path) -> None:
 
 def test_pieces_hold_exactly_the_record_lines(tmp_path: Path) -> None:
     """The limit reads the same RECORD bytes as everybody else, and no other line."""
-    made = prepare(tmp_path, 12_000, zoned=False)
+    made = prepare(tmp_path, 12_000)
     records = [line for line in made.singer.read_bytes().splitlines() if line.startswith(b'{"type":"RECORD"')]
     assert b"".join(piece.read_bytes() for piece in made.pieces).splitlines() == records
     assert len(records) == 12_000
@@ -39,7 +39,7 @@ def test_pieces_hold_exactly_the_record_lines(tmp_path: Path) -> None:
 
 def test_states_follow_every_ten_thousand_records(tmp_path: Path) -> None:
     """One STATE a block and one at the end, as a tap of the Singer SDK emits them."""
-    lines = prepare(tmp_path, 25_000, zoned=False).singer.read_bytes().splitlines()
+    lines = prepare(tmp_path, 25_000).singer.read_bytes().splitlines()
     assert [number for number, line in enumerate(lines) if line.startswith(b'{"type":"STATE"')] == [
         10_001,
         20_002,
@@ -49,7 +49,7 @@ def test_states_follow_every_ten_thousand_records(tmp_path: Path) -> None:
 
 def test_a_record_has_the_shape_that_the_peers_were_measured_with() -> None:
     """Eleven columns, all of them in the SCHEMA and filled, about 400 bytes a line."""
-    lines = block_lines(1, 0, zoned=False)
+    lines = block_lines(1, 0)
     records = [orjson.loads(line)["record"] for line in lines]
     assert all(list(record) == list(SCHEMA["properties"]) and len(record) == 11 for record in records)
     assert 380 < sum(map(len, lines)) / len(lines) < 430
@@ -58,8 +58,8 @@ def test_a_record_has_the_shape_that_the_peers_were_measured_with() -> None:
 
 def test_a_seed_gives_the_same_bytes_again() -> None:
     """The input of a benchmark can be made again anywhere; another seed gives other data."""
-    assert block_lines(7, 3, zoned=False) == block_lines(7, 3, zoned=False)
-    assert block_lines(7, 3, zoned=False) != block_lines(8, 3, zoned=False)
+    assert block_lines(7, 3) == block_lines(7, 3)
+    assert block_lines(7, 3) != block_lines(8, 3)
 
 
 def test_cpu_of_a_process_that_outlives_its_command_is_counted(tmp_path: Path) -> None:

@@ -23,7 +23,8 @@ from bridge.lake.folder_names import folder_name
 from bridge.lake.schemas import read_schema
 from bridge.load.accounting import Accounting
 from bridge.load.barriers import Barrier, Publication
-from bridge.schema.table_schema import Evolution, TableSchema, from_singer, merge
+from bridge.schema.merging import Evolution
+from bridge.schema.table_schema import TableSchema, from_singer, merge
 from bridge.spool.spool import SealedBatch, Segment
 from bridge.storage import Storage
 from bridge.storage.local.storage import LocalStorage

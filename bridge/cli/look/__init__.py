@@ -1,1 +1,1 @@
-"""Verbs that only look: `status`, `runs`, `commits`, `tables`, `rejects`."""
+"""Verbs that look at a lake: `status`, `runs`, `commits`, `tables`, `rejects`."""

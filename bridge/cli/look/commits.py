@@ -1,48 +1,45 @@
-"""`commits`: what each commit did, and which one `rollback` goes back to."""
+"""`commits`: what each commit did, and which ones `rollback` can go back to."""
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import click
 
 from bridge.cli.confirm import print_differences
 from bridge.cli.listing import Listing
-from bridge.cli.selection import Chosen, choose, committed, options, typed
+from bridge.cli.options import json_option, limit_option, pipeline_verb
+from bridge.cli.selection import ChosenPipeline, Selection, committed, typed
 from bridge.cli.show import as_json, console, count, moment, note, print_table
-from bridge.cli.survey import one_or_all, readable
+from bridge.cli.survey import one_or_all
 from bridge.errors import BridgeError, SettingsError
 from bridge.lake.log import Log
 from bridge.maintain.commit_effects import CommitStep, TableStep, commit_step, commit_steps
-from bridge.storage import lake_of
 
 _NAMED = 3
-"""So many tables of a commit are named in its row; `show` has all of them."""
+"""How many tables of a commit its row names; `show` has all of them."""
 
 
-@click.group(cls=Listing, short_help="What each commit did; what rollback takes.")
+@click.group(cls=Listing)
 def commits() -> None:
-    """Look at commits: rows added and removed, by table. Their numbers are what `rollback` takes."""
+    """List commits, and show what each changed. `rollback` takes their numbers."""
 
 
-@commits.command("list", short_help="List the commits, newest first.")
-@options
-@click.option("-n", "--limit", type=click.IntRange(1), default=20, show_default=True, help="How many, newest first.")
-@click.option("--json", "json_output", is_flag=True, help="Print JSON.")
-def list_(
-    name: str | None, file: Path | None, to: str | None, pipeline_name: str | None, *, limit: int, json_output: bool
-) -> int:
+@commits.command("list")
+@pipeline_verb
+@limit_option(20)
+@json_option()
+def list_(selection: Selection, *, limit: int, json_output: bool) -> int:
     """List the latest commits, newest first: of NAME, or of all pipelines of the file or bucket.
 
     \b
     singer-bridge commits list flights
     singer-bridge commits list flights -n 5 --json
     """
-    chosen, code = readable(one_or_all(name, file, to, pipeline_name))
+    chosen, code = one_or_all(selection)
     newest = heapq.merge(*map(_commits, chosen), key=lambda pair: pair[1].at, reverse=True)
     pairs = list(islice(newest, limit + 1))
     shown, more = pairs[:limit], len(pairs) > limit
@@ -57,12 +54,12 @@ def list_(
     return code
 
 
-def _commits(chosen: Chosen) -> Iterator[tuple[Chosen, CommitStep]]:
-    log = Log(lake_of(chosen.pipeline.destination), chosen.pipeline.name)
+def _commits(chosen: ChosenPipeline) -> Iterator[tuple[ChosenPipeline, CommitStep]]:
+    log = chosen.log
     return ((chosen, step) for step in commit_steps(log, log.latest()))
 
 
-def _print_list(pairs: Sequence[tuple[Chosen, CommitStep]], *, several: bool) -> None:
+def _print_list(pairs: Sequence[tuple[ChosenPipeline, CommitStep]], *, several: bool) -> None:
     cells = [
         {
             "pipeline": one.pipeline.name,
@@ -77,11 +74,13 @@ def _print_list(pairs: Sequence[tuple[Chosen, CommitStep]], *, several: bool) ->
         }
         for one, step in pairs
     ]
-    empty = {"reason"} if not any(each["reason"] for each in cells) else set[str]()
-    columns = [name for name in cells[0] if name not in empty and (several or name != "pipeline")]
-    rows = [[each[name] for name in columns] for each in cells]
-    folds = [name for name in ("rows now", "reason") if name in columns]
-    print_table(columns, rows, right=["commit", "added", "removed"], folds=folds, less=["run", "kind"], readable=20)
+    without = [
+        *([] if several else ["pipeline"]),
+        *([] if any(each["reason"] for each in cells) else ["reason"]),
+    ]
+    rows, folds = [list(each.values()) for each in cells], ["rows now", "reason"]
+    right, less = ["commit", "added", "removed"], ["run", "kind"]
+    print_table(list(cells[0]), rows, right=right, folds=folds, less=less, readable=20, without=without)
 
 
 def _signed(sign: str, number: int | None) -> str:
@@ -89,32 +88,24 @@ def _signed(sign: str, number: int | None) -> str:
 
 
 def _tables(step: CommitStep) -> str:
-    """Return the tables of a commit with the rows that they had after it."""
+    """Name the tables of a commit, with the rows that they had after it."""
     named = ", ".join(f"{table.stream} {count(table.rows)}" for table in step.tables[:_NAMED])
     return f"{named} and {len(step.tables) - _NAMED} more" if len(step.tables) > _NAMED else named
 
 
-@commits.command("show", short_help="Show one commit: tables, rows, bookmarks.")
-@options
+@commits.command("show")
+@pipeline_verb
 @click.argument("commit", metavar="COMMIT", required=False)
-@click.option("--json", "json_output", is_flag=True, help="Print JSON.")
-def show(
-    name: str | None,
-    commit: str | None,
-    file: Path | None,
-    to: str | None,
-    pipeline_name: str | None,
-    *,
-    json_output: bool,
-) -> None:
+@json_option()
+def show(selection: Selection, *, commit: str | None, json_output: bool) -> None:
     """Show what one commit did to each table and bookmark, and whether `rollback` can go back to it.
 
     \b
     singer-bridge commits show flights 1
     singer-bridge commits show 1 --to ./lake --name x
     """
-    name, number = _number(name, commit)
-    chosen = choose(name, file, to, pipeline_name, look=True)
+    name, number = _number(selection.word, commit)
+    chosen = selection.of(name).pipeline(source=False)
     storage, view = committed(chosen.pipeline)
     log = Log(storage, chosen.pipeline.name)
     step = commit_step(log, view.n, number)
@@ -139,7 +130,7 @@ def _number(name: str | None, commit: str | None) -> tuple[str | None, int]:
 
 
 def _obstacle(log: Log, number: int) -> str | None:
-    """Return why `rollback` cannot go back to a commit, None where it can."""
+    """Return why `rollback` cannot go back to a commit; None if it can."""
     from bridge.commit.rollback import plan
 
     try:
@@ -149,7 +140,7 @@ def _obstacle(log: Log, number: int) -> str | None:
     return None
 
 
-def _print(chosen: Chosen, step: CommitStep, obstacle: str | None) -> None:
+def _print(chosen: ChosenPipeline, step: CommitStep, obstacle: str | None) -> None:
     out = console()
     facts = {"commit": str(step.commit), "at": moment(step.at), "kind": step.kind, "run": step.run}
     for fact, value in (facts | {"reason": step.reason}).items():

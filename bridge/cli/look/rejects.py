@@ -1,127 +1,103 @@
-"""`rejects`: what could not be stored: look at it, load what fits by now, or delete it."""
+"""`rejects`: show records that could not be stored, load those that fit now, or delete them."""
 
 from __future__ import annotations
 
+import functools
 import json
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from itertools import islice
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from bridge.cli.answer import Answer, is_quiet
 from bridge.cli.confirm import warn
 from bridge.cli.listing import Listing
+from bridge.cli.options import NEEDS_YES, changing, json_option, limit_option, pipeline_verb, stream_option
 from bridge.cli.plain import plain_json
-from bridge.cli.selection import changing, choose, committed, options
+from bridge.cli.selection import ChosenPipeline, Selection, committed
 from bridge.cli.show import as_json, console, count, count_of, print_table, size
-from bridge.cli.survey import one_or_all, readable
-from bridge.errors import SettingsError
-from bridge.lake.log import Log
+from bridge.cli.survey import one_or_all
 from bridge.state.store import StateStore
-from bridge.storage import lake_of
 
 if TYPE_CHECKING:
     from bridge.lake.records import RejectFile
     from bridge.maintain.rejects.replay import Replayed
     from bridge.maintain.rejects.survey import Group, Wanted
-    from bridge.settings.options import Pipeline
 
-_F = TypeVar("_F", bound=Callable[..., Any])
 _LONGEST = 100
 """Characters of a value that are shown in a table; `--json` has all of them."""
 
 
-def _which(function: _F) -> _F:
-    """Add the options that choose rejects; they come as one argument `wanted`, after those that choose a pipeline."""
+def _rejects_verb(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a verb the pipeline that is meant, and which of its rejects, as its first two arguments."""
     for option in (
         click.option("--reason", metavar="WORDS", help="Only those with these words in their reason."),
         click.option("--run", metavar="ID", help="Only those of one run."),
-        click.option("-s", "--stream", metavar="STREAM", help="Only those of one stream."),
-        options,
+        stream_option("Only those of one stream."),
     ):
         function = option(function)
-    return function
+
+    @functools.wraps(function)
+    def call(selection: Selection, *, stream: str | None, run: str | None, reason: str | None, **given: Any) -> Any:
+        from bridge.maintain.rejects.survey import Wanted
+
+        return function(selection, Wanted(stream, run, reason), **given)
+
+    return pipeline_verb(call)
 
 
-def _chosen(
-    name: str | None,
-    file: Path | None,
-    to: str | None,
-    pipeline_name: str | None,
-    stream: str | None,
-    run: str | None,
-    reason: str | None,
-) -> tuple[Pipeline, Wanted]:
-    from bridge.maintain.rejects.survey import Wanted
-
-    return choose(name, file, to, pipeline_name, look=True).named, Wanted(stream, run, reason)
-
-
-@click.group(cls=Listing, short_help="What could not be stored, and why.")
+@click.group(cls=Listing)
 def rejects() -> None:
-    """Look at what could not be stored, load what fits by now, or delete it."""
+    """Show records that could not be stored; load or delete them."""
 
 
 @rejects.command("list")
-@_which
-@click.option("--json", "json_output", is_flag=True, help="Print JSON.")
-def list_(
-    name: str | None,
-    file: Path | None,
-    to: str | None,
-    pipeline_name: str | None,
-    stream: str | None,
-    run: str | None,
-    reason: str | None,
-    json_output: bool,
-) -> int:
+@_rejects_verb
+@json_option()
+def list_(selection: Selection, criteria: Wanted, *, json_output: bool) -> int:
     """List rejects by stream, run and reason: of NAME, or of all pipelines of the file or bucket.
 
     \b
     singer-bridge rejects list flights
     singer-bridge rejects list --to ./lake --name x -s users --json
     """
-    from bridge.maintain.rejects.survey import Wanted, groups
+    from bridge.maintain.rejects.survey import groups
 
-    chosen, code = readable(one_or_all(name, file, to, pipeline_name))
-    wanted, several = Wanted(stream, run, reason), len(chosen) > 1
-    found = [
+    chosen, code = one_or_all(selection)
+    several = len(chosen) > 1
+    pairs = [
         (each.pipeline.name, group)
         for each in chosen
-        for group in groups(_files(each.pipeline, wanted, several=several), wanted)
+        for group in groups(_files(each, criteria, several=several), criteria)
     ]
     if json_output:
-        as_json([{"pipeline": pipeline, **asdict(group)} for pipeline, group in found])
+        as_json([{"pipeline": pipeline, **asdict(group)} for pipeline, group in pairs])
     else:
-        _print_groups(found, several=several)
+        _print_groups(pairs, several=several)
     return code
 
 
-def _files(pipeline: Pipeline, wanted: Wanted, *, several: bool) -> list[RejectFile]:
+def _files(chosen: ChosenPipeline, criteria: Wanted, *, several: bool) -> list[RejectFile]:
     """Return the files with a pipeline's rejects; of several pipelines, one without a commit has none."""
     from bridge.maintain.rejects.survey import find
 
-    storage = lake_of(pipeline.destination)
-    log = Log(storage, pipeline.name)
-    view = log.view(log.latest()) if several else committed(pipeline)[1]
-    return find(storage, pipeline.name, view, wanted)
+    storage, view = committed(chosen.pipeline, required=not several)
+    return find(storage, chosen.pipeline.name, view, criteria)
 
 
-def _print_groups(found: list[tuple[str, Group]], *, several: bool = False) -> None:
-    if not found:
+def _print_groups(pairs: list[tuple[str, Group]], *, several: bool = False) -> None:
+    if not pairs:
         click.echo("no rejects")
         return
     columns = ["pipeline", "stream", "run", "reason", "records", "size"]
     rows = [
         [pipeline, _named(group.stream), group.run, group.reason, count(group.records), size(group.bytes)]
-        for pipeline, group in found
+        for pipeline, group in pairs
     ]
-    if not several:
-        columns, rows = columns[1:], [row[1:] for row in rows]
-    print_table(columns, rows, right=["records", "size"], folds=["reason"], less=["size"])
+    without = () if several else ("pipeline",)
+    print_table(columns, rows, right=["records", "size"], folds=["reason"], less=["size"], without=without)
 
 
 def _named(stream: str | None) -> str:
@@ -131,56 +107,56 @@ def _named(stream: str | None) -> str:
 
 
 @rejects.command("show")
-@_which
-@click.option("-n", "--limit", type=click.IntRange(1), default=20, show_default=True, help="How many records.")
-@click.option("--json", "json_output", is_flag=True, help="Print one JSON object a reject, with its bytes.")
-def show(limit: int, json_output: bool, **choice: Any) -> None:
-    """Print rejects, those of the oldest run first, with the value that was to blame.
+@_rejects_verb
+@limit_option(20, "How many records.")
+@json_option("Print one JSON object a reject, with its bytes.")
+def show(selection: Selection, criteria: Wanted, *, limit: int, json_output: bool) -> None:
+    """Print rejects, those of the oldest run first, each with the value that was wrong.
 
     \b
     singer-bridge rejects show flights -s public-flights
     singer-bridge rejects show --to ./lake --name x --reason "not an integer" --json
     """
-    pipeline, wanted = _chosen(**choice)
+    pipeline = selection.pipeline(source=False).with_names
     storage, view = committed(pipeline)
-    found = list(islice(_records(storage, pipeline.name, view, wanted), limit))
+    records = list(islice(_records(storage, pipeline.name, view, criteria), limit))
     if json_output:
-        for reject in found:
+        for reject in records:
             click.echo(plain_json(json.dumps(reject, ensure_ascii=False)))
         return
-    if not found:
+    if not records:
         click.echo("no rejects")
         return
     columns = ["stream", "offset", "reason", "pointer", "value", "run"]
     rows = [
         [_named(r.get("stream")), str(r.get("offset", "")), r["reason"], r.get("pointer", ""), _blamed(r), r["run"]]
-        for r in found
+        for r in records
     ]
     print_table(columns, rows, right=["offset"], folds=["value", "reason", "pointer"], less=["run"])
 
 
-def _records(storage: Any, pipeline: str, view: Any, wanted: Wanted) -> Iterator[dict[str, Any]]:
+def _records(storage: Any, pipeline: str, view: Any, criteria: Wanted) -> Iterator[dict[str, Any]]:
     from bridge.maintain.rejects.survey import find, read
 
-    for file in find(storage, pipeline, view, wanted):
-        yield from (reject for reject in read(storage, file) if wanted.says(reject["reason"]))
+    for file in find(storage, pipeline, view, criteria):
+        yield from (reject for reject in read(storage, file) if criteria.says(reject["reason"]))
 
 
 def _blamed(reject: dict[str, Any]) -> str:
-    """Return the value at a reject's pointer, or the whole line, cut to what a table can show."""
+    """Return the value that was wrong, or the whole line, cut to what a table can show."""
     from bridge.write.rejects import raw_of, value_at
 
     raw = raw_of(reject)
-    found = value_at(raw, reject.get("pointer", ""))
-    text = raw.decode("utf-8", "replace") if found is None else found
+    value = value_at(raw, reject.get("pointer", ""))
+    text = raw.decode("utf-8", "replace") if value is None else value
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 @rejects.command("purge")
-@_which
-@changing
-def purge(dry_run: bool, yes: bool, json_output: bool, **choice: Any) -> None:
-    """Delete rejects for good; without a choice all of them.
+@_rejects_verb
+@changing(NEEDS_YES)
+def purge(selection: Selection, criteria: Wanted, *, answer: Answer) -> None:
+    """Delete rejects for good: those that the options choose, or all.
 
     \b
     singer-bridge rejects purge flights -s public-flights --dry-run
@@ -189,27 +165,19 @@ def purge(dry_run: bool, yes: bool, json_output: bool, **choice: Any) -> None:
     from bridge.maintain.rejects.purge import purge as delete
     from bridge.maintain.rejects.survey import find, groups
 
-    pipeline, wanted = _chosen(**choice)
+    pipeline = selection.pipeline(source=False).with_names
     storage, view = committed(pipeline)
-    asks = not (dry_run or yes)
-    if asks and not sys.stdin.isatty():
-        raise SettingsError("nobody is there to be asked", hint="to delete them all the same: --yes; or --dry-run")
-    gone, head = groups(find(storage, pipeline.name, view, wanted), wanted), view.n
-    if not dry_run:
+    answer.require_consent("to delete them all the same: --yes; or --dry-run")
+    if not answer.dry_run:
         StateStore.at(storage, pipeline.name).refuse_if_held()
-        if asks:
-            _print_groups([(pipeline.name, group) for group in gone])
-            click.confirm(f"delete {count_of(_sum(gone), 'record')}?", abort=True, err=True)
-        gone, head, notes = delete(storage, pipeline.name, wanted)
+    removed, head = groups(find(storage, pipeline.name, view, criteria), criteria), view.n
+    if answer.asks or (answer.dry_run and not answer.json_output):
+        _print_groups([(pipeline.name, group) for group in removed])
+    if answer.goes_ahead(f"delete {count_of(_sum(removed), 'record')}?"):
+        removed, head, notes = delete(storage, pipeline.name, criteria)
         _warn(notes)
-    if json_output:
-        facts = {"pipeline": pipeline.name, "commit": head, "dry_run": dry_run, "records": _sum(gone)}
-        as_json({"format": 1, **facts, "purged": [asdict(group) for group in gone]})
-    elif dry_run:
-        _print_groups([(pipeline.name, group) for group in gone])
-        click.echo("dry run: nothing was changed")
-    else:
-        click.echo(f"{pipeline.name}: {count_of(_sum(gone), 'reject')} deleted")
+    facts = {"records": _sum(removed), "purged": [asdict(group) for group in removed]}
+    answer.finish(pipeline.name, head, facts, f"{count_of(_sum(removed), 'reject')} deleted")
 
 
 def _sum(groups: list[Group]) -> int:
@@ -217,13 +185,13 @@ def _sum(groups: list[Group]) -> int:
 
 
 @rejects.command("replay")
-@_which
-@changing
-def replay(dry_run: bool, yes: bool, json_output: bool, **choice: Any) -> None:
-    """Read rejects again with the columns that their tables have now, and load those that fit, by one commit.
+@_rejects_verb
+@changing()
+def replay(selection: Selection, criteria: Wanted, *, answer: Answer) -> None:
+    """Read rejects again with the current columns of their tables, and load those that fit, in one commit.
 
-    What still does not fit stays a reject. The STATE stays. Only the types of columns are asked, so what another rule
-    of the SCHEMA had set aside (`rejects.validate: full`) is loaded.
+    The others stay rejects, and the STATE stays. Only the types of columns are checked again, so records that another
+    rule of the SCHEMA rejected (`rejects.validate: full`) are loaded.
 
     \b
     singer-bridge rejects replay flights --dry-run
@@ -232,33 +200,26 @@ def replay(dry_run: bool, yes: bool, json_output: bool, **choice: Any) -> None:
     from bridge.maintain.rejects.replay import rehearse
     from bridge.maintain.rejects.replay import replay as load
 
-    pipeline, wanted = _chosen(**choice)
+    pipeline = selection.pipeline(source=False).with_names
     storage, _ = committed(pipeline)
-    asks = not (dry_run or yes) and sys.stdin.isatty()
-    if not dry_run:
+    if not answer.dry_run:
         StateStore.at(storage, pipeline.name).refuse_if_held()
-    if dry_run or asks:
-        done = rehearse(storage, pipeline, wanted)
-        if asks and done.fit:
+    if answer.dry_run or answer.asks:
+        done = rehearse(storage, pipeline, criteria)
+        if answer.asks and done.fit:
             _print_outcome(done)
-            click.confirm(f"load {count_of(done.fit, 'record')}?", abort=True, err=True)
-    if not dry_run:
-        done = load(storage, pipeline, wanted)
+            answer.goes_ahead(f"load {count_of(done.fit, 'record')}?")
+    if not answer.dry_run:
+        done = load(storage, pipeline, criteria)
         _warn(done.notes)
-    if json_output:
-        as_json({"format": 1, "pipeline": pipeline.name, "commit": done.commit, "dry_run": dry_run, **_as_json(done)})
-        return
-    _print_outcome(done)
-    if dry_run:
-        click.echo("dry run: nothing was changed")
-    elif done.fit:
-        click.echo(f"{pipeline.name}: {count_of(done.fit, 'record')} loaded, by commit {done.commit}")
-    else:
-        click.echo(f"{pipeline.name}: nothing to load")
+    if not answer.json_output:
+        _print_outcome(done)
+    text = f"{count_of(done.fit, 'record')} loaded, by commit {done.commit}" if done.fit else "nothing to load"
+    answer.finish(pipeline.name, done.commit, _as_json(done), text)
 
 
 def _print_outcome(done: Replayed) -> None:
-    """Say what becomes of each stream's rejects."""
+    """Print what happens to each stream's rejects."""
     out = console()
     for stream, outcome in done.streams.items():
         left = sum(outcome.left.values())
@@ -278,6 +239,5 @@ def _as_json(done: Replayed) -> dict[str, Any]:
 
 
 def _warn(notes: Any) -> None:
-    if not click.get_current_context().meta.get("bridge.quiet"):
-        for text in notes:
-            warn(text)
+    for text in () if is_quiet() else notes:
+        warn(text)

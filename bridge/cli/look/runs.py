@@ -7,27 +7,26 @@ import sys
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from itertools import islice
-from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
 import click
 
 from bridge.cli.listing import Listing
+from bridge.cli.options import json_option, limit_option, pipeline_verb
 from bridge.cli.plain import PlainLines
-from bridge.cli.selection import Chosen, options
+from bridge.cli.selection import ChosenPipeline, Selection
 from bridge.cli.show import as_json, console, count, moment, note, print_table, size
-from bridge.cli.survey import Unread, look_at, readable, settled, with_warnings
+from bridge.cli.survey import Unread, readable, settled, survey, with_warnings
 from bridge.errors import SettingsError
 from bridge.exact_json import dumps
 from bridge.lake.runs import is_run_id, read_log, read_run, read_runs, records
 from bridge.settings.options import Pipeline
 from bridge.settings.values.units import parse_duration
 from bridge.singer.state import bookmark
-from bridge.storage import lake_of
 
 _READABLE = 30
-"""Characters of an error in a line of the list."""
+"""Characters of an error for which the list always has room."""
 
 _LONGEST = 170
 """Characters of an error that the list shows; `runs show` has all of it."""
@@ -35,13 +34,13 @@ _LONGEST = 170
 _STATUS = ("success", "failed", "interrupted", "died", "running")
 
 
-@click.group(cls=Listing, short_help="What ran, and how it ended.")
+@click.group(cls=Listing)
 def runs() -> None:
-    """Look at runs."""
+    """List runs, and show how each ended."""
 
 
 def _since(_ctx: click.Context, _param: click.Parameter, value: str | None) -> datetime | None:
-    """Return a time in the past: so long ago, or a date, in UTC as all times that are shown."""
+    """Return a time in the past: a duration ago, or a date in UTC."""
     if value is None:
         return None
     try:
@@ -56,23 +55,14 @@ def _since(_ctx: click.Context, _param: click.Parameter, value: str | None) -> d
 
 
 @runs.command("list")
-@options
+@pipeline_verb
 @click.option("--pipeline", "only", metavar="NAME", help="Only this pipeline; the same as NAME.")
 @click.option("--status", type=click.Choice(_STATUS), help="Only runs that ended so, or still run.")
 @click.option("--since", callback=_since, metavar="TIME", help="Only runs that began since: 2d, or 2026-11-20 (UTC).")
-@click.option("-n", "--limit", type=click.IntRange(1), default=20, show_default=True, help="How many, newest first.")
-@click.option("--json", "json_output", is_flag=True, help="Print JSON.")
+@limit_option(20)
+@json_option()
 def list_(
-    name: str | None,
-    file: Path | None,
-    to: str | None,
-    pipeline_name: str | None,
-    *,
-    only: str | None,
-    status: str | None,
-    since: datetime | None,
-    limit: int,
-    json_output: bool,
+    selection: Selection, *, only: str | None, status: str | None, since: datetime | None, limit: int, json_output: bool
 ) -> int:
     """List the latest runs, newest first: of NAME, or of all pipelines of the file or bucket.
 
@@ -80,30 +70,31 @@ def list_(
     singer-bridge runs list flights --status failed --since 2d
     singer-bridge runs list --to ./lake --name x --json
     """
+    name = selection.word
     if only and name and only != name:
         raise SettingsError("two names for one pipeline", hint="give NAME or --pipeline", name=name, other=only)
-    among = look_at(name or only, file, to, pipeline_name)
+    among = survey(selection.of(name or only))
     chosen, code = readable(among)
     latest = heapq.merge(*(_runs(each, since) for each in chosen), key=lambda record: record["run_id"], reverse=True)
-    found = list(islice((record for record in latest if status in (None, record["status"])), limit))
+    shown = list(islice((record for record in latest if status in (None, record["status"])), limit))
     if json_output:
-        as_json(found)
-    elif found or code:
-        _print_list(found, [each for each in among if isinstance(each, Unread)], several=len(among) > 1)
+        as_json(shown)
+    elif shown or code:
+        _print_list(shown, [each for each in among if isinstance(each, Unread)], several=len(among) > 1)
     else:
         click.echo("no such runs" if status or since else "no runs yet", err=True)
     return code
 
 
-def _runs(chosen: Chosen, since: datetime | None) -> Iterator[dict[str, Any]]:
-    storage = lake_of(chosen.pipeline.destination)
+def _runs(chosen: ChosenPipeline, since: datetime | None) -> Iterator[dict[str, Any]]:
+    storage = chosen.log.storage
     return (settled(storage, record) for record in read_runs(storage, chosen.pipeline.name, since=since))
 
 
-def _print_list(found: Sequence[dict[str, Any]], unread: Sequence[Unread], *, several: bool) -> None:
+def _print_list(shown: Sequence[dict[str, Any]], unread: Sequence[Unread], *, several: bool) -> None:
     rows = [
         [
-            *([record["pipeline"]] if several else []),
+            record["pipeline"],
             record["run_id"],
             with_warnings(record["status"], len(record.get("warnings", []))),
             "-" if (loaded := records(record)) is None else count(loaded),
@@ -111,58 +102,49 @@ def _print_list(found: Sequence[dict[str, Any]], unread: Sequence[Unread], *, se
             f"{record.get('seconds', {}).get('load', 0):.1f} s" if "ended" in record else "-",
             shorten((record.get("error") or {}).get("message", ""), _LONGEST, placeholder=" ..."),
         ]
-        for record in found
+        for record in shown
     ]
     rows += [[each.name, "", "unreadable", "", "", "", each.text] for each in unread]
-    columns = [*(["pipeline"] if several else []), "run", "status", "records", "commits", "time", "error"]
-    less = ["commits", "time"]
-    print_table(columns, rows, right=["records", *less], folds=["error"], less=less, readable=_READABLE)
+    columns, less = ["pipeline", "run", "status", "records", "commits", "time", "error"], ["commits", "time"]
+    without = () if several else ("pipeline",)
+    print_table(
+        columns, rows, right=["records", *less], folds=["error"], less=less, readable=_READABLE, without=without
+    )
 
 
 @runs.command("show")
-@options
+@pipeline_verb
 @click.option("--run", "run_id", metavar="ID", help="Which run; default: the latest.")
 @click.option("--logs", is_flag=True, help="Print the tap's whole log, and Spark's.")
-@click.option("--json", "json_output", is_flag=True, help="Print JSON.")
-def show(
-    name: str | None,
-    file: Path | None,
-    to: str | None,
-    pipeline_name: str | None,
-    run_id: str | None,
-    logs: bool,
-    json_output: bool,
-) -> None:
-    """Show one run: NAME's latest, or the one whose ID is given, also in the place of NAME.
+@json_option()
+def show(selection: Selection, run_id: str | None, logs: bool, json_output: bool) -> None:
+    """Show one run: the latest of NAME, or the one with this ID, which may also stand in the place of NAME.
 
     \b
     singer-bridge runs show flights
     singer-bridge runs show 20261120T133501Z-k3f9 --logs
     """
-    if name and not run_id and is_run_id(name):
-        name, run_id = None, name
-    chosen, record = _find(readable(look_at(name, file, to, pipeline_name))[0], run_id)
+    if selection.word and not run_id and is_run_id(selection.word):
+        selection, run_id = selection.of(None), selection.word
+    chosen, record = _find(readable(survey(selection))[0], run_id)
     if logs:
         _print_logs(chosen, record)
     elif json_output:
-        as_json(record | {"streams": _streams(record, chosen.named)})
+        as_json(record | {"streams": _streams(record, chosen.with_names)})
     else:
-        _print(record, chosen.named)
+        _print(record, chosen.with_names)
 
 
-def _find(among: Sequence[Chosen], run_id: str | None) -> tuple[Chosen, dict[str, Any]]:
-    """Return the run, or the latest of all, and the pipeline that it is one of."""
-    found: list[tuple[Chosen, dict[str, Any]]] = []
+def _find(among: Sequence[ChosenPipeline], run_id: str | None) -> tuple[ChosenPipeline, dict[str, Any]]:
+    """Return a run and its pipeline: the one with this ID, or the latest of all."""
+    matches: list[tuple[ChosenPipeline, dict[str, Any]]] = []
     for chosen in among:
-        pipeline = chosen.pipeline
-        storage = lake_of(pipeline.destination)
-        record = (
-            read_run(storage, pipeline.name, run_id) if run_id else next(read_runs(storage, pipeline.name, 1), None)
-        )
+        storage, name = chosen.log.storage, chosen.pipeline.name
+        record = read_run(storage, name, run_id) if run_id else next(read_runs(storage, name, 1), None)
         if record:
-            found.append((chosen, settled(storage, record)))
-    if found:
-        return max(found, key=lambda each: str(each[1]["run_id"]))
+            matches.append((chosen, settled(storage, record)))
+    if matches:
+        return max(matches, key=lambda each: str(each[1]["run_id"]))
     names = ", ".join(chosen.pipeline.name for chosen in among)
     if run_id:
         hint = "`singer-bridge runs list` has them; the oldest go after `retention.runs`"
@@ -170,21 +152,21 @@ def _find(among: Sequence[Chosen], run_id: str | None) -> tuple[Chosen, dict[str
     raise SettingsError("no runs yet", hint="`singer-bridge run` makes the first", pipeline=names)
 
 
-def _print_logs(chosen: Chosen, record: dict[str, Any]) -> None:
+def _print_logs(chosen: ChosenPipeline, record: dict[str, Any]) -> None:
     from bridge.load.scratch import Scratch
 
     pipeline, run = chosen.pipeline, record["run_id"]
-    scratch, storage = Scratch(chosen.home, pipeline, run), lake_of(pipeline.destination)
+    scratch, storage = Scratch(chosen.home, pipeline, run), chosen.log.storage
     for suffix, here in (("", scratch.tap_log), (".spark", scratch.spark_log)):
-        # A log comes into the bucket when its run ends; one that died or still runs has it on its own machine.
-        kept = read_log(storage, pipeline.name, run + suffix)
-        log = kept if kept is not None else here.read_bytes() if here.exists() else b""
+        # Logs come into the bucket when their run ends. Those of one that died, or is active, are on its machine.
+        stored = read_log(storage, pipeline.name, run + suffix)
+        log = stored if stored is not None else here.read_bytes() if here.exists() else b""
         PlainLines(sys.stdout.buffer).write(log)
     sys.stdout.flush()
 
 
 def _streams(record: dict[str, Any], pipeline: Pipeline) -> dict[str, Any]:
-    """Return what came of each stream, with its bookmark before and after."""
+    """Return the result of each stream, with its bookmark before and after."""
     before, after = record.get("state_before"), record.get("state")
     return {
         stream: facts | {"bookmark_before": bookmark(before, names), "bookmark": bookmark(after, names)}
@@ -232,7 +214,7 @@ def _row(stream: str, facts: dict[str, Any]) -> list[str]:
 
 
 def _seconds(seconds: float) -> str:
-    """Return a time; a tap that sent a stream in one piece took none that would be worth a figure."""
+    """Return a time for people; nothing for less than a millisecond."""
     return f"{seconds:.1f} s" if seconds >= 0.1 else f"{seconds * 1000:.0f} ms" if seconds >= 0.001 else ""
 
 

@@ -1,64 +1,63 @@
-"""`status`: how each pipeline stands, one row each."""
+"""`status`: one row for each pipeline."""
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
 
 import click
 
 from bridge.cli import report
-from bridge.cli.selection import Chosen, options
+from bridge.cli.options import json_option, pipeline_verb
+from bridge.cli.selection import ChosenPipeline, Selection
 from bridge.cli.show import as_json, count, print_table
-from bridge.cli.survey import Unread, look_at, settled, with_warnings
+from bridge.cli.survey import Unread, settled, survey, with_warnings
 from bridge.errors import BridgeError
 from bridge.lake.lease import fate, holder, silence
-from bridge.lake.log import Log, View, bookmarks
+from bridge.lake.log import View, bookmarks
 from bridge.lake.runs import read_runs, records
 from bridge.state.store import StateStore
-from bridge.storage import lake_of
 
 _COLUMNS = ["pipeline", "last run", "ended", "status", "records", "rows", "bookmarks moved", "held by"]
 _LESS = ["last run", "records", "bookmarks moved"]
 
 
-@click.command(short_help="How each pipeline stands.")
-@options
-@click.option("--json", "json_output", is_flag=True, help="Print JSON.")
-def status(name: str | None, file: Path | None, to: str | None, pipeline_name: str | None, json_output: bool) -> int:
-    """Show how each pipeline of the file or bucket stands: its last run, the age of its bookmarks, who holds it.
+@click.command()
+@pipeline_verb
+@json_option()
+def status(selection: Selection, json_output: bool) -> int:
+    """Show how each pipeline stands: its last run, the age of its bookmarks, and which run holds it.
 
     \b
     singer-bridge status
     singer-bridge status --to ./lake --json
     """
     now = datetime.now(timezone.utc)
-    found, code = [], 0
-    for chosen in look_at(name, file, to, pipeline_name):
+    pipelines, code = [], 0
+    for chosen in survey(selection):
         if isinstance(chosen, Unread):
-            found.append({"pipeline": chosen.name, "status": "unreadable", "error": chosen.text})
+            pipelines.append({"pipeline": chosen.name, "status": "unreadable", "error": chosen.text})
             code = max(code, report(chosen.error))
             continue
         try:
-            found.append(_facts(chosen, now))
+            pipelines.append(_facts(chosen, now))
         except BridgeError as error:
-            found.append({"pipeline": chosen.pipeline.name, "status": "unreadable", "error": error.message})
+            pipelines.append({"pipeline": chosen.pipeline.name, "status": "unreadable", "error": error.message})
             code = max(code, report(error))
     if json_output:
-        as_json(found)
+        as_json(pipelines)
     else:
-        print_table(_COLUMNS, [_row(facts, now) for facts in found], right=["records", "rows"], less=_LESS)
+        print_table(_COLUMNS, [_row(facts, now) for facts in pipelines], right=["records", "rows"], less=_LESS)
     return code
 
 
-def _facts(chosen: Chosen, now: datetime) -> dict[str, Any]:
-    storage, name = lake_of(chosen.pipeline.destination), chosen.pipeline.name
+def _facts(chosen: ChosenPipeline, now: datetime) -> dict[str, Any]:
+    log, name = chosen.log, chosen.pipeline.name
+    storage = log.storage
     run = next(read_runs(storage, name, 1), None)
     run = settled(storage, run) if run else None
-    log = Log(storage, name)
     view = log.view(log.latest())
     StateStore.at(storage, name).read()  # raises for a `state.json` that would stop the next run
     held = holder(storage, name)
@@ -80,20 +79,20 @@ def _facts(chosen: Chosen, now: datetime) -> dict[str, Any]:
 
 
 def _held_by(held: dict[str, Any]) -> dict[str, Any]:
-    """Return who it is, whether that process lives as far as it can be seen here, and how long it has been silent."""
+    """Return who holds it, whether that process is alive (if this machine can tell), and for how long it is silent."""
     silent = silence(held)
     facts = {key: held.get(key) for key in ("run", "pid", "host", "since")}
     return facts | {"process": fate(held), "silent_seconds": silent and round(silent.total_seconds())}
 
 
 def _bookmarks(view: View, now: datetime) -> dict[str, Any]:
-    """Return each stream's bookmark, when it last moved, and how many seconds ago that is."""
-    found = {}
+    """Return each stream's bookmark, and when it last changed."""
+    facts = {}
     for stream, bookmark in bookmarks(view.state).items():
         moved = view.moved.get(stream)
         age = round((now - datetime.fromisoformat(moved)).total_seconds()) if moved else None
-        found[stream] = {"bookmark": bookmark, "moved": moved or None, "age_seconds": age}
-    return found
+        facts[stream] = {"bookmark": bookmark, "moved": moved or None, "age_seconds": age}
+    return facts
 
 
 def _row(facts: dict[str, Any], now: datetime) -> list[str]:
@@ -119,9 +118,9 @@ def _records(facts: dict[str, Any]) -> str:
 
 
 def _ages(ages: Sequence[int | None]) -> str:
-    """Return how long ago the latest bookmark moved and the earliest, once where people would read the same."""
-    known = sorted(age for age in ages if age is not None)
-    return " to ".join(dict.fromkeys(map(_duration, (known[0], known[-1])))) + " ago" if known else ""
+    """Return how long ago the latest and the earliest bookmark changed, once if both read the same."""
+    present = sorted(age for age in ages if age is not None)
+    return " to ".join(dict.fromkeys(map(_duration, (present[0], present[-1])))) + " ago" if present else ""
 
 
 def _ago(now: datetime, at: str) -> str:
@@ -129,7 +128,7 @@ def _ago(now: datetime, at: str) -> str:
 
 
 def _duration(seconds: int) -> str:
-    """Return a time for people: its largest unit, rounded down."""
+    """Return a duration for people: its largest unit, rounded down."""
     for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= length:
             return f"{seconds // length}{unit}"
@@ -137,13 +136,13 @@ def _duration(seconds: int) -> str:
 
 
 def _holder(held: dict[str, Any] | None, now: datetime) -> str:
-    """Say whose it is; `--json` has all that is known."""
+    """Describe the holder in a few words; `--json` has all facts."""
     if not held:
         return ""
     here, process = held["host"] == socket.gethostname(), held["process"]
-    elsewhere = " elsewhere" if here else ""  # in another container: the pid is none of ours
-    there = "" if here and process != "unknown" else f"{elsewhere} on {held['host']}"
+    elsewhere = " elsewhere" if here else ""  # in another container: the pid is not one of this machine's
+    place = "" if here and process != "unknown" else f"{elsewhere} on {held['host']}"
     since = [_ago(now, held["since"])] if held["since"] else []
     stopped = ["stopped"] if process == "stopped" else []
     silent = [f"silent for {_duration(held['silent_seconds'])}"] if held["silent_seconds"] else []
-    return ", ".join([f"pid {held['pid']}{there}", *since, *stopped, *silent])
+    return ", ".join([f"pid {held['pid']}{place}", *since, *stopped, *silent])

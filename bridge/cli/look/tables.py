@@ -1,27 +1,27 @@
-"""`tables`: what is in the lake, as the commit log says it."""
+"""`tables`: what is in the lake, by the commit log."""
 
 from __future__ import annotations
 
 import os
 import sys
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec import to_builtins
 
 from bridge.cli.listing import Listing
+from bridge.cli.options import json_option, limit_option, pipeline_verb, stream_option
 from bridge.cli.plain import echo, plain, plain_json
-from bridge.cli.selection import choose, committed, options
+from bridge.cli.selection import ChosenPipeline, Selection, committed
 from bridge.cli.show import as_json, console, count, moment, print_table, size
-from bridge.cli.survey import one_or_all, readable
-from bridge.errors import CorruptLake, SettingsError
-from bridge.lake.log import Log, View
+from bridge.cli.survey import one_or_all
+from bridge.errors import CorruptLake, SettingsError, did_you_mean
+from bridge.lake.log import Log
 from bridge.lake.records import TableState
 from bridge.settings.values.s3options import S3Options
-from bridge.storage import Storage, lake_of
+from bridge.storage import Storage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,24 +32,24 @@ if TYPE_CHECKING:
 _DIALECTS = ("spark", "duckdb", "polars", "pyarrow", "athena", "trino", "bigquery", "snowflake")
 
 
-@click.group(cls=Listing, short_help="What is in the lake.")
+@click.group(cls=Listing)
 def tables() -> None:
-    """Look at a pipeline's tables."""
+    """List tables, show their columns and rows, and print how to query them."""
 
 
 @tables.command("list")
-@options
-@click.option("--json", "json_output", is_flag=True, help="Print JSON.")
-def list_(name: str | None, file: Path | None, to: str | None, pipeline_name: str | None, json_output: bool) -> int:
-    """List the tables of NAME, or of all pipelines of the file or bucket, with their rows, files and bytes.
+@pipeline_verb
+@json_option()
+def list_(selection: Selection, json_output: bool) -> int:
+    """List tables with their rows, files and bytes: of NAME, or of all pipelines of the file or bucket.
 
     \b
     singer-bridge tables list flights
     singer-bridge tables list --to ./lake --name x --json
     """
-    chosen, code = readable(one_or_all(name, file, to, pipeline_name))
+    chosen, code = one_or_all(selection)
     several = len(chosen) > 1
-    facts = [fact for each in chosen for fact in _facts(each.pipeline, several=several)]
+    facts = [fact for each in chosen for fact in _facts(each, several=several)]
     if json_output:
         as_json(facts)
         return code
@@ -64,19 +64,17 @@ def list_(name: str | None, file: Path | None, to: str | None, pipeline_name: st
         for fact in facts
     ]
     columns = ["pipeline", "stream", "folder", "rows", "files", "size"]
-    if not several:
-        columns, rows = columns[1:], [row[1:] for row in rows]
-    print_table(columns, rows, right=["rows", "files", "size"], less=["files", "folder"])
+    without = () if several else ("pipeline",)
+    print_table(columns, rows, right=["rows", "files", "size"], less=["files", "folder"], without=without)
     return code
 
 
-def _facts(pipeline: Pipeline, *, several: bool) -> list[dict[str, Any]]:
-    """Return what is known of each table of a pipeline; of several pipelines, one without a commit has none."""
-    log = Log(lake_of(pipeline.destination), pipeline.name)
-    view = log.view(log.latest()) if several else committed(pipeline)[1]
+def _facts(chosen: ChosenPipeline, *, several: bool) -> list[dict[str, Any]]:
+    """Return the facts of each table of a pipeline; of several pipelines, one without a commit has none."""
+    _, view = committed(chosen.pipeline, required=not several)
     return [
         {
-            "pipeline": pipeline.name,
+            "pipeline": chosen.pipeline.name,
             "stream": stream,
             "folder": live.folder,
             "format": live.format,
@@ -88,58 +86,65 @@ def _facts(pipeline: Pipeline, *, several: bool) -> list[dict[str, Any]]:
     ]
 
 
-def _stream_option(function: Any) -> Any:
-    text = "Which table; needless where there is one."
-    return click.option("-s", "--stream", metavar="STREAM", help=text)(function)
+_one_stream = stream_option("Which table; not needed if there is only one.")
 
 
-def _table(
-    name: str | None, file: Path | None, to: str | None, pipeline_name: str | None, stream: str | None
-) -> tuple[Pipeline, Storage, str, TableState, View]:
-    """Return the table that the arguments mean. Raises SettingsError when they mean none, or several."""
-    pipeline = choose(name, file, to, pipeline_name, look=True).pipeline
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A table of a pipeline as of its last commit."""
+
+    pipeline: Pipeline
+    storage: Storage
+    stream: str
+    live: TableState
+    head: int
+
+    @property
+    def columns(self) -> list[dict[str, Any]]:
+        """The stored columns; none if the table was taken back by a rollback."""
+        from bridge.lake.table_columns import read_columns
+
+        return read_columns(self.storage, self.pipeline.name, self.live.schema) if self.live.schema else []
+
+
+def _table(selection: Selection, stream: str | None) -> _Table:
+    """Return the table that the arguments mean. Raises `SettingsError` if they mean none, or several."""
+    pipeline = selection.pipeline(source=False).pipeline
     storage, view = committed(pipeline)
     if stream is None and len(view.tables) == 1:
         (stream,) = view.tables
     if stream in view.tables:
-        return pipeline, storage, stream, view.tables[stream], view
-    there = f"there are: {', '.join(sorted(view.tables))}" if view.tables else "nothing was loaded yet"
+        return _Table(pipeline, storage, stream, view.tables[stream], view.n)
+    existing = f"there are: {', '.join(sorted(view.tables))}" if view.tables else "nothing was loaded yet"
     if stream is None:
         text = "which table? there are several" if view.tables else "this pipeline has no table yet"
-        raise SettingsError(text, hint=f"give --stream; {there}" if view.tables else there, pipeline=pipeline.name)
-    from bridge.errors import did_you_mean
-
-    raise SettingsError("no such table", hint=did_you_mean(stream, view.tables) or there, stream=stream)
+        raise SettingsError(
+            text, hint=f"give --stream; {existing}" if view.tables else existing, pipeline=pipeline.name
+        )
+    raise SettingsError("no such table", hint=did_you_mean(stream, view.tables) or existing, stream=stream)
 
 
 @tables.command("show")
-@options
-@_stream_option
-@click.option("--json", "json_output", is_flag=True, help="Print JSON.")
-def show(
-    name: str | None,
-    file: Path | None,
-    to: str | None,
-    pipeline_name: str | None,
-    stream: str | None,
-    json_output: bool,
-) -> None:
+@pipeline_verb
+@_one_stream
+@json_option()
+def show(selection: Selection, stream: str | None, json_output: bool) -> None:
     """Show a table's columns and files.
 
     \b
     singer-bridge tables show flights -s public-flights
     singer-bridge tables show --to ./lake --name x -s users --json
     """
-    from bridge.lake.table_columns import read_columns, words
+    from bridge.lake.table_columns import words
 
-    pipeline, storage, stream, live, _ = _table(name, file, to, pipeline_name, stream)
-    entries = read_columns(storage, pipeline.name, live.schema) if live.schema else []
+    table = _table(selection, stream)
+    live = table.live
     columns = [
         {"column": entry["name"], "type": words(entry["type"]), "nullable": not entry.get("required", False)}
-        for entry in entries
+        for entry in table.columns
     ]
     if json_output:
-        facts = {"stream": stream, "folder": live.folder, "format": live.format, "columns": columns}
+        facts = {"stream": table.stream, "folder": live.folder, "format": live.format, "columns": columns}
         as_json(facts | {"files": to_builtins(live.files)})
         return
     print_table(
@@ -153,27 +158,19 @@ def show(
 
 
 @tables.command("head")
-@options
-@_stream_option
-@click.option("-n", "--limit", type=click.IntRange(1), default=10, show_default=True, help="How many rows.")
-@click.option("--json", "json_output", is_flag=True, help="Print one JSON object a row.")
-def head(
-    name: str | None,
-    file: Path | None,
-    to: str | None,
-    pipeline_name: str | None,
-    stream: str | None,
-    limit: int,
-    json_output: bool,
-) -> None:
+@pipeline_verb
+@_one_stream
+@limit_option(10, "How many rows.")
+@json_option("Print one JSON object a row.")
+def head(selection: Selection, stream: str | None, limit: int, json_output: bool) -> None:
     """Print the newest rows of a table, the latest first.
 
     \b
     singer-bridge tables head flights -s public-flights
     singer-bridge tables head --to ./lake --name x -s users -n 3 --json
     """
-    _, storage, _, live, _ = _table(name, file, to, pipeline_name, stream)
-    rows = _rows(storage, live, limit)
+    table = _table(selection, stream)
+    rows = _rows(table.storage, table.live, limit)
     if json_output:
         import json
 
@@ -213,7 +210,7 @@ def _rows(storage: Storage, live: TableState, limit: int) -> list[dict[str, Any]
 
 
 def _last_rows(storage: Storage, key: str, limit: int) -> list[dict[str, Any]]:
-    """Return the last rows of a file, the latest first; of a file far away only their row groups are fetched."""
+    """Return the last rows of a file, the latest first. Only their row groups are fetched."""
     import pyarrow.parquet as pq
 
     if storage.size(key) is None:
@@ -222,7 +219,7 @@ def _last_rows(storage: Storage, key: str, limit: int) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     with storage.open(key) as file, pq.ParquetFile(file) as parquet:
         for group in reversed(range(parquet.num_row_groups)):
-            # Arrow's threads may still be starting when a command as short as this ends, which then aborts.
+            # Arrow's threads may still be starting when a command as short as this ends; it would abort.
             last = parquet.read_row_group(group, use_threads=False)
             rows += reversed(_dicts(last.slice(max(0, last.num_rows - (limit - len(rows))))))
             if len(rows) >= limit:
@@ -231,7 +228,7 @@ def _last_rows(storage: Storage, key: str, limit: int) -> list[dict[str, Any]]:
 
 
 def _dicts(rows: pa.Table) -> list[dict[str, Any]]:
-    """Return rows as pyarrow's `to_pylist` does, without pandas, which it loads for times: more than half a second."""
+    """Return rows as pyarrow's `to_pylist` does, but without pandas: loading it for timestamps takes half a second."""
     import pyarrow as pa
 
     columns = []
@@ -246,35 +243,24 @@ def _dicts(rows: pa.Table) -> list[dict[str, Any]]:
 
 
 @tables.command("history")
-@options
-@_stream_option
+@pipeline_verb
+@_one_stream
 @click.option("--diff", is_flag=True, help="Print each column that came, changed or went, a line each.")
-@click.option("--json", "json_output", is_flag=True, help="Print JSON.")
-def history(
-    name: str | None,
-    file: Path | None,
-    to: str | None,
-    pipeline_name: str | None,
-    stream: str | None,
-    diff: bool,
-    json_output: bool,
-) -> None:
-    """List the schemas that a table had.
-
-    Oldest first, each with the commit that brought it.
+@json_option()
+def history(selection: Selection, stream: str | None, diff: bool, json_output: bool) -> None:
+    """List the schemas that a table has had. The oldest comes first, each with the commit that brought it.
 
     \b
     singer-bridge tables history flights -s public-flights --diff
     singer-bridge tables history --to ./lake --name x -s users --json
     """
-    from dataclasses import asdict
-
     from bridge.lake.table_columns import read_columns
     from bridge.maintain.readers.history import schema_history
 
-    pipeline, storage, stream, _, view = _table(name, file, to, pipeline_name, stream)
-    records = reversed(list(Log(storage, pipeline.name).history(view.n)))
-    versions = list(schema_history(records, stream, lambda key: read_columns(storage, pipeline.name, key)))
+    table = _table(selection, stream)
+    storage, name = table.storage, table.pipeline.name
+    records = reversed(list(Log(storage, name).history(table.head)))
+    versions = list(schema_history(records, table.stream, lambda key: read_columns(storage, name, key)))
     if json_output:
         as_json([{"commit": version.n} | asdict(version) for version in versions])
     elif diff:
@@ -291,7 +277,7 @@ def history(
 
 
 def _summary(version: Version) -> str:
-    """Say a change in one line; the first schema has no change worth naming."""
+    """Describe a change in one line."""
     if len(version.added) == len(version.columns) and not version.gone:
         return "first schema" if version.columns else "taken back"
     words = [f"+{name}" for name in version.added]
@@ -311,64 +297,57 @@ def _print_diff(versions: list[Version]) -> None:
             echo(f"  + {name}  {type_}", fg="green")
 
 
-def _reached(pipeline: Pipeline) -> S3Options:
-    """Return where the S3 server is: as the settings say, else as the environment does, which not every engine asks."""
-    said = pipeline.destination.s3_options or S3Options()
-    if said.endpoint_url or not pipeline.destination.bucket.startswith("s3://"):
-        return said
+def _s3_server(pipeline: Pipeline) -> S3Options:
+    """Return where the S3 server is: in the settings, else in the environment, which some engines do not read."""
+    options = pipeline.destination.s3_options or S3Options()
+    if options.endpoint_url or not pipeline.destination.bucket.startswith("s3://"):
+        return options
     server = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    return replace(said, endpoint_url=server or None)
+    return replace(options, endpoint_url=server or None)
 
 
 @tables.command("ddl")
-@options
-@_stream_option
+@pipeline_verb
+@_one_stream
 @click.option("--dialect", required=True, type=click.Choice(_DIALECTS), help="Which engine reads.")
 @click.option("--view", is_flag=True, help="Make a view: DuckDB, and Spark for its session.")
 @click.option("--manifest", is_flag=True, help="Read what the last commit lists, instead of what the folder holds.")
 @click.option("--location", metavar="URI", help="The bucket as that engine sees it, such as s3://lake.")
 def ddl(
-    name: str | None,
-    file: Path | None,
-    to: str | None,
-    pipeline_name: str | None,
-    stream: str | None,
-    dialect: str,
-    view: bool,
-    manifest: bool,
-    location: str | None,
+    selection: Selection, stream: str | None, dialect: str, view: bool, manifest: bool, location: str | None
 ) -> None:
-    """Print what reads a table in an engine.
+    """Print what reads a table in another engine.
 
-    A statement; for Polars and pyarrow, and for Spark by the manifest, the code.
+    That is a statement; for Polars, for pyarrow, and for Spark with --manifest it is code.
 
     \b
     singer-bridge tables ddl flights -s public-flights --dialect duckdb --view
     singer-bridge tables ddl flights -s public-flights --dialect athena --manifest --location s3://lake
     """
     from bridge.lake.formats.iceberg.catalog import read_catalog
-    from bridge.lake.table_columns import read_columns
     from bridge.maintain.readers.ddl import Table, statement
     from bridge.maintain.readers.delta import delta_statement
     from bridge.maintain.readers.iceberg import iceberg_statement
 
-    pipeline, storage, stream, live, _ = _table(name, file, to, pipeline_name, stream)
+    chosen = _table(selection, stream)
+    storage, live = chosen.storage, chosen.live
     if not live.schema:
-        raise SettingsError("the table was taken back", hint="run the pipeline again", stream=stream)
-    columns = read_columns(storage, pipeline.name, live.schema)
+        raise SettingsError("the table was taken back", hint="run the pipeline again", stream=chosen.stream)
     bucket = (location or storage.uri).rstrip("/")
-    table = Table(live.folder, columns, bucket, storage.uri, _reached(pipeline), bool(live.partition_by))
-    if live.format == "delta" and not manifest:  # its folder holds files that are not of the table any more
-        _print_statement(delta_statement(table, dialect, view=view))
-        return
-    if live.format == "iceberg" and not manifest:
+    server = _s3_server(chosen.pipeline)
+    table = Table(live.folder, chosen.columns, bucket, storage.uri, server, bool(live.partition_by))
+    # The folder of a Delta or Iceberg table also holds files that are no longer part of the table.
+    if live.format == "delta" and not manifest:
+        text = delta_statement(table, dialect, view=view)
+    elif live.format == "iceberg" and not manifest:
         if location:
             raise SettingsError("--location is of no use here", hint="an Iceberg table says itself where its files are")
-        _print_statement(iceberg_statement(table, read_catalog(storage, pipeline.name), dialect, view=view))
-        return
-    _print_statement(statement(table, dialect, view=view, manifest=manifest))
+        text = iceberg_statement(table, read_catalog(storage, chosen.pipeline.name), dialect, view=view)
+    else:
+        text = statement(table, dialect, view=view, manifest=manifest)
+    _print_statement(text)
 
 
 def _print_statement(text: str) -> None:
-    """Print a statement: to a program byte for byte, as names may hold any character."""
+    """Print a statement. A program gets it byte for byte, since names may hold any character."""
     click.echo(plain(text) if sys.stdout.isatty() else text, nl=False)

@@ -1,63 +1,53 @@
-"""`recover`: repair what a dead run left behind, without tap or Spark."""
+"""`recover`: finish or undo what a dead run left, without tap or Spark."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
 from bridge.cli.events import report
+from bridge.cli.options import json_option, pipelines_verb
 from bridge.cli.plain import echo
-from bridge.cli.selection import Chosen, choose_all, options_for_several
+from bridge.cli.selection import ChosenPipeline, Selection
 from bridge.cli.show import as_json, note
 from bridge.commit.recover import Recovered
 from bridge.commit.recover import recover as recover_lake
 from bridge.errors import BridgeError
-from bridge.storage import lake_of
 
 
-@click.command(short_help="Repair what a dead run left, without tap or Spark.")
-@options_for_several
-@click.option("--all", "everything", is_flag=True, help="All pipelines of the file.")
-@click.option("--json", "json_output", is_flag=True, help="Print one JSON object; an array with several pipelines.")
-def recover(
-    names: tuple[str, ...],
-    file: Path | None,
-    to: str | None,
-    pipeline_name: str | None,
-    *,
-    everything: bool,
-    json_output: bool,
-) -> int:
-    """Finish or take back what a run left half done when it died, as the next run would, but now and in an instant.
+@click.command()
+@pipelines_verb
+@json_option("Print one JSON object; an array with several pipelines.")
+def recover(selection: Selection, *, json_output: bool) -> int:
+    """Finish or undo what a dead run left, as the next run would, but now and in an instant.
 
-    For an orchestrator's on-failure hook. Neither the tap nor Spark is started, and nothing is loaded. A pipeline that
-    a run holds is left alone: exit code 4. With several pipelines the others go on after a failure.
+    Use it in an orchestrator's on-failure hook. Neither the tap nor Spark is started, and nothing is loaded. A pipeline
+    that a run holds is left alone: exit code 4. With several pipelines, one failure does not stop the others.
 
     \b
     singer-bridge recover flights
     singer-bridge recover --all --json
     """
-    chosen = choose_all(names, file, to, pipeline_name, everything=everything, look=True)
-    told, code = [], 0
+    chosen = selection.pipelines(source=False)
+    results, code = [], 0
     for each in chosen:
         try:
-            done = recover_lake(lake_of(each.pipeline.destination), each.pipeline.name)
+            done = recover_lake(each.log.storage, each.pipeline.name)
         except BridgeError as error:
             if len(chosen) == 1:
                 raise
             code = max(code, report(error))
             continue
-        told.append(_as_json(each, done))
+        results.append(_as_json(each, done))
         if not json_output:
             _say(each.pipeline.name, done)
     if json_output:
-        as_json(told if everything or len(chosen) > 1 else told[0])
+        as_json(results if selection.everything or len(chosen) > 1 else results[0])
     return code
 
 
-def _as_json(chosen: Chosen, done: Recovered) -> dict[str, Any]:
+def _as_json(chosen: ChosenPipeline, done: Recovered) -> dict[str, Any]:
     facts = {"format": 1, "pipeline": chosen.pipeline.name, "commit": done.head}
     return facts | {"died": done.died or None, "finished": done.finished, "notes": list(done.notes)}
 

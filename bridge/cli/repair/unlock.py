@@ -1,59 +1,57 @@
-"""`unlock`: take a pipeline's lease away from a run that is gone, where nobody can see that it is."""
+"""`unlock`: take a pipeline's lease away from a run that is dead, if no other machine can see that."""
 
 from __future__ import annotations
 
 import sys
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import click
 
 from bridge.cli.confirm import warn
+from bridge.cli.options import json_option, pipeline_verb
 from bridge.cli.plain import echo
-from bridge.cli.selection import choose, options
+from bridge.cli.selection import Selection
 from bridge.cli.show import as_json, moment
 from bridge.errors import PipelineHeld, SettingsError
 from bridge.lake.lease import fate, holder, last_lease, release, silence
-from bridge.storage import Storage, lake_of
+from bridge.storage import Storage
 
 
-@click.command(short_help="Free a pipeline whose run is gone.")
-@options
-@click.option("--json", "json_output", is_flag=True, help="Print one JSON object.")
+@click.command()
+@pipeline_verb
+@json_option("Print one JSON object.")
 @click.option("--yes", is_flag=True, help="Do not ask, on a terminal.")
-def unlock(
-    name: str | None, file: Path | None, to: str | None, pipeline_name: str | None, json_output: bool, yes: bool
-) -> None:
-    """Free a pipeline that a run elsewhere holds and will not let go. In a folder the lock dies with its process.
+def unlock(selection: Selection, json_output: bool, yes: bool) -> None:
+    """Free a pipeline that a dead run elsewhere still holds. In a folder the lock ends with its process.
 
-    A run that was alive all the same ends soon, and commits nothing more. Without a terminal it takes --yes, unless
+    If that run is alive after all, it ends soon and commits nothing more. Without a terminal this needs --yes, unless
     the holder is known to be dead.
 
     \b
     singer-bridge unlock flights
     singer-bridge unlock --to ./lake --name x --yes
     """
-    pipeline = choose(name, file, to, pipeline_name, look=True).pipeline
-    storage = lake_of(pipeline.destination)
-    owner = _held(storage, pipeline.name)
+    log = selection.pipeline(source=False).log
+    storage, pipeline = log.storage, log.pipeline
+    owner = _held(storage, pipeline)
     if owner:
         _expect_lock_can_go(storage, owner)
-        _confirm(pipeline.name, owner, yes=yes)
-        if other := release(storage, pipeline.name, owner):
+        _confirm(pipeline, owner, yes=yes)
+        if other := release(storage, pipeline, owner):
             hint = "look again: singer-bridge status"
             raise PipelineHeld("another run took it meanwhile", hint=hint, run=other.get("run"), host=other.get("host"))
     if json_output:
         held_by = owner and {key: owner.get(key) for key in ("run", "pid", "host", "since", "renewed")}
-        as_json({"format": 1, "pipeline": pipeline.name, "held_by": held_by, "unlocked": bool(owner)})
+        as_json({"format": 1, "pipeline": pipeline, "held_by": held_by, "unlocked": bool(owner)})
     elif owner:
-        echo(f"{pipeline.name}: free now; the next run looks first at what {owner.get('run')} left")
+        echo(f"{pipeline}: free now; the next run looks first at what {owner.get('run')} left")
     else:
-        echo(f"{pipeline.name}: nobody holds it")
+        echo(f"{pipeline}: nobody holds it")
 
 
 def _held(storage: Storage, pipeline: str) -> dict[str, Any] | None:
-    """Return who holds it, a dead one too where its lease says so still."""
+    """Return who holds the pipeline; in a bucket also a dead run whose lease is still there."""
     if storage.folder is not None:
         return holder(storage, pipeline)
     lease = last_lease(storage, pipeline)
@@ -61,7 +59,7 @@ def _held(storage: Storage, pipeline: str) -> dict[str, Any] | None:
 
 
 def _expect_lock_can_go(storage: Storage, owner: dict[str, Any]) -> None:
-    """Raise `PipelineHeld` where it is a lock: it is its process's, and goes with it."""
+    """Raise `PipelineHeld` in a folder: its lock ends with the process that has it, and cannot be taken."""
     if storage.folder is None:
         return
     pid, state = owner.get("pid"), fate(owner)
@@ -75,15 +73,15 @@ def _expect_lock_can_go(storage: Storage, owner: dict[str, Any]) -> None:
 
 
 def _confirm(pipeline: str, owner: dict[str, Any], *, yes: bool) -> None:
-    """Ask whether to take it from one that may be alive. Raises `SettingsError` when nobody is there to be asked."""
+    """Ask whether to take it from a run that may be alive. Raises `SettingsError` if nobody can be asked."""
     if yes or fate(owner) == "gone":
         return
     who = ", ".join(f"{key} {owner.get(key, 'unknown')}" for key in ("run", "pid", "host"))
-    said = f"{pipeline} is held since {moment(owner.get('since'))} by {who}; {_signs_of_life(owner)}"
+    situation = f"{pipeline} is held since {moment(owner.get('since'))} by {who}; {_signs_of_life(owner)}"
     if not sys.stdin.isatty():
         hint = "if that process is dead: --yes. A run takes over by itself when it gives no sign of life for a minute"
-        raise SettingsError(f"nobody is there to be asked: {said}", hint=hint)
-    warn(said)
+        raise SettingsError(f"nobody is there to be asked: {situation}", hint=hint)
+    warn(situation)
     click.confirm("take it away?", abort=True, err=True)
 
 

@@ -1,56 +1,46 @@
-"""`verify`: the lake against its log."""
+"""`verify`: check the lake against its commit log."""
 
 from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from rich.text import Text
 
 from bridge.cli.events import report as report_error
-from bridge.cli.selection import Chosen, choose_all, options_for_several, typed
+from bridge.cli.options import json_option, pipelines_verb
+from bridge.cli.selection import ChosenPipeline, Selection, typed
 from bridge.cli.show import as_json, console, count, count_of, size
 from bridge.errors import BridgeError
 from bridge.project.last_commit import LastCommits
-from bridge.storage import Storage, lake_of
+from bridge.storage import Storage
 
 if TYPE_CHECKING:
     from bridge.maintain.verify.finding import Finding
 
 _SHOWN = 20
-"""So many findings of one kind are shown; `--json` has all of them."""
+"""How many findings of one kind are shown; `--json` has all of them."""
 _MARKS = {"error": ("red", "✗"), "warning": ("yellow", "!"), "ok": ("green", "✓")}
 
 
-@click.command(short_help="Hold the lake against its log, and mend it.")
-@options_for_several
-@click.option("--all", "everything", is_flag=True, help="All pipelines of the file.")
+@click.command()
+@pipelines_verb
 @click.option("--repair", is_flag=True, help="Mend what can be mended without guessing, and look again.")
-@click.option("--json", "json_output", is_flag=True, help="Print one JSON object; an array with several pipelines.")
-def verify(
-    names: tuple[str, ...],
-    file: Path | None,
-    to: str | None,
-    pipeline_name: str | None,
-    *,
-    everything: bool,
-    repair: bool,
-    json_output: bool,
-) -> int:
-    """Hold every file of the tables, and all that is derived, against the commit log. Nothing is changed.
+@json_option("Print one JSON object; an array with several pipelines.")
+def verify(selection: Selection, *, repair: bool, json_output: bool) -> int:
+    """Check the files of the tables, and all that is derived from the commit log, against it. Nothing is changed.
 
-    Exit code 0: all is well, or there are warnings only; 3: something needs repair. A run may be alive meanwhile; with
-    --repair it must not be: exit code 4.
+    Exit code 0: there are no errors, perhaps warnings; 3: something needs repair. A run may be active meanwhile, but
+    not with --repair: exit code 4.
 
     \b
     singer-bridge verify flights
     singer-bridge verify --all --repair
     """
-    chosen = choose_all(names, file, to, pipeline_name, everything=everything, look=True)
-    told, code, several = [], 0, everything or len(chosen) > 1
+    chosen = selection.pipelines(source=False)
+    results, code, several = [], 0, selection.everything or len(chosen) > 1
     for each in chosen:
         try:
             facts = _one(each, repair=repair, quiet=json_output, several=several)
@@ -59,19 +49,19 @@ def verify(
                 raise
             code = max(code, report_error(error))
             continue
-        told.append(facts)
+        results.append(facts)
         code = max(code, 3 if facts["status"] == "error" else 0)
     if json_output:
-        as_json(told if several else told[0])
+        as_json(results if several else results[0])
     return code
 
 
-def _one(chosen: Chosen, *, repair: bool, quiet: bool, several: bool) -> dict[str, Any]:
+def _one(chosen: ChosenPipeline, *, repair: bool, quiet: bool, several: bool) -> dict[str, Any]:
     """Verify one pipeline, and repair it; return what `--json` prints."""
     from bridge.maintain.verify.check import verify as look
     from bridge.maintain.verify.mend import repair as mend
 
-    storage, name, err = lake_of(chosen.pipeline.destination), chosen.pipeline.name, console(err=True)
+    storage, name, err = chosen.log.storage, chosen.pipeline.name, console(err=True)
     with err.status(f"verifying {name}") if err.is_terminal else nullcontext():
         report = look(storage, name)
     emptied = None if report.head else _emptied(LastCommits(chosen.home, chosen.pipeline), storage)
@@ -82,7 +72,7 @@ def _one(chosen: Chosen, *, repair: bool, quiet: bool, several: bool) -> dict[st
     if not quiet:
         _say(report.to_json(), typed(chosen.pipeline))
     mended: list[str] = []
-    # What a run hides is only seen when it has ended; below a mount that is missing nothing must be written.
+    # An active run hides findings, so look again after it. In an unmounted folder nothing must be written.
     if repair and not emptied and (report.findings or report.running):
         mended, report = mend(storage, name)
         if not quiet:
@@ -93,7 +83,7 @@ def _one(chosen: Chosen, *, repair: bool, quiet: bool, several: bool) -> dict[st
 
 
 def _emptied(commits: LastCommits, storage: Storage) -> Finding | None:
-    """Return the finding of a lake without commits that the project has written to, None where it has not."""
+    """Return the finding for an empty lake that this project has written to; None if it has not."""
     from bridge.maintain.verify.finding import error
 
     noted = commits.of(storage)
@@ -116,11 +106,11 @@ def _say(facts: dict[str, Any], name: str) -> None:
             console().print(f"  and {count(number - _SHOWN)} more like these of the {check}; --json has them all")
     errors = sum(finding["severity"] == "error" for finding in facts["findings"])
     warnings = len(facts["findings"]) - errors
-    told = f"{count_of(errors, 'error')}, {count_of(warnings, 'warning')}" if facts["findings"] else "all is well"
+    summary = f"{count_of(errors, 'error')}, {count_of(warnings, 'warning')}" if facts["findings"] else "all is well"
     if not facts["findings"] and not facts["commit"]:
         _print("yellow", "!", f"nothing to verify: the lake has no commit of {name}")
         return
-    _print(*_MARKS["error" if errors else "warning" if warnings else "ok"], f"{told}: {_counts(facts)}")
+    _print(*_MARKS["error" if errors else "warning" if warnings else "ok"], f"{summary}: {_counts(facts)}")
     if facts["running"]:
         text = f"run {facts['running']} holds the pipeline: what it is about to write was not judged"
         _print("bold", "note:", text)

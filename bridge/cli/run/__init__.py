@@ -1,1 +1,1 @@
-"""Verbs that start a tap: `run`, `smoke`, `demo`."""
+"""Verbs that run pipelines: `run`, `schedule`, `smoke`, `demo`."""

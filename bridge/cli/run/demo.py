@@ -1,4 +1,4 @@
-"""`demo`: the whole of it on real data."""
+"""`demo`: everything on real data."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 import click
 
 
-@click.command(short_help="Watch the whole of it on real data.")
+@click.command()
 @click.option("--folder", type=click.Path(path_type=Path), default=".singer-bridge/demo", show_default=True)
 @click.option("--to", "lake", type=click.Path(path_type=Path), default="lake", show_default=True, help="Lake folder.")
 def demo(folder: Path, lake: Path) -> int:
-    """Load 336,776 real flights from a real PostgreSQL, change some, and load only those.
+    """Load 336,776 real flights from a real PostgreSQL, change some, and load only the changes.
 
     \b
     singer-bridge demo

@@ -1,4 +1,4 @@
-"""Several runs in one process: pipelines one after another, attempts of one that fails, and `--every`."""
+"""Several runs in one process: several pipelines, several attempts, and `--every`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bridge.cli.flags import explain
 from bridge.cli.plain import PlainLines
 from bridge.cli.run.progress import Progress
 from bridge.cli.run.summary import summary
-from bridge.cli.selection import Chosen
+from bridge.cli.selection import ChosenPipeline
 from bridge.cli.show import as_json, console, moment
 from bridge.errors import Interrupted, SettingsError
 from bridge.load.result import Result
@@ -23,12 +23,12 @@ from bridge.load.stop import Stop
 from bridge.settings.options import Pipeline
 
 _NOT_IN_EVENTS = {"format", "state", "state_before", "warnings", "error"}
-"""Of a run's result: what comes as an event of its own, and what may be as large as it likes."""
+"""Facts of a run that have an event of their own, or that may be large."""
 
 
 @dataclass(frozen=True, slots=True)
 class Voice:
-    """How runs are told: `several` makes `json` an array, and names each pipeline in the summaries."""
+    """How runs are reported. `several`: the JSON is an array, and summaries name the pipeline."""
 
     json: bool = False
     quiet: bool = False
@@ -37,7 +37,7 @@ class Voice:
     several: bool = False
 
     def say(self, text: str, event: str, **facts: object) -> None:
-        """Tell people, or a program, what happens between runs."""
+        """Report what happens between runs."""
         if self.quiet:
             return
         if events.is_json():
@@ -46,12 +46,12 @@ class Voice:
             console(err=True).print(text, markup=False, soft_wrap=True)
 
     def finished(self, result: Result, attempts: int) -> int:
-        """Tell how one run ended and return its exit code."""
+        """Report how one run ended, and return its exit code."""
         if isinstance(result.error, SettingsError):
             explain(result.error)
         if not self.quiet and events.is_json():
-            said = result.to_json()
-            events.emit("info", "run_finished", **{key: said[key] for key in said if key not in _NOT_IN_EVENTS})
+            facts = result.to_json()
+            events.emit("info", "run_finished", **{key: facts[key] for key in facts if key not in _NOT_IN_EVENTS})
             for warning in result.warnings:
                 events.emit("warning", "warning", pipeline=result.pipeline, message=warning)
         elif not self.quiet and not self.json:
@@ -63,21 +63,21 @@ class Voice:
         return events.report(result.error)
 
     def shows_progress(self) -> bool:
-        """Whether a run is told while it works. The tap's own lines, and --json, speak for themselves."""
+        """Whether progress is shown. The tap's own lines, and --json, replace it."""
         return self.progress and not self.quiet and (events.is_json() or not (self.json or self.verbose))
 
 
 class Batch:
     """Some pipelines, run one after another."""
 
-    def __init__(self, chosen: Sequence[Chosen], request: Request, voice: Voice, *, keep_going: bool) -> None:
+    def __init__(self, chosen: Sequence[ChosenPipeline], request: Request, voice: Voice, *, keep_going: bool) -> None:
         self._chosen, self._request, self._voice = chosen, request, voice
         self._keep_going = keep_going
         self._stop = Stop()
         self._code = 0
 
     def once(self) -> int:
-        """Run them; return the worst exit code. The first failure ends it unless we keep going; a signal always."""
+        """Run them, and return the worst exit code. The first failure ends it, unless `keep_going`; a signal always."""
         with self._stop:
             results = self._all()
         if self._voice.json:
@@ -85,9 +85,9 @@ class Batch:
         return self._code
 
     def repeat(self, every: timedelta) -> int:
-        """Run them, wait, run them again, until a signal comes or a setting turns out to be wrong.
+        """Run them again and again, until a signal comes or a setting turns out to be wrong.
 
-        A run that takes longer than `every` leaves out the times that it missed.
+        If a run takes longer than `every`, the times that it missed are skipped.
         """
         with self._stop:
             while True:
@@ -114,7 +114,7 @@ class Batch:
                 break
         return results
 
-    def _one(self, chosen: Chosen) -> Result:
+    def _one(self, chosen: ChosenPipeline) -> Result:
         pipeline = chosen.pipeline
         result = Attempts(self._stop, self._execute, self._waiting).run(pipeline, self._request, chosen.home)
         code = self._voice.finished(result, pipeline.retry.attempts)

@@ -1,4 +1,4 @@
-"""`run --dry-run`: what a run would do, and why. Reads; writes nothing but the discovered catalog."""
+"""`run --dry-run`: what a run would do, and why. It writes nothing but the discovered catalog."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-from bridge.cli.selection import Chosen
+from bridge.cli.selection import ChosenPipeline
 from bridge.cli.show import as_json, console, count, note, print_table
 from bridge.exact_json import dumps
-from bridge.lake.log import Log, View
+from bridge.lake.log import View
 from bridge.load.barriers import METHODS
 from bridge.load.checks.fingerprint import fingerprint, noticed
 from bridge.load.checks.resume import completed, leave_out
@@ -21,7 +21,6 @@ from bridge.project.last_commit import LastCommits
 from bridge.settings.options import Pipeline
 from bridge.singer.catalog import selected_streams
 from bridge.singer.state import bookmark, is_empty, without
-from bridge.storage import lake_of
 from bridge.tap.catalog_overrides import named
 from bridge.tap.source import Source
 
@@ -29,8 +28,8 @@ _WIDEST = 40
 """Characters of a bookmark in the table; `--json` has all of it."""
 
 
-def plan(chosen: Sequence[Chosen], request: Request, *, json_output: bool, several: bool) -> int:
-    """Print the plans of the runs and return 0; as JSON an array of them if `several` are asked for."""
+def plan(chosen: Sequence[ChosenPipeline], request: Request, *, json_output: bool, several: bool) -> int:
+    """Print the plan of each run and return 0. `several`: the JSON is an array."""
     plans = []
     for each in chosen:
         facts = _facts(each, request)
@@ -44,11 +43,11 @@ def plan(chosen: Sequence[Chosen], request: Request, *, json_output: bool, sever
     return 0
 
 
-def _facts(chosen: Chosen, request: Request) -> dict[str, Any]:
+def _facts(chosen: ChosenPipeline, request: Request) -> dict[str, Any]:
     pipeline = chosen.pipeline
-    storage = lake_of(pipeline.destination)
+    log = chosen.log
+    storage = log.storage
     notes = LastCommits(chosen.home, pipeline).check(storage, full=request.full and not request.streams)
-    log = Log(storage, pipeline.name)
     view = log.view(log.latest())
     source = Source(pipeline, chosen.home)
     catalog, _ = source.catalog(request.streams, refresh=request.refresh_catalog)
@@ -87,17 +86,19 @@ def _facts(chosen: Chosen, request: Request) -> dict[str, Any]:
 
 
 def _repeats(pipeline: Pipeline, placement: TablePlanner, view: View, names: Sequence[str]) -> list[str]:
-    """Return that the run would be refused, or else what later runs do that nobody has decided."""
+    """Return a warning if the run would be refused, or else about what later runs do by default."""
     if again := placement.repeating(names):
         error = refusal(pipeline, again)
         return [f"a run would be refused: {error.message}. {error.hint}"]
     methods = {name: placement.expected(name)[0] for name in names}
-    known = {name for name in names if view.table(pipeline.names_of(name))}
-    return outlook((name, method) for name, method in methods.items() if method.mode == "upsert" or name not in known)
+    existing = {name for name in names if view.table(pipeline.names_of(name))}
+    return outlook(
+        (name, method) for name, method in methods.items() if method.mode == "upsert" or name not in existing
+    )
 
 
 def _state(view: View, asked: Collection[str], *, full: bool) -> Any:
-    """Return the STATE that the tap would get; None: it starts from the beginning."""
+    """Return the STATE that the tap would get; None if it starts from the beginning."""
     stored = view.state
     if full:
         stored = without(stored, asked) if asked else None
@@ -126,7 +127,7 @@ def _start(facts: dict[str, Any]) -> str:
 
 
 def _short(value: Any) -> str:
-    """Return a bookmark's value, as far as a table has place for it; the whole bookmark where it has several."""
+    """Return a bookmark's value, or the whole bookmark if it has several, cut to what a table can show."""
     if isinstance(value, dict) and value.get("replication_key_value") is not None:
         value = value["replication_key_value"]
     elif isinstance(value, dict) and len(value) == 1:

@@ -27,11 +27,11 @@ _SHOWN = 15
 _LINE_EVERY = 10.0
 _LOOK_EVERY = 0.2
 _TOO_SHORT = 1.0
-"""Seconds; what a tap sent in less is no rate."""
+"""Seconds. A shorter time gives no useful rate."""
 
 
 class Progress:
-    """Follows a run from another thread; a context manager around `run.execute()`."""
+    """Shows a run from another thread. A context manager around `run.execute()`."""
 
     def __init__(self, run: Run, *, enabled: bool) -> None:
         self._run = run
@@ -81,7 +81,7 @@ class Progress:
         return Group(self._spinner, grid) if streams else Group(self._spinner)
 
     def _lines(self) -> None:
-        """Print a line every 10 seconds; one at once when the run is done and only the next one's start is prepared."""
+        """Print a line every 10 seconds, and one at once when only the next start is being prepared."""
         due, announced = time.monotonic() + _LINE_EVERY, False
         while not self._done.wait(_LOOK_EVERY):
             leaving = self._run.stage == LEAVING
@@ -106,7 +106,7 @@ class Progress:
 
 
 def _rate(streams: Sequence[Counts], *, speaking: bool) -> str:
-    """Return the records per second from the tap's first one on: until now, or until its last one."""
+    """Return the records per second since the tap's first one: until now, or until its last one."""
     began = min((counts.first_at for counts in streams if counts.first_at is not None), default=None)
     if began is None:
         return ""

@@ -10,8 +10,9 @@ import click
 
 from bridge.cli.events import report
 from bridge.cli.flags import explain
+from bridge.cli.options import json_option, pipelines_verb, streams_option
 from bridge.cli.param_types import DURATION
-from bridge.cli.selection import Chosen, choose_all, options_for_several
+from bridge.cli.selection import ChosenPipeline, Selection
 from bridge.cli.show import as_json
 from bridge.errors import BridgeError, SettingsError
 from bridge.exact_json import NotJson, loads
@@ -19,18 +20,15 @@ from bridge.exact_json import NotJson, loads
 if TYPE_CHECKING:
     from bridge.load.run import Request
 
-_INLINE = ("tap", "tap_config", "catalog", "load_method")
 
-
-@click.command(short_help="Load pipelines.")
-@options_for_several
-@click.option("--all", "everything", is_flag=True, help="All pipelines of the file, one after another.")
+@click.command()
+@pipelines_verb
 @click.option("--keep-going", is_flag=True, help="With several: go on after one that failed.")
 @click.option("--tap", metavar="COMMAND", help="Tap to run, with its flags; needs --to.")
 @click.option("--tap-config", metavar="FILE|JSON", help="The tap's settings: a file, or JSON; needs --to.")
 @click.option("--catalog", metavar="FILE", help="Catalog to pass to the tap; needs --to.")
 @click.option("--load-method", metavar="M", help="auto, append-only, overwrite or upsert; needs --to.")
-@click.option("-s", "--stream", "streams", multiple=True, metavar="STREAM", help="Only this stream; may be repeated.")
+@streams_option
 @click.option(
     "--full", "--full-refresh", is_flag=True, help="Start from the beginning and replace the tables at the end."
 )
@@ -45,12 +43,14 @@ _INLINE = ("tap", "tap_config", "catalog", "load_method")
 @click.option("--wait", type=DURATION, metavar="10m", help="Wait so long for a run that holds the pipeline.")
 @click.option("--every", type=DURATION, metavar="5m", help="Run again and again, in the foreground, until Ctrl-C.")
 @click.option("--dry-run", is_flag=True, help="Say what would happen, and why; change nothing.")
-@click.option("--json", "json_output", is_flag=True, help="Print one JSON document, and nothing else on stdout.")
+@json_option("Print one JSON document, and nothing else on stdout.")
 @click.option("--no-progress", is_flag=True, help="No progress while it runs.")
 @click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the tap's log and full tracebacks.")
-def run(names: tuple[str, ...], file: Path | None, to: str | None, pipeline_name: str | None, **asked: Any) -> int:
-    """Load pipelines: each from its last bookmark, exactly once, and nothing after a failure that could be twice.
+def run(selection: Selection, **asked: Any) -> int:
+    """Load pipelines, each from its last bookmark, exactly once.
+
+    A run that fails leaves only whole commits; the next run goes on from the last one.
 
     \b
     singer-bridge run flights
@@ -58,23 +58,21 @@ def run(names: tuple[str, ...], file: Path | None, to: str | None, pipeline_name
     """
     from bridge.load.result import Result
 
-    several = asked["everything"] or len(names) > 1
+    several = selection.several
     try:
         _check(asked, several=several)
-        inline = {key: asked[key] for key in _INLINE}
-        chosen = choose_all(names, file, to, pipeline_name, everything=asked["everything"], **inline)
-        return _run(chosen, asked, several=several)
+        return _run(selection.pipelines(), asked, several=several)
     except BridgeError as error:
         if not asked["json_output"]:
             raise
         if isinstance(error, SettingsError):
             explain(error)
-        result = Result("", pipeline_name or ", ".join(names), error=error).to_json()
+        result = Result("", selection.pipeline_name or ", ".join(selection.names), error=error).to_json()
         as_json([result] if several else result)
         return report(error)
 
 
-def _run(chosen: Sequence[Chosen], asked: dict[str, Any], *, several: bool) -> int:
+def _run(chosen: Sequence[ChosenPipeline], asked: dict[str, Any], *, several: bool) -> int:
     request = _request(asked)
     if asked["dry_run"]:
         from bridge.cli.run.plan import plan

@@ -1,4 +1,4 @@
-"""`smoke`: does this tap work?"""
+"""`smoke`: check that a tap works."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import os
 import tempfile
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from rich.text import Text
 
+from bridge.cli.options import json_option, pipeline_verb, streams_option
 from bridge.cli.plain import echo
-from bridge.cli.selection import Chosen, choose, environment, options
+from bridge.cli.selection import ChosenPipeline, Selection, environment
 from bridge.cli.show import as_json, console, count, count_of, print_table, size
 from bridge.errors import SettingsError
 
@@ -28,11 +30,11 @@ _MARKS = {
 }
 
 
-@click.command(short_help="Check that a tap keeps to the protocol.")
-@options
+@click.command()
+@pipeline_verb
 @click.option("--tap", metavar="COMMAND", help="Tap to check, with its flags, instead of a NAME.")
 @click.option("--tap-config", metavar="FILE|JSON", help="The tap's settings: a file, or JSON.")
-@click.option("-s", "--stream", "streams", multiple=True, metavar="STREAM", help="Only this stream; may be repeated.")
+@streams_option
 @click.option(
     "--max-records", type=click.IntRange(1), default=500, show_default=True, help="Stop each run after so many."
 )
@@ -45,14 +47,9 @@ _MARKS = {
     "--golden", type=click.Path(path_type=Path), metavar="FILE", help="Compare schemas with FILE; made if absent."
 )
 @click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write a JUnit report.")
-@click.option("--json", "json_output", is_flag=True, help="Print one JSON document, and nothing else on stdout.")
+@json_option("Print one JSON document, and nothing else on stdout.")
 def smoke(
-    name: str | None,
-    file: Path | None,
-    to: str | None,
-    pipeline_name: str | None,
-    tap: str | None,
-    tap_config: str | None,
+    selection: Selection,
     streams: tuple[str, ...],
     *,
     load_too: bool,
@@ -61,7 +58,9 @@ def smoke(
     json_output: bool,
     **limits: Any,
 ) -> int:
-    """Check that a tap keeps to the protocol; nothing lasting is written. Exit code 0 only when nothing failed.
+    """Check that a tap follows the Singer protocol. Nothing lasting is written.
+
+    The exit code is 0 only if no check failed.
 
     \b
     singer-bridge smoke --tap tap-x --tap-config config.json
@@ -72,14 +71,14 @@ def smoke(
     from bridge.tap.source import Source
 
     with tempfile.TemporaryDirectory(prefix="singer-bridge-") as folder, Stop() as stop:
-        chosen = _chosen(name, file, to, pipeline_name, Path(folder), tap=tap, tap_config=tap_config)
+        chosen = _chosen(selection, Path(folder))
         began, err = time.monotonic(), console(err=True)
         trial = Trial(Source(chosen.pipeline, chosen.home, stop.tick), streams, tick=stop.tick, **limits)
         with err.status("checking") as status:
             trial.stage = status.update
             trial.check()
             assert trial.first
-            schemas = {s: said.to_json() for s, said in sorted(trial.first.streams.items()) if said.schemas}
+            schemas = {s: stream.to_json() for s, stream in sorted(trial.first.streams.items()) if stream.schemas}
             written = bool(golden and _golden(golden, schemas, trial))
             if load_too:
                 from bridge.smoke.loading import check_load
@@ -98,18 +97,16 @@ def _golden(path: Path, schemas: dict[str, Any], trial: Trial) -> bool:
     return check_golden(path, schemas, trial.verdicts)
 
 
-def _chosen(
-    name: str | None, file: Path | None, to: str | None, pipeline_name: str | None, folder: Path, **inline: Any
-) -> Chosen:
-    """Return the pipeline under test; one of --tap alone has its project in a temporary folder."""
-    if inline["tap_config"] and inline["tap"] is None:
+def _chosen(selection: Selection, folder: Path) -> ChosenPipeline:
+    """Return the pipeline to check. With --tap alone its project is a temporary folder."""
+    if selection.tap_config and selection.tap is None:
         raise SettingsError("--tap-config needs a tap", hint="add --tap")
-    if inline["tap"] is None or to is not None:
-        return choose(name, file, to, pipeline_name, **inline)
-    if name or file or environment():
+    if selection.tap is None or selection.to is not None:
+        return selection.pipeline()
+    if selection.names or selection.file or environment():
         raise SettingsError("--tap is checked without any file", hint="leave out NAME, --file and --env")
-    chosen = choose(None, None, str(folder / "lake"), pipeline_name or "smoke", **inline)
-    return Chosen(chosen.pipeline, folder)
+    name = selection.pipeline_name or "smoke"
+    return replace(replace(selection, to=str(folder / "lake"), pipeline_name=name).pipeline(), home=folder)
 
 
 def _report(trial: Trial, command: str, seconds: float, junit: Path | None, *, json_output: bool) -> None:
@@ -135,17 +132,17 @@ def _report(trial: Trial, command: str, seconds: float, junit: Path | None, *, j
 def _document(trial: Trial, tap: str, seconds: float) -> dict[str, Any]:
     assert trial.first
     checks = [
-        {"check": check, "status": status, "findings": [one.to_json() for one in found]}
-        for check, status, found in trial.verdicts
+        {"check": check, "status": status, "findings": [one.to_json() for one in findings]}
+        for check, status, findings in trial.verdicts
     ]
     streams = {
         name: {
-            "records": said.records,
-            "bytes": said.size,
-            "key_properties": said.keys,
-            "types": {column: sorted(kinds) for column, kinds in said.kinds.items()},
+            "records": facts.records,
+            "bytes": facts.size,
+            "key_properties": facts.keys,
+            "types": {column: sorted(kinds) for column, kinds in facts.kinds.items()},
         }
-        for name, said in trial.first.streams.items()
+        for name, facts in trial.first.streams.items()
     }
     status = "failed" if trial.verdicts.failed else "passed"
     rate = {"seconds": round(trial.seconds, 3), "records": trial.first.records}
@@ -164,28 +161,28 @@ def _print(trial: Trial, tap: str, seconds: float) -> None:
     from bridge.smoke.reports import sentence
     from bridge.smoke.verdicts import CHECKS
 
-    out, heard = console(), trial.first
-    assert heard
+    out, first = console(), trial.first
+    assert first
     out.print(Text(tap, "bold"))
-    for check, status, found in trial.verdicts:
+    for check, status, findings in trial.verdicts:
         style, mark = _MARKS[status]
-        said = CHECKS[check] if status in ("passed", "skipped") else sentence(found[0])
-        line = Text.assemble((f"{mark} ", style), f"{check:<16} ", said)
-        out.print(line.append(f" ({found[0].text})", "dim") if status == "skipped" else line, soft_wrap=True)
-        for one in found[1:] if status not in ("passed", "skipped") else ():
+        text = CHECKS[check] if status in ("passed", "skipped") else sentence(findings[0])
+        line = Text.assemble((f"{mark} ", style), f"{check:<16} ", text)
+        out.print(line.append(f" ({findings[0].text})", "dim") if status == "skipped" else line, soft_wrap=True)
+        for one in findings[1:] if status not in ("passed", "skipped") else ():
             out.print(Text(f"  {'':<16} {sentence(one)}"), soft_wrap=True)
-        for hint in dict.fromkeys(one.hint for one in found if one.hint):
+        for hint in dict.fromkeys(one.hint for one in findings if one.hint):
             out.print(Text(f"  {'':<16} hint: {hint}", "dim"), soft_wrap=True)
-    rate = heard.records / trial.seconds if trial.seconds else 0.0
-    if heard.streams:
+    rate = first.records / trial.seconds if trial.seconds else 0.0
+    if first.streams:
         out.print()
         rows = [
-            [name, count(said.records), size(said.size), ", ".join(said.keys), _unused(said)]
-            for name, said in heard.streams.items()
+            [name, count(stream.records), size(stream.size), ", ".join(stream.keys), _unused(stream)]
+            for name, stream in first.streams.items()
         ]
         print_table(["stream", "records", "bytes", "key", "never seen"], rows, right=["records", "bytes"])
         more = ", stopped there" if trial.capped else ""
-        out.print(f"[dim]{count(heard.records)} records in {trial.seconds:.1f} s, {rate:,.0f}/s{more}[/]")
+        out.print(f"[dim]{count(first.records)} records in {trial.seconds:.1f} s, {rate:,.0f}/s{more}[/]")
     counts = trial.verdicts.counts
     ending = f"{count_of(counts['warning'], 'warning')}, {counts['skipped']} skipped, {seconds:.1f} s"
     if counts["failed"]:
@@ -194,9 +191,9 @@ def _print(trial: Trial, tap: str, seconds: float) -> None:
         out.print(f"[green]✓[/] it works: {count_of(counts['passed'], 'check')} passed, {ending}")
 
 
-def _unused(said: Any) -> str:
-    """Return the declared columns that had no value in any record: the tap's schema may say more than there is."""
-    if not said.records:
+def _unused(stream: Any) -> str:
+    """Return the declared columns that had no value in any record."""
+    if not stream.records:
         return ""
-    columns = said.schema.get("properties") or {}
-    return ", ".join(column for column in columns if said.kinds.get(column, {"null"}) == {"null"})
+    columns = stream.schema.get("properties") or {}
+    return ", ".join(column for column in columns if stream.kinds.get(column, {"null"}) == {"null"})

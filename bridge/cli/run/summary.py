@@ -1,4 +1,4 @@
-"""What a run has come to, for people: a row a stream, and one line."""
+"""The result of a run for people: a row for each stream, and one line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MARKS = {"success": ("green", "✓"), "failed": ("red", "✗"), "interrupted": 
 
 
 def summary(result: Result, *, attempts: int = 1, named: bool = False) -> None:
-    """Print a run's result; `named` begins with its pipeline, as others come before or after it."""
+    """Print a run's result. `named` adds the pipeline's name, since there are several."""
     out = console()
     if named:
         out.print(f"[bold]{result.pipeline}[/]")
@@ -48,7 +48,7 @@ def summary(result: Result, *, attempts: int = 1, named: bool = False) -> None:
 def _figures(result: Result, attempts: int) -> str:
     total = sum(counts.committed for counts in result.streams.values())
     seconds = result.seconds.get("total", 0.0)
-    # A tap that looks for changes for a minute, or a lease that was waited for, says nothing of our pace.
+    # The time that a tap needs to find changes, or that a lease was waited for, says nothing about our speed.
     idle = result.seconds.get("class_data", 0.0) + result.seconds.get("waiting", 0.0)
     loading = result.seconds.get("load", seconds) - idle
     rate = f", {count(round(total / loading))} records/s" if total and loading > 0 else ""

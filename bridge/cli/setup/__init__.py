@@ -1,1 +1,1 @@
-"""Verbs that set up a project: `init`, `add`, `discover`, `select`, `config`, `doctor`, `install`, `schedule`."""
+"""Verbs that set up a project: `init`, `add`, `discover`, `select`, `install`, `config`, `doctor`, `completion`."""

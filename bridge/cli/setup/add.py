@@ -1,4 +1,4 @@
-"""`add`: one more pipeline in bridge.yaml; on a terminal, from its settings to how its streams are replicated."""
+"""`add`: write one more pipeline into bridge.yaml, and ask for what it needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from bridge.cli.events import report
-from bridge.cli.selection import choose, typed
+from bridge.cli.selection import Selection, settings_file, typed
 from bridge.cli.setup.ask import Answers, ask_settings, somebody_answers
 from bridge.cli.setup.propose import ask_proposals, ask_streams, lines_of
 from bridge.cli.show import console, count_of
@@ -23,17 +23,19 @@ from bridge.project.dotenv import name_variables, set_variables
 from bridge.project.entry import Entry, variable_name
 from bridge.project.starter import ENV_EXAMPLE
 from bridge.settings.inline import inline_pipeline
-from bridge.settings.load import FILE_NAME, find_file, load
+from bridge.settings.load import FILE_NAME, load
 from bridge.settings.text.variables import read_dotenv
 from bridge.settings.values.checked import pipeline_name
 from bridge.singer.selection import loaded_streams
 from bridge.tap.about import About, about
 from bridge.tap.process import find_executable
 from bridge.tap.source import Source, home_folder
-from bridge.tap.venv import Venv, Wanted
+from bridge.tap.venv import Installation, Venv
+
+_NO_FILE = "singer-bridge init writes one"
 
 
-@click.command(short_help="Add a pipeline to bridge.yaml.")
+@click.command()
 @click.argument("new", metavar="NAME")
 @click.option("--tap", required=True, metavar="COMMAND", help="The tap, with its arguments.")
 @click.option("--pip-url", metavar="P", help="What pip installs it from, such as tap-x==1.2; installs it now.")
@@ -41,16 +43,16 @@ from bridge.tap.venv import Venv, Wanted
 @click.option("-f", "--file", type=click.Path(path_type=Path), help=f"Settings file (default: {FILE_NAME}, upward).")
 @click.option("--yes", is_flag=True, help="Ask nothing: what is required becomes a variable to fill in.")
 def add(new: str, *, tap: str, pip_url: str | None, to: str | None, file: Path | None, yes: bool) -> None:
-    """Add a pipeline to bridge.yaml, with the settings that the tap says it needs; all else in the file stays.
+    """Add a pipeline to bridge.yaml, with the settings that the tap needs; the rest of the file stays as it is.
 
-    On a terminal it asks for the settings, discovers the streams, and proposes how each is replicated; passwords go
-    into .env. Without one, and in CI, each required setting becomes a variable.
+    On a terminal it asks for the settings, discovers the streams, and proposes how to replicate each; passwords go into
+    .env. Without a terminal, and in CI, each required setting becomes a variable.
 
     \b
     singer-bridge add users --tap tap-smoke
     singer-bridge add events --tap tap-smoke --to ./events
     """
-    path, asks = _settings_file(file), somebody_answers() and not yes
+    path, asks = settings_file(file, _NO_FILE), somebody_answers() and not yes
     raw = raw_settings(path)
     _check_new(path, raw, new)
     argv = inline_pipeline(
@@ -59,20 +61,20 @@ def add(new: str, *, tap: str, pip_url: str | None, to: str | None, file: Path |
     folder = path.absolute().parent
     pip_url = pip_url or (_package(argv) if asks else None)
     pip_url = _beside(pip_url, folder) if pip_url and Path(pip_url).exists() else pip_url
-    told = _ask_tap(argv, path, pip_url)
+    description = _ask_tap(argv, path, pip_url)
     prefix = _prefix(path, argv[0], new)
-    known = {**read_dotenv(folder / ".env"), **os.environ}
-    answers = ask_settings(told, prefix, known) if told and asks else Answers()
+    variables = {**read_dotenv(folder / ".env"), **os.environ}
+    answers = ask_settings(description, prefix, variables) if description and asks else Answers()
     command = shlex.join([_beside(argv[0], folder) if "/" in argv[0] else argv[0], *argv[1:]])
     bucket = _beside(to, folder) if to else _bucket(raw)
-    entry = Entry(command, told, pip_url, bucket, prefix, answers.values, frozenset(answers.needed))
+    entry = Entry(command, description, pip_url, bucket, prefix, answers.values, frozenset(answers.needed))
     written = _Written(path, new, path.read_bytes(), entry)
     append_pipeline(path, new, entry.text())
     set_variables(folder / ".env", answers.secrets)
     title = f"{new}: {Path(argv[0]).name}"
     name_variables(folder / ENV_EXAMPLE, title, entry.variables, entry.optional_variables)
-    missing = [name for name in entry.variables if name not in answers.secrets and name not in known]
-    _say(path, new, told, missing, answers)
+    missing = [name for name in entry.variables if name not in answers.secrets and name not in variables]
+    _say(path, new, description, missing, answers)
     if asks and not missing and _discovers():
         _choose_streams(written)
     else:
@@ -89,30 +91,23 @@ class _Written:
     entry: Entry
 
 
-def _settings_file(file: Path | None) -> Path:
-    path = file or find_file(Path.cwd())
-    if path is None:
-        raise SettingsError(f"no {FILE_NAME} here or above", hint="singer-bridge init writes one", folder=Path.cwd())
-    return path
-
-
 def _check_new(path: Path, raw: dict[str, Any], name: str) -> None:
     names = set(raw.get("pipelines") or ())
     if wrong := pipeline_name(name):
         raise SettingsError(wrong[0], hint=wrong[1], name=name)
-    with suppress(SettingsError):  # included files have pipelines, too; what is wrong with them is not our matter
+    with suppress(SettingsError):  # included files have pipelines, too; their mistakes do not matter here
         names |= set(load(path, os.environ).pipelines)
     if name in names:
         raise SettingsError("there is a pipeline of that name", hint="choose another name", name=name, file=path)
 
 
 def _ask_tap(argv: list[str], path: Path, pip_url: str | None) -> About | None:
-    """Install the tap if need be, and return what it says about itself."""
+    """Install the tap if `pip_url` is given, and return its `--about`."""
     programs = None
     if pip_url:
         venv = Venv(home_folder(path), pip_url)
         with console(err=True).status(f"installing {argv[0]}"):
-            venv.install(Wanted(path.absolute().parent, [] if "/" in argv[0] else argv[:1]))
+            venv.install(Installation(path.absolute().parent, [] if "/" in argv[0] else argv[:1]))
         programs = venv.bin
     return about(_executable(argv, programs), os.environ)
 
@@ -126,7 +121,7 @@ def _executable(argv: list[str], programs: Path | None) -> list[str]:
 
 
 def _package(argv: list[str]) -> str | None:
-    """Ask what pip installs a tap from that is not there yet; None for one that is."""
+    """Ask which package has the tap; None if the tap is installed already."""
     try:
         _executable(argv, None)
     except TapError:
@@ -137,13 +132,13 @@ def _package(argv: list[str]) -> str | None:
 
 
 def _prefix(path: Path, tap: str, name: str) -> str:
-    """Return how variables begin: with the tap's name, or the pipeline's if another one uses that already."""
+    """Return the prefix of variables: the tap's name, or the pipeline's if the file uses the tap's already."""
     taken = f"${{{variable_name(Path(tap).name, '')}" in path.read_text(encoding="utf-8-sig")
     return name if taken else Path(tap).name
 
 
 def _bucket(raw: dict[str, Any]) -> str | None:
-    """Return where the other pipelines go, if that is one place; None if the file's defaults say it."""
+    """Return the bucket of the other pipelines, if they share one; None if the file's defaults have it."""
     if ((raw.get("defaults") or {}).get("destination") or {}).get("bucket"):
         return None
     pipelines = [pipeline for pipeline in (raw.get("pipelines") or {}).values() if isinstance(pipeline, dict)]
@@ -152,7 +147,7 @@ def _bucket(raw: dict[str, Any]) -> str | None:
 
 
 def _beside(path: str, folder: Path) -> str:
-    """Return a path that was typed here as the file in `folder` has to say it."""
+    """Return a path that was typed here, relative to `folder`."""
     if "://" in path or path.startswith(("/", "~", "$")):
         return path
     relative = os.path.relpath(path, folder)
@@ -164,10 +159,10 @@ def _discovers() -> bool:
 
 
 def _choose_streams(written: _Written) -> None:
-    """Discover, ask which streams are loaded and how, and write that; what goes wrong leaves the pipeline added."""
+    """Discover, ask which streams to load and how, and write that. After an error the pipeline stays added."""
     name, after = written.name, written.path.read_bytes()
     try:
-        chosen = choose(name, written.path, None, None)
+        chosen = Selection((name,), written.path).pipeline()
         with console(err=True).status("discovering"):
             catalog = Source(chosen.pipeline, chosen.home).discover()
         if catalog is None:
@@ -193,15 +188,17 @@ def _choose_streams(written: _Written) -> None:
     console().print(f"next: singer-bridge run {name} --dry-run, then singer-bridge run {name}", soft_wrap=True)
 
 
-def _say(path: Path, name: str, told: About | None, missing: Sequence[str], answers: Answers) -> None:
+def _say(path: Path, name: str, description: About | None, missing: Sequence[str], answers: Answers) -> None:
     out = console()
     shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
     out.print(f"[green]✓[/] {name} added to {shown}", soft_wrap=True)
     if answers.secrets:
         out.print(f"  secrets are in .env: {', '.join(answers.secrets)}", soft_wrap=True)
-    if told is None:
+    if description is None:
         out.print("  the tap does not tell its settings: look into its documentation, and write them below config")
-    elif told.settings and not told.required and not (answers.values or answers.needed):
-        out.print(f"  {told.name or 'the tap'} marks no setting as required; uncomment what it needs", soft_wrap=True)
+    elif description.settings and not description.required and not (answers.values or answers.needed):
+        out.print(
+            f"  {description.name or 'the tap'} marks no setting as required; uncomment what it needs", soft_wrap=True
+        )
     elif missing:
         out.print(f"  fill in, in .env: {', '.join(missing)}", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""What `add` asks on a terminal: the settings that a tap needs, typed, secrets unseen."""
+"""The questions of `add`: the settings that a tap needs. Secrets are not shown."""
 
 from __future__ import annotations
 
@@ -26,44 +26,44 @@ _CONNECTION = frozenset(
         *("path", "filepath", "start_date"),
     }
 )
-"""Names of settings by which a tap finds its source; asked for where the tap marks none as required."""
+"""Names of settings with which a tap finds its source. They are asked for if the tap marks none as required."""
 
 
 @dataclass
 class Answers:
-    """What was answered: settings by their name, and secrets by the variable that is to hold them."""
+    """Answers: settings by their name, secrets by the variable that will hold them."""
 
     values: dict[str, Any] = field(default_factory=dict)
     secrets: dict[str, str] = field(default_factory=dict)
     needed: set[str] = field(default_factory=set)
-    """Settings whose variable is set, here or before."""
+    """Settings whose variable is set, now or before."""
 
 
 def somebody_answers() -> bool:
-    """Whether a person sits at this terminal: not in a pipe, not in CI."""
+    """Whether a person can answer: not in a pipe, not in CI."""
     return sys.stdin.isatty() and sys.stdout.isatty() and not os.environ.get("CI")
 
 
-def ask_settings(told: About, prefix: str, known: Mapping[str, str]) -> Answers:
-    """Ask for what is required, or by what the source is found, and then for any other setting by its name.
+def ask_settings(description: About, prefix: str, variables: Mapping[str, str]) -> Answers:
+    """Ask for required settings, or for those of the connection, and then for any other setting by its name.
 
-    A secret of which the variable is `known` is not asked for.
+    A secret whose variable is set is not asked for.
     """
     answers = Answers()
-    asked = list(told.required) or [setting for setting in told.settings if setting.name in _CONNECTION]
-    if asked and not told.required:
+    asked = list(description.required) or [setting for setting in description.settings if setting.name in _CONNECTION]
+    if asked and not description.required:
         console().print("[dim]the tap marks no setting as required; Enter leaves one out[/]")
     for setting in asked:
         if setting.kind not in ("object", "array"):
-            _ask(setting, prefix, known, answers)
-    for setting in _others(told, asked):
-        _ask(setting, prefix, known, answers)
+            _ask(setting, prefix, variables, answers)
+    for setting in _others(description, asked):
+        _ask(setting, prefix, variables, answers)
     return answers
 
 
-def _ask(setting: Setting, prefix: str, known: Mapping[str, str], answers: Answers) -> None:
+def _ask(setting: Setting, prefix: str, variables: Mapping[str, str], answers: Answers) -> None:
     variable = variable_name(prefix, setting.name)
-    if setting.secret and variable in known:
+    if setting.secret and variable in variables:
         answers.needed.add(setting.name)
         return
     answer = _question(setting)
@@ -76,9 +76,9 @@ def _ask(setting: Setting, prefix: str, known: Mapping[str, str], answers: Answe
         answers.values[setting.name] = answer
 
 
-def _others(told: About, asked: list[Setting]) -> Iterator[Setting]:
-    """Yield the settings that are named one by one until nothing is."""
-    others = {setting.name: setting for setting in told.settings if setting not in asked}
+def _others(description: About, asked: list[Setting]) -> Iterator[Setting]:
+    """Yield further settings, named one at a time, until the answer is empty."""
+    others = {setting.name: setting for setting in description.settings if setting not in asked}
     while others:
         name = click.prompt("another setting, by its name (Enter: no more)", default="", show_default=False).strip()
         if not name:
@@ -105,7 +105,7 @@ class _Json(click.ParamType):  # type: ignore[type-arg]  # generic in new versio
 
 
 def _question(setting: Setting) -> Any:
-    """Return an answer of the setting's type, an empty text if there is none."""
+    """Return an answer of the setting's type, or an empty text."""
     if setting.description:
         console().print(setting.description, soft_wrap=True, markup=False, style="dim")
     kind: Any = click.Choice([str(choice) for choice in setting.choices]) if setting.choices else None

@@ -1,4 +1,4 @@
-"""`completion`: what a shell needs to complete verbs, flags and the names of pipelines."""
+"""`completion`: let a shell complete verbs, flags and the names of pipelines."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import yaml
 from click.shell_completion import get_completion_class
 
 
-@click.command(short_help="Print what makes a shell complete our commands.")
+@click.command()
 @click.argument("shell", metavar="bash|zsh|fish", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print the script that makes SHELL complete verbs, flags and pipelines; source it where the shell starts.
+    """Print the script that lets SHELL complete verbs, options and pipelines; source it where the shell starts.
 
     \b
     singer-bridge completion bash > ~/.singer-bridge-completion.bash
@@ -28,7 +28,7 @@ def completion(ctx: click.Context, shell: str) -> None:
 
 
 def complete_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Return the pipelines of the settings file that begin so and are not on the line yet."""
+    """Return the pipelines of the settings file that begin like this and were not typed yet."""
     given = ctx.params.get("names") or ()
     return [name for name in _keys(ctx, "pipelines") if name.startswith(incomplete) and name not in given]
 
@@ -39,12 +39,12 @@ def names_in_file(ctx: click.Context) -> list[str]:
 
 
 def complete_environments(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Return the environments of the settings file that begin so."""
+    """Return the environments of the settings file that begin like this."""
     return [name for name in _keys(ctx, "environments") if name.startswith(incomplete)]
 
 
 def _keys(ctx: click.Context, section: str) -> list[str]:
-    """Return the keys of a section as the files say them: nothing is expanded or checked, half a file is no error."""
+    """Return the keys of a section as written. Nothing is expanded or checked, and an unreadable file has none."""
     from bridge.settings.load import find_file
 
     path = ctx.params.get("file") or find_file(Path.cwd())
@@ -56,7 +56,7 @@ def _files(path: Path) -> Iterator[dict[str, Any]]:
     yield data
     included = data.get("include")
     for glob in included if isinstance(included, list) else []:
-        with suppress(ValueError, NotImplementedError):  # a glob that the file's reader refuses as well
+        with suppress(ValueError, NotImplementedError):  # a glob that is not valid
             yield from (_read(file) for file in sorted(path.parent.glob(str(glob))))
 
 

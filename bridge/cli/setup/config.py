@@ -1,4 +1,4 @@
-"""`config`: is bridge.yaml right, what does it come to, and what may stand in it."""
+"""`config`: check bridge.yaml, show what it amounts to, and print its schema."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from typing import Any
 
 import click
 
-from bridge.cli.selection import choose, environment, file_options, options, settings_file
+from bridge.cli.options import file_options, json_option, pipeline_verb
+from bridge.cli.selection import Selection, environment, settings_file
 from bridge.cli.show import as_json, console, count_of
 from bridge.settings.load import Problem, check, load
 
 
-@click.group(short_help="Check the settings, show what they come to.")
+@click.group()
 def config() -> None:
-    """Look at bridge.yaml: nothing is started, and no secret is shown."""
+    """Check bridge.yaml, or show what it amounts to. Nothing is started, and no secret is shown."""
 
 
-@config.command("check", short_help="Find all that is wrong.")
+@config.command("check")
 @file_options
-@click.option("--json", "json_output", is_flag=True, help="Print one JSON object.")
+@json_option("Print one JSON object.")
 def check_(file: Path | None, json_output: bool) -> int:
-    """Find all that is wrong: in every pipeline, without an environment and in each; exit code 2 if anything is.
+    """Find every mistake: in each pipeline, without an environment and in each one; exit code 2 if there is any.
 
     \b
     singer-bridge config check
@@ -41,10 +42,10 @@ def check_(file: Path | None, json_output: bool) -> int:
         out.print(f"[green]✓[/] {path.name}: {count_of(len(settings.pipelines), 'pipeline')}, {where}", soft_wrap=True)
         return 0
     by_environment = sorted(problems, key=lambda problem: problem.environment or "")
-    for name, found in groupby(by_environment, key=lambda problem: problem.environment):
+    for name, group in groupby(by_environment, key=lambda problem: problem.environment):
         if name:
             out.print(f"in {name}:", markup=False)
-        for problem in found:
+        for problem in group:
             out.print("[red]✗[/] ", end="")
             out.print(problem.error.message, markup=False, soft_wrap=True)
             out.print(f"  {problem.error.hint}", style="dim", markup=False, soft_wrap=True)
@@ -58,16 +59,14 @@ def _problem(problem: Problem) -> dict[str, Any]:
     return {**where, "message": error.message, "hint": error.hint}
 
 
-@config.command("show", short_help="Print what the settings come to.")
-@options
+@config.command("show")
+@pipeline_verb
 @click.option("--all", "every", is_flag=True, help="Defaults too, marked.")
-@click.option("--json", "json_output", is_flag=True, help="Print one JSON object.")
-def show(
-    name: str | None, file: Path | None, to: str | None, pipeline_name: str | None, every: bool, json_output: bool
-) -> None:
-    """Print what the settings come to after defaults, environment and variables; of all pipelines, or of one.
+@json_option("Print one JSON object.")
+def show(selection: Selection, every: bool, json_output: bool) -> None:
+    """Print the settings after defaults, environment and variables: of all pipelines, or of one.
 
-    Secrets are shown as ***. The output is a bridge.yaml again.
+    Secrets are shown as ***. The output is itself a bridge.yaml.
 
     \b
     singer-bridge config show flights
@@ -75,27 +74,27 @@ def show(
     """
     from bridge.settings.effective import effective, to_yaml
 
-    if to:
-        pipeline = choose(name, file, to, pipeline_name).pipeline
-        env, found = None, {pipeline.name: pipeline}
+    if selection.to:
+        pipeline = selection.pipeline().pipeline
+        env, chosen = None, {pipeline.name: pipeline}
     else:
-        settings = load(settings_file(file), os.environ, environment())
-        env, one = settings.environment, name or pipeline_name
-        found = {one: settings.pipeline(one)} if one else dict(settings.pipelines)
-    shown = {plain: effective(pipeline, every=every) for plain, pipeline in found.items()}
+        settings = load(settings_file(selection.file), os.environ, environment())
+        env, one = settings.environment, selection.name
+        chosen = {one: settings.pipeline(one)} if one else dict(settings.pipelines)
+    shown = {plain: effective(pipeline, every=every) for plain, pipeline in chosen.items()}
     pipelines = {"pipelines": {plain: data for plain, (data, _) in shown.items()}}
     if json_output:
         as_json({"format": 1, "environment": env, **pipelines})
         return
     if env:
-        click.echo(f"# environment {env}; in the bucket: {', '.join(one.name for one in found.values())}")
+        click.echo(f"# environment {env}; in the bucket: {', '.join(one.name for one in chosen.values())}")
     defaults = {("pipelines", plain, *key) for plain, (_, keys) in shown.items() for key in keys}
     click.echo("\n".join(to_yaml(pipelines, defaults)))
 
 
-@config.command("schema", short_help="Print the JSON Schema of bridge.yaml.")
+@config.command("schema")
 def schema() -> None:
-    """Print the JSON Schema of bridge.yaml, by which editors complete and check it; `init` keeps it beside the file.
+    """Print the JSON Schema of bridge.yaml, with which editors complete and check it; `init` writes it beside the file.
 
     \b
     singer-bridge config schema

@@ -1,13 +1,13 @@
-"""`discover`: ask the tap for its catalog."""
+"""`discover`: ask the tap which streams it has."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
-from bridge.cli.selection import choose, options, typed
+from bridge.cli.options import json_option, pipeline_verb
+from bridge.cli.selection import Selection, typed
 from bridge.cli.setup.propose import print_unknown
 from bridge.cli.show import as_json, console, count_of, note, print_table
 from bridge.errors import SettingsError
@@ -17,29 +17,22 @@ from bridge.singer.selection import loaded_streams
 from bridge.tap.source import Source
 
 
-@click.command(short_help="Ask the tap for its catalog.")
-@options
+@click.command()
+@pipeline_verb
 @click.option("--tap", metavar="COMMAND", help="Tap to ask, with its flags; needs --to.")
 @click.option("--tap-config", metavar="FILE|JSON", help="The tap's settings: a file, or JSON.")
 @click.option("--diff", is_flag=True, help="Print what changed since the last discovery, and keep nothing.")
-@click.option("--json", "json_output", is_flag=True, help="Print the plain Singer catalog; with --diff the changes.")
-def discover(
-    name: str | None,
-    file: Path | None,
-    to: str | None,
-    pipeline_name: str | None,
-    tap: str | None,
-    tap_config: str | None,
-    diff: bool,
-    json_output: bool,
-) -> int:
-    """Ask the tap for its catalog and keep it: later runs pass it to the tap. Your edits of the last one stay.
+@json_option("Print the plain Singer catalog; with --diff the changes.")
+def discover(selection: Selection, diff: bool, json_output: bool) -> int:
+    """Ask the tap which streams it has, and store its catalog: later runs pass it to the tap.
+
+    Your edits of the last catalog are kept.
 
     \b
     singer-bridge discover flights
     singer-bridge discover flights --diff --json
     """
-    chosen = choose(name, file, to, pipeline_name, tap=tap, tap_config=tap_config)
+    chosen = selection.pipeline()
     source = Source(chosen.pipeline, chosen.home)
     catalog = source.discover(keep=not diff)
     if catalog is None:
@@ -50,15 +43,15 @@ def discover(
         return 0
     if not diff:
         print_unknown(_streams(source, catalog), source.pipeline, typed(source.pipeline))
-    _told(source, catalog, diff=diff)
+    _print_changes(source, catalog, diff=diff)
     return 0
 
 
 def _changes(source: Source) -> dict[str, Any]:
-    found = source.discovery
-    assert found
-    said = {"first": found.first, **found.changes.to_json(), "overruled": found.overruled}
-    return {"format": 1, "pipeline": source.pipeline.name, **said}
+    discovery = source.discovery
+    assert discovery
+    facts = {"first": discovery.first, **discovery.changes.to_json(), "overruled": discovery.overruled}
+    return {"format": 1, "pipeline": source.pipeline.name, **facts}
 
 
 def _streams(source: Source, catalog: Catalog) -> Catalog:
@@ -91,13 +84,13 @@ def _streams(source: Source, catalog: Catalog) -> Catalog:
     return catalog
 
 
-def _told(source: Source, catalog: Catalog, *, diff: bool) -> None:
-    found, loaded = source.discovery, loaded_streams(catalog, source.pipeline.source.select)
-    assert found
-    for line in found.told():
+def _print_changes(source: Source, catalog: Catalog, *, diff: bool) -> None:
+    discovery, loaded = source.discovery, loaded_streams(catalog, source.pipeline.source.select)
+    assert discovery
+    for line in discovery.told():
         stream = line.removeprefix("new stream: ")
         note("changed", "yellow", line if stream == line or stream in loaded else f"{line}, not selected")
-    if diff and not found.told():
-        console().print("nothing was discovered before" if found.first else "nothing changed")
+    if diff and not discovery.told():
+        console().print("nothing was discovered before" if discovery.first else "nothing changed")
     if not diff:
         console().print(f"[dim]kept in {source.kept.file}[/]", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`doctor`: look at everything that a run needs."""
+"""`doctor`: check everything that a run needs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from bridge.cli.selection import Chosen, choose, options, settings_in
+from bridge.cli.options import json_option, pipeline_verb
+from bridge.cli.selection import ChosenPipeline, Selection, settings_in
 from bridge.cli.show import as_json, console, count_of
 from bridge.errors import BridgeError
 from bridge.maintain.doctor.finding import Check, Finding, error, exit_code, fine, looked_at, warning
@@ -23,60 +24,52 @@ from bridge.tap.stderr import SAID
 _MARKS = {"ok": ("green", "✓"), "warning": ("yellow", "!"), "error": ("red", "✗")}
 
 
-@click.command(short_help="Check all that a run needs, with a fix for each finding.")
-@options
+@click.command()
+@pipeline_verb
 @click.option("--no-spark", is_flag=True, help="Do not start Spark, which takes some seconds.")
-@click.option("--json", "json_output", is_flag=True, help="Print one JSON object.")
-def doctor(
-    name: str | None,
-    file: Path | None,
-    to: str | None,
-    pipeline_name: str | None,
-    *,
-    no_spark: bool,
-    json_output: bool,
-) -> int:
-    """Check Java, Spark, the settings, the bucket and the tap of one pipeline, or of all; change nothing.
+@json_option("Print one JSON object.")
+def doctor(selection: Selection, *, no_spark: bool, json_output: bool) -> int:
+    """Check Java, Spark, the settings, the bucket and the tap of one pipeline, or of all. Nothing is changed.
 
-    Exit code 0: all is fine, or there are warnings only. Otherwise that of the worst finding.
+    Exit code 0: there are no errors, perhaps warnings. Otherwise that of the worst finding.
 
     \b
     singer-bridge doctor flights
     singer-bridge doctor --no-spark --json
     """
-    found: list[tuple[str | None, Finding]] = []
-    for place, finding in _waited_for(_findings(name, file, to, pipeline_name, spark=not no_spark)):
+    findings: list[tuple[str | None, Finding]] = []
+    for place, finding in _waited_for(_findings(selection, spark=not no_spark)):
         if not json_output:
-            _say(place, finding, first=all(place != other for other, _ in found))
-        found.append((place, finding))
-    code = exit_code(finding for _, finding in found)
+            _say(place, finding, first=all(place != other for other, _ in findings))
+        findings.append((place, finding))
+    code = exit_code(finding for _, finding in findings)
     if json_output:
-        as_json(_document(found))
+        as_json(_document(findings))
     else:
-        _sum_up([finding for _, finding in found])
+        _sum_up([finding for _, finding in findings])
     return code
 
 
 def _waited_for(findings: Iterator[tuple[str | None, Finding]]) -> Iterator[tuple[str | None, Finding]]:
-    """Yield what is found; meanwhile whoever watches sees that there is more to come."""
+    """Yield the findings, with a spinner while the next one is awaited."""
     err = console(err=True)
     while True:
         with err.status("checking") if err.is_terminal else nullcontext():
-            found = next(findings, None)
-        if found is None:
+            finding = next(findings, None)
+        if finding is None:
             return
-        yield found
+        yield finding
 
 
-def _findings(
-    name: str | None, file: Path | None, to: str | None, pipeline_name: str | None, *, spark: bool
-) -> Iterator[tuple[str | None, Finding]]:
-    """Yield what is found, with the pipeline that it is about: None for the machine."""
+def _findings(selection: Selection, *, spark: bool) -> Iterator[tuple[str | None, Finding]]:
+    """Yield the findings, each with its pipeline; None stands for the machine."""
     from bridge.maintain.doctor.machine import machine_checks, spark_check
 
     yield from ((None, finding) for finding in looked_at(machine_checks()))
-    targets = _targets(name, file, to, pipeline_name)
-    engines = [(one.pipeline.spark.master, one.pipeline.spark.conf) for _, one in targets if isinstance(one, Chosen)]
+    targets = _targets(selection)
+    engines = [
+        (one.pipeline.spark.master, one.pipeline.spark.conf) for _, one in targets if isinstance(one, ChosenPipeline)
+    ]
     different = {repr(engine): engine for engine in engines or [("local[*]", {})]}
     checks = [spark_check(*engine) for engine in different.values()] if spark else []
     yield from ((None, finding) for finding in looked_at(checks))
@@ -84,36 +77,40 @@ def _findings(
         if isinstance(one, Finding):
             yield place, one
         else:
-            yield place, fine("settings", f"{file or FILE_NAME} is as it should be" if to is None else "as given")
+            yield (
+                place,
+                fine(
+                    "settings",
+                    f"{selection.file or FILE_NAME} is as it should be" if selection.to is None else "as given",
+                ),
+            )
             yield from ((place, finding) for finding in looked_at(_pipeline_checks(one)))
 
 
-def _targets(
-    name: str | None, file: Path | None, to: str | None, pipeline_name: str | None
-) -> list[tuple[str | None, Chosen | Finding]]:
-    """Return each pipeline that is meant, or what is wrong with its settings."""
-    path = file or find_file(Path.cwd())
-    if to is None and path is None:
+def _targets(selection: Selection) -> list[tuple[str | None, ChosenPipeline | Finding]]:
+    """Return each chosen pipeline, or the finding about its settings."""
+    path = selection.file or find_file(Path.cwd())
+    if selection.to is None and path is None:
         fix = "singer-bridge init writes one"
         return [(None, warning("settings", f"no {FILE_NAME} here or above {Path.cwd()}", fix))]
     try:
-        if to is not None or path is None or name or pipeline_name:
-            chosen = choose(name, file, to, pipeline_name)
+        if selection.to is not None or path is None or selection.name:
+            chosen = selection.pipeline()
             return [(chosen.pipeline.name, chosen)]
         settings = settings_in(path)
     except BridgeError as failure:
-        return [(name or pipeline_name, error("settings", failure))]
+        return [(selection.name, error("settings", failure))]
     return [(one, _target(settings, one, home_folder(path))) for one in settings.pipelines]
 
 
-def _target(settings: Settings, name: str, home: Path) -> Chosen | Finding:
+def _target(settings: Settings, name: str, home: Path) -> ChosenPipeline | Finding:
     try:
-        return Chosen(settings.pipeline(name), home)
+        return ChosenPipeline(settings.pipeline(name), home)
     except BridgeError as failure:
         return error("settings", failure)
 
 
-def _pipeline_checks(chosen: Chosen) -> list[Check]:
+def _pipeline_checks(chosen: ChosenPipeline) -> list[Check]:
     from bridge.maintain.doctor.lake import lake_checks, spool_checks
     from bridge.maintain.doctor.tap import tap_checks
 
@@ -122,8 +119,8 @@ def _pipeline_checks(chosen: Chosen) -> list[Check]:
     return [*lake_checks(pipeline), *spool_checks(pipeline, chosen.home), *tap]
 
 
-def _document(found: Iterable[tuple[str | None, Finding]]) -> dict[str, Any]:
-    checks = [{"pipeline": place, **finding.to_json()} for place, finding in found]
+def _document(findings: Iterable[tuple[str | None, Finding]]) -> dict[str, Any]:
+    checks = [{"pipeline": place, **finding.to_json()} for place, finding in findings]
     states = {check["status"] for check in checks}
     worst = next((status for status in ("error", "warning") if status in states), "ok")
     return {"format": 1, "status": worst, "checks": checks}
@@ -135,14 +132,14 @@ def _say(place: str | None, finding: Finding, *, first: bool) -> None:
         out.print(Text(place or "this machine", "bold"))
     style, mark = _MARKS[finding.status]
     _folded(out, Text.assemble((f"{mark} ", style), f"{finding.check:<15} "), finding.found)
-    fix, _, said = finding.fix.partition(SAID)
-    for label, text in (("  fix: ", fix.removesuffix("; ")), ("  it said: ", said.lstrip("\n"))):
+    fix, _, output = finding.fix.partition(SAID)
+    for label, text in (("  fix: ", fix.removesuffix("; ")), ("  it said: ", output.lstrip("\n"))):
         for number, line in enumerate(text.splitlines()):
             _folded(out, Text(label if number == 0 else " " * len(label)), line)
 
 
 def _folded(out: Console, head: Text, text: str) -> None:
-    """Print a line; on a terminal it folds at words, to below where the text began, and a longer word stays whole."""
+    """Print a line. On a terminal it is wrapped at words, and indented to where the text began."""
     indent = len(head.plain)
     room = max(out.width - indent, 20)
     lines = wrap(text, room, break_long_words=False, break_on_hyphens=False) if out.is_terminal else [text]
@@ -156,5 +153,5 @@ def _sum_up(findings: list[Finding]) -> None:
     if errors:
         out.print(f"[red]✗[/] {count_of(errors, 'error')}, {count_of(warnings, 'warning')}")
     else:
-        said = f"works, {count_of(warnings, 'warning')}" if warnings else "all is fine"
-        out.print(f"[green]✓[/] {said}")
+        verdict = f"works, {count_of(warnings, 'warning')}" if warnings else "all is fine"
+        out.print(f"[green]✓[/] {verdict}")

@@ -18,13 +18,13 @@ _NOTES = {
 }
 
 
-@click.command(short_help="Start a project: bridge.yaml and what goes with it.")
+@click.command()
 @click.argument("folder", type=click.Path(path_type=Path), default=Path())
 @click.option("--force", is_flag=True, help="Write bridge.schema.json anew, as after an upgrade; no other file.")
 def init(folder: Path, *, force: bool) -> None:
-    """Write a commented bridge.yaml that runs, its schema for editors, .gitignore and .env.example.
+    """Start a project: a commented bridge.yaml that runs, its schema for editors, .gitignore and .env.example.
 
-    No file that is there is touched.
+    Existing files are not touched.
 
     \b
     singer-bridge init

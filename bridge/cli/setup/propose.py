@@ -1,4 +1,4 @@
-"""How the streams of a catalog could be replicated: shown, asked about, and as lines for bridge.yaml."""
+"""Propose how to replicate the streams of a catalog: as a table, as questions, and as lines for bridge.yaml."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LISTED = 40
 
 
 def ask_streams(catalog: Catalog) -> list[str]:
-    """Show the streams that are not the database's own, and return the patterns of those to load."""
+    """Show the streams that are not system tables, and ask for the patterns of those to load."""
     own = [stream_id(entry) for entry in catalog["streams"] if not is_system(entry)]
     system = len(catalog["streams"]) - len(own)
     hidden = f", and {count_of(system, 'stream')} of the database's own schemas" if system else ""
@@ -38,7 +38,7 @@ def ask_streams(catalog: Catalog) -> list[str]:
 
 
 def _default_patterns(catalog: Catalog) -> list[str]:
-    """Return patterns of all streams but the database's own: by their schemas, where these begin their names."""
+    """Return patterns for all streams but system tables: by schema, if the names begin with the schema."""
     own = [entry for entry in catalog["streams"] if not is_system(entry)]
     if len(own) in (0, len(catalog["streams"])):
         return ["*"]
@@ -50,7 +50,7 @@ def _default_patterns(catalog: Catalog) -> list[str]:
 
 
 def ask_proposals(catalog: Catalog, streams: Collection[str]) -> list[Proposal]:
-    """Show how these streams could be replicated, and return what the user takes of it; empty: nothing."""
+    """Show how these streams could be replicated, and return the proposals that the user accepts."""
     proposals = _proposals(catalog, streams)
     _print(proposals)
     answer = click.prompt(
@@ -79,7 +79,7 @@ def _method(proposal: Proposal) -> str:
 
 
 def _ask_one(proposal: Proposal) -> Proposal:
-    """Return the proposal with the column that was chosen for it."""
+    """Ask for the replication column of one stream."""
     columns = [candidate.column for candidate in proposal.candidates]
     if not columns:
         return proposal
@@ -97,12 +97,12 @@ def _ask_one(proposal: Proposal) -> Proposal:
 
 
 def lines_of(proposals: Sequence[Proposal]) -> list[str]:
-    """Return the proposals as lines to stand below `streams:`, each with its reason above it."""
+    """Return the proposals as lines for `streams:`, each with its reason above it."""
     return [line for proposal in proposals for line in (f"## {proposal.reason}", proposal.line())]
 
 
 def print_unknown(catalog: Catalog, pipeline: Pipeline, name: str) -> None:
-    """Print, as lines to paste, how those streams could be replicated of which nobody says it yet.
+    """Print proposals, as lines to paste, for streams without a replication method.
 
     `catalog` has the settings' overrides in it; `name` is what is typed to choose the pipeline.
     """

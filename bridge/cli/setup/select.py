@@ -1,4 +1,4 @@
-"""`select`: choose streams and columns, or see what is chosen and why."""
+"""`select`: choose streams and columns, or show which are chosen and why."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any
 
 import click
 
+from bridge.cli.options import json_option, pipeline_verb
 from bridge.cli.plain import echo
-from bridge.cli.selection import Chosen, choose, environment, options
+from bridge.cli.selection import ChosenPipeline, Selection, environment
 from bridge.cli.show import as_json, console, count_of, note, print_table
 from bridge.errors import SettingsError, did_you_mean
 from bridge.settings.load import find_file, load
@@ -20,27 +21,24 @@ from bridge.singer.selection import Choice, choices, is_glob, loaded_streams, re
 from bridge.tap.catalog_overrides import overridden
 
 
-@click.command(short_help="Choose streams and columns.")
-@options
+@click.command()
+@pipeline_verb
 @click.argument("patterns", metavar="[PATTERN]...", nargs=-1)
 @click.option("--exclude", is_flag=True, help="Leave out what the patterns name.")
 @click.option("--rm", "remove", is_flag=True, help="Take the patterns out of the list again.")
 @click.option("--list", "list_", is_flag=True, help="Show what is selected, and why; also done without a PATTERN.")
-@click.option("--all", "everything", is_flag=True, help="With --list: what is left out, too.")
-@click.option("--json", "json_output", is_flag=True, help="As JSON, all streams and columns.")
+@click.option("--all", "every", is_flag=True, help="With --list: what is left out, too.")
+@json_option("As JSON, all streams and columns.")
 def select(
-    name: str | None,
-    file: Path | None,
-    to: str | None,
-    pipeline_name: str | None,
+    selection: Selection,
     patterns: tuple[str, ...],
     exclude: bool,
     remove: bool,
     list_: bool,
-    everything: bool,
+    every: bool,
     json_output: bool,
 ) -> int:
-    """Choose streams and columns by globs: they are added to source.select of bridge.yaml, the last match wins.
+    """Choose streams and columns by globs; they are added to source.select of bridge.yaml, and the last match wins.
 
     A PATTERN is a stream or stream.column, such as "public-*" or "public-users.email"; "!" excludes.
 
@@ -48,7 +46,7 @@ def select(
     singer-bridge select flights "public-*" "!public-users.name"
     singer-bridge select flights --list --all
     """
-    chosen, words = _resolved(name, file, to, pipeline_name, patterns)
+    chosen, words = _resolved(selection, patterns)
     if list_ and (words or exclude or remove):
         raise SettingsError("--list only looks", hint="leave out PATTERN, --exclude and --rm")
     if not words and (exclude or remove):
@@ -56,33 +54,32 @@ def select(
     catalog = _catalog(chosen)
     if words:
         signed = [f"!{word}" for word in words] if exclude else words
-        chosen = _changed(chosen, file, to, catalog, signed, remove=remove, quiet=json_output)
-    found = _choices(chosen, catalog)
+        chosen = _changed(chosen, selection, catalog, signed, remove=remove, quiet=json_output)
+    listed = _choices(chosen, catalog)
     if json_output:
-        as_json(_json(chosen, found))
+        as_json(_json(chosen, listed))
     elif words:
-        _summary(found)
+        _summary(listed)
     else:
-        _table(found, everything=everything)
+        _table(listed, every=every)
     return 0
 
 
-def _resolved(
-    name: str | None, file: Path | None, to: str | None, pipeline_name: str | None, patterns: tuple[str, ...]
-) -> tuple[Chosen, list[str]]:
-    """Return the pipeline and the patterns: where there is one pipeline only, the first word may be a pattern."""
-    if name is None or to is not None or pipeline_name is not None:
-        words = [name, *patterns] if name is not None and pipeline_name is not None else list(patterns)
-        return choose(None if pipeline_name is not None else name, file, to, pipeline_name), words
-    path = file or find_file(Path.cwd())
-    known = load(path, os.environ, environment()).pipelines if path else {}
-    if name not in known and len(known) == 1:
-        return choose(None, file, to, None), [name, *patterns]
-    return choose(name, file, to, None), list(patterns)
+def _resolved(selection: Selection, patterns: tuple[str, ...]) -> tuple[ChosenPipeline, list[str]]:
+    """Return the pipeline and the patterns. If there is only one pipeline, the first word may be a pattern."""
+    word = selection.word
+    if word is not None and selection.pipeline_name is not None:
+        return selection.of(None).pipeline(), [word, *patterns]
+    if word is not None and selection.to is None:
+        path = selection.file or find_file(Path.cwd())
+        pipelines = load(path, os.environ, environment()).pipelines if path else {}
+        if word not in pipelines and len(pipelines) == 1:
+            return selection.of(None).pipeline(), [word, *patterns]
+    return selection.pipeline(), list(patterns)
 
 
-def _catalog(chosen: Chosen) -> Catalog:
-    """Return the kept catalog: neither tap nor network is needed then. Else ask the tap."""
+def _catalog(chosen: ChosenPipeline) -> Catalog:
+    """Return the stored catalog, which needs neither tap nor network; else ask the tap."""
     from bridge.tap.catalog_store import Kept
 
     catalog = Kept(chosen.home, chosen.pipeline).read()
@@ -98,15 +95,15 @@ def _catalog(chosen: Chosen) -> Catalog:
     return catalog
 
 
-def _choices(chosen: Chosen, catalog: Catalog) -> list[Choice]:
+def _choices(chosen: ChosenPipeline, catalog: Catalog) -> list[Choice]:
     patterns = chosen.pipeline.source.select
-    told, _ = overridden(catalog, chosen.pipeline, loaded_streams(catalog, patterns))
-    return choices(told, patterns)
+    effective, _ = overridden(catalog, chosen.pipeline, loaded_streams(catalog, patterns))
+    return choices(effective, patterns)
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where the pipeline is written, and the list that it has there, `${...}` not filled in."""
+    """Where a pipeline is written, and its list there, with `${...}` as written."""
 
     file: Path
     key: tuple[str | int, ...]
@@ -114,10 +111,10 @@ class _Place:
 
 
 def _changed(
-    chosen: Chosen, file: Path | None, to: str | None, catalog: Catalog, words: list[str], *, remove: bool, quiet: bool
-) -> Chosen:
-    """Write the new list, and return the pipeline as the settings have it now."""
-    settings = None if to is not None else file or find_file(Path.cwd())
+    chosen: ChosenPipeline, selection: Selection, catalog: Catalog, words: list[str], *, remove: bool, quiet: bool
+) -> ChosenPipeline:
+    """Write the new list, and return the pipeline with it."""
+    settings = None if selection.to is not None else selection.file or find_file(Path.cwd())
     if settings is None:
         raise SettingsError("there is no bridge.yaml to write into", hint="only --list goes with --to")
     before = chosen.pipeline.source.select
@@ -139,7 +136,7 @@ def _changed(
 
 
 def _check(before: Sequence[str], words: list[str], catalog: Catalog, *, remove: bool) -> None:
-    """Refuse what can only be a slip of the pen; a glob may speak of streams that are still to come."""
+    """Refuse patterns that match nothing. A glob only gets a warning: it may be meant for future streams."""
     if remove:
         for word in words:
             if word not in before:
@@ -153,24 +150,26 @@ def _check(before: Sequence[str], words: list[str], catalog: Catalog, *, remove:
         console(err=True).print(f"[yellow]warning:[/] {text} matches nothing in the catalog", soft_wrap=True)
 
 
-def _written(chosen: Chosen, settings: Path, before: Sequence[str], words: list[str], *, remove: bool) -> Chosen:
+def _written(
+    chosen: ChosenPipeline, settings: Path, before: Sequence[str], words: list[str], *, remove: bool
+) -> ChosenPipeline:
     from bridge.project.selection import write_selection
 
     place = _place(settings, chosen.pipeline.name)
     new = [word.replace("${", "$${") for word in words]
     old = before if place.written is None else place.written
-    wanted = reselected(old, new, remove=remove)
-    text = write_selection(place.file, place.key, wanted) if wanted != place.written else None
-    now = choose(None, settings, None, _own_name(settings, chosen.pipeline.name))
+    requested = reselected(old, new, remove=remove)
+    text = write_selection(place.file, place.key, requested) if requested != place.written else None
+    now = Selection((_own_name(settings, chosen.pipeline.name),), settings).pipeline()
     if text is not None and now.pipeline.source.select != reselected(before, words, remove=remove):
         place.file.write_bytes(text)
-        hint = f"an environment has a list of its own, which wins; write it there: select: {list(wanted)}"
+        hint = f"an environment has a list of its own, which wins; write it there: select: {list(requested)}"
         raise SettingsError("the list in the pipeline is not the one that counts", hint=hint, file=place.file)
     return now
 
 
 def _own_name(settings: Path, name: str) -> str:
-    """Return the pipeline's name in the file: in the bucket its environment stands before it."""
+    """Return the pipeline's name in the file, without the environment that it has in the bucket."""
     env = load(settings, os.environ, environment()).environment
     return name.removeprefix(f"{env}.") if env else name
 
@@ -186,28 +185,28 @@ def _place(settings: Path, name: str) -> _Place:
     return _Place(node.origin.folder / Path(node.origin.label).name, node.key, raw_selection(node))
 
 
-def _json(chosen: Chosen, found: list[Choice]) -> dict[str, Any]:
+def _json(chosen: ChosenPipeline, listed: list[Choice]) -> dict[str, Any]:
     streams: dict[str, dict[str, Any]] = {}
-    for choice in found:
-        said = {"status": choice.status, "why": choice.why}
+    for choice in listed:
+        facts = {"status": choice.status, "why": choice.why}
         if not choice.path:
-            streams[choice.stream] = {"stream": choice.stream, **said, "columns": []}
+            streams[choice.stream] = {"stream": choice.stream, **facts, "columns": []}
         else:
-            streams[choice.stream]["columns"].append({"column": choice.column, **said})
+            streams[choice.stream]["columns"].append({"column": choice.column, **facts})
     select = chosen.pipeline.source.select
     return {"format": 1, "pipeline": chosen.pipeline.name, "select": list(select), "streams": list(streams.values())}
 
 
-def _summary(found: list[Choice]) -> None:
-    streams, columns = ([c for c in found if bool(c.path) is path] for path in (False, True))
+def _summary(listed: list[Choice]) -> None:
+    streams, columns = ([c for c in listed if bool(c.path) is path] for path in (False, True))
     chosen = {c.stream for c in streams if c.loaded}
     out = [c for c in columns if not c.loaded and c.stream in chosen and c.status == "excluded"]
     left = f", {len(out)} of their columns left out" if out else ""
     console().print(f"{len(chosen)} of {len(streams)} streams selected{left}")
 
 
-def _table(found: list[Choice], *, everything: bool) -> None:
-    shown = [choice for choice in found if everything or choice.loaded]
+def _table(listed: list[Choice], *, every: bool) -> None:
+    shown = [choice for choice in listed if every or choice.loaded]
     rows: list[list[str]] = []
     styles: list[str] = []
     for number, c in enumerate(shown):
@@ -216,7 +215,7 @@ def _table(found: list[Choice], *, everything: bool) -> None:
         rows.append(["" if c.path else c.stream, c.column, c.status, c.why])
         styles.append("" if c.loaded else "dim")
     print_table(["stream", "column", "status", "why"], rows, folds=["why"], styles=styles)
-    hidden = [c for c in found if not everything and not c.loaded]
+    hidden = [c for c in listed if not every and not c.loaded]
     numbers = {"stream": sum(not c.path for c in hidden), "column": sum(bool(c.path) for c in hidden)}
     if hidden:
         left = " and ".join(count_of(number, thing) for thing, number in numbers.items() if number)

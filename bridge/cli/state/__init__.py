@@ -1,9 +1,9 @@
-"""`state`: the bookmarks, as the commit log knows them, and every way to change them.
+"""`state`: the bookmarks of the commit log, and all ways to change them.
 
 ```
 look.py      list, get, history            confirm.py   before and after, the question, the commit
 change.py    set, edit, clear, merge, copy exchange.py  export, import
-known.py     which streams there are, and which would double
+streams.py   which streams exist, and which rows would double
 ```
 """
 
@@ -26,9 +26,9 @@ class _State(Listing):
         return super().get_command(ctx, "get" if cmd_name == "show" else cmd_name)
 
 
-@click.group(cls=_State, short_help="The bookmarks, as the tap said them.")
+@click.group(cls=_State)
 def state() -> None:
-    """Look at a pipeline's STATE, and change it: each change is a commit."""
+    """Show the bookmarks, or change them. Each change is a commit."""
 
 
 for _command in (list_, get, set_, edit, clear, merge, copy, history, export, import_):

@@ -1,4 +1,4 @@
-"""`state export`, `state import`: to and from the formats of other tools."""
+"""`state export`, `state import`: convert to and from the formats of other tools."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any
 
 import click
 
-from bridge.cli.confirm import Answer, change, store_of
-from bridge.cli.selection import changing, choose, options
+from bridge.cli.answer import Answer
+from bridge.cli.confirm import change, store_of
+from bridge.cli.options import changing, pipeline_verb, streams_option
+from bridge.cli.selection import Selection
 from bridge.cli.show import as_json
 from bridge.errors import SettingsError
 from bridge.exact_json import NotJson, dumps, loads
@@ -20,32 +22,21 @@ from bridge.state.exchange import FORMATS, Format
 from bridge.storage import open_storage
 
 _FORMAT = click.option("--format", "format_name", type=click.Choice(list(FORMATS)), required=True, help="Whose format.")
-_STREAMS = click.option(
-    "-s", "--stream", "streams", multiple=True, metavar="STREAM", help="Only this one; may be repeated."
-)
 
 
-@click.command("export", short_help="Write the STATE for another tool.")
-@options
+@click.command("export")
+@pipeline_verb
 @_FORMAT
-@_STREAMS
+@streams_option
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="A file, instead of stdout.")
-def export(
-    name: str | None,
-    file: Path | None,
-    to: str | None,
-    pipeline_name: str | None,
-    format_name: str,
-    streams: tuple[str, ...],
-    output: Path | None,
-) -> None:
-    """Write the STATE as another tool reads it.
+def export(selection: Selection, format_name: str, streams: tuple[str, ...], output: Path | None) -> None:
+    """Write the STATE in the format of another tool.
 
     \b
     singer-bridge state export flights --format singer -o state.json
     singer-bridge state export flights --format olake -s public-users
     """
-    pipeline = choose(name, file, to, pipeline_name, look=True).pipeline
+    pipeline = selection.pipeline(source=False).pipeline
     state = store_of(pipeline).get()
     if state is None:
         raise SettingsError("there is no STATE to export", hint="run the pipeline first", pipeline=pipeline.name)
@@ -54,48 +45,45 @@ def export(
     document = FORMATS[format_name].write(state)
     if output is None:
         as_json(document)
-    else:  # as in a bucket: durable, and whole or not at all
+    else:  # durable, and complete or not at all
         open_storage(str(output.absolute().parent)).write(output.name, dumps(document, indent=2))
 
 
-@click.command("import", short_help="Take over the STATE of another tool.")
-@options
+@click.command("import")
+@pipeline_verb
 @click.argument("source", metavar="FILE", required=False)
 @_FORMAT
-@_STREAMS
+@streams_option
 @click.option("--id", "which", metavar="ID", help="Which one, where there are several: Meltano's state ID, a pipeline.")
-@changing
+@changing()
 def import_(
-    name: str | None,
+    selection: Selection,
+    *,
     source: str | None,
-    file: Path | None,
-    to: str | None,
-    pipeline_name: str | None,
     format_name: str,
     streams: tuple[str, ...],
     which: str | None,
-    **said: bool,
+    answer: Answer,
 ) -> None:
-    """Replace the STATE by what another tool stored: a file, its folder, or - for stdin. With -s, some bookmarks.
+    """Replace the STATE by that of another tool. FILE is a file, its folder, or - for stdin.
+
+    With -s, only the bookmarks of these streams.
 
     \b
     singer-bridge state import flights state.json --format meltano
     singer-bridge state import flights olake/state.json --format olake -s public-users
     """
-    if source is None:
-        name, source = None, name
-    if source is None:
-        raise SettingsError("no file was given", hint="give FILE, or - for stdin")
+    selection, source = last_is_value(selection, source, "no file was given", "give FILE, or - for stdin")
     tool = FORMATS[format_name]
     state = tool.read(_content(tool, format_name, source, which), which, streams)
     given = _of(state, streams, "the file") if streams else {}
-    pipeline = choose(name, file, to, pipeline_name).pipeline
+    pipeline = selection.pipeline().pipeline
     reason = " ".join([f"state import --format {format_name}", *(f"-s {stream}" for stream in streams)])
-    change(pipeline, lambda old: with_bookmarks(old, given) if streams else state, Answer(**said), reason)
+    change(pipeline, lambda old: with_bookmarks(old, given) if streams else state, answer, reason)
 
 
 def _of(state: Any, streams: Collection[str], where: str) -> dict[str, Any]:
-    """Return the bookmarks of these streams. Raises `SettingsError` for one that is not there."""
+    """Return the bookmarks of these streams. Raises `SettingsError` for a missing one."""
     if is_flat(state):
         hint = "leave out --stream and take the whole STATE"
         raise SettingsError("this STATE cannot be taken apart: it has no `bookmarks`", hint=hint)
@@ -115,8 +103,17 @@ def _content(tool: Format, format_name: str, source: str, which: str | None) -> 
     return read_argument(str(tool.place(path, which)), inline=False)
 
 
+def last_is_value(selection: Selection, value: str | None, missing: str, hint: str) -> tuple[Selection, str]:
+    """Take a single word for the value instead of NAME, which is not needed if there is one pipeline."""
+    if value is None:
+        selection, value = selection.of(None), selection.word
+    if value is None:
+        raise SettingsError(missing, hint=hint)
+    return selection, value
+
+
 def read_argument(value: str, *, inline: bool = True) -> bytes:
-    """Return what an argument means: stdin for `-`, JSON itself, or a file's content. Raises `SettingsError`."""
+    """Return the bytes that an argument stands for: stdin for `-`, JSON itself, or a file's content."""
     if value == "-":
         return sys.stdin.buffer.read()
     if inline and _is_json(value):
@@ -130,7 +127,7 @@ def read_argument(value: str, *, inline: bool = True) -> bytes:
 
 
 def _is_json(value: str) -> bool:
-    """Whether the argument is JSON, or was meant to be: then its error is of more help than that of a missing file."""
+    """Whether the argument is meant as JSON: a JSON error helps more then than that of a missing file."""
     if value.lstrip().startswith(("{", "[")):
         return True
     try:

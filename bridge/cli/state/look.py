@@ -1,28 +1,28 @@
-"""`state list`, `state get`, `state history`: what the bookmarks are, and how they came to be that."""
+"""`state list`, `state get`, `state history`: the bookmarks, and how they changed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import click
 
 from bridge.cli.confirm import print_differences, store_of, warn
-from bridge.cli.selection import choose, choose_all, committed, options
+from bridge.cli.options import all_option, json_option, limit_option, pipeline_verb, stream_option
+from bridge.cli.selection import ChosenPipeline, Selection, committed
 from bridge.cli.show import as_json, console, moment, print_table
 from bridge.exact_json import dumps
-from bridge.lake.log import Log, bookmarks
+from bridge.lake.log import bookmarks
 from bridge.settings.options import Pipeline
 from bridge.singer.state import bookmark, known_as
 from bridge.state.history import Step, last_move, steps
 from bridge.state.store import Stored
-from bridge.storage import lake_of
 
 
 def _read(pipeline: Pipeline) -> Stored:
-    """Return the STATE; say so if `state.json` was changed. Raises `SettingsError` where there is nothing at all."""
+    """Return the STATE, and warn if `state.json` was edited. Raises `SettingsError` if there is no commit yet."""
     seen = store_of(pipeline).read()
     if not seen.version and not seen.edited:
         committed(pipeline)
@@ -33,57 +33,45 @@ def _read(pipeline: Pipeline) -> Stored:
     return seen
 
 
-@click.command("get", short_help="Print the STATE, or one stream's bookmark.")
-@options
-@click.option("-s", "--stream", metavar="STREAM", help="Only this stream's bookmark.")
-@click.option("--json", "json_output", is_flag=True, help="Print JSON, as it does anyway.")
-def get(
-    name: str | None,
-    file: Path | None,
-    to: str | None,
-    pipeline_name: str | None,
-    stream: str | None,
-    json_output: bool,
-) -> None:
-    """Print the STATE that the next run starts from, verbatim, as JSON.
+@click.command("get")
+@pipeline_verb
+@stream_option("Only this stream's bookmark.")
+@json_option("Print JSON, as it does anyway.")
+def get(selection: Selection, stream: str | None, json_output: bool) -> None:
+    """Print the STATE that the next run starts from. It is JSON, exactly as the tap sent it.
 
     \b
     singer-bridge state get flights
     singer-bridge state get --to ./lake --name x -s users
     """
     del json_output
-    pipeline = choose(name, file, to, pipeline_name, look=True).named
+    pipeline = selection.pipeline(source=False).with_names
     value = _read(pipeline).state
     as_json(value if stream is None else bookmark(value, pipeline.names_of(stream)))
 
 
-@click.command("list", short_help="List the bookmarks, and when each moved.")
-@options
-@click.option("--all", "everything", is_flag=True, help="All pipelines of the file, as without NAME.")
-@click.option("--json", "json_output", is_flag=True, help="Print JSON.")
-def list_(
-    name: str | None,
-    file: Path | None,
-    to: str | None,
-    pipeline_name: str | None,
-    everything: bool,
-    json_output: bool,
-) -> None:
-    """List the bookmarks, a row a stream: when it last moved, and by which commit. Without NAME: of all pipelines.
+@click.command("list")
+@pipeline_verb
+@all_option("All pipelines of the file, as without NAME.")
+@json_option()
+def list_(selection: Selection, json_output: bool) -> None:
+    """List the bookmarks, when each last changed, and by which commit. Without NAME: of all pipelines.
 
     \b
     singer-bridge state list flights
     singer-bridge state list
     """
-    everything = everything or not (name or pipeline_name or to)
-    chosen = choose_all([name] if name else [], file, to, pipeline_name, everything=everything, look=True)
-    found = [row for each in chosen for row in _rows(each.pipeline, quiet=len(chosen) > 1)]
+    if not (selection.name or selection.to):
+        selection = replace(selection, everything=True)
+    chosen = selection.pipelines(source=False)
+    facts = [row for each in chosen for row in _rows(each, quiet=len(chosen) > 1)]
     if json_output:
-        as_json(found)
+        as_json(facts)
         return
-    columns = ["pipeline", "stream", "bookmark", "moved", "commit"][0 if len(chosen) > 1 else 1 :]
-    rows = [[moment(row[name]) if name == "moved" else _cell(row[name]) for name in columns] for row in found]
-    print_table(columns, rows, right=["commit"], folds=["bookmark"], less=["commit", "moved"])
+    columns = ["pipeline", "stream", "bookmark", "moved", "commit"]
+    rows = [[moment(row[name]) if name == "moved" else _cell(row[name]) for name in columns] for row in facts]
+    without = () if len(chosen) > 1 else ("pipeline",)
+    print_table(columns, rows, right=["commit"], folds=["bookmark"], less=["commit", "moved"], without=without)
 
 
 def _cell(value: Any) -> str:
@@ -92,9 +80,9 @@ def _cell(value: Any) -> str:
     return dumps(value).decode()
 
 
-def _rows(pipeline: Pipeline, *, quiet: bool) -> Iterator[dict[str, Any]]:
+def _rows(chosen: ChosenPipeline, *, quiet: bool) -> Iterator[dict[str, Any]]:
+    pipeline, log = chosen.pipeline, chosen.log
     seen = store_of(pipeline).read() if quiet else _read(pipeline)
-    log = Log(lake_of(pipeline.destination), pipeline.name)
     moved = log.view(seen.version).moved if seen.version and not seen.edited else {}
     for stream, value in bookmarks(seen.state).items():
         at = moved.get(stream)
@@ -104,32 +92,24 @@ def _rows(pipeline: Pipeline, *, quiet: bool) -> Iterator[dict[str, Any]]:
 
 
 @click.command("history")
-@options
-@click.option("-n", "--limit", type=click.IntRange(1), default=20, show_default=True, help="How many, newest first.")
-@click.option("-s", "--stream", metavar="STREAM", help="Only what moved this stream's bookmark.")
+@pipeline_verb
+@limit_option(20)
+@stream_option("Only what moved this stream's bookmark.")
 @click.option("--diff", is_flag=True, help="Show each bookmark before and after.")
-@click.option("--json", "json_output", is_flag=True, help="Print JSON.")
-def history(
-    name: str | None,
-    file: Path | None,
-    to: str | None,
-    pipeline_name: str | None,
-    limit: int,
-    stream: str | None,
-    diff: bool,
-    json_output: bool,
-) -> None:
-    """Show the commits that changed the STATE, newest first.
+@json_option()
+def history(selection: Selection, limit: int, stream: str | None, diff: bool, json_output: bool) -> None:
+    """List the commits that changed the STATE, newest first.
 
     \b
     singer-bridge state history flights --diff
     singer-bridge state history flights -s public-users -n 5
     """
-    pipeline = choose(name, file, to, pipeline_name, look=True).named
-    log, seen = Log(lake_of(pipeline.destination), pipeline.name), _read(pipeline)
+    chosen = selection.pipeline(source=False)
+    pipeline = chosen.with_names
+    log, seen = chosen.log, _read(pipeline)
     stream, head = stream and known_as(seen.state, pipeline.names_of(stream)), seen.version
-    found = (step for step in steps(log, head) if stream is None or any(c.part == stream for c in step.changes))
-    shown = list(islice(found, limit))
+    changes = (step for step in steps(log, head) if stream is None or any(c.part == stream for c in step.changes))
+    shown = list(islice(changes, limit))
     if json_output:
         as_json([_as_json(step) for step in shown])
     elif diff:

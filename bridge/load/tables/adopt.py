@@ -17,7 +17,8 @@ from bridge.lake.records import FileAdd, TableChange, TableState
 from bridge.lake.schemas import keep_schema, read_schema
 from bridge.load.tables.methods import is_merged
 from bridge.load.tables.table_plan import strangers
-from bridge.schema.table_schema import Evolution, TableSchema, merge
+from bridge.schema.merging import Evolution
+from bridge.schema.table_schema import TableSchema, merge
 from bridge.schema.widening import stands_beside
 from bridge.settings.options import Pipeline
 from bridge.storage import Storage

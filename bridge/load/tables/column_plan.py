@@ -11,8 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from bridge.errors import SettingsError
-from bridge.schema.json_schema import Names, source
-from bridge.schema.table_schema import EXTRA, Evolution, TableSchema, from_singer, merge
+from bridge.schema.json_schema import EXTRA, Names, source
+from bridge.schema.merging import Evolution
+from bridge.schema.table_schema import TableSchema, from_singer, merge
 from bridge.settings.options import Pipeline
 from bridge.settings.transform_sql import Statement, read_transform
 from bridge.singer.messages import Schema

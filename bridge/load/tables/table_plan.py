@@ -19,7 +19,8 @@ from bridge.lake.schemas import read_schema
 from bridge.load.barriers import Mode, StreamProgress
 from bridge.load.tables.column_plan import ColumnPlan, IncomingSchema
 from bridge.load.tables.methods import Method, decide, of_catalog, refusal
-from bridge.schema.table_schema import Evolution, TableSchema, merge
+from bridge.schema.merging import Evolution
+from bridge.schema.table_schema import TableSchema, merge
 from bridge.settings.options import Pipeline
 from bridge.singer.catalog import Catalog, namesakes, replication_key, replication_method, says_keys, stream_entry
 from bridge.singer.messages import Schema

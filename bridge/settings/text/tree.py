@@ -1,6 +1,6 @@
-"""What settings files say, as a tree in which every value knows where it is written.
+"""Settings files as a tree. Every value knows where it is written.
 
-Layers are laid over each other before a variable is looked up: what no layer keeps is never expanded.
+Layers are merged before variables are looked up, so a value that is overridden is never expanded.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bridge.errors import SettingsError
 
 Key = tuple[str | int, ...]
 Expand = Callable[[str, Path], tuple[str, list[str]]]
-"""Fills in `${...}` of a text from a file in that folder; returns what came in, too."""
+"""Fills in the `${...}` of a text from a file in that folder; returns the values of the variables, too."""
 
 _WORDS = {"": None, "~": None} | {
     spelling: value
@@ -32,14 +32,14 @@ class Origin:
     """A settings file."""
 
     label: str
-    """The file as messages call it."""
+    """The file's name in messages."""
     folder: Path
-    """Where its relative paths start."""
+    """The folder in which its relative paths start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A mapping, a list or the text of a scalar, variables not filled in yet."""
+    """A mapping, a list or the text of a scalar, with variables as written."""
 
     value: dict[str, Node] | list[Node] | str = field(repr=False)
     origin: Origin
@@ -65,14 +65,14 @@ class Node:
 
 @dataclass(frozen=True)
 class Document:
-    """A tree as plain data, and what was learned on the way. Keys start at the tree's root."""
+    """A tree as plain data. Keys start at the tree's root."""
 
     data: Any = field(repr=False)
     nodes: dict[Key, Node]
     expanded: list[tuple[Key, str]] = field(repr=False)
-    """Text that came out of `${...}`, with the key it went to."""
+    """The value of each `${...}`, with the key that it went to."""
     problems: list[tuple[Key, SettingsError]]
-    """Variables that cannot be had; the data has what is written in their place."""
+    """Variables without a value; the data has `${...}` as written instead."""
 
     def nearest(self, key: Key) -> tuple[Node, Key]:
         """Return the node of a key, or of the nearest key around it that is written, and what is missing below."""
@@ -120,13 +120,13 @@ def resolve(node: Node, expand: Expand, text_under: Callable[[Key], bool] = lamb
         if isinstance(node.value, list):
             return [build(item, (*key, index)) for index, item in enumerate(node.value)]
         try:
-            text, found = expand(node.value, node.origin.folder)
+            text, pieces = expand(node.value, node.origin.folder)
         except SettingsError as error:
             document.problems.append((key, node.error(error.message, error.hint)))
             return node.value
         value = _plain(node.value, text) if node.plain and not text_under(key) else text
         if isinstance(value, str):
-            document.expanded.extend((key, piece) for piece in found)
+            document.expanded.extend((key, piece) for piece in pieces)
         return value
 
     return Document(build(node, ()), document.nodes, document.expanded, document.problems)

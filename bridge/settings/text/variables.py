@@ -1,4 +1,4 @@
-"""`${...}` in settings: replaced from the environment, `.env` and secret files, never from a shell.
+"""`${...}` in settings, replaced from the environment, `.env` and secret files. No shell is involved.
 
 | written | becomes |
 |---|---|
@@ -26,25 +26,25 @@ _FORMS = "write ${NAME}, ${NAME:-default} or ${file:/path}; a literal ${ is $${"
 
 
 class Variables:
-    """Replaces `${...}` in one text after the other."""
+    """Replaces `${...}` in texts."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
 
     def expand(self, text: str, folder: Path) -> tuple[str, list[str]]:
-        """Return the text with every `${...}` replaced, and what came in. Raises SettingsError.
+        """Return the text with every `${...}` replaced, and their values. Raises `SettingsError`.
 
-        `folder` is that of the file the text stands in: relative secret files are found from there.
+        `folder`: that of the settings file. Relative paths of secret files start there.
         """
-        found: list[str] = []
+        values: list[str] = []
 
         def replace(match: re.Match[str]) -> str:
             if match[0] == "$${":
                 return "${"
-            found.append(self._lookup(match[1], folder))
-            return found[-1]
+            values.append(self._lookup(match[1], folder))
+            return values[-1]
 
-        return _TOKEN.sub(replace, text), found
+        return _TOKEN.sub(replace, text), values
 
     def _lookup(self, inner: str | None, folder: Path) -> str:
         if inner is not None and inner.startswith("file:"):
@@ -74,7 +74,7 @@ def _secret_file(name: str, folder: Path) -> str:
 
 
 def read_dotenv(path: Path) -> dict[str, str]:
-    """Return the variables of a `.env` file, none if there is no file. A line that cannot be read is an error.
+    """Return the variables of a `.env` file; none if there is no file. A malformed line is an error.
 
     Values are taken as written: a `$` in a password must not be looked up.
     """

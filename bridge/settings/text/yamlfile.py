@@ -19,9 +19,9 @@ from bridge.settings.text.tree import Key, Node, Origin
 _PLAIN = "!plain"
 _TEXT = "tag:yaml.org,2002:str"
 _MOST = 16 << 20
-"""Bytes that a file may come to once its aliases are followed: a few of them, nested, are worth all memory."""
+"""Limit of a file's size after its aliases are followed, in bytes: a few nested ones could fill all memory."""
 _NODE = 64
-"""Bytes that a value counts beside its text."""
+"""Bytes counted for a value beside its text."""
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # libyaml where the wheel has it
@@ -31,7 +31,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 
 
 def read(path: Path) -> Node:
-    """Return what the file says; an empty one is the empty text. Raises SettingsError."""
+    """Return the file's tree; an empty file is an empty text. Raises `SettingsError`."""
     origin = Origin(_label(path), path.parent)
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -52,12 +52,12 @@ def read(path: Path) -> Node:
 
 
 def _label(path: Path) -> str:
-    """Return the path as messages show it: relative where the file is below the current folder."""
+    """Return the path for messages: relative if the file is below the current folder."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 class _Builder:
-    """Turns YAML's nodes into ours: aliases and `<<` are followed, lines are those of the keys."""
+    """Turns YAML's nodes into ours: aliases and `<<` are followed; a value has the line of its key."""
 
     def __init__(self, origin: Origin) -> None:
         self._origin = origin
@@ -77,7 +77,7 @@ class _Builder:
         return Node(node.value, self._origin, key, line, plain=node.tag == _PLAIN)
 
     def _count(self, node: yaml.Node) -> None:
-        """Refuse a file that grows out of hand, before it does."""
+        """Refuse a file whose aliases make it too large."""
         self._size += _NODE + (len(node.value) if isinstance(node, yaml.ScalarNode) else 0)
         if self._size > _MOST:
             hint = "look for anchors (&name) that hold many aliases (*name), and write less of them"
@@ -87,7 +87,7 @@ class _Builder:
         return SettingsError(f"{self._origin.label}:{_line(node)}: {text}", hint=hint, **facts)
 
     def _entries(self, node: yaml.MappingNode) -> Iterator[tuple[str, yaml.Node, yaml.Node]]:
-        """Yield a mapping's entries, merged ones first; its own win over `<<`."""
+        """Yield a mapping's entries, merged ones first. Its own win over those of `<<`."""
         own: dict[str, tuple[yaml.Node, yaml.Node]] = {}
         merged: dict[str, tuple[yaml.Node, yaml.Node]] = {}
         for key, value in node.value:
@@ -122,18 +122,18 @@ def _syntax_error(label: str, text: str, error: yaml.YAMLError) -> SettingsError
     mark = getattr(error, "problem_mark", None)
     line = mark.line + 1 if mark else 1
     lines = text.splitlines()
-    # The library quotes what it stumbled over ("undefined alias 'hunter2'"), which may be half a password.
+    # The library quotes the text in question ("undefined alias 'hunter2'"), which may be part of a password.
     problem = re.sub(r"'[^']{3,}'", "...", str(getattr(error, "problem", None) or "cannot be read"))
     hint = "quote values that start with a special character, such as @ % * & ! { ["
     if mark and mark.line < len(lines) and "${" in lines[mark.line]:
         hint = 'inside { } and [ ] a variable needs quotes: "${NAME}"'
-    if mark and (said := _common_slip(lines, min(mark.line, len(lines) - 1))):
-        hint = said
+    if mark and (slip := _common_slip(lines, min(mark.line, len(lines) - 1))):
+        hint = slip
     return SettingsError(f"{label}:{line}: not valid yaml: {problem}", hint=hint)
 
 
 def _common_slip(lines: list[str], at: int) -> str:
-    """Return the hint for what people do most often: tabs, and settings below a `{}`. `at` is where reading ended."""
+    """Return the hint for frequent mistakes: tabs, and settings below a `{}`. `at`: the line at which reading ended."""
     if any("\t" in line[: len(line) - len(line.lstrip())] for line in lines[: at + 1]):
         return "indent with spaces: YAML takes no tabs"
     above = next((line for line in reversed(lines[:at]) if line.strip() and not line.lstrip().startswith("#")), "")
@@ -143,7 +143,7 @@ def _common_slip(lines: list[str], at: int) -> str:
 
 
 def _indentation(lines: list[str], at: int) -> str:
-    """Return the hint for a key that lines up with none of those that it could stand beside or below."""
+    """Return the hint for a key whose indentation matches no key above."""
     key = re.match(r"( *)([\w.*-]+|\"[^\"]*\")\s*:(\s|$)", lines[at])
     above = [line for line in lines[:at] if line.strip() and not line.lstrip().startswith("#")]
     if not key or not above:

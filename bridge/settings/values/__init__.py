@@ -1,1 +1,1 @@
-"""The types that settings are made of: sizes, durations, globs, layouts, cron expressions."""
+"""Types of settings: sizes, durations, globs, layouts, cron expressions."""

@@ -1,4 +1,4 @@
-"""What may be said of an Iceberg catalog: whatever pyiceberg takes, but nothing secret, as the bucket keeps it."""
+"""Settings of an Iceberg catalog: what pyiceberg takes, but no secrets, since the bucket stores them."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ _OURS = {
 
 
 def levels(value: Any) -> Any:
-    """Refuse empty levels, and placeholders we do not know."""
+    """Refuse empty levels and unknown placeholders."""
     if isinstance(value, str) and not _LEVELS.fullmatch(value.replace("{pipeline}", "x")):
         raise wrong("must be names with dots between them", hint="such as raw.{pipeline}; there is only {pipeline}")
     return value
 
 
 def catalog_properties(value: Any) -> Any:
-    """Refuse what is secret unseen, and what cannot be found again from elsewhere."""
+    """Refuse secrets, without showing them, and paths that depend on the current folder."""
     if not isinstance(value, dict):
         return value
-    for key, said in ((str(key), str(said)) for key, said in value.items()):
+    for key, text in ((str(key), str(text)) for key, text in value.items()):
         if key in _OURS:
             raise wrong("not to be set here", hint=_OURS[key], at=key)
-        if _SECRET.search(key) or _KEYS_IN_URI.search(said):
+        if _SECRET.search(key) or _KEYS_IN_URI.search(text):
             variable = f"PYICEBERG_CATALOG__<NAME>__{key.upper().replace('-', '_').replace('.', '__')}"
             hint = f"the bucket keeps these properties. Set {variable} in the environment, or use ~/.pyiceberg.yaml"
             raise wrong("no secrets here", hint=hint, at=key)
-        if key == "uri" and said.startswith("sqlite:///") and not said.startswith("sqlite:////"):
+        if key == "uri" and text.startswith("sqlite:///") and not text.startswith("sqlite:////"):
             hint = "four slashes: sqlite:////data/catalog.db; who repairs the lake may be in another folder"
             raise wrong("the file needs an absolute path", hint=hint, at=key)
     return value

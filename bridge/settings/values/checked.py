@@ -1,4 +1,4 @@
-"""The values that settings are made of, each checked and brought into one form.
+"""Values of settings, checked and normalised.
 
 Errors are pydantic's own kind, so that they carry the key; `bridge.settings.explain` adds file and line.
 None of them shows a value that may be secret.
@@ -34,12 +34,12 @@ _NOT_IN_PATHS = re.compile(r'[\\%=:?*"<>|{}\x00-\x1f\x7f]')
 
 
 def wrong(text: str, hint: str = "", at: str = "") -> PydanticCustomError:
-    """Return the error for a value of the right type that is wrong; `at` is the key below, if it is not this one."""
+    """Return the error for a wrong value of the right type. `at`: the key below this one, if it is not this one."""
     return PydanticCustomError("wrong_value", "{text}", {"text": text, "hint": hint, "at": at})
 
 
 def parsed(parse: Callable[[Any], Any]) -> BeforeValidator:
-    """Parse text by a function that raises SettingsError, in the form that keeps file and line."""
+    """Call a parser that raises SettingsError, and turn that into an error that gets file and line."""
 
     def validate(value: Any) -> Any:
         if isinstance(value, timedelta):
@@ -53,7 +53,7 @@ def parsed(parse: Callable[[Any], Any]) -> BeforeValidator:
 
 
 def _folder(info: ValidationInfo) -> Path:
-    """Return the folder of the file in which this key stands."""
+    """Return the folder of the settings file that has this key."""
     return Path((info.context or {}).get("folders", {}).get(info.field_name) or Path.cwd())
 
 
@@ -74,7 +74,7 @@ def file_path(value: Any, info: ValidationInfo) -> Any:
 
 
 def tap_config(value: Any, info: ValidationInfo) -> Any:
-    """Return the tap's settings, or the path of their file; nothing below the key is no settings."""
+    """Return the tap's settings, or the path of their file. An empty value means no settings."""
     if value is None:
         return {}
     if not isinstance(value, str | dict | Path):
@@ -128,7 +128,7 @@ def bucket_uri(value: Any, info: ValidationInfo) -> Any:
 
 
 def _s3_uri(text: str) -> str:
-    """Check what follows `s3://`; never shown where it does not fit, as it may hold a key."""
+    """Check what follows `s3://`. Errors never show it, as it may hold a key."""
     bucket, *parts = text.rstrip("/").split("/")
     if "@" in bucket:
         hint = "write s3://bucket/prefix; keys come from the environment, a profile or a role"
@@ -144,7 +144,7 @@ def _s3_uri(text: str) -> str:
 
 
 def endpoint(value: Any) -> Any:
-    """Return the address of an S3 server. One with a password in it is refused unseen."""
+    """Return the address of an S3 server. One with a password is refused without being shown."""
     if not isinstance(value, str):
         return value
     try:
@@ -164,7 +164,7 @@ def endpoint(value: Any) -> Any:
 
 
 def arn_of_role(value: Any) -> Any:
-    """Refuse what cannot be a role: a user's ARN, or a role's bare name."""
+    """Refuse anything but a role's ARN, such as a user's ARN or a bare name."""
     if isinstance(value, str) and not re.fullmatch(r"arn:[a-z0-9-]+:iam::[^:]*:role/\S+", value):
         raise wrong("must be the ARN of a role", hint="such as arn:aws:iam::123456789012:role/lake")
     return value
@@ -178,14 +178,14 @@ def storage_class(value: Any) -> Any:
 
 
 def named(value: Any) -> Any:
-    """Refuse an empty text: it would mean something else than no key at all."""
+    """Refuse an empty text, which would mean something else than a missing key."""
     if isinstance(value, str) and (not value or value != value.strip()):
         raise wrong("must not be empty", hint="give a name or remove the key")
     return value
 
 
 def table_path(value: Any) -> Any:
-    """Refuse what readers skip (`.hidden`), what leaves the bucket, and placeholders we do not know."""
+    """Refuse names that readers skip (`.hidden`), paths out of the bucket, and unknown placeholders."""
     if not isinstance(value, str):
         return value
     for name in _PLACEHOLDER.findall(value):
@@ -231,7 +231,7 @@ def pipeline_name(name: str) -> tuple[str, str] | None:
 
 
 def stream_glob(value: Any) -> Any:
-    """Refuse globs that can match no stream, or not what their writer thinks."""
+    """Refuse globs that can match no stream, or that are misleading."""
     if not isinstance(value, str):
         return value
     if not value.strip() or value != value.strip():

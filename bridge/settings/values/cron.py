@@ -1,4 +1,4 @@
-"""Cron expressions, checked as strictly as the crons of the field read them.
+"""Cron expressions, checked as strictly as common crons do.
 
 Five fields: minute, hour, day of the month, month, day of the week. Each is a list of `*`, numbers, names (`jan`,
 `mon`) and ranges; `*` and ranges may have a step. What one cron reads and another refuses (`5/10`, `fri-mon`) is
@@ -23,7 +23,7 @@ class _Field:
     """The first one is `low`."""
 
     def number(self, text: str) -> int | None:
-        """Return what a number or a name means, None if it means nothing here."""
+        """Return the value of a number or a name; None if it has none in this field."""
         if text.lower() in self.names:
             return self.low + self.names.index(text.lower())
         return int(text) if text.isdecimal() and self.low <= int(text) <= self.high else None
@@ -72,17 +72,17 @@ def check_cron(text: str) -> str:
 
 
 def numbers(cron: str) -> tuple[set[int], ...]:
-    """Return what the five fields of a checked expression stand for; `@reboot` has none."""
+    """Return the numbers of each of the five fields of a checked expression. `@reboot` has none."""
     fields = _MACROS.get(cron, cron).split()
     return tuple(_numbers(field, written) for field, written in zip(_FIELDS, fields, strict=True))
 
 
 def _numbers(field: _Field, written: str) -> set[int]:
     """Return all numbers that a field stands for."""
-    found: set[int] = set()
+    result: set[int] = set()
     for part in written.split(","):
-        found |= set(_range(field, part))
-    return found
+        result |= set(_range(field, part))
+    return result
 
 
 def _range(field: _Field, part: str) -> range:

@@ -1,4 +1,4 @@
-"""How rows lie in files: the values of `partition_by` and `sort_by`, and the levels that a compression has."""
+"""How rows are laid out in files: the values of `partition_by`, `sort_by`, and compression levels."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _partition_by(value: Any) -> Any:
 
 
 def _name_of(one: Any) -> str:
-    """Return the name of the folders that an entry makes."""
+    """Return the name of the folders for an entry."""
     if isinstance(one, str) and one:
         return one
     if not isinstance(one, dict) or not isinstance(one.get("column"), str) or not one["column"]:

@@ -1,4 +1,4 @@
-"""What is done to a stream's rows: the values of `columns`, `rename`, `transform` and `lookback`."""
+"""Changes of a stream's rows: the values of `columns`, `rename`, `transform` and `lookback`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What sections of the settings file are made of: frozen, strict, and types that read sizes, durations, paths."""
+"""The base of all sections of the settings file: frozen and strict."""
 
 from __future__ import annotations
 
@@ -24,6 +24,6 @@ class Section(BaseModel):
 
 
 def section_of(annotation: Any) -> type[Section] | None:
-    """Return the section that a key of this type holds, by globs or perhaps; None for a plain value."""
+    """Return the section that a key of this type holds, also by glob or optionally; None for a plain value."""
     kinds = (annotation, *get_args(annotation))
     return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Section)), None)

@@ -14,7 +14,8 @@ import pytest
 
 from bridge.decode.columns import may_vanish
 from bridge.decode.decoder import Decoded, _FastPath, decode
-from bridge.schema.table_schema import EXTRA, TableSchema, from_singer, with_extra
+from bridge.schema.json_schema import EXTRA
+from bridge.schema.table_schema import TableSchema, from_singer, with_extra
 
 PREFIX = b'{"type":"RECORD","stream":"s","record":'
 UTC = timezone.utc

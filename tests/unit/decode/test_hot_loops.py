@@ -18,7 +18,7 @@ from bridge.spool.spool import Spool
 from tests.benchmarks.shape import SCHEMA, block_lines
 from tests.unit.load.test_dispatcher import intake_of
 
-LINES = block_lines(1, 0, zoned=False)
+LINES = block_lines(1, 0)
 """10,000 RECORD lines of 400 bytes."""
 STATE = b'{"type":"STATE","value":{"bookmarks":{"orders":{"id":1}}}}\n'
 

@@ -13,8 +13,8 @@ import pytest
 import simplejson
 
 from bridge.maintain.readers.ddl import Table
-from bridge.schema.merging import label
-from bridge.schema.table_schema import Evolution, from_singer, merge
+from bridge.schema.merging import Evolution, label
+from bridge.schema.table_schema import from_singer, merge
 from bridge.spark.session import Session
 from tests.support.engines import IN_PROCESS, by_spark, shown, table_of
 from tests.support.tables import INTEGER, STRING, Shop

@@ -15,7 +15,8 @@ import pytest
 from bridge.errors import SettingsError
 from bridge.load.tables.column_plan import ColumnPlan, IncomingSchema, snake_case
 from bridge.schema.json_schema import source
-from bridge.schema.table_schema import Evolution, TableSchema
+from bridge.schema.merging import Evolution
+from bridge.schema.table_schema import TableSchema
 from bridge.settings.options import Pipeline
 from bridge.singer.messages import Schema
 from bridge.spool.spool import Segment

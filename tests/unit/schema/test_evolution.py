@@ -27,7 +27,8 @@ from bridge.errors import DataError, LakeError
 from bridge.lake.log import Log, View
 from bridge.load.accounting import Accounting
 from bridge.load.barriers import Barrier
-from bridge.schema.table_schema import Evolution, TableSchema, from_singer, merge
+from bridge.schema.merging import Evolution
+from bridge.schema.table_schema import TableSchema, from_singer, merge
 from bridge.settings.destination import StreamKeys
 from bridge.settings.options import Pipeline
 from bridge.spool.spool import SealedBatch

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 from bridge.errors import CorruptLake, DataError
-from bridge.schema.json_schema import source
-from bridge.schema.table_schema import EXTRA, Evolution, TableSchema, from_singer, merge, with_extra
+from bridge.schema.json_schema import EXTRA, source
+from bridge.schema.merging import Evolution
+from bridge.schema.table_schema import TableSchema, from_singer, merge, with_extra
 
 VARIANT, FAIL = Evolution("variant"), Evolution("fail")
 FREEZE, DISCARD = Evolution(schema_policy="freeze"), Evolution(schema_policy="discard")

@@ -170,7 +170,7 @@ def test_layers_and_variables(tmp_path: Path) -> None:
     (tmp_path / "bridge.yaml").write_text(LAYERS)
 
     def look(env: str | None) -> Any:
-        return load(tmp_path / "bridge.yaml", {"TEAM": "blue"}, env).look(None).destination
+        return load(tmp_path / "bridge.yaml", {"TEAM": "blue"}, env).pipeline(None, source=False).destination
 
     server = "https://s3.example.com"
     assert (look(None).bucket, look(None).s3_options) == ("s3://blue-lake/x", S3Options(server, "eu-west-1"))

@@ -10,12 +10,13 @@ from typing import Any, TypeVar
 
 import click
 
-from bridge.cli.selection import environment, options
+from bridge.cli.options import json_option, pipeline_verb
+from bridge.cli.selection import Selection, environment, settings_file
 from bridge.cli.show import as_json, console, note, print_table
-from bridge.cli.survey import Unread, look_at, readable
+from bridge.cli.survey import Unread, readable, survey
 from bridge.errors import SettingsError
 from bridge.project.crontab import KEPT, Job, installed, next_run, read_crontab, with_jobs, without, write_crontab
-from bridge.settings.load import FILE_NAME, Settings, find_file, load
+from bridge.settings.load import Settings, load
 from bridge.settings.options import Pipeline
 from bridge.tap.source import home_folder
 
@@ -23,47 +24,44 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _CRON_HAS = (*KEPT, "HOME", "LOGNAME", "USER")
 
 
-@click.group(short_help="Run pipelines by cron.")
+@click.group()
 def schedule() -> None:
-    """Have cron run pipelines, as their `schedule.cron` says."""
+    """Let cron run pipelines, as their `schedule.cron` says."""
 
 
-def _options(function: _F) -> _F:
-    """Add the options that choose a pipeline; `--to` is refused in words, so no help offers it, nor its `--name`."""
-    function = options(function)
-    given: list[click.Parameter] = function.__click_params__  # type: ignore[attr-defined]  # click keeps them there
+def _options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that choose a pipeline. `--to` and `--name` are hidden: a schedule needs a bridge.yaml."""
+    selecting = pipeline_verb(function)
+    given: list[click.Parameter] = selecting.__click_params__  # type: ignore[attr-defined]  # click keeps them there
     for option in given:
         if isinstance(option, click.Option) and option.name in ("to", "pipeline_name"):
             option.hidden = True
-    return function
+    return selecting
 
 
 def _every(text: str) -> Callable[[_F], _F]:
-    return click.option("--all", "--every-pipeline", "every", is_flag=True, help=text)
+    return click.option("--all", "--every-pipeline", "everything", is_flag=True, help=text)
 
 
 def _dry_run(function: _F) -> _F:
     return click.option("--dry-run", is_flag=True, help="Print the lines and change nothing.")(function)
 
 
-def _path(file: Path | None, to: str | None) -> Path:
-    if to is not None:
+def _path(selection: Selection) -> Path:
+    if selection.to is not None:
         raise SettingsError("a schedule needs a bridge.yaml", hint="write the pipeline there; leave --to out")
-    path = file or find_file(Path.cwd())
-    if path is None:
-        hint = "write a bridge.yaml, or name it: --file PATH"
-        raise SettingsError(f"no {FILE_NAME} here or above", hint=hint, folder=Path.cwd())
-    return path.absolute()
+    return settings_file(selection.file, "write a bridge.yaml, or name it: --file PATH").absolute()
 
 
-def _name(name: str | None, pipeline_name: str | None) -> str | None:
-    if name and pipeline_name and name != pipeline_name:
-        raise SettingsError("two names for one pipeline", hint="give NAME or --name", name=name, other=pipeline_name)
-    return name or pipeline_name
+def _name(selection: Selection) -> str | None:
+    name, other = selection.word, selection.pipeline_name
+    if name and other and name != other:
+        raise SettingsError("two names for one pipeline", hint="give NAME or --name", name=name, other=other)
+    return selection.name
 
 
 def _jobs(path: Path, name: str | None, *, every: bool) -> list[Job]:
-    """Return what cron is to run. Raises SettingsError where nothing that was meant has a schedule."""
+    """Return what cron shall run. Raises `SettingsError` if no chosen pipeline has a schedule."""
     settings = load(path, os.environ, environment())
     if every and name:
         raise SettingsError("--all means every pipeline of the file", hint="leave out NAME and --name")
@@ -89,19 +87,15 @@ def _job(path: Path, settings: Settings, key: str, pipeline: Pipeline) -> Job:
 @_options
 @_every("Every pipeline of the file that has a schedule.")
 @_dry_run
-def install(
-    name: str | None, file: Path | None, to: str | None, pipeline_name: str | None, every: bool, dry_run: bool
-) -> None:
-    """Put a pipeline into your crontab.
-
-    Or bring its line up to date. All other lines stay as they are.
+def install(selection: Selection, dry_run: bool) -> None:
+    """Put a pipeline into your crontab, or update its line. All other lines stay as they are.
 
     \b
     singer-bridge schedule install flights
     singer-bridge schedule install --all --dry-run
     """
-    path = _path(file, to)
-    jobs = _jobs(path, _name(name, pipeline_name), every=every)
+    path = _path(selection)
+    jobs = _jobs(path, _name(selection), every=selection.everything)
     _check_without_shell(path, jobs)
     lines = {job.name: job.line(os.environ) for job in jobs}
     if dry_run:
@@ -117,45 +111,41 @@ def install(
         write_crontab(after)
     done = "installed" if after != crontab else "was installed"
     for job in jobs:
-        said = f"{job.name}: {done}, next run {_when(_next(job.cron)) or 'when the machine starts'}; log {job.log}"
-        console().print(said, markup=False, soft_wrap=True)
+        line = f"{job.name}: {done}, next run {_when(_next(job.cron)) or 'when the machine starts'}; log {job.log}"
+        console().print(line, markup=False, soft_wrap=True)
 
 
 @schedule.command("remove")
 @_options
 @_every("Every line of this project, also of pipelines that the file no longer has.")
 @_dry_run
-def remove(
-    name: str | None, file: Path | None, to: str | None, pipeline_name: str | None, every: bool, dry_run: bool
-) -> None:
-    """Take a pipeline out of your crontab.
-
-    Also one that bridge.yaml no longer has.
+def remove(selection: Selection, dry_run: bool) -> None:
+    """Remove a pipeline from your crontab, even one that bridge.yaml no longer has.
 
     \b
     singer-bridge schedule remove flights
     singer-bridge schedule remove --all --dry-run
     """
-    path, name = _path(file, to), _name(name, pipeline_name)
+    path, name = _path(selection), _name(selection)
     crontab = read_crontab()
-    there = installed(crontab, path.parent)
-    if every and name:
+    lines = installed(crontab, path.parent)
+    if selection.everything and name:
         raise SettingsError("--all means every line of the project", hint="leave out NAME and --name")
-    names = set(there) if every else {_full_name(path, name, there)}
-    gone = {full: line for full, line in there.items() if full in names}
+    names = set(lines) if selection.everything else {_full_name(path, name, lines)}
+    removed = {full: line for full, line in lines.items() if full in names}
     if dry_run:
-        _print_lines(gone.values())
+        _print_lines(removed.values())
         return
-    if gone:
+    if removed:
         write_crontab(without(crontab, names, path.parent))
-    said = ", ".join(gone) if gone else "nothing"
-    console().print(f"removed: {said}", markup=False, soft_wrap=True)
+    names_removed = ", ".join(removed) if removed else "nothing"
+    console().print(f"removed: {names_removed}", markup=False, soft_wrap=True)
 
 
-def _full_name(path: Path, name: str | None, there: dict[str, str]) -> str:
-    """Return the pipeline's name as lines have it, without settings that may be broken or gone if need be."""
-    if name is None and len(there) == 1:
-        return next(iter(there))
+def _full_name(path: Path, name: str | None, lines: dict[str, str]) -> str:
+    """Return the pipeline's name as it is in the crontab. The settings need not be readable."""
+    if name is None and len(lines) == 1:
+        return next(iter(lines))
     try:
         return load(path, os.environ, environment()).pipeline(name).name
     except SettingsError:
@@ -166,23 +156,21 @@ def _full_name(path: Path, name: str | None, there: dict[str, str]) -> str:
 
 @schedule.command("list")
 @_options
-@click.option("--json", "json_output", is_flag=True, help="Print JSON.")
-def list_(name: str | None, file: Path | None, to: str | None, pipeline_name: str | None, json_output: bool) -> int:
-    """List schedules and their next runs.
-
-    Of the pipelines that have a schedule in the file, or a line in your crontab.
+@json_option()
+def list_(selection: Selection, json_output: bool) -> int:
+    """List schedules and their next runs: of pipelines with a schedule in the file, or a line in your crontab.
 
     \b
     singer-bridge schedule list
     singer-bridge schedule list flights --json
     """
-    path, only = _path(file, to), _name(name, pipeline_name)
-    among = look_at(only, path, None, None)
+    path, only = _path(selection), _name(selection)
+    among = survey(Selection((only,) if only else (), path))
     chosen, code = readable(among)
-    wanted = {each.pipeline.name: each.pipeline.schedule.cron for each in chosen if each.pipeline.schedule}
-    there, problem = _lines_there(path.parent)
-    names = [each.pipeline.name for each in chosen] if only else sorted({*wanted, *there})
-    facts = [_facts(full, wanted.get(full), there.get(full)) for full in names]
+    crons = {each.pipeline.name: each.pipeline.schedule.cron for each in chosen if each.pipeline.schedule}
+    lines, problem = _installed_lines(path.parent)
+    names = [each.pipeline.name for each in chosen] if only else sorted({*crons, *lines})
+    facts = [_facts(full, crons.get(full), lines.get(full)) for full in names]
     if json_output:
         as_json(facts)
         return code
@@ -194,8 +182,8 @@ def list_(name: str | None, file: Path | None, to: str | None, pipeline_name: st
     return code
 
 
-def _lines_there(folder: Path) -> tuple[dict[str, str], str]:
-    """Return the project's lines; and why there are none, where the crontab cannot be read."""
+def _installed_lines(folder: Path) -> tuple[dict[str, str], str]:
+    """Return the project's lines, and why there are none if the crontab cannot be read."""
     try:
         return installed(read_crontab(), folder), ""
     except SettingsError as error:
@@ -204,24 +192,24 @@ def _lines_there(folder: Path) -> tuple[dict[str, str], str]:
 
 def _facts(pipeline: str, cron: str | None, line: str | None) -> dict[str, Any]:
     if line is None:
-        said = "not installed"
+        state = "not installed"
     elif cron is None:
-        said = "installed, without a schedule in the file"
+        state = "installed, without a schedule in the file"
     else:
-        said = "installed" if line.startswith(f"{cron} ") else "installed, with another schedule"
+        state = "installed" if line.startswith(f"{cron} ") else "installed, with another schedule"
     runs = line and (line.split()[0] if line.startswith("@") else " ".join(line.split()[:5]))
     following = _next(runs) if runs else None
     return {
         "pipeline": pipeline,
         "cron": cron,
-        "crontab": said,
+        "crontab": state,
         "line": line,
         "next": following.astimezone().isoformat(timespec="minutes") if following else None,
     }
 
 
 def _next(cron: str) -> datetime | None:
-    return next_run(cron, datetime.now())  # without a zone: cron runs by the machine's own clock
+    return next_run(cron, datetime.now())  # without a zone: cron runs by the machine's local time
 
 
 def _when(moment: datetime | str | None) -> str:
@@ -236,13 +224,13 @@ def _print_lines(lines: Iterable[str]) -> None:
 
 
 def _check_without_shell(path: Path, jobs: Sequence[Job]) -> None:
-    """See that the settings say the same to cron, which does not have the shell's variables."""
+    """Raise `SettingsError` if the settings are different in cron, which does not have the shell's variables."""
     environ = {key: os.environ[key] for key in _CRON_HAS if key in os.environ}
     hint = "cron does not have your shell's variables: write them into .env beside bridge.yaml"
-    here = load(path, os.environ, environment())
+    in_shell = load(path, os.environ, environment())
     try:
-        there = load(path, environ, environment() or here.environment)
-        same = all(there.pipeline(job.pipeline) == here.pipeline(job.pipeline) for job in jobs)
+        in_cron = load(path, environ, environment() or in_shell.environment)
+        same = all(in_cron.pipeline(job.pipeline) == in_shell.pipeline(job.pipeline) for job in jobs)
     except SettingsError as error:
         raise SettingsError(f"under cron: {error.message}", hint=hint) from None
     if not same:

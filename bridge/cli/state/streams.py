@@ -1,4 +1,4 @@
-"""What is known of a pipeline's streams before their bookmarks are changed: their names, and what would double."""
+"""Checks before bookmarks are changed: does the stream exist, and which rows would be loaded twice?"""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import Any
 
-from bridge.cli.selection import Chosen, environment
+from bridge.cli.selection import ChosenPipeline, environment
 from bridge.cli.show import count
 from bridge.errors import SettingsError, did_you_mean
 from bridge.lake.log import Log
@@ -15,29 +15,27 @@ from bridge.settings.options import Pipeline
 from bridge.singer.catalog import stream_ids
 from bridge.singer.state import is_flat
 from bridge.singer.state_edits import streams_of
-from bridge.storage import lake_of
 from bridge.tap.catalog_store import Kept
 
 _RUNS = 20
-"""So many of the latest runs are asked how a stream was loaded."""
+"""How many of the latest runs are searched for a stream's load method."""
 
 
-def expect_known(chosen: Chosen, state: Any, stream: str) -> None:
-    """Raise `SettingsError` for a stream of which neither catalog, tables nor STATE know, if they know any."""
-    log = Log(lake_of(chosen.pipeline.destination), chosen.pipeline.name)
-    known = {*streams_of(state), *log.view(log.latest()).tables}
-    with suppress(SettingsError):  # an unreadable catalog is the run's matter
+def expect_existing(chosen: ChosenPipeline, state: Any, stream: str) -> None:
+    """Raise `SettingsError` for a stream that is in neither catalog, tables nor STATE, unless these are all empty."""
+    log = chosen.log
+    existing = {*streams_of(state), *log.view(log.latest()).tables}
+    with suppress(SettingsError):  # the next run will report an unreadable catalog
         catalog = Kept(chosen.home, chosen.pipeline).read() or {"streams": []}
-        known |= {*stream_ids(catalog), *(str(each["stream"]) for each in catalog["streams"] if "stream" in each)}
-    if known and stream not in known:
-        names = did_you_mean(stream, known) or f"there are: {', '.join(sorted(known))}"
+        existing |= {*stream_ids(catalog), *(str(each["stream"]) for each in catalog["streams"] if "stream" in each)}
+    if existing and stream not in existing:
+        names = did_you_mean(stream, existing) or f"there are: {', '.join(sorted(existing))}"
         raise SettingsError("no such stream", hint=f"{names}; --force sets it all the same", stream=stream)
 
 
-def would_double(chosen: Chosen, state: Any, streams: Collection[str]) -> str:
-    """Say which tables have each row twice after the next run, if these bookmarks, or all, are cleared."""
-    pipeline = chosen.named
-    log = Log(lake_of(pipeline.destination), pipeline.name)
+def would_double(chosen: ChosenPipeline, state: Any, streams: Collection[str]) -> str:
+    """Say which tables would have each row twice after the next run if these bookmarks, or all, were cleared."""
+    pipeline, log = chosen.with_names, chosen.log
     tables = log.view(log.latest()).tables
     cleared = pipeline.all_names(streams or (tables if is_flat(state) else streams_of(state)))
     rows = {stream: tables[stream].rows for stream in sorted(cleared) if stream in tables}
@@ -59,10 +57,10 @@ def would_double(chosen: Chosen, state: Any, streams: Collection[str]) -> str:
 
 
 def _load_methods(pipeline: Pipeline, log: Log) -> dict[str, str]:
-    """Return how each stream is loaded: as the settings say, else as the latest run did that had it."""
-    found: dict[str, str] = {}
+    """Return each stream's load method: from the settings, else from the latest run with that stream."""
+    methods: dict[str, str] = {}
     for run in read_runs(log.storage, log.pipeline, _RUNS):
         for stream, facts in run.get("streams", {}).items():
-            found.setdefault(stream, str(facts.get("load_method", "append-only")).split()[0])
-    said = {stream: pipeline.load_method(stream) for stream in log.view(log.latest()).tables}
-    return found | {stream: method for stream, method in said.items() if method != "auto"}
+            methods.setdefault(stream, str(facts.get("load_method", "append-only")).split()[0])
+    declared = {stream: pipeline.load_method(stream) for stream in log.view(log.latest()).tables}
+    return methods | {stream: method for stream, method in declared.items() if method != "auto"}

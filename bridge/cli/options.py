@@ -1,0 +1,121 @@
+"""The options that verbs share, each written once: which pipelines, which streams, how much, and in what form."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from bridge.cli.answer import Answer
+from bridge.cli.selection import ENVIRONMENT, Selection
+from bridge.cli.setup.completion import complete_environments, complete_names
+from bridge.settings.load import FILE_NAME
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_SELECTING = frozenset(field.name for field in fields(Selection))
+
+
+def pipeline_verb(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a verb the pipeline that is meant: NAME, or `--to` with `--name`, as its first argument, a `Selection`.
+
+    What else a `Selection` has, such as `--tap` or `--all`, goes there too if the verb has that option below this line.
+    """
+    return _selecting(click.argument("name", required=False, shell_complete=complete_names), function)
+
+
+def pipelines_verb(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a verb the pipelines that are meant: NAMEs or `--all`, or `--to` with `--name`, as a `Selection`."""
+    names = click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=complete_names)
+    return _selecting(names, all_option("All pipelines of the file, one after another.")(function))
+
+
+def file_options(function: _F) -> _F:
+    """Add the options that choose a settings file and its environment."""
+    file = click.option(
+        "-f", "--file", type=click.Path(path_type=Path), help=f"Settings file (default: {FILE_NAME}, upward)."
+    )
+    env = click.option(
+        "--env",
+        metavar="ENV",
+        expose_value=False,
+        callback=_keep_environment,
+        shell_complete=complete_environments,
+        help="Environment of the settings file.",
+    )
+    return file(env(function))
+
+
+def _selecting(names: Callable[[_F], _F], function: _F) -> Callable[..., Any]:
+    for option in (
+        click.option("--name", "pipeline_name", metavar="N", help="Name of the pipeline with --to."),
+        click.option("--to", metavar="URI", help="Bucket, instead of a bridge.yaml."),
+        file_options,
+        names,
+    ):
+        function = option(function)
+
+    @functools.wraps(function)
+    def call(**given: Any) -> Any:
+        if "name" in given:
+            given["names"] = tuple(filter(None, [given.pop("name")]))
+        selecting = {key: given.pop(key) for key in _SELECTING & given.keys()}
+        return function(Selection(**selecting), **given)
+
+    return call
+
+
+def _keep_environment(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+    ctx.meta[ENVIRONMENT] = value
+
+
+def all_option(text: str) -> Callable[[_F], _F]:
+    """Add `--all`, which `Selection.everything` holds."""
+    return click.option("--all", "everything", is_flag=True, help=text)
+
+
+def stream_option(text: str) -> Callable[[_F], _F]:
+    """Add `--stream` for one stream."""
+    return click.option("-s", "--stream", metavar="STREAM", help=text)
+
+
+def streams_option(function: _F) -> _F:
+    """Add `--stream` for some streams; empty means all."""
+    text = "Only this stream; may be repeated."
+    return click.option("-s", "--stream", "streams", multiple=True, metavar="STREAM", help=text)(function)
+
+
+def limit_option(default: int, text: str = "How many, newest first.") -> Callable[[_F], _F]:
+    """Add `--limit`, at least 1."""
+    return click.option("-n", "--limit", type=click.IntRange(1), default=default, show_default=True, help=text)
+
+
+def json_option(text: str = "Print JSON.") -> Callable[[_F], _F]:
+    """Add `--json`, which changes what goes to stdout."""
+    return click.option("--json", "json_output", is_flag=True, help=text)
+
+
+NEEDS_YES = "Do not ask; without a terminal it is needed."
+
+
+def changing(yes: str = "Do not ask, on a terminal.") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a verb that changes something `--dry-run`, `--yes` and `--json`, as one keyword, `answer`."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for option in (
+            json_option("Print one JSON object."),
+            click.option("--yes", is_flag=True, help=yes),
+            click.option("--dry-run", is_flag=True, help="Show what it would do; change nothing."),
+        ):
+            function = option(function)
+
+        @functools.wraps(function)
+        def call(*args: Any, dry_run: bool, yes: bool, json_output: bool, **given: Any) -> Any:
+            return function(*args, answer=Answer(dry_run, yes, json_output), **given)
+
+        return call
+
+    return decorate
