@@ -22,7 +22,7 @@ from bridge.lake.records import CommitRecord, FileAdd, RejectFile, StagedTable
 from bridge.load.barriers import Barrier
 from bridge.load.checks.table_guard import Guard, refused_before
 from bridge.load.table_changes import BuiltChange, Pending, TableChangeBuilder
-from bridge.spool.spool import SealedBatch
+from bridge.spool.folder import SealedBatch
 from bridge.write.context import MapOnExecutors, WriteContext
 from bridge.write.rejects import too_many
 from bridge.write.report import Rejected, WorkReport, raise_failure

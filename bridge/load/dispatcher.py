@@ -32,9 +32,9 @@ from bridge.singer.messages import (
     parse,
     version_of,
 )
+from bridge.spool.folder import RULES
 from bridge.spool.spool import Spool
 from bridge.tap.batch_files import Batches
-from bridge.write.validation import RULES
 
 _RETRY = timedelta(seconds=1)
 """How long a STATE that was no barrier keeps us from asking the next one: taps may send one a record."""

@@ -9,7 +9,7 @@ from typing import Any
 from bridge.load.barriers import Barrier, StreamProgress
 from bridge.load.tables.column_plan import IncomingSchema
 from bridge.schema.table_schema import TableSchema
-from bridge.spool.spool import SealedBatch
+from bridge.spool.folder import SealedBatch
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ class TapReader:
     def _new_session(self, group: TapGroup, lookback: Lookback, number: int) -> TapSession:
         plan, pipeline, division = self._plan, self._plan.pipeline, self._plan.division
         longest = min(LONGEST_LINE, max(_LONG_LINE, pipeline.spool.max_bytes // 4))
-        spool = Spool(self._loader.spool.folder, beside=self._loader.spool) if number else self._loader.spool
+        spool = Spool(self._loader.spool.folder.path, beside=self._loader.spool) if number else self._loader.spool
         policy = BarrierPolicy(
             group.state,
             staged=self._joint.staged[number] if self._joint else plan.adopted,
@@ -81,7 +81,7 @@ class TapReader:
             redact=redactor(pipeline.secrets),
             tasks=self._loader.tasks,
         )
-        batches = Batches(spool.folder, pipeline.destination.s3_options, self._loader.check, longest)
+        batches = Batches(spool.folder.path, pipeline.destination.s3_options, self._loader.check, longest)
         dispatcher = Dispatcher(policy, spool, plan.tables, rules, counts=self._loader.counts, batches=batches)
         reader = Reader(every_state=plan.max_records is not None, longest=longest)
         return TapSession(number, group.label, reader, dispatcher)

@@ -26,7 +26,8 @@ from bridge.spark.jvm import Jvm
 from bridge.spark.log import tail
 from bridge.spark.shipping import cores, executor_task, executor_work, is_local
 from bridge.spark.worker import REPORTS
-from bridge.spool.spool import SealedBatch, Spool
+from bridge.spool.folder import SealedBatch
+from bridge.spool.spool import Spool
 from bridge.write.context import WriteContext
 from bridge.write.report import Failure, WorkReport, raise_failure, read_report
 
@@ -50,7 +51,7 @@ _TRIGGER = "100 milliseconds"
 _START_POLL = 0.05
 """Seconds between two looks whether the JVM is up."""
 _GRACE = 60.0
-"""Seconds that Spark has for its next manifest once the run is to end."""
+"""Seconds that Spark has for its next step once the run is to end."""
 
 
 def _warm_up(spark: SparkSession, tasks: int) -> None:
@@ -251,7 +252,7 @@ class Engine:
             .option("mode", "FAILFAST")
             .option("maxFileAge", "36500d")
             .option("maxFilesPerTrigger", 4)
-            .json(_GLOB.sub(r"\\\g<0>", _uri(self._spool.folder / "manifests")))
+            .json(_GLOB.sub(r"\\\g<0>", _uri(self._spool.folder.batches)))
         )
         checkpoint = _uri(self._scratch / "checkpoint")
         writer = source.writeStream.foreachBatch(self._batch).option("checkpointLocation", checkpoint)

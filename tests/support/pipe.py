@@ -43,7 +43,7 @@ from bridge.load.tap_reader import TapReader
 from bridge.settings.options import Pipeline
 from bridge.singer.messages import Message
 from bridge.spark.query import Engine, Finished
-from bridge.spool.spool import Segment
+from bridge.spool.folder import Segment
 from bridge.storage import lake_of
 from bridge.tap.stdin import Start, Stdin
 from bridge.write.context import WriteContext
@@ -254,13 +254,13 @@ class _Engine(Engine):
 
     def finished(self, wait: float = 0.0) -> list[Finished]:
         for seq in sorted(self._sealed):
-            self._deliver(done(self._context, self._spool.folder / "manifests" / f"{seq:012d}.json"), [])
+            self._deliver(done(self._context, self._spool.folder.batch(seq)), [])
         return super().finished(wait)
 
 
-def done(context: WriteContext, manifest: Path) -> list[Any]:
+def done(context: WriteContext, batch: Path) -> list[Any]:
     """Do what Spark's workers do for a sealed batch, and return its rows of reports."""
-    rows = [orjson.loads(line) for line in manifest.read_bytes().splitlines()]
+    rows = [orjson.loads(line) for line in batch.read_bytes().splitlines()]
     reports = [write_bundle(context, row["seq"], [Segment(**segment) for segment in row["segments"]]) for row in rows]
     return [
         SimpleNamespace(seq=row["seq"], bundle=row["bundle"], report=msgspec.json.encode(report).decode())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
-import zlib
 from collections.abc import Callable
 from datetime import date, datetime, timezone
 from decimal import Decimal
@@ -25,7 +23,7 @@ from bridge.load.accounting import Accounting
 from bridge.load.barriers import Barrier, Publication
 from bridge.schema.merging import Evolution
 from bridge.schema.table_schema import TableSchema, from_singer, merge
-from bridge.spool.spool import SealedBatch, Segment
+from bridge.spool.folder import SealedBatch, Segment, SpoolFolder
 from bridge.storage import Storage
 from bridge.storage.local.storage import LocalStorage
 from bridge.write.context import WriteContext
@@ -46,8 +44,7 @@ class Shop:
         self.root = root / "lake"
         self.storage = bucket or LocalStorage(self.root)
         self.spool = root / "spool"
-        (self.spool / "segments").mkdir(parents=True)
-        (self.spool / "schemas").mkdir()
+        SpoolFolder(self.spool).create()
         self.layout = layout
         self._head = 0
         self.rejects: list[dict[str, Any]] = []  # of the latest load
@@ -97,10 +94,8 @@ class Shop:
             schema = kept = merge(kept, from_singer({"properties": columns, **(top or {})}, list(keys)), evolution)
             segments += [self._segment(stream, schema, rows, version, len(segments))] if rows else []
         if segments:
-            files, lines = [segment.file for segment in segments], sum(segment.lines for segment in segments)
-            manifest = SealedBatch(1, [segments], files, sum(segment.end for segment in segments), lines)
             report = write_bundle(job, 1, segments)
-            ledger.add(manifest, [report])
+            ledger.add(SealedBatch(1, [segments]), [report])
             self.rejects = [orjson.loads(line) for r in report.rejects for line in self._lines(r.file.file)]
         state = {"bookmarks": {"n": self._head + 1}}
         active = {} if activate is None else {stream: activate}
@@ -123,10 +118,9 @@ class Shop:
         """Write the spool's file for these records."""
         said = {"type": "RECORD", "stream": stream} | ({} if version is None else {"version": version})
         lines = [dumps(said | {"record": record}) + b"\n" for record in records]
-        data, file = b"".join(lines), f"{uuid.uuid4().hex}.jsonl"
-        (self.spool / "schemas" / schema.hash).write_bytes(schema.to_json())
-        (self.spool / "segments" / file).write_bytes(data)
-        return Segment(stream, schema.hash, file, 0, len(data), len(lines), zlib.crc32(data), "", order)
+        spool = SpoolFolder(self.spool)
+        spool.put_schema(schema.hash, schema.to_json())
+        return spool.put_segment(stream, schema.hash, b"".join(lines), order=order)
 
 
 def typing(root: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:

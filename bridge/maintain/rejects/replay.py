@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import tempfile
 import time
-import zlib
 from collections import Counter
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -40,7 +38,7 @@ from bridge.schema.merging import without_variants
 from bridge.schema.table_schema import TableSchema
 from bridge.settings.options import Pipeline
 from bridge.singer.messages import Schema
-from bridge.spool.spool import SealedBatch, Segment
+from bridge.spool.folder import SealedBatch, Segment, SpoolFolder
 from bridge.storage import Storage
 from bridge.write.context import WriteContext
 from bridge.write.metadata_columns import leave_out
@@ -191,12 +189,10 @@ def _judge(file: RejectFile, rejects: list[dict[str, Any]], wanted: Wanted, work
 def _commit(committer: Committer, context: WriteContext, placement: TablePlanner, works: list[_Work]) -> None:
     lines = sum(len(work.lines) for work in works)
     ledger = Accounting(committer, context, shared=placement.shared, adopted={}, max_rejects=lines)
-    (Path(context.spool) / "segments").mkdir()
-    (Path(context.spool) / "schemas").mkdir()
-    segments = [_segment(Path(context.spool), number, work) for number, work in enumerate(works, 1)]
-    bundles = [[segment] for segment in segments]
-    manifest = SealedBatch(1, bundles, [segment.file for segment in segments], sum(s.end for s in segments), lines)
-    ledger.add(manifest, [write_bundle(context, 1, bundle) for bundle in bundles])
+    spool = SpoolFolder(context.spool)
+    spool.create()
+    bundles = [[_segment(spool, number, work)] for number, work in enumerate(works, 1)]
+    ledger.add(SealedBatch(1, bundles), [write_bundle(context, 1, bundle) for bundle in bundles])
     view, consumed, kept = committer.view, [], []
     for work in works:
         for file, left in work.left:
@@ -219,10 +215,8 @@ def _commit(committer: Committer, context: WriteContext, placement: TablePlanner
     )
 
 
-def _segment(spool: Path, number: int, work: _Work) -> Segment:
+def _segment(spool: SpoolFolder, number: int, work: _Work) -> Segment:
     """Write the lines that fit into a spool of our own, as if a tap had said them just now."""
-    data, name = b"".join(line + b"\n" for line in work.lines), f"{number}.jsonl"
-    (spool / "schemas" / work.schema.hash).write_bytes(work.schema.to_json())
-    (spool / "segments" / name).write_bytes(data)
-    facts = (0, len(data), len(work.lines), zlib.crc32(data))
-    return Segment(work.stream, work.schema.hash, name, *facts, "", order=number, at=int(time.time() * 1000))
+    spool.put_schema(work.schema.hash, work.schema.to_json())
+    data = b"".join(line + b"\n" for line in work.lines)
+    return spool.put_segment(work.stream, work.schema.hash, data, order=number, at=int(time.time() * 1000))

@@ -24,7 +24,8 @@ from bridge.load.events import Event, Sealed
 from bridge.schema.table_schema import TableSchema, from_singer
 from bridge.singer.messages import Activate, Message, Records, Schema, State
 from bridge.singer.state import continues
-from bridge.spool.spool import SealedBatch, Spool, read_segment
+from bridge.spool.folder import SealedBatch
+from bridge.spool.spool import Spool
 from tests.support.load import Tables
 
 VERSION = 1000
@@ -271,7 +272,7 @@ class Bridge:
 
     def _store(self, batch: SealedBatch) -> None:
         for segment in (segment for bundle in batch.bundles for segment in bundle):
-            for line in read_segment(self.spool.folder, segment).splitlines():
+            for line in self.spool.folder.read_segment(segment).splitlines():
                 message = json.loads(line)
                 row = message["record"]["id"]
                 row += message["version"] * VERSION if segment.stream in self.sweeps else 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import zlib
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -21,7 +20,7 @@ from bridge.lake.records import CommitRecord
 from bridge.load.accounting import Accounting
 from bridge.load.barriers import Barrier, Mode, Publication
 from bridge.schema.table_schema import TableSchema, from_singer
-from bridge.spool.spool import SealedBatch, Segment
+from bridge.spool.folder import SealedBatch, Segment, SpoolFolder
 from bridge.storage.local.storage import LocalStorage
 from bridge.write.context import WriteContext
 from bridge.write.layout import TableLayout
@@ -40,8 +39,9 @@ class Desk:
         self.root = root
         self.storage = LocalStorage(root)
         self.committer = open_committer(self.storage, "p", "run", last=last or {})
-        (root / "spool/schemas").mkdir(parents=True, exist_ok=True)
-        (root / "spool/schemas" / SCHEMA.hash).write_bytes(SCHEMA.to_json())
+        self.spool = SpoolFolder(root / "spool")
+        self.spool.create()
+        self.spool.put_schema(SCHEMA.hash, SCHEMA.to_json())
         targets = {stream: TableLayout(f"p/{stream}") for stream in "stu"}
         self.job = WriteContext(str(root), "p", "run", self.committer.generation, str(root / "spool"), "zstd", targets)
         self.seen: list[CommitRecord] = []
@@ -57,7 +57,7 @@ class Desk:
     def manifest(self, lines: dict[str, int], seq: int = 1) -> SealedBatch:
         """One bundle a stream, with a segment of so many lines."""
         bundles = [[Segment(s, SCHEMA.hash, f"{seq}-{s}.jsonl", 0, n, n, 0, "")] for s, n in lines.items()]
-        return SealedBatch(seq, bundles, [], 0, sum(lines.values()))
+        return SealedBatch(seq, bundles)
 
     def reports(self, manifest: SealedBatch, *, rejects: int = 0, versions: tuple[int | None, ...] = ()) -> list[Any]:
         """What executors report who did all of a manifest right."""
@@ -314,12 +314,8 @@ def test_a_great_loss_is_told(desk: Desk) -> None:
 def test_reports_of_real_work_add_up(desk: Desk) -> None:
     """What the executors' code reports for real segments, rejects among them, is what the ledger expects."""
     lines = [b'{"type":"RECORD","stream":"s","record":{"id":%s}}\n' % value for value in (b"1", b'"two"', b"3")]
-    data = b"".join(lines)
-    spool = desk.root / "spool"
-    (spool / "segments").mkdir(parents=True)
-    (spool / "segments/a.jsonl").write_bytes(data)
-    segment = Segment("s", SCHEMA.hash, "a.jsonl", 0, len(data), 3, zlib.crc32(data), "")
-    manifest = SealedBatch(1, [[segment]], ["a.jsonl"], len(data), 3)
-    desk.ledger.add(manifest, [write_bundle(desk.job, 1, [segment])])
+    segment = desk.spool.put_segment("s", SCHEMA.hash, b"".join(lines))
+    batch = SealedBatch(1, [[segment]])
+    desk.ledger.add(batch, [write_bundle(desk.job, 1, [segment])])
     desk.commit(barrier({"n": 1}, {"s": "append"}), through=1)
     assert (desk.committer.view.tables["s"].rows, desk.ledger.rejected) == (2, 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zlib
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from bridge.schema.merging import Evolution
 from bridge.schema.table_schema import TableSchema
 from bridge.settings.options import Pipeline
 from bridge.singer.messages import Schema
-from bridge.spool.spool import Segment
+from bridge.spool.folder import SpoolFolder
 from bridge.write.context import WriteContext
 from bridge.write.layout import TableLayout
 from bridge.write.metadata_columns import METADATA
@@ -48,17 +47,21 @@ def rows(
     folder: Path, schema: TableSchema, records: list[Any], *, metadata: bool = False, **around: Any
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Write records as an executor does, and return its report and what is in the file."""
-    spool = folder / "spool"
-    for name in ("segments", "schemas"):
-        (spool / name).mkdir(parents=True, exist_ok=True)
+    spool = SpoolFolder(folder / "spool")
+    spool.create()
     (folder / "lake").mkdir(exist_ok=True)
     lines = [{"type": "RECORD", "stream": "users", "record": record, **around} for record in records]
     data = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
-    (spool / "schemas" / schema.hash).write_bytes(schema.to_json())
-    (spool / "segments" / "1").write_bytes(data)
-    segment = Segment("users", schema.hash, "1", 0, len(data), len(lines), zlib.crc32(data), "", at=AT)
+    spool.put_schema(schema.hash, schema.to_json())
+    segment = spool.put_segment("users", schema.hash, data, at=AT)
     job = WriteContext(
-        str(folder / "lake"), "p", "run", 1, str(spool), "zstd", {"users": TableLayout("p/users", metadata=metadata)}
+        str(folder / "lake"),
+        "p",
+        "run",
+        1,
+        str(spool.path),
+        "zstd",
+        {"users": TableLayout("p/users", metadata=metadata)},
     )
     report = write_bundle(job, 1, [segment])
     assert report.failed is None, report

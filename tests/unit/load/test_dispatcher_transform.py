@@ -54,7 +54,7 @@ class Taking:
 
     def _transformed(self, question: SchemaNeedsSpark) -> TableSchema:
         incoming, made = question.incoming, pa.schema([("id", pa.int64()), ("twice", pa.int64())])
-        assert (self.spool.folder / "schemas" / question.name).read_bytes() == incoming.read().to_json()
+        assert self.spool.folder.read_schema(question.name) == incoming.read().to_json()
         self.asked += 1
         if self.fails:
             raise SettingsError("the transform does not fit the stream", hint="")

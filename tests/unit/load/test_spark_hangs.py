@@ -89,7 +89,7 @@ class Standing(Engine):
         try:
             while not self._stopping:
                 for seq in sorted(self._sealed):
-                    path = self._spool.folder / "manifests" / f"{seq:012d}.json"
+                    path = self._spool.folder.batch(seq)
                     if path.exists():
                         if seq > self.spark.manifests:
                             self.spark.stand()

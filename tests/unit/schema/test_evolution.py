@@ -31,7 +31,7 @@ from bridge.schema.merging import Evolution
 from bridge.schema.table_schema import TableSchema, from_singer, merge
 from bridge.settings.destination import StreamKeys
 from bridge.settings.options import Pipeline
-from bridge.spool.spool import SealedBatch
+from bridge.spool.folder import SealedBatch
 from bridge.write.context import WriteContext
 from bridge.write.layout import TableLayout
 from bridge.write.partition import Partition
@@ -281,8 +281,7 @@ class Held:
         self.seq += 1
         schema = merge(known, from_singer({"properties": properties}, []))
         segment = self.shop._segment("t", schema, records, None, self.seq)
-        manifest = SealedBatch(self.seq, [[segment]], [segment.file], segment.end, segment.lines)
-        self.ledger.add(manifest, [write_bundle(self.job, self.seq, [segment])])
+        self.ledger.add(SealedBatch(self.seq, [[segment]]), [write_bundle(self.job, self.seq, [segment])])
         return schema
 
     def barrier(self, n: int, schema: TableSchema, *, publish: Any = None, staged: Any = None) -> None:
