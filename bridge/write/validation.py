@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
 
 from bridge.decode.decoder import Decoded, decode
 from bridge.decode.validate import Rules, without_lines
 from bridge.schema.table_schema import TableSchema
-
-RULES = ".rules"
-"""The end of the name under which the spool keeps a SCHEMA's rules, if they are to be checked."""
+from bridge.spool.folder import SpoolFolder
 
 
-def spooled_schema(spool: Path, name: str) -> TableSchema:
+def spooled_schema(spool: SpoolFolder, name: str) -> TableSchema:
     """Read the columns of segments by their name in the spool."""
-    return TableSchema.from_json((spool / "schemas" / name).read_bytes())
+    return TableSchema.from_json(spool.read_schema(name))
 
 
-def read_rules(spool: Path, schema: str, stream: str) -> Rules | None:
+def read_rules(spool: SpoolFolder, schema: str, stream: str) -> Rules | None:
     """Read the rules of a spool's schema. Raises `DataError` if no record can be checked against them."""
-    file = spool / "schemas" / f"{schema}{RULES}"
-    return _compiled(file.read_bytes(), stream) if file.exists() else None
+    text = spool.read_rules(schema)
+    return _compiled(text, stream) if text is not None else None
 
 
 @lru_cache(100)

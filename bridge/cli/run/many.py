@@ -16,8 +16,9 @@ from bridge.cli.run.summary import summary
 from bridge.cli.selection import ChosenPipeline
 from bridge.cli.show import as_json, console, moment
 from bridge.errors import Interrupted, SettingsError
+from bridge.load.result import Result
 from bridge.load.retry import Attempts
-from bridge.load.run import Request, Result, Run
+from bridge.load.run import Request, Run
 from bridge.load.stop import Stop
 from bridge.settings.options import Pipeline
 

@@ -56,7 +56,7 @@ def run(selection: Selection, **asked: Any) -> int:
     singer-bridge run flights
     singer-bridge run --tap "tap-x --flag" --tap-config config.json --to ./lake --name x
     """
-    from bridge.load.run import Result
+    from bridge.load.result import Result
 
     several = selection.several
     try:
