@@ -14,7 +14,7 @@ from bridge.errors import SettingsError
 from bridge.lake.log import Snapshot
 from bridge.lake.pipeline_state import PipelineState, begun, shown_after
 from bridge.lake.records import TapGroup
-from bridge.lake.runs import RunRecord
+from bridge.lake.runs import RunFile
 from bridge.load.division import Division, balanced, divided, families
 from bridge.settings.options import Pipeline
 from bridge.singer.catalog import selected_streams
@@ -210,8 +210,8 @@ def test_seconds_of_the_last_run_decide(tmp_path: Path) -> None:
     """They are noted by the names in messages, which may be others than the ids."""
     storage = open_storage(str(tmp_path))
     seconds = {"A": {"seconds": 5.0}, "B": {"seconds": 3.0}, "C": {"seconds": 3.5}, "GONE": {"seconds": 99.0}}
-    RunRecord(storage, "p", "20261120T133501Z-k3f9").finish(streams=seconds)
-    RunRecord(storage, "p", "20261120T143501Z-k3f9").finish(streams={})
+    RunFile(storage, "p", "20261120T133501Z-k3f9").finish(streams=seconds)
+    RunFile(storage, "p", "20261120T143501Z-k3f9").finish(streams={})
     division, _ = divided(pipeline(), storage, Snapshot(), catalog("a", "b", "c"))
     assert division
     assert [group.streams for group in division.groups] == [("a",), ("b", "c")]

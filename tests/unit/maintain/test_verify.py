@@ -23,6 +23,7 @@ from bridge.lake.pipeline_state import PipelineState
 from bridge.maintain.verify.check import verify
 from bridge.maintain.verify.finding import Finding
 from bridge.maintain.verify.mend import repair
+from bridge.spool.folder import SpoolFolder
 from bridge.storage.local.storage import LocalStorage
 from tests.support.dying import die_at
 from tests.support.lake import FIRST, Lake
@@ -241,7 +242,7 @@ def no_parquet(lake: Lake) -> None:
 LOST: dict[str, tuple[Callable[[Lake], object], str]] = {
     "gone": (gone, "gone; it holds 2 rows of commit 3"),
     "cut": (cut, "bytes, and the log says"),
-    "no parquet": (no_parquet, "is no Parquet file any more"),
+    "no parquet": (no_parquet, "is no longer a Parquet file"),
 }
 
 
@@ -295,7 +296,7 @@ OTHERS: dict[str, tuple[Callable[[Lake], object], str, str, str]] = {
         lambda lake: shutil.rmtree(lake.root / ".bridge/shop/schemas"),
         "error",
         "schema",
-        "not there",
+        "is missing",
     ),
     "begins.json": (write(".bridge/shop/begins.json", "{"), "error", "commits", "begins is unreadable"),
 }
@@ -332,7 +333,7 @@ def test_a_damaged_log(lake: Lake, text: str, said: str) -> None:
     findings = verify(lake.storage, "shop").findings
     assert [finding.check for finding in findings] == ["commits", "commits"]
     assert said in findings[0].found
-    assert "cannot be known" in findings[1].found
+    assert "nobody can know" in findings[1].found
     before = lake.everything()
     with pytest.raises(CorruptLake):
         repair(lake.storage, "shop")
@@ -431,8 +432,7 @@ def test_a_swap_that_died_half_way(lake: Lake) -> None:
     shop = Shop.__new__(Shop)
     shop.root, shop.storage, shop._head, shop.layout = lake.root, lake.storage, 5, {}
     shop.spool = lake.root.with_name("spool-of-swap")
-    (shop.spool / "segments").mkdir(parents=True)
-    (shop.spool / "schemas").mkdir()
+    SpoolFolder(shop.spool).create()
 
     def load() -> None:
         lease = take(lake.storage, "shop", "dead")
@@ -498,7 +498,7 @@ def test_the_last_commit_once_more(lake: Lake) -> None:
     old.rename(lake.root / source)
     assert found(lake) == [("error", "commits")]
     done, report = repair(lake.storage, "shop")
-    assert (report.findings, "published once more" in done[0]) == ([], True)
+    assert (report.findings, "published again" in done[0]) == ([], True)
 
 
 def test_on_s3(s3: Any) -> None:
