@@ -81,7 +81,7 @@ class Shop:
         `layout` is what the stream's `TableLayout` says besides its folder, `before` what came under an earlier SCHEMA,
         `top` what a SCHEMA says besides its properties. The records are of a `version`; one is complete to `activate`.
         """
-        committer = Committer(storage or self.storage, "shop", "run", last={"closed": self._head})
+        committer = open_committer(storage or self.storage, "shop", "run", last={"closed": self._head})
         table = committer.view.tables.get(stream)
         kept = read_schema(self.storage, "shop", table.schema) if table and table.schema and mode != "replace" else None
         said = [*([before] if before else []), (properties, records)]
