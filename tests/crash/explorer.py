@@ -262,7 +262,7 @@ def _short(value: Any) -> str:
     if isinstance(value, bytes):
         return value.decode() if len(value) < 60 else _commit(value)
     if isinstance(value, File):
-        return value.name
+        return f"{value.part} of load {value.load}: {value.name}"
     if isinstance(value, tuple):
         return "[" + " ".join(map(_short, value)) + "]"
     return str(value)

@@ -35,7 +35,21 @@ from bridge.storage.s3 import conditional
 from bridge.storage.s3.bucket import Bucket
 from bridge.storage.s3.storage import S3Storage
 
-from .store import FOLDER, LOST, MANIFEST, PIPELINE, STATE, File, Request, etag_of, is_over, part_of, said, size_of
+from .store import (
+    FOLDER,
+    LOST,
+    MANIFEST,
+    PARTS,
+    PIPELINE,
+    STATE,
+    File,
+    Request,
+    etag_of,
+    is_over,
+    part_of,
+    said,
+    size_of,
+)
 
 
 @dataclass(frozen=True)
@@ -121,7 +135,8 @@ class Life:
         over = {part: name for name, file in table.files.items() if is_over(part := part_of(file.size)[0])}
         files = []
         for part in world.parts:
-            name = f"part-{committer.generation:010d}-{number:06d}-{part}{self.run}.parquet"
+            unique = 256 * PARTS.index(part) + self.run
+            name = f"part-{committer.generation:010d}-{number:06d}-{unique:032x}.parquet"
             source = f".bridge/{PIPELINE}/pending/{name}"
             files.append(File(part, number, over.get(part, name), source))
         self.ask("write_pending", tuple(files))

@@ -56,17 +56,17 @@ class File(NamedTuple):
         return size_of(self.part, self.load)
 
 
-_PARTS = ("small", "upload", "over", "over2")
+PARTS = ("small", "upload", "over", "over2")
 
 
 def size_of(part: str, load: int) -> int:
     """A file's size tells which part of which load it is, whatever its name."""
-    return 100 * (_PARTS.index(part) + 1) + load
+    return 100 * (PARTS.index(part) + 1) + load
 
 
 def part_of(size: int) -> tuple[str, int]:
     """The part and the load of a file of this size."""
-    return _PARTS[size // 100 - 1], size % 100
+    return PARTS[size // 100 - 1], size % 100
 
 
 def is_over(part: str) -> bool:

@@ -142,11 +142,9 @@ def _look_without_head(head: Head) -> state_file.StateFile:
 
 
 def _abort_all_older(log: Log, view: Snapshot, generation: int, *, fenced: bool) -> None:
-    for pending in list(log.storage.pending(meta(log.pipeline, "pending"))):
-        name = (pending.key or pending.source).rpartition("/")[2]
-        ours = cleanup._OURS.fullmatch(name)
-        if fenced or (ours and int(ours[1]) < generation):
-            log.storage.abort(pending)
+    del fenced
+    for pending, _ in list(cleanup.stale_pending(log, view, generation)):
+        log.storage.abort(pending)
 
 
 # steps 4 and 5
@@ -218,21 +216,21 @@ class _Publish:
     def __call__(self, bucket: Bucket, changes: Sequence[Change]) -> None:
         adds = [add for change in changes for add in change.adds]
         removes = [remove for change in changes for remove in change.removes]
-        coming = [*(s3._Coming(add) for add in adds), *(s3._Coming(o.add, o.trash) for o in s3._rewrites(changes))]
-        found = one_by_one(bucket, lambda one: s3._look(bucket, one), coming)
-        if None in found:
-            raise Missing([one.add.key for one, where in zip(coming, found, strict=True) if where is None])
-        pending = [where for where in found if not where.visible]
+        targets = [*(s3._Target(add) for add in adds), *(s3._Target(o.add, o.trash) for o in s3._rewrites(changes))]
+        looks = one_by_one(bucket, lambda one: s3._look(bucket, one), targets)
+        if None in looks:
+            raise Missing([one.add.key for one, status in zip(targets, looks, strict=True) if status is None])
+        pending = [status for status in looks if not status.visible]
         for phase in self.order.split():
             if phase == "aborts":
                 one_by_one(bucket, lambda add: s3.abort(bucket, add), [a for c in changes for a in c.aborts])
             elif phase == "old":
-                kept = one_by_one(bucket, lambda where: s3._keep_old(bucket, where), pending)
-                pending = [where for where in kept if not where.visible]
+                kept = one_by_one(bucket, lambda status: s3._keep_old(bucket, status), pending)
+                pending = [status for status in kept if not status.visible]
             elif phase == "late":
-                one_by_one(bucket, lambda where: _keep_too_late(bucket, where), pending)
+                one_by_one(bucket, lambda status: _keep_too_late(bucket, status), pending)
             elif phase == "show":
-                one_by_one(bucket, lambda where: s3._show(bucket, where), pending)
+                one_by_one(bucket, lambda status: s3._show(bucket, status), pending)
             elif phase == "keep":
                 one_by_one(bucket, lambda remove: s3._keep(bucket, remove), removes)
             elif phase == "go":
@@ -246,34 +244,34 @@ def _remove(bucket: Bucket, remove: Remove) -> None:
     bucket.delete(remove.key)
 
 
-def _keep_too_late(bucket: Bucket, found: Any) -> None:
-    if found.coming.trash and found.old:
+def _keep_too_late(bucket: Bucket, status: Any) -> None:
+    if status.target.trash and status.old:
         try:
-            bucket.copy(found.coming.add.key, found.coming.trash, found.old.size, found.old.etag)
+            bucket.copy(status.target.add.key, status.target.trash, status.old.size, status.old.etag)
         except FAILURES:
             return
 
 
-def _visible_first(bucket: Bucket, coming: Any) -> Any:
-    if coming.is_there(bucket):
-        return s3._Found(coming, [], visible=True)
-    old = bucket.head(coming.add.key) if coming.trash else None
-    parts = s3._pending(bucket, coming.add)
-    return None if parts is None else s3._Found(coming, parts, old=old)
+def _visible_first(bucket: Bucket, target: Any) -> Any:
+    if target.is_visible(bucket):
+        return s3._Status(target, [], visible=True)
+    old = bucket.head(target.add.key) if target.trash else None
+    parts = s3._pending(bucket, target.add)
+    return None if parts is None else s3._Status(target, parts, old=old)
 
 
-def _is_there_by_size(self: Any, bucket: Bucket) -> bool:
+def _is_visible_by_name(self: Any, bucket: Bucket) -> bool:
     return bucket.size(self.add.key) is not None
 
 
-def _keep_whatever(bucket: Bucket, found: Any) -> Any:
-    if found.coming.trash and found.old:
-        bucket.copy(found.coming.add.key, found.coming.trash, found.old.size)
-    return found
+def _keep_whatever(bucket: Bucket, status: Any) -> Any:
+    if status.target.trash and status.old:
+        bucket.copy(status.target.add.key, status.target.trash, status.old.size)
+    return status
 
 
 def _settle_without_aborts(bucket: Bucket, changes: Sequence[Change]) -> list[Any]:
-    return [one for one in s3._rewrites(changes) if s3._Coming(one.add, one.trash).is_there(bucket)]
+    return [one for one in s3._rewrites(changes) if s3._Target(one.add, one.trash).is_visible(bucket)]
 
 
 def _trash(source: str) -> bool:
@@ -351,7 +349,7 @@ BROKEN = {
     ),
     "rewritten if it is there": Variant(
         "whether a file was rewritten is not told by what it was made of",
-        {"storage.s3.publish._Coming.is_there": _is_there_by_size},
+        {"storage.s3.publish._Target.is_visible": _is_visible_by_name},
     ),
     "rewrite before trash": Variant(
         "new bytes first, then the old ones are not there any more to be kept",
