@@ -50,6 +50,8 @@ _GLOB = re.compile(r"[\\\[\]{}*?]")
 _TRIGGER = "100 milliseconds"
 _START_POLL = 0.05
 """Seconds between two looks whether the JVM is up."""
+_LOOK_EVERY = 0.5
+"""Seconds between two questions to the JVM how the query is."""
 _GRACE = 60.0
 """Seconds that Spark has for its next step once the run is to end."""
 
@@ -95,7 +97,7 @@ class Engine:
         self._warming: threading.Thread | None = None
         self._query: Any = None
         self._plans: dict[tuple[str, str], Plan] = {}
-        self._stopping = False
+        self._stopping, self._next_look = False, 0.0
         self.tasks = cores(master)
         self.grace = _GRACE
         """Seconds that Spark has for its next step once the run is to end."""
@@ -134,8 +136,10 @@ class Engine:
         """Raise what went wrong in the background, if anything did."""
         if self._failure:
             raise self._failure
-        if self._query is None or self._stopping:
+        now = time.monotonic()
+        if self._query is None or self._stopping or now < self._next_look:
             return
+        self._next_look = now + _LOOK_EVERY
         try:
             ended = self._query.exception()
         except Exception as error:  # noqa: BLE001 - py4j has a dozen ways to say that the JVM is gone
@@ -306,6 +310,8 @@ class Engine:
                 raise EngineError("Spark skipped a batch", hint=_REPORT_IT, want=self._delivered + 1, have=seq)
             self._delivered = seq
             del self._sealed[seq]
+            # Here, where Spark is not looking for files.
+            self._spool.folder.batch(seq).unlink(missing_ok=True)
             self._finished.put(Finished(batch, [*reports[seq].values(), *transformed[seq]]))
 
     def _explained(self, error: BaseException | None) -> BridgeError:
