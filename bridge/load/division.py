@@ -156,9 +156,9 @@ def balanced(
 def _seconds(storage: Storage, pipeline: str, catalog: Catalog) -> dict[str, float]:
     """Return how long each stream took in the last run that loaded any, by its id."""
     runs = read_runs(storage, pipeline, _RUNS_BACK)
-    last: dict[str, Any] = next((run["streams"] for run in runs if run.get("streams")), {})
+    last = next((run.streams for run in runs if run.streams), {})
     ids = {name: stream_id(entry) for name in last if (entry := stream_entry(catalog, name))}
-    return {ids[name]: float(facts.get("seconds", 0.0)) for name, facts in last.items() if name in ids}
+    return {ids[name]: result.seconds for name, result in last.items() if name in ids}
 
 
 def _names(catalog: Catalog, group: TapGroup) -> frozenset[str]:

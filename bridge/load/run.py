@@ -21,7 +21,7 @@ from bridge.lake.lease import take
 from bridge.lake.log import View
 from bridge.lake.presence import require_files
 from bridge.lake.records import TapGroup
-from bridge.lake.runs import RunRecord, changed, new_run_id, write_streams
+from bridge.lake.runs import RunFile, changed, new_run_id, write_streams
 from bridge.load.checks.fingerprint import fingerprint, noticed
 from bridge.load.checks.repeats import Seen
 from bridge.load.checks.replay_guard import ReplayGuard
@@ -215,7 +215,7 @@ class Run:
         names = self.pipeline.names
         result.warnings += noticed(storage, self.pipeline.name, facts, committer.view, **asked, names=names)
         tap = {"tap": Path(source.argv[0]).name, "tap_version": facts["tap"]["version"], "fingerprint": facts}
-        record = RunRecord(storage, self.pipeline.name, result.run_id, **tap)
+        record = RunFile(storage, self.pipeline.name, result.run_id, **tap)
         scratch = Scratch(self.home, self.pipeline, result.run_id)
         scratch.prepare(storage)
         try:

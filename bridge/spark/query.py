@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, convert, json
 
 from bridge.errors import BridgeError, EngineError
+from bridge.settings.options import is_local
 from bridge.spark.diagnosis import diagnose
 from bridge.spark.jvm import Jvm
 from bridge.spark.log import tail
-from bridge.spark.shipping import cores, executor_task, executor_work, is_local
+from bridge.spark.shipping import cores, executor_task, executor_work
 from bridge.spark.worker import REPORTS
 from bridge.spool.folder import SealedBatch
 from bridge.spool.spool import Spool

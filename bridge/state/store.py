@@ -142,10 +142,8 @@ class StateStore:
         record = next(read_runs(self._storage, self.pipeline, 1), None)
         if record is None:
             return None
-        status = str(record["status"])
-        if status == "running" and not holds(self._storage, self.pipeline, str(record["run_id"])):
-            status = "died"
-        return LastRun(str(record["run_id"]), status, record)
+        alive = record.status != "running" or holds(self._storage, self.pipeline, record.run_id)
+        return LastRun(record.run_id, record.status if alive else "died", record.stored)
 
     # writing
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
 
 from bridge.decode.decoder import Decoded, decode
 from bridge.decode.validate import Rules, without_lines
@@ -28,13 +27,15 @@ def _compiled(text: bytes, stream: str) -> Rules:
     return Rules(text, stream)
 
 
-def decode_valid(data: bytes, schema: TableSchema, prefix: bytes | None, rules: Rules | None, **asked: Any) -> Decoded:
-    """`decode(data, schema, prefix, ...)`, where lines that break a rule are rejects as well."""
+def decode_valid(
+    data: bytes, schema: TableSchema, prefix: bytes | None, rules: Rules | None, *, envelope: bool = False
+) -> Decoded:
+    """`decode`, where lines that break a rule are rejects as well."""
     broken = rules.rejects(data) if rules else []
     if not broken:
-        return decode(data, schema, prefix, **asked)
+        return decode(data, schema, prefix, envelope=envelope)
     rest, numbers = without_lines(data, {reject.line for reject in broken})
-    decoded = decode(rest, schema, prefix, **asked)
+    decoded = decode(rest, schema, prefix, envelope=envelope)
     others = [replace(reject, line=numbers[reject.line]) for reject in decoded.rejects]
     decoded.rejects = sorted([*broken, *others], key=lambda reject: reject.line)
     return decoded

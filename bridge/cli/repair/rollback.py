@@ -20,7 +20,7 @@ from bridge.lake.log import Log, bookmarks
 from bridge.singer.catalog import replication_method
 from bridge.singer.state_edits import differences
 from bridge.state.store import StateStore
-from bridge.tap.catalog_store import Kept
+from bridge.tap.catalog_store import CatalogStore
 
 
 @click.command()
@@ -96,7 +96,7 @@ def _named(streams: Sequence[str]) -> str:
 def _log_based(chosen: ChosenPipeline, shown: Plan) -> set[str]:
     catalog = None
     with suppress(SettingsError):  # the next run will report an unreadable catalog
-        catalog = Kept(chosen.home, chosen.pipeline).read()
+        catalog = CatalogStore(chosen.home, chosen.pipeline).read()
     streams = {*bookmarks(shown.before), *bookmarks(shown.state)}
     return {stream for stream in streams if replication_method(catalog, stream) == "LOG_BASED"}
 

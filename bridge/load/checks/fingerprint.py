@@ -77,8 +77,8 @@ def last_fingerprint(storage: Storage, pipeline: str) -> dict[str, Any] | None:
     """Return the fingerprint of the latest successful run, None where there is none to compare with."""
     with suppress(CorruptLake):  # no run depends on the record of another
         for record in read_runs(storage, pipeline, _RUNS_BACK):
-            found = record.get("fingerprint")
-            if record.get("status") == "success" and isinstance(found, dict) and found.keys() >= _PARTS:
+            found = record.fingerprint
+            if record.status == "success" and isinstance(found, dict) and found.keys() >= _PARTS:
                 return dict(found)
     return None
 

@@ -21,8 +21,9 @@ from bridge.load.tables.column_plan import ColumnPlan, IncomingSchema
 from bridge.load.tables.methods import Method, decide, of_catalog, refusal
 from bridge.schema.merging import Evolution
 from bridge.schema.table_schema import TableSchema, merge
+from bridge.settings.commands import full_run
 from bridge.settings.options import Pipeline
-from bridge.singer.catalog import Catalog, namesakes, replication_key, replication_method, says_keys, stream_entry
+from bridge.singer.catalog import Catalog, declares_keys, namesakes, replication_key, replication_method, stream_entry
 from bridge.singer.messages import Schema
 from bridge.singer.state import continues, is_empty, is_flat, resume_point
 from bridge.storage import Storage
@@ -184,7 +185,7 @@ class TablePlanner:
         if now == list(before):
             return
         was = f"keep partition_by: {dumps(before).decode()}" if before else "remove partition_by"
-        hint = f"{was}; or load the table anew: singer-bridge run {self._pipeline.name} --full -s {stream}"
+        hint = f"{was}; or load the table anew: {full_run(self._pipeline.name, [stream])}"
         raise SettingsError("a table with rows keeps its partitions", hint=hint, stream=stream)
 
     def _continues(self, stream: str, table: TableState | None) -> bool:
@@ -241,7 +242,7 @@ class TablePlanner:
         for stream in streams:
             method, mode, _ = self.expected(stream)
             entry = stream_entry(self._catalog, stream)
-            if mode == "append" and entry and says_keys(entry) and self._repeats(stream, method):
+            if mode == "append" and entry and declares_keys(entry) and self._repeats(stream, method):
                 found.append(stream)
         return found
 

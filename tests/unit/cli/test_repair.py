@@ -157,7 +157,7 @@ def test_repair(shop: Shop, typed: Typed) -> None:
     assert done.code == 0
     lines = done.out.splitlines()
     assert [line[0] for line in lines if not line.startswith("  ")] == ["✗", "✗", "✗", "m", "m", "✓"]
-    assert "mended: written anew: the manifests of orders" in lines
+    assert "mended: written again: the manifests of orders" in lines
     lose(shop)
     done = typed("verify shop --repair --json")
     assert (done.code, json.loads(done.out)["mended"]) == (3, [])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bridge.errors import SettingsError
 from bridge.lake.log import View
 from bridge.lake.records import TapGroup
-from bridge.lake.runs import RunRecord
+from bridge.lake.runs import RunFile
 from bridge.lake.tap_groups import begun, groups_again, shown
 from bridge.load.division import Division, balanced, divided, families
 from bridge.settings.options import Pipeline
@@ -210,8 +210,8 @@ def test_seconds_of_the_last_run_decide(tmp_path: Path) -> None:
     """They are noted by the names in messages, which may be others than the ids."""
     storage = open_storage(str(tmp_path))
     seconds = {"A": {"seconds": 5.0}, "B": {"seconds": 3.0}, "C": {"seconds": 3.5}, "GONE": {"seconds": 99.0}}
-    RunRecord(storage, "p", "20261120T133501Z-k3f9").finish(streams=seconds)
-    RunRecord(storage, "p", "20261120T143501Z-k3f9").finish(streams={})
+    RunFile(storage, "p", "20261120T133501Z-k3f9").finish(streams=seconds)
+    RunFile(storage, "p", "20261120T143501Z-k3f9").finish(streams={})
     division, _ = divided(pipeline(), storage, View(), catalog("a", "b", "c"))
     assert division
     assert [group.streams for group in division.groups] == [("a",), ("b", "c")]

@@ -10,7 +10,7 @@ import pytest
 
 from bridge.lake.log import View
 from bridge.lake.records import LiveFile, TableState
-from bridge.lake.runs import RunRecord
+from bridge.lake.runs import RunFile
 from bridge.load.checks.fingerprint import changed_since, fingerprint, last_fingerprint
 from bridge.settings.options import Pipeline
 from bridge.singer.catalog import Catalog
@@ -127,9 +127,9 @@ def test_the_last_success_is_what_counts(tmp_path: Path, monkeypatch: pytest.Mon
     assert last_fingerprint(storage, "p") is None
     one, two, three = ({"tap": {"n": n}, "config": {}, "streams": {}} for n in (1, 2, 3))
     for day, (status, facts) in enumerate([("success", one), ("success", two), ("failed", three)], 1):
-        RunRecord(storage, "p", f"2026010{day}T000000Z-aaaa", fingerprint=facts).finish(status=status)
-    RunRecord(storage, "p", "20260109T000000Z-aaaa").finish(status="success")
-    RunRecord(storage, "p", "20260110T000000Z-aaaa", fingerprint={"later": 1}).finish(status="success")
+        RunFile(storage, "p", f"2026010{day}T000000Z-aaaa", fingerprint=facts).finish(status=status)
+    RunFile(storage, "p", "20260109T000000Z-aaaa").finish(status="success")
+    RunFile(storage, "p", "20260110T000000Z-aaaa", fingerprint={"later": 1}).finish(status="success")
     assert last_fingerprint(storage, "p") == two
     storage.write(".bridge/p/runs/20260111T000000Z-aaaa.json", b"{")
     assert last_fingerprint(storage, "p") is None

@@ -13,7 +13,7 @@ import pytest
 from bridge.errors import SettingsError
 from bridge.lake.log import View
 from bridge.lake.records import LiveFile, TableState
-from bridge.lake.runs import RunRecord
+from bridge.lake.runs import RunFile
 from bridge.load.checks.repeats import Seen
 from bridge.load.result import Counts
 from bridge.load.tables.methods import Method, is_merged, of_catalog, outlook, refusal
@@ -122,7 +122,7 @@ def test_what_merged_a_table_last_is_remembered(tmp_path: Path) -> None:
     """Where the settings leave it to the tap, the last run's record says whether a table has each key once."""
     storage, settings = LocalStorage(tmp_path), pipeline(tmp_path)
     assert not is_merged(storage, settings, "s")
-    RunRecord(storage, "p", "20260101T000000Z-aaaa", tap="tap", tap_version="1", fingerprint={}).finish(
+    RunFile(storage, "p", "20260101T000000Z-aaaa", tap="tap", tap_version="1", fingerprint={}).finish(
         streams={"s": {"load_method": "upsert"}}
     )
     assert is_merged(storage, settings, "s")

@@ -85,7 +85,7 @@ def test_a_run_that_fails_once_is_run_again(folder: Path) -> None:
     result, waits = attempt(folder, chosen)
     assert (result.status, result.attempt, waits) == ("success", 2, [MOMENT])
     records = read_runs(open_storage(chosen.destination.bucket), "flaky", 10)
-    assert sorted((record["attempt"], record["status"]) for record in records) == [(1, "failed"), (2, "success")]
+    assert sorted((record.attempt, record.status) for record in records) == [(1, "failed"), (2, "success")]
 
 
 def test_the_wait_doubles_and_the_last_failure_stands(folder: Path) -> None:

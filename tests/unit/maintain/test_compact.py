@@ -228,7 +228,7 @@ def test_every_step(first: int, tmp_path: Path) -> None:
     run(shop)
     assert len(files(shop)) == 1
     problems = [one.found for one in verify(shop.storage, "shop").findings if one.severity == "error"]
-    assert problems == ["is not there: another pipeline could take the table for its own"]  # no run has claimed it
+    assert problems == ["is missing: another pipeline could take the table for its own"]  # no run has claimed it
 
 
 def test_pending_files_that_are_lost(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

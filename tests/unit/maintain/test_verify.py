@@ -242,7 +242,7 @@ def no_parquet(lake: Lake) -> None:
 LOST: dict[str, tuple[Callable[[Lake], object], str]] = {
     "gone": (gone, "gone; it holds 2 rows of commit 3"),
     "cut": (cut, "bytes, and the log says"),
-    "no parquet": (no_parquet, "is no Parquet file any more"),
+    "no parquet": (no_parquet, "is no longer a Parquet file"),
 }
 
 
@@ -290,7 +290,7 @@ OTHERS: dict[str, tuple[Callable[[Lake], object], str, str, str]] = {
         lambda lake: shutil.rmtree(lake.root / ".bridge/shop/schemas"),
         "error",
         "schema",
-        "not there",
+        "is missing",
     ),
     "begins.json": (write(".bridge/shop/begins.json", "{"), "error", "commits", "begins is unreadable"),
 }
@@ -327,7 +327,7 @@ def test_a_damaged_log(lake: Lake, text: str, said: str) -> None:
     findings = verify(lake.storage, "shop").findings
     assert [finding.check for finding in findings] == ["commits", "commits"]
     assert said in findings[0].found
-    assert "cannot be known" in findings[1].found
+    assert "nobody can know" in findings[1].found
     before = lake.everything()
     with pytest.raises(CorruptLake):
         repair(lake.storage, "shop")
@@ -492,7 +492,7 @@ def test_the_last_commit_once_more(lake: Lake) -> None:
     old.rename(lake.root / source)
     assert found(lake) == [("error", "commits")]
     done, report = repair(lake.storage, "shop")
-    assert (report.findings, "published once more" in done[0]) == ([], True)
+    assert (report.findings, "published again" in done[0]) == ([], True)
 
 
 def test_on_s3(s3: Any) -> None:

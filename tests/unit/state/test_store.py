@@ -17,7 +17,7 @@ from bridge.commit.open import open_committer
 from bridge.errors import CorruptLake, LakeError, SettingsError
 from bridge.lake.lease import take
 from bridge.lake.log import Log
-from bridge.lake.runs import RunRecord
+from bridge.lake.runs import RunFile
 from bridge.state.store import StateStore
 from tests.support.lake import FIRST, Lake, holding
 from tests.support.records import staged_table
@@ -240,7 +240,7 @@ def test_a_file_that_a_death_left_behind(store: StateStore, lake: Lake) -> None:
 
 def test_last_run(store: StateStore, lake: Lake) -> None:
     """The last run is told with its whole record; a running one that nobody holds has died."""
-    record = RunRecord(lake.storage, "p", "20260101T000001Z-aaaa", tap="tap-x")
+    record = RunFile(lake.storage, "p", "20260101T000001Z-aaaa", tap="tap-x")
     for run, status in (("20260101T000001Z-aaaa", "running"), ("20260101T000009Z-bbbb", "died")):
         with holding(lake, run):
             last = store.last_run()

@@ -149,7 +149,7 @@ def test_a_lost_log_is_written_anew(lake: DeltaLake, tmp_path: Path) -> None:
     lake.append(lake.open(closed(1)), [2])
     for file in (tmp_path / "p/s/_delta_log").iterdir():
         file.unlink()
-    assert any("is not there" in problem for problem in problems(lake))
+    assert any("is missing" in problem for problem in problems(lake))
     with pytest.raises(LakeError, match="changed by somebody else"):
         lake.append(lake.open(closed(2)), [3])
     repair(lake.storage, "p")

@@ -161,7 +161,7 @@ def test_a_lost_catalog_is_filled_again(lake: IcebergLake, tmp_path: Path) -> No
     lake.append(lake.open(FIRST), [1])
     lake.append(lake.open(closed(1)), [2])
     (tmp_path / ".bridge/catalog.db").unlink()
-    assert any("is not there" in problem for problem in problems(lake))
+    assert any("is missing" in problem for problem in problems(lake))
     with pytest.raises(LakeError, match="not in the catalog"):
         lake.append(lake.open(closed(2)), [3])
     repair(lake.storage, "p")
@@ -291,7 +291,7 @@ def test_the_bucket_says_where_the_catalog_is(lake: IcebergLake, tmp_path: Path)
     with load_catalog("main", uri=uri) as catalog:
         assert catalog.load_table("raw.p.s").scan().to_arrow()["id"].to_pylist() == [1]
     keep_catalog(lake.storage, pipeline(tmp_path))  # the setting is gone: the table is not where one looks now
-    assert any("is not there" in problem for problem in problems(lake))
+    assert any("is missing" in problem for problem in problems(lake))
 
 
 SETTINGS = 'pipelines: {{shop: {{source: {{tap: ["touch", "started"]}}, destination: {{{0}}}}}}}\n'
