@@ -19,7 +19,7 @@ Decided in the thread that reads the tap, from the order of its messages alone, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -38,6 +38,7 @@ from bridge.singer.state import (
     resume_point,
     resume_points,
 )
+from bridge.state.lookback import Lookback
 
 Mode = Literal["append", "replace", "upsert"]
 METHODS: dict[Mode, str] = {"append": "append-only", "replace": "overwrite", "upsert": "upsert"}
@@ -106,8 +107,8 @@ class BarrierPolicy:
 
     A stream in `kept` keeps its bookmark where the tap forgets it; one in `muted`, whose RECORDs were ignored, always.
     `staged` maps a stream to the version of its staged files that the last commit names. With `whole` nothing is
-    published before the clean end: `--full` swaps everything at one commit. `restored` is what to keep of a STATE whose
-    tap was given another one than `start`.
+    published before the clean end: `--full` swaps everything at one commit. With `lookback`
+    the tap was given an earlier STATE than `start`.
     """
 
     def __init__(
@@ -117,13 +118,13 @@ class BarrierPolicy:
         staged: dict[str, int],
         kept: Collection[str] = (),
         whole: bool = False,
-        restored: Callable[[Any], Any] = lambda said: said,
+        lookback: Lookback | None = None,
     ) -> None:
         self.streams: dict[str, StreamProgress] = {}
         self.staged = staged
         self.committed = self._start = start
         self._kept = set(kept)
-        self._restored = restored
+        self._lookback = lookback or Lookback()
         self.muted: set[str] = set()
         self._whole = whole
         self._clock = 0
@@ -204,7 +205,7 @@ class BarrierPolicy:
         """Return the STATE to keep: the tap's words verbatim, except for streams that were not asked."""
         if declared is None:
             return self.committed
-        declared = self._restored(declared)
+        declared = self._lookback.stored(declared)
         kept = self._kept
         if self._whole and not is_flat(declared) and not is_flat(self.committed):
             spoke = set(declared["bookmarks"]) | {name for stream in self.streams.values() for name in stream.names}

@@ -49,8 +49,6 @@ _BUNDLES = f"seq bigint, bundle int, segments array<struct<{_SEGMENT}>>"
 _GLOB = re.compile(r"[\\\[\]{}*?]")
 """What the file source, which takes its path for a pattern, takes as it stands behind a backslash only."""
 _TRIGGER = "100 milliseconds"
-_START_POLL = 0.05
-"""Seconds between two looks whether the JVM is up."""
 _LOOK_EVERY = 0.5
 """Seconds between two questions to the JVM how the query is."""
 _GRACE = 60.0
@@ -160,16 +158,8 @@ class Engine:
         assert self._session is not None
         return spread(self._session.spark, work, context, payloads, self._shipped)
 
-    def analysed(self, statement: Statement, read: TableSchema, stream: str, tick: Callable[[], None]) -> pa.Schema:
-        """Return what a statement makes of a stream's columns; waits for the JVM, while `tick` may raise.
-
-        Raises `SettingsError` with Spark's words.
-        """
-        self.start()
-        while self._query is None:
-            tick()
-            self.check()
-            time.sleep(_START_POLL)
+    def analysed(self, statement: Statement, read: TableSchema, stream: str) -> pa.Schema:
+        """Return what a statement makes of a stream's columns, once the query is up. Raises `SettingsError`."""
         from bridge.spark.transform import analysed
 
         assert self._session is not None
