@@ -67,7 +67,7 @@ class TapReader:
             # Of several processes each has a STATE of its own, without the streams of the others.
             kept=plan.slots.kept | (frozenset() if division else plan.kept),
             whole=plan.full,
-            restored=lookback.stored,
+            lookback=lookback,
         )
         rules = DispatchRules(
             commit_every=pipeline.commit.every,

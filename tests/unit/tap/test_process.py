@@ -307,7 +307,7 @@ def test_a_program_that_a_tap_leaves_behind(
 
 def test_a_run_whose_tap_leaves_a_program_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its exit code 0 is its clean end: the rows after its last STATE are committed, and the next run finds no more."""
-    monkeypatch.setattr("bridge.load.run.Load", InProcess)
+    monkeypatch.setattr("bridge.load.run.Loader", InProcess)
     monkeypatch.setattr("bridge.tap.pipe.LEFT_OPEN", SECOND)
     lines = [
         {"type": "SCHEMA", "stream": "s", "schema": {"properties": {"id": {"type": "integer"}}}, "key_properties": []},
