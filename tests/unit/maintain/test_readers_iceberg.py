@@ -12,8 +12,8 @@ import sqlglot
 
 from bridge.errors import SettingsError
 from bridge.lake.formats.iceberg.catalog import CatalogFacts
-from bridge.maintain.readers.ddl import Table
 from bridge.maintain.readers.iceberg import iceberg_statement
+from bridge.maintain.readers.table import Table
 from bridge.settings.values.s3options import S3Options
 from tests.support.tables import STRING, Shop, typing
 

@@ -9,7 +9,8 @@ from sqlglot import exp
 
 from bridge.errors import SettingsError
 from bridge.lake.table_columns import Entry, words
-from bridge.maintain.readers.ddl import DIALECTS, Table, statement
+from bridge.maintain.readers.ddl import DIALECTS, statement
+from bridge.maintain.readers.table import Table
 from bridge.schema.table_schema import from_singer
 from bridge.settings.values.s3options import S3Options
 from tests.support.tables import ODD, WIDE
