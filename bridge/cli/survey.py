@@ -87,7 +87,7 @@ def with_warnings(status: str, warnings: int) -> str:
     return f"{status}, {count_of(warnings, 'warning')}" if warnings else status
 
 
-def settled(storage: Storage, record: RunRecord) -> RunRecord:
+def with_true_status(storage: Storage, record: RunRecord) -> RunRecord:
     """Return a run's record with its true status: `died` if it says `running` but does not hold the pipeline."""
     if record.status != "running" or holds(storage, record.pipeline, record.run_id):
         return record

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
+from typing import Any
 
 from bridge.errors import SettingsError, did_you_mean
 from bridge.lake.log import View
 from bridge.lake.records import TapGroup
 from bridge.lake.runs import read_runs
-from bridge.lake.tap_groups import begun, groups_of
+from bridge.lake.tap_groups import begun, groups_of, shown
+from bridge.load.barriers import Barrier
 from bridge.settings.options import Pipeline
 from bridge.singer.catalog import (
     Catalog,
@@ -160,3 +162,38 @@ def _seconds(storage: Storage, pipeline: str, catalog: Catalog) -> dict[str, flo
 def _names(catalog: Catalog, group: TapGroup) -> frozenset[str]:
     own = (entry for entry in catalog["streams"] if stream_id(entry) in group.streams)
     return frozenset(name for entry in own for name in (stream_id(entry), entry.get("stream")) if name)
+
+
+class JointBarriers:
+    """Makes the barriers of single processes into those of the whole run. Used by the one thread that reads them all,
+    in the order in which commits will follow.
+    """
+
+    def __init__(self, division: Division, state: Any, staged: dict[str, int]) -> None:
+        """`state` is what is shown for all, `staged` as in `Barrier`."""
+        self._division = division
+        self._groups = list(division.groups)
+        self._shown = state
+        self.staged = [{s: v for s, v in staged.items() if s in names} for names in division.names]
+        self._idle = {s: v for s, v in staged.items() if not any(s in names for names in division.names)}
+
+    def barrier(self, number: int, barrier: Barrier) -> Barrier:
+        """Return what one group's barrier is for the run. Raises `SettingsError` for a flat STATE."""
+        group, after = self._groups[number], barrier.state
+        if is_flat(after) and not is_empty(after):
+            hint = "its STATE has no `bookmarks` to keep apart: set source.parallelism to 1, and run again"
+            raise SettingsError("this tap's STATE cannot be kept per stream", hint=hint)
+        names = self._division.names
+        others = frozenset().union(
+            *names[:number], *names[number + 1 :], *(idle.streams for idle in self._division.idle)
+        )
+        self._shown = shown(self._shown, group.state, after, names[number], others)
+        self._groups[number] = TapGroup(group.streams, after)
+        self.staged[number] = barrier.staged
+        return replace(
+            barrier,
+            state=self._shown,
+            merged=True,
+            staged={stream: version for staged in (*self.staged, self._idle) for stream, version in staged.items()},
+            groups=[*self._groups, *self._division.idle],
+        )

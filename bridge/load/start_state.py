@@ -12,7 +12,7 @@ from bridge.slots.guard import SlotGuard
 from bridge.state.lookback import Lookback
 
 
-class Starting:
+class StartStates:
     """Where the streams of one run start. `asked` are all names of those that `--stream` names, none for all."""
 
     def __init__(

@@ -42,7 +42,7 @@ class Discovery:
 
     def told(self) -> list[str]:
         """A line for each change, and for each edit that stands against the tap."""
-        return [*self.changes.told(), *map(_stands, self.overruled)]
+        return [*self.changes.lines(), *map(_stands, self.overruled)]
 
 
 def _stands(place: str) -> str:
@@ -97,7 +97,7 @@ class CatalogStore:
         if keep:
             if merged.catalog != edited:
                 self._replace(self.file, merged.catalog)
-            self._replace(self._memory_file, memory | {"format": 1, "catalog": now, "gone": merged.gone})
+            self._replace(self._memory_file, memory | {"format": 1, "catalog": now, "gone": merged.removed})
         return Discovery(merged.catalog, changes, merged.overruled, edited is None)
 
     def retyped(self, now: Catalog, streams: Collection[str]) -> list[str]:

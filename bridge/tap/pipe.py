@@ -18,6 +18,8 @@ READ_BYTES = _SMALL + _CHUNK
 """At most this many bytes come in one piece."""
 
 _GATHER = timedelta(milliseconds=2)
+_STEP = 0.05
+"""Seconds between two ticks while nothing comes."""
 LEFT_OPEN = timedelta(seconds=10)
 """After a tap's exit, this much silence ends its output, even if a program that it started holds the pipe open."""
 
@@ -65,7 +67,7 @@ def read_pipe(
     alone: float | None = None
     while True:
         tick()
-        if not select.select([fd], [], [], 0.5)[0]:
+        if not select.select([fd], [], [], _STEP)[0]:
             if ended():
                 alone = alone or time.monotonic()
                 if time.monotonic() - max(alone, last) > LEFT_OPEN.total_seconds():

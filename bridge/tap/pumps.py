@@ -20,6 +20,8 @@ from bridge.tap.pipe import Feed
 SIGNAL_GRACE = 0.05
 """Seconds after a tap's end in which a signal to us still counts: `systemctl stop` reaches both, the tap first."""
 
+_LISTEN = 0.05
+"""Seconds between two ticks while no tap says anything."""
 _STEP = 0.5
 """Seconds after which a waiting thread checks whether it should end."""
 
@@ -64,7 +66,7 @@ class Pumps:
         while self._live:
             tick()
             try:
-                number, said = self._said.get(timeout=_STEP)
+                number, said = self._said.get(timeout=_LISTEN)
             except Empty:
                 continue
             if number in self._live:

@@ -25,7 +25,8 @@ from singer_sdk.io_base import SingerReader
 from bridge.cli.plain import plain
 from bridge.errors import BridgeError, RecordBeforeSchema, did_you_mean
 from bridge.exact_json import dumps
-from bridge.load.run import Request, Result, Run
+from bridge.load.result import Result
+from bridge.load.run import Request, Run
 from bridge.settings.options import Pipeline
 from bridge.tap.source import home_folder
 from bridge.tap.stdin import Piped, Start, Stdin

@@ -56,7 +56,7 @@ def _of_spool(event: Event) -> str:
         return "..."
     if "retire" in event.names:
         return "a segment is let go"
-    if "manifests/" in event.target:
+    if "batches/" in event.target:
         return "the spool is sealed"
     return "a segment"
 

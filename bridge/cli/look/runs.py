@@ -17,7 +17,7 @@ from bridge.cli.options import json_option, limit_option, pipeline_verb
 from bridge.cli.plain import PlainLines
 from bridge.cli.selection import ChosenPipeline, Selection
 from bridge.cli.show import as_json, console, count, moment, note, print_table, size
-from bridge.cli.survey import Unread, readable, settled, survey, with_warnings
+from bridge.cli.survey import Unread, readable, survey, with_true_status, with_warnings
 from bridge.errors import SettingsError
 from bridge.exact_json import dumps
 from bridge.lake.runs import RunRecord, StreamResult, is_run_id, read_log, read_run, read_runs
@@ -88,7 +88,7 @@ def list_(
 
 def _runs(chosen: ChosenPipeline, since: datetime | None) -> Iterator[RunRecord]:
     storage = chosen.log.storage
-    return (settled(storage, record) for record in read_runs(storage, chosen.pipeline.name, since=since))
+    return (with_true_status(storage, record) for record in read_runs(storage, chosen.pipeline.name, since=since))
 
 
 def _print_list(shown: Sequence[RunRecord], unread: Sequence[Unread], *, several: bool) -> None:
@@ -142,7 +142,7 @@ def _find(among: Sequence[ChosenPipeline], run_id: str | None) -> tuple[ChosenPi
         storage, name = chosen.log.storage, chosen.pipeline.name
         record = read_run(storage, name, run_id) if run_id else next(read_runs(storage, name, 1), None)
         if record:
-            matches.append((chosen, settled(storage, record)))
+            matches.append((chosen, with_true_status(storage, record)))
     if matches:
         return max(matches, key=lambda each: each[1].run_id)
     names = ", ".join(chosen.pipeline.name for chosen in among)

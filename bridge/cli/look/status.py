@@ -13,7 +13,7 @@ from bridge.cli import report
 from bridge.cli.options import json_option, pipeline_verb
 from bridge.cli.selection import ChosenPipeline, Selection
 from bridge.cli.show import as_json, count, print_table
-from bridge.cli.survey import Unread, settled, survey, with_warnings
+from bridge.cli.survey import Unread, survey, with_true_status, with_warnings
 from bridge.errors import BridgeError
 from bridge.lake.lease import fate, holder, silence
 from bridge.lake.log import View, bookmarks
@@ -57,7 +57,7 @@ def _facts(chosen: ChosenPipeline, now: datetime) -> dict[str, Any]:
     log, name = chosen.log, chosen.pipeline.name
     storage = log.storage
     run = next(read_runs(storage, name, 1), None)
-    run = settled(storage, run) if run else None
+    run = with_true_status(storage, run) if run else None
     view = log.view(log.latest())
     StateStore.at(storage, name).read()  # raises for a `state.json` that would stop the next run
     held = holder(storage, name)

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 @pipeline_verb
 @streams_option
 @click.option("--to-size", type=SIZE, metavar="SIZE", help="Size of the new files, such as 256MiB; else `file_size`.")
-@click.option("--older-than", type=DURATION, metavar="AGE", help="Only files that were committed so long ago, as 1d.")
+@click.option(
+    "--older-than", type=DURATION, metavar="AGE", help="Only files that were committed this long ago, such as 1d."
+)
 @changing(NEEDS_YES)
 def compact(
     selection: Selection, *, streams: tuple[str, ...], to_size: int | None, older_than: timedelta | None, answer: Answer

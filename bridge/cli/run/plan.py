@@ -14,9 +14,9 @@ from bridge.load.barriers import METHODS
 from bridge.load.checks.fingerprint import fingerprint, noticed
 from bridge.load.checks.resume import completed, leave_out
 from bridge.load.division import divided
-from bridge.load.methods import outlook, refusal
 from bridge.load.run import Request
-from bridge.load.table_plan import Placement, refuse_namesakes
+from bridge.load.tables.methods import outlook, refusal
+from bridge.load.tables.table_plan import TablePlanner, refuse_namesakes
 from bridge.project.last_commit import LastCommits
 from bridge.settings.options import Pipeline
 from bridge.singer.catalog import selected_streams
@@ -59,7 +59,7 @@ def _facts(chosen: ChosenPipeline, request: Request) -> dict[str, Any]:
     full = request.full or not pipeline.incremental.enabled
     if request.state is not None:
         view = replace(view, state=request.state, groups=None if view.groups is None else [])
-    placement = Placement(storage, pipeline, view, catalog, full=full, append=request.append)
+    placement = TablePlanner(storage, pipeline, view, catalog, full=full, append=request.append)
     division, unlike = divided(pipeline, storage, view, catalog)
     state = _state(view, pipeline.all_names(request.streams), full=full)
     names = sorted(selected_streams(catalog)) if catalog else sorted(view.tables)
@@ -85,7 +85,7 @@ def _facts(chosen: ChosenPipeline, request: Request) -> dict[str, Any]:
     }
 
 
-def _repeats(pipeline: Pipeline, placement: Placement, view: View, names: Sequence[str]) -> list[str]:
+def _repeats(pipeline: Pipeline, placement: TablePlanner, view: View, names: Sequence[str]) -> list[str]:
     """Return a warning if the run would be refused, or else about what later runs do by default."""
     if again := placement.repeating(names):
         error = refusal(pipeline, again)
@@ -105,7 +105,7 @@ def _state(view: View, asked: Collection[str], *, full: bool) -> Any:
     return None if is_empty(stored) else stored
 
 
-def _stream(placement: Placement, view: View, names: tuple[str, ...], state: Any) -> dict[str, Any]:
+def _stream(placement: TablePlanner, view: View, names: tuple[str, ...], state: Any) -> dict[str, Any]:
     method, mode, reason = placement.expected(names[0])
     live = view.table(names)
     return {

@@ -16,8 +16,8 @@ from typing import Any
 from bridge.errors import BridgeError
 from bridge.lake.log import View
 from bridge.lake.records import TableState
-from bridge.load.dispatcher import Counts
-from bridge.load.methods import Method, outlook
+from bridge.load.result import Counts
+from bridge.load.tables.methods import Method, outlook
 from bridge.settings.options import Pipeline
 from bridge.singer.state import bookmark, is_empty, is_flat, resume_point
 from bridge.storage import Storage

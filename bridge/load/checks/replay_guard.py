@@ -40,7 +40,7 @@ def same_state(one: Any, other: Any) -> bool:
     return same(one, other) or (is_empty(one) and is_empty(other))
 
 
-class Superseding:
+class ReplayGuard:
     """What one run takes back, found when it opens. `state` is what its tap goes on from, as far as it is known.
 
     `pending`: something is still to be taken back, right before the first commit. `notes` are for the operator.

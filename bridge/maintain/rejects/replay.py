@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import tempfile
 import time
-import zlib
 from collections import Counter
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -27,11 +25,11 @@ from bridge.lake.log import Log, View
 from bridge.lake.records import RejectFile
 from bridge.lake.runs import write_streams
 from bridge.lake.schemas import read_schema
-from bridge.load.accounting import Ledger
+from bridge.load.accounting import Accounting
 from bridge.load.barriers import Barrier
-from bridge.load.column_plan import Shaping
-from bridge.load.methods import is_merged
-from bridge.load.table_plan import Placement
+from bridge.load.tables.column_plan import ColumnPlan
+from bridge.load.tables.methods import is_merged
+from bridge.load.tables.table_plan import TablePlanner
 from bridge.maintain.rejects.rewrite import rewritten
 from bridge.maintain.rejects.survey import Wanted, find, read
 from bridge.schema.json_schema import source
@@ -39,7 +37,7 @@ from bridge.schema.merging import without_variants
 from bridge.schema.table_schema import TableSchema
 from bridge.settings.options import Pipeline
 from bridge.singer.messages import Schema
-from bridge.spool.spool import Manifest, Segment
+from bridge.spool.folder import SealedBatch, Segment, SpoolFolder
 from bridge.storage import Storage
 from bridge.write.context import WriteContext
 from bridge.write.metadata_columns import leave_out
@@ -106,12 +104,12 @@ def replay(storage: Storage, pipeline: Pipeline, wanted: Wanted) -> Replayed:
     return Replayed(streams, committer.view.n, tuple(committer.notes))
 
 
-def _placement(storage: Storage, pipeline: Pipeline, view: View) -> Placement:
-    return Placement(storage, pipeline, view, None, full=False, append=False)
+def _placement(storage: Storage, pipeline: Pipeline, view: View) -> TablePlanner:
+    return TablePlanner(storage, pipeline, view, None, full=False, append=False)
 
 
 def _judged(
-    storage: Storage, pipeline: Pipeline, view: View, wanted: Wanted, placement: Placement
+    storage: Storage, pipeline: Pipeline, view: View, wanted: Wanted, placement: TablePlanner
 ) -> tuple[dict[str | None, Outcome], list[_Work]]:
     """Read the requested rejects with the columns that their tables have now."""
     outcomes: dict[str | None, Outcome] = {}
@@ -153,7 +151,7 @@ def _obstacle(storage: Storage, stream: str | None, pipeline: Pipeline, view: Vi
 
 
 def _columns(
-    storage: Storage, pipeline: Pipeline, stream: str, view: View, placement: Placement, names: set[str]
+    storage: Storage, pipeline: Pipeline, stream: str, view: View, placement: TablePlanner, names: set[str]
 ) -> TableSchema:
     """The table's columns, for records with these properties; what the settings leave out is left out."""
     columns = read_schema(storage, pipeline.name, view.tables[stream].schema or "")
@@ -161,7 +159,7 @@ def _columns(
     placement.open(Schema(stream, {"properties": properties}, None, None))
     reading = pa.schema(without_variants(columns.arrow))
     columns = TableSchema(columns.arrow, None if reading == columns.arrow else reading)
-    shaping = Shaping.of(pipeline, stream, None)
+    shaping = ColumnPlan.of(pipeline, stream, None)
     left_out = sorted(name for name in names - properties.keys() if not shaping.wants(name))
     fields = [pa.field(name, pa.string()) for name in left_out]
     return leave_out(columns, fields, metadata=placement.layouts[stream].metadata)
@@ -187,30 +185,28 @@ def _judge(file: RejectFile, rejects: list[dict[str, Any]], wanted: Wanted, work
     work.left.append((file, left))
 
 
-def _commit(committer: Committer, context: WriteContext, placement: Placement, works: list[_Work]) -> None:
+def _commit(committer: Committer, context: WriteContext, placement: TablePlanner, works: list[_Work]) -> None:
     lines = sum(len(work.lines) for work in works)
-    ledger = Ledger(committer, context, shared=placement.shared, adopted={}, max_rejects=lines, seen=lambda _: None)
-    (Path(context.spool) / "segments").mkdir()
-    (Path(context.spool) / "schemas").mkdir()
-    segments = [_segment(Path(context.spool), number, work) for number, work in enumerate(works, 1)]
-    bundles = [[segment] for segment in segments]
-    manifest = Manifest(1, bundles, [segment.file for segment in segments], sum(s.end for s in segments), lines)
-    ledger.add(manifest, [write_bundle(context, 1, bundle) for bundle in bundles])
+    ledger = Accounting(committer, context, shared=placement.shared, adopted={}, max_rejects=lines)
+    spool = SpoolFolder(context.spool)
+    spool.create()
+    bundles = [[_segment(spool, number, work)] for number, work in enumerate(works, 1)]
+    ledger.add(SealedBatch(1, bundles), [write_bundle(context, 1, bundle) for bundle in bundles])
     view, consumed, remaining = committer.view, [], []
     for work in works:
         for file, left in work.left:
             consumed.append(file.file)
             remaining += [rewritten(committer, file, left)] if left else []
+    barrier = Barrier(
+        state=view.state,
+        merged=False,
+        publish={work.stream: "append" for work in works},
+        staged={stream: stage.version for stream, stage in view.staged.items()},
+        schemas={work.stream: work.schema for work in works},
+        end=False,
+    )
     ledger.commit(
-        Barrier(
-            state=view.state,
-            merged=False,
-            publish={work.stream: "append" for work in works},
-            staged={stream: stage.version for stream, stage in view.staged.items()},
-            schemas={work.stream: work.schema for work in works},
-            end=False,
-        ),
-        through=1,
+        ledger.prepare(barrier, through=1),
         kind="replay",
         reason="rejects were replayed",
         consumed=consumed,
@@ -218,10 +214,8 @@ def _commit(committer: Committer, context: WriteContext, placement: Placement, w
     )
 
 
-def _segment(spool: Path, number: int, work: _Work) -> Segment:
-    """Write the lines that fit into a spool of our own, as if a tap had just sent them."""
-    data, name = b"".join(line + b"\n" for line in work.lines), f"{number}.jsonl"
-    (spool / "schemas" / work.schema.hash).write_bytes(work.schema.to_json())
-    (spool / "segments" / name).write_bytes(data)
-    facts = (0, len(data), len(work.lines), zlib.crc32(data))
-    return Segment(work.stream, work.schema.hash, name, *facts, "", order=number, at=int(time.time() * 1000))
+def _segment(spool: SpoolFolder, number: int, work: _Work) -> Segment:
+    """Write the lines that fit into a spool of our own, as if a tap had said them just now."""
+    spool.put_schema(work.schema.hash, work.schema.to_json())
+    data = b"".join(line + b"\n" for line in work.lines)
+    return spool.put_segment(work.stream, work.schema.hash, data, order=number, at=int(time.time() * 1000))

@@ -28,7 +28,8 @@ from bridge.lake.log import Log, View
 from bridge.lake.record_json import commit_bytes
 from bridge.lake.records import TapGroup
 from bridge.lake.runs import read_log
-from bridge.load.run import Request, Result, Run
+from bridge.load.result import Result
+from bridge.load.run import Request, Run
 from bridge.maintain.compact import Wish, compact
 from bridge.maintain.verify.check import verify
 from bridge.settings.options import Pipeline

@@ -15,9 +15,9 @@ from bridge.lake.log import View
 from bridge.lake.records import LiveFile, TableState
 from bridge.lake.runs import RunFile
 from bridge.load.checks.repeats import Seen
-from bridge.load.dispatcher import Counts
-from bridge.load.methods import Method, is_merged, of_catalog, outlook, refusal
-from bridge.load.table_plan import Placement
+from bridge.load.result import Counts
+from bridge.load.tables.methods import Method, is_merged, of_catalog, outlook, refusal
+from bridge.load.tables.table_plan import TablePlanner
 from bridge.settings.destination import StreamKeys
 from bridge.settings.options import Pipeline
 from bridge.singer.catalog import Catalog
@@ -30,10 +30,10 @@ ROWS = TableState("p/s", None, {"old.parquet": LiveFile(1, 5)})
 NO_KEY = {"table_key_properties": [], "selected": True}
 
 
-def placement(root: Path, found: Catalog | None, state: Any = None, settings: Pipeline | None = None) -> Placement:
+def placement(root: Path, found: Catalog | None, state: Any = None, settings: Pipeline | None = None) -> TablePlanner:
     (root / "p/s").mkdir(parents=True, exist_ok=True)
     view = View(1, state, {"s": ROWS})
-    return Placement(LocalStorage(root), settings or pipeline(root), view, found, full=False, append=False)
+    return TablePlanner(LocalStorage(root), settings or pipeline(root), view, found, full=False, append=False)
 
 
 def with_streams(root: Path, **streams: StreamKeys) -> Pipeline:

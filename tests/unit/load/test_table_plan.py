@@ -14,8 +14,8 @@ from bridge.errors import CorruptLake, LakeError, SettingsError
 from bridge.lake.log import View
 from bridge.lake.records import LiveFile, TableState
 from bridge.lake.schemas import read_schema
-from bridge.load.methods import load_method
-from bridge.load.table_plan import Placement
+from bridge.load.tables.methods import load_method
+from bridge.load.tables.table_plan import TablePlanner
 from bridge.schema.table_schema import TableSchema, from_singer
 from bridge.settings.destination import StreamKeys
 from bridge.settings.inline import inline_pipeline
@@ -28,7 +28,7 @@ from tests.support.records import staged_table
 COLUMNS = from_singer({"properties": {"id": {"type": "integer"}, "gone": {"type": "string"}}}, [])
 
 
-def folders(placement: Placement) -> dict[str, str]:
+def folders(placement: TablePlanner) -> dict[str, str]:
     return {stream: target.folder for stream, target in placement.layouts.items()}
 
 
@@ -64,9 +64,9 @@ def placed(
     view: View | None = None,
     found: dict[str, Any] | None = None,
     **flags: bool,
-) -> Placement:
+) -> TablePlanner:
     asked = {"full": False, "append": False} | flags
-    return Placement(LocalStorage(root), settings or pipeline(root), view or View(), found, **asked)
+    return TablePlanner(LocalStorage(root), settings or pipeline(root), view or View(), found, **asked)
 
 
 UNKNOWN = "no replication method is known"

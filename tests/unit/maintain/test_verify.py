@@ -22,6 +22,7 @@ from bridge.lake.ownership import Owner, claim
 from bridge.maintain.verify.check import verify
 from bridge.maintain.verify.finding import Finding
 from bridge.maintain.verify.mend import repair
+from bridge.spool.folder import SpoolFolder
 from bridge.storage.local.storage import LocalStorage
 from tests.support.dying import die_at
 from tests.support.lake import FIRST, Lake
@@ -425,8 +426,7 @@ def test_a_swap_that_died_half_way(lake: Lake) -> None:
     shop = Shop.__new__(Shop)
     shop.root, shop.storage, shop._head, shop.layout = lake.root, lake.storage, 5, {}
     shop.spool = lake.root.with_name("spool-of-swap")
-    (shop.spool / "segments").mkdir(parents=True)
-    (shop.spool / "schemas").mkdir()
+    SpoolFolder(shop.spool).create()
 
     def load() -> None:
         lease = take(lake.storage, "shop", "dead")

@@ -21,8 +21,8 @@ from bridge.errors import LakeError
 from bridge.lake.folder_names import file_name, table_and_name
 from bridge.lake.log import Log, changes_of
 from bridge.lake.records import TableState
-from bridge.load.adopt import adopt
-from bridge.load.table_plan import strangers
+from bridge.load.tables.adopt import adopt
+from bridge.load.tables.table_plan import strangers
 from bridge.maintain.verify.check import verify
 from bridge.maintain.verify.mend import repair
 from bridge.settings.inline import inline_pipeline

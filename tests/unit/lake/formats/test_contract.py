@@ -22,8 +22,8 @@ from bridge.errors import CommitLost, LakeError, SettingsError
 from bridge.lake.formats.delta.log import DeltaLog
 from bridge.lake.formats.delta.stats import statistics
 from bridge.lake.records import TableState
-from bridge.load.adopt import adopt
-from bridge.load.table_plan import Placement
+from bridge.load.tables.adopt import adopt
+from bridge.load.tables.table_plan import TablePlanner
 from bridge.maintain.compact import Wish, compact
 from bridge.maintain.verify.check import verify
 from bridge.maintain.verify.mend import repair
@@ -349,11 +349,11 @@ def test_a_shared_table_is_plain(tmp_path: Path) -> None:
         load(tmp_path / "bridge.yaml", {}).pipeline("shop")
 
 
-def placed(lake: DeltaLake, tmp_path: Path, form: str) -> Placement:
+def placed(lake: DeltaLake, tmp_path: Path, form: str) -> TablePlanner:
     """Where a run with this format would place streams."""
     destination = {"bucket": str(tmp_path), "format": form}
     pipeline = Pipeline.model_validate({"name": "p", "source": {"tap": "tap"}, "destination": destination})
-    return Placement(lake.storage, pipeline, lake.log.view(lake.log.head()), None, full=False, append=False)
+    return TablePlanner(lake.storage, pipeline, lake.log.view(lake.log.head()), None, full=False, append=False)
 
 
 def test_a_table_keeps_its_format(lake: DeltaLake, tmp_path: Path) -> None:

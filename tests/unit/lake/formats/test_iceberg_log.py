@@ -21,8 +21,8 @@ from bridge.commit.rollback import roll_back
 from bridge.errors import CommitLost, LakeError, SettingsError
 from bridge.lake.formats.iceberg import manifests
 from bridge.lake.formats.iceberg.catalog import keep_catalog, read_catalog
-from bridge.load.adopt import adopt
-from bridge.load.table_plan import Placement
+from bridge.load.tables.adopt import adopt
+from bridge.load.tables.table_plan import TablePlanner
 from bridge.maintain.compact import Wish, compact
 from bridge.maintain.verify.check import verify
 from bridge.maintain.verify.mend import repair
@@ -129,7 +129,7 @@ def test_somebody_elses_table_is_refused(lake: IcebergLake, tmp_path: Path) -> N
         columns = Columns(NestedField(1, "id", LongType()))
         catalog.create_table("p.s", columns, location=f"file://{tmp_path}/p/s")
     message = Schema("s", {"properties": {"id": {"type": "integer"}}}, None, None)
-    place = Placement(lake.storage, pipeline(tmp_path), lake.log.view(0), None, full=False, append=False)
+    place = TablePlanner(lake.storage, pipeline(tmp_path), lake.log.view(0), None, full=False, append=False)
     for act in (lambda: place.open(message), lambda: lake.append(lake.open(FIRST), [1])):
         with pytest.raises(LakeError, match="of that name is in the catalog already"):
             act()

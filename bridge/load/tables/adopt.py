@@ -15,8 +15,8 @@ from bridge.lake.folder_names import folder_name
 from bridge.lake.ownership import Owner, claim
 from bridge.lake.records import FileAdd, TableChange, TableState
 from bridge.lake.schemas import keep_schema, read_schema
-from bridge.load.methods import is_merged
-from bridge.load.table_plan import strangers
+from bridge.load.tables.methods import is_merged
+from bridge.load.tables.table_plan import strangers
 from bridge.schema.merging import Evolution
 from bridge.schema.table_schema import TableSchema, merge
 from bridge.schema.widening import stands_beside
