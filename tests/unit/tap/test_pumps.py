@@ -25,7 +25,7 @@ def tap(stack: ExitStack, script: str) -> Tap:
 
 def heard(taps: list[Tap], idle: timedelta | None = None) -> list[tuple[int, object]]:
     with Pumps(taps, idle=idle) as pumps:
-        return list(pumps.heard(lambda: None))
+        return list(pumps.outputs(lambda: None))
 
 
 def test_each_says_all_and_then_how_it_ended() -> None:
@@ -58,7 +58,7 @@ def test_who_is_stopped_is_not_heard_any_more() -> None:
         taps = [tap(stack, "while echo x; do sleep 0.05; done"), tap(stack, "echo a; sleep 0.5; echo b")]
         with Pumps(taps, idle=None) as pumps:
             said = []
-            for number, what in pumps.heard(lambda: None):
+            for number, what in pumps.outputs(lambda: None):
                 said.append((number, what))
                 if number == 0:
                     pumps.stop(0)
@@ -72,7 +72,7 @@ def test_all_are_stopped_at_once() -> None:
     with ExitStack() as stack:
         taps = [tap(stack, "trap 'sleep 0.6; exit 0' TERM; echo x; while :; do sleep 0.05; done") for _ in range(4)]
         with Pumps(taps, idle=None) as pumps:
-            for _ in zip(range(4), pumps.heard(lambda: None), strict=False):
+            for _ in zip(range(4), pumps.outputs(lambda: None), strict=False):
                 pass
             began = time.monotonic()
             pumps.stop_all()
@@ -89,6 +89,6 @@ def test_what_the_listener_raises_ends_the_reading() -> None:
     with ExitStack() as stack:
         one = tap(stack, "while echo x; do :; done")
         with pytest.raises(Interrupted), Pumps([one], idle=None) as pumps:
-            list(pumps.heard(interrupted))
+            list(pumps.outputs(interrupted))
         assert not one.ended
     assert one.ended
