@@ -131,13 +131,13 @@ def noted(**streams: Safe) -> Note:
 
 def test_from_where_a_stream_is_safe() -> None:
     """A new one holds the slot; one that is known goes on; a crash between commit and note changes nothing."""
-    assert started("a", None, 70, None, anew=False) == Safe(70, None)
-    assert started("a", 500, 70, noted(a=Safe(90, 90)), anew=True) == Safe(70, None)
-    assert started("a", 90, 70, None, anew=False) == Safe(90, 90)
-    assert started("a", 900, 70, noted(a=Safe(90, 90)), anew=False) == Safe(90, 900)
-    assert started("a", 900, 70, noted(a=Safe(70, None)), anew=False) == Safe(70, 900)
-    assert started("a", 50, 80, noted(a=Safe(90, 50)), anew=False) == Safe(90, 50), "nothing of it changed up to 90"
-    assert started("a", 85, 80, noted(a=Safe(90, 90)), anew=False) == Safe(85, 85), "set back, and still in the log"
+    assert started("a", None, 70, None, snapshot=False) == Safe(70, None)
+    assert started("a", 500, 70, noted(a=Safe(90, 90)), snapshot=True) == Safe(70, None)
+    assert started("a", 90, 70, None, snapshot=False) == Safe(90, 90)
+    assert started("a", 900, 70, noted(a=Safe(90, 90)), snapshot=False) == Safe(90, 900)
+    assert started("a", 900, 70, noted(a=Safe(70, None)), snapshot=False) == Safe(70, 900)
+    assert started("a", 50, 80, noted(a=Safe(90, 50)), snapshot=False) == Safe(90, 50), "nothing of it changed up to 90"
+    assert started("a", 85, 80, noted(a=Safe(90, 90)), snapshot=False) == Safe(85, 85), "set back, and still in the log"
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_from_where_a_stream_is_safe() -> None:
 def test_a_slot_that_has_let_go_of_rows(bookmark: int, confirmed: int, note: Note | None) -> None:
     """What cannot be read any more is said, with the command that loads the table anew."""
     with pytest.raises(SlotError, match="slot") as raised:
-        started("a", bookmark, confirmed, note, anew=False)
+        started("a", bookmark, confirmed, note, snapshot=False)
     assert "--full -s a" in raised.value.hint
 
 
