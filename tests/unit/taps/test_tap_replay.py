@@ -124,7 +124,7 @@ def test_discover_reads_the_schemas(replay: Tap, recording: Path) -> None:
 
 @pytest.mark.parametrize("pace", [None, 1_000_000])
 def test_streams_that_a_catalog_deselects_are_left_out(replay: Tap, recording: Path, pace: int | None) -> None:
-    """Their lines are gone, the others' stay as they are."""
+    """Their lines are left out, the others stay as they are."""
     config = {"path": str(recording), "lines_per_second": pace}
     catalog = json.loads(replay(config, "--discover").stdout)
     assert replay(config, catalog=catalog).stdout == recording.read_bytes()
