@@ -145,7 +145,7 @@ class TapReader:
         self._context.stage = "waiting for the taps"
         with Pumps(taps, idle=self._idle) as pumps:
             try:
-                for number, output in pumps.heard(self._loader.check):
+                for number, output in pumps.outputs(self._loader.check):
                     try:
                         self._hear(taps[number], self._sessions[number], output)
                     except TimedOut:

@@ -61,7 +61,7 @@ def script(tmp_path: Path) -> Script:
 
 
 def until(condition: Callable[[], bool], limit: float = 5.0) -> bool:
-    """Wait for what another process does; True as soon as it is done."""
+    """Wait for another process; True as soon as the condition holds."""
     end = time.monotonic() + limit
     while not condition():
         if time.monotonic() > end:
@@ -78,7 +78,7 @@ def gone(pid: int) -> bool:
 
 
 def test_what_a_tap_gets(script: Script) -> None:
-    """Config, catalog and STATE come as files of mode 600 that are gone after the exit; nothing else is inherited."""
+    """Config, catalog and STATE come as files of mode 600, deleted after the exit; nothing else is inherited."""
     text = """
         given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
         print(json.dumps({
