@@ -139,7 +139,7 @@ def stations_of(message: str) -> list[tuple[int, str]]:
 
 @pytest.mark.parametrize(("message", "limit", "end"), [("a RECORD", 15, "committer"), ("a STATE", 12, "state_file")])
 def test_a_message_goes_one_way(message: str, limit: int, end: str) -> None:
-    """Each station is called, and imported, by the one that it is indented under. Once left, none is entered again."""
+    """Each station is called by the one that it is indented under. Once left, none is entered again."""
     stations = stations_of(message)
     names = [name for _, name in stations]
     assert len(names) == len(set(names)) <= limit

@@ -19,7 +19,7 @@ Decided in the thread that reads the tap, from the order of its messages alone, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -38,6 +38,7 @@ from bridge.singer.state import (
     resume_point,
     resume_points,
 )
+from bridge.state.lookback import Lookback
 
 Mode = Literal["append", "replace", "upsert"]
 METHODS: dict[Mode, str] = {"append": "append-only", "replace": "overwrite", "upsert": "upsert"}
@@ -106,8 +107,8 @@ class BarrierPolicy:
 
     A stream in `kept` keeps its bookmark where the tap forgets it; one in `muted`, whose RECORDs were ignored, always.
     `staged` maps a stream to the version of its staged files that the last commit names. With `whole` nothing is
-    published before the clean end: `--full` swaps everything at one commit. `restored` is what to keep of a STATE whose
-    tap was given another one than `start`.
+    published before the clean end: `--full` swaps everything at one commit. With `lookback`
+    the tap was given an earlier STATE than `start`.
     """
 
     def __init__(
@@ -117,13 +118,13 @@ class BarrierPolicy:
         staged: dict[str, int],
         kept: Collection[str] = (),
         whole: bool = False,
-        restored: Callable[[Any], Any] = lambda said: said,
+        lookback: Lookback | None = None,
     ) -> None:
         self.streams: dict[str, StreamProgress] = {}
         self.staged = staged
         self.committed = self._start = start
         self._kept = set(kept)
-        self._restored = restored
+        self._lookback = lookback or Lookback()
         self.muted: set[str] = set()
         self._whole = whole
         self._clock = 0
@@ -174,12 +175,12 @@ class BarrierPolicy:
         if not end and (self._latest is None or self._whole or self._decided == self._marked):
             return None
         self._decided = self._marked
-        said = parse_state(self._latest) if self._latest is not None else None
-        if is_empty(said) and not (self._whole and self._latest is not None):
+        declared = parse_state(self._latest) if self._latest is not None else None
+        if is_empty(declared) and not (self._whole and self._latest is not None):
             if not end and not is_empty(self.committed):
                 return None  # an empty STATE is never stored over a full one
-            said = None
-        state = self._stored(said)
+            declared = None
+        state = self._stored(declared)
         publish, staged = self._choose(state, end)
         if publish is None:
             return None
@@ -188,28 +189,28 @@ class BarrierPolicy:
             return None
         barrier = Barrier(
             state,
-            said is not None and state != said,
+            declared is not None and state != declared,
             publish,
             staged,
             {s: self.streams[s].schema for s in self.streams},
             end,
             activate,
-            said is not None,
+            declared is not None,
             self._uncovered(publish, state) if end else (),
         )
         self._passed(barrier)
         return barrier
 
-    def _stored(self, said: Any) -> Any:
+    def _stored(self, declared: Any) -> Any:
         """Return the STATE to keep: the tap's words verbatim, except for streams that were not asked."""
-        if said is None:
+        if declared is None:
             return self.committed
-        said = self._restored(said)
+        declared = self._lookback.stored(declared)
         kept = self._kept
-        if self._whole and not is_flat(said) and not is_flat(self.committed):
-            spoke = set(said["bookmarks"]) | {name for stream in self.streams.values() for name in stream.names}
+        if self._whole and not is_flat(declared) and not is_flat(self.committed):
+            spoke = set(declared["bookmarks"]) | {name for stream in self.streams.values() for name in stream.names}
             kept = kept | (set(self.committed["bookmarks"]) - spoke)
-        return overlay(self.committed, said, kept, self.muted)
+        return overlay(self.committed, declared, kept, self.muted)
 
     def _choose(self, state: Any, end: bool) -> tuple[dict[str, Publication] | None, dict[str, int]]:
         publish: dict[str, Publication] = {}
@@ -245,14 +246,14 @@ class BarrierPolicy:
         At the end that is what was announced last, if all rows of this run are its own; without any in this run, if the
         version is new, or the tap did not resume elsewhere.
         """
-        found = {}
+        activations = {}
         for stream in self.streams.values():
             done = stream.activated is not None and stream.activated < self._marked
             if end and stream.sweeps and stream.announced is not None and self._is_whole(stream):
-                found[stream.name] = stream.announced
+                activations[stream.name] = stream.announced
             elif done and stream.complete is not None and (stream.name in publish or not stream.waiting):
-                found[stream.name] = stream.complete
-        return found
+                activations[stream.name] = stream.complete
+        return activations
 
     def _is_whole(self, stream: StreamProgress) -> bool:
         if stream.records:
@@ -261,9 +262,9 @@ class BarrierPolicy:
 
     def _begun_anew(self, stream: StreamProgress) -> bool:
         """Return whether the tap announced a new version: it did so in this run, so it has read the table."""
-        said = bookmark(self._start, stream.names)
-        known = {stream.former, said.get("version") if isinstance(said, dict) else None} - {None}
-        return bool(known) and stream.announced not in (None, *known)
+        start = bookmark(self._start, stream.names)
+        earlier = {stream.former, start.get("version") if isinstance(start, dict) else None} - {None}
+        return bool(earlier) and stream.announced not in (None, *earlier)
 
     def _complete(self, stream: StreamProgress) -> bool:
         return stream.mode == "replace" and stream.activated is not None and stream.activated < self._marked
@@ -272,8 +273,8 @@ class BarrierPolicy:
         """Return whether no rows mean no news: a tap that resumed elsewhere, or at the end of this very table."""
         if stream.mode != "replace" or stream.records or stream.waiting or self._whole or self._begun_anew(stream):
             return False
-        said = bookmark(self._start, stream.names)
-        inside = isinstance(said, dict) and "version" in said and resume_point(self._start, stream.names) is not None
+        start = bookmark(self._start, stream.names)
+        inside = isinstance(start, dict) and "version" in start and resume_point(self._start, stream.names) is not None
         return inside or moved_on(None, self._start, stream.names)
 
     def _stage(self, stream: StreamProgress, state: Any, staged: dict[str, int]) -> bool:
@@ -284,8 +285,8 @@ class BarrierPolicy:
         moved = resume_point(before, stream.names) != resume_point(state, stream.names)
         if not moved and stream.name not in self.staged:
             return True
-        said = bookmark(state, stream.names)
-        version = said.get("version") if isinstance(said, dict) else None
+        mark = bookmark(state, stream.names)
+        version = mark.get("version") if isinstance(mark, dict) else None
         if not isinstance(version, int) or stream.versions != {version}:
             return False
         staged[stream.name] = version

@@ -84,10 +84,10 @@ def divided(
 
 
 def _groups(pipeline: Pipeline, storage: Storage, view: Snapshot, catalog: Catalog) -> list[Family]:
-    found, asked = families(catalog, pipeline), pipeline.source.parallelism
-    count = min((os.cpu_count() or 1) if asked == "auto" else asked, len(found))
+    all_families, parallelism = families(catalog, pipeline), pipeline.source.parallelism
+    count = min((os.cpu_count() or 1) if parallelism == "auto" else parallelism, len(all_families))
     last = [group.streams for group in view.pipeline_state.per_process or ()]
-    return balanced(found, count, _seconds(storage, pipeline.name, catalog), last)
+    return balanced(all_families, count, _seconds(storage, pipeline.name, catalog), last)
 
 
 def families(catalog: Catalog, pipeline: Pipeline) -> list[Family]:
@@ -107,48 +107,48 @@ def families(catalog: Catalog, pipeline: Pipeline) -> list[Family]:
         for other in (str(entry.get("stream") or ""), _parent(entry, catalog, pipeline)):
             if other and top(other) != top(stream_id(entry)):
                 joined[top(other)] = top(stream_id(entry))
-    selected, found = selected_streams(catalog), dict[str, list[str]]()
+    selected, members = selected_streams(catalog), dict[str, list[str]]()
     for name in dict.fromkeys(stream_ids(catalog)):
         if name in selected:
-            found.setdefault(top(name), []).append(name)
-    return [tuple(names) for names in found.values()]
+            members.setdefault(top(name), []).append(name)
+    return [tuple(names) for names in members.values()]
 
 
 def _parent(entry: StreamEntry, catalog: Catalog, pipeline: Pipeline) -> str:
     """Return the name of a stream's parent, empty for none."""
     name = stream_id(entry)
-    said = pipeline.stream(name).parent
-    if said and stream_entry(catalog, said) is None:
+    parent = pipeline.stream(name).parent
+    if parent and stream_entry(catalog, parent) is None:
         names = stream_ids(catalog)
-        hint = did_you_mean(said, names) or f"the catalog has: {', '.join(names[:20])}"
-        raise SettingsError("streams.<stream>.parent names no stream", hint=hint, stream=name, parent=said)
-    return said or str(root_facts(entry).get("parent-tap-stream-id") or "")
+        hint = did_you_mean(parent, names) or f"the catalog has: {', '.join(names[:20])}"
+        raise SettingsError("streams.<stream>.parent names no stream", hint=hint, stream=name, parent=parent)
+    return parent or str(root_facts(entry).get("parent-tap-stream-id") or "")
 
 
 def balanced(
-    found: Sequence[Family], count: int, seconds: Mapping[str, float], last: Sequence[Sequence[str]] = ()
+    members: Sequence[Family], count: int, seconds: Mapping[str, float], last: Sequence[Sequence[str]] = ()
 ) -> list[Family]:
     """Return the families in `count` groups: the longest first, each to where the least is.
 
     Those that were in one of the `last` groups stay there, unless that leaves a group empty or makes too many.
     """
-    homes = [{number for number, group in enumerate(last) if not set(group).isdisjoint(family)} for family in found]
+    homes = [{number for number, group in enumerate(last) if not set(group).isdisjoint(family)} for family in members]
     used = sorted(set().union(*homes))
     if len(used) > count or any(len(home) > 1 for home in homes):
-        homes, used = [set()] * len(found), []
-    usual = median([seconds[s] for family in found for s in family if s in seconds] or [1.0])
-    weights = [sum(seconds.get(stream, usual) for stream in family) for family in found]
+        homes, used = [set()] * len(members), []
+    usual = median([seconds[s] for family in members for s in family if s in seconds] or [1.0])
+    weights = [sum(seconds.get(stream, usual) for stream in family) for family in members]
     groups: list[set[str]] = [set() for _ in range(count)]
     loads = [0.0] * count
-    for n in sorted(range(len(found)), key=lambda n: (not homes[n], -weights[n])):
+    for n in sorted(range(len(members)), key=lambda n: (not homes[n], -weights[n])):
         # With the number of streams: those that take no time are spread as well.
         least = min(range(count), key=lambda number: (loads[number], len(groups[number])))
         place = used.index(*homes[n]) if homes[n] else least
-        groups[place] |= set(found[n])
+        groups[place] |= set(members[n])
         loads[place] += weights[n]
     if used and not all(groups):
-        return balanced(found, count, seconds)
-    order = [stream for family in found for stream in family]
+        return balanced(members, count, seconds)
+    order = [stream for family in members for stream in family]
     return [tuple(stream for stream in order if stream in group) for group in groups]
 
 

@@ -29,6 +29,8 @@ from bridge.write.rejects import write_rejects
 
 LEAVING = "preparing Spark's next start, once on this machine"
 """The stage after which all is committed and the JVM writes its class data."""
+_START_POLL = 0.05
+"""Seconds between two looks whether the JVM is up."""
 _GIVEN_UP = "rows that are in no commit were given up"
 
 
@@ -85,7 +87,11 @@ class Loader:
         assert incoming.statement is not None
         self._plan.context.stage = "starting Spark"
         read = incoming.read()
-        made = self._engine.analysed(incoming.statement, read, stream.name, self.check)
+        self._engine.start()
+        while not self._engine.is_up:
+            self._plan.context.tick()
+            self.collect(_START_POLL)
+        made = self._engine.analysed(incoming.statement, read, stream.name)
         lake = incoming.into(question.table, stream.evolution, made)
         self.spool.put_schema(lake.hash, lake.to_json())
         self._engine.transform(stream.name, question.name, incoming.statement, read, made, lake)

@@ -206,7 +206,7 @@ class Run:
     ) -> None:
         result, before, began = self.result, committer.view, time.monotonic()
         result.warnings += committer.notes
-        told = len(committer.notes)
+        noted = len(committer.notes)
         result.state = result.state_before = before.state
         if self.request.resume:
             catalog, deselected = self._resumed(storage, catalog, committer.view.state)
@@ -223,15 +223,15 @@ class Run:
             result.status = "success"
         except BridgeError as error:
             if SAID in error.hint:
-                wanted = wanted_methods(error.hint, self.pipeline, catalog)
-                error.hint = f"{wanted}{error.hint}\nall lines: singer-bridge runs show {self.pipeline.name} --logs"
+                missing = wanted_methods(error.hint, self.pipeline, catalog)
+                error.hint = f"{missing}{error.hint}\nall lines: singer-bridge runs show {self.pipeline.name} --logs"
             self._failed(error)
             raise
         finally:
             self.context.stage = "closing"
             result.warnings += map(self._masked, self._slots.close(ended=result.status == "success" and self._clean))
             self._commits.note(storage, committer.view.n)
-            result.warnings += committer.notes[told:]
+            result.warnings += committer.notes[noted:]
             result.state = committer.view.state
             result.seconds["load"] = time.monotonic() - began
             with suppress(BridgeError):  # a full disk must not hide what went wrong first
@@ -245,8 +245,8 @@ class Run:
     def _resumed(self, storage: Storage, catalog: dict[str, Any] | None, state: Any) -> tuple[dict[str, Any], set[str]]:
         done = completed(storage, self.pipeline.name, self.pipeline.names)
         self.result.skipped = sorted(done)
-        said = f"skipped, the last run completed them: {', '.join(sorted(done))}" if done else "--resume skips nothing"
-        self.result.warnings.append(said)
+        text = f"skipped, the last run completed them: {', '.join(sorted(done))}" if done else "--resume skips nothing"
+        self.result.warnings.append(text)
         return leave_out(catalog, done, state if self.request.state is None else self.request.state)
 
     def _load(
@@ -369,9 +369,9 @@ class Run:
         if not self._piped:
             return None
         self.context.stage = "waiting for the tap"
-        found = ReplayGuard(committer, self._piped.started(self.context.tick))
-        self.result.warnings += found.notes
-        return found
+        guard = ReplayGuard(committer, self._piped.started(self.context.tick))
+        self.result.warnings += guard.notes
+        return guard
 
     @property
     def _asked(self) -> frozenset[str]:

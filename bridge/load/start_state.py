@@ -28,8 +28,8 @@ class StartStates:
         `own` are the streams of that process of the tap: it starts the others where it had come to with them. Raises
         `SettingsError` for a STATE that cannot be kept per stream.
         """
-        slots, said = self._slots, self._pipeline.stream
-        lookback = Lookback(lambda s: slots.back.get(s, said(s).lookback) if own is None or s in own else None)
+        slots, settings_of = self._slots, self._pipeline.stream
+        lookback = Lookback(lambda s: slots.back.get(s, settings_of(s).lookback) if own is None or s in own else None)
         lookback.quiet |= slots.back.keys()
         if self._asked:
             without(state, self._asked)
@@ -39,7 +39,7 @@ class StartStates:
             overwritten = (lambda s: self._overwritten(s) and s in own) if own is not None else self._overwritten
             state = resumable_versions(state, overwritten, self._version, self._view.tables)
         state = None if is_empty(state) else slots.handed(state)
-        looks_back = slots.back or any(said.lookback is not None for said in self._pipeline.streams.values())
+        looks_back = slots.back or any(one.lookback is not None for one in self._pipeline.streams.values())
         return lookback.start(state) if looks_back else state, lookback
 
     def _overwritten(self, stream: str) -> bool:
@@ -47,8 +47,8 @@ class StartStates:
 
     def _version(self, stream: str) -> int | None:
         """Return the `version` of a stream's rows in the lake, where they are known by any of its names."""
-        found = (self._view.version(name) for name in self._pipeline.names_of(stream))
-        return next((version for version in found if version is not None), None)
+        versions = (self._view.version(name) for name in self._pipeline.names_of(stream))
+        return next((version for version in versions if version is not None), None)
 
     def warnings(self, lookbacks: Sequence[Lookback]) -> list[str]:
         """Return a warning for each of the streams whose table will have rows twice, or that does not go back."""

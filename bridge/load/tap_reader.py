@@ -67,7 +67,7 @@ class TapReader:
             # Of several processes each has a STATE of its own, without the streams of the others.
             kept=plan.slots.kept | (frozenset() if division else plan.kept),
             whole=plan.full,
-            restored=lookback.stored,
+            lookback=lookback,
         )
         rules = DispatchRules(
             commit_every=pipeline.commit.every,
@@ -145,7 +145,7 @@ class TapReader:
         self._context.stage = "waiting for the taps"
         with Pumps(taps, idle=self._idle) as pumps:
             try:
-                for number, output in pumps.heard(self._loader.check):
+                for number, output in pumps.outputs(self._loader.check):
                     try:
                         self._hear(taps[number], self._sessions[number], output)
                     except TimedOut:

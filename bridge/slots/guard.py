@@ -238,12 +238,12 @@ def _is_appended(pipeline: Pipeline, catalog: Catalog | None, stream: str) -> bo
     return setting == "append-only" or (setting == "auto" and not keys)
 
 
-def _starts(run: _Run, marks: dict[str, int | None], confirmed: int, anew: frozenset[str]) -> dict[str, Safe]:
+def _starts(run: _Run, marks: dict[str, int | None], confirmed: int, snapshots: frozenset[str]) -> dict[str, Safe]:
     """From where each stream is safe. Raises a `SlotError` that names all whose changes are lost."""
     starts, refused = dict[str, Safe](), dict[str, SlotError]()
     for stream, mark in marks.items():
         try:
-            starts[stream] = started(stream, mark, confirmed, run.file.note, anew=stream in anew)
+            starts[stream] = started(stream, mark, confirmed, run.file.note, snapshot=stream in snapshots)
         except SlotError as error:
             refused[stream] = error
     if refused:

@@ -54,12 +54,12 @@ def target(streams: Iterable[Safe]) -> int | None:
     return min((safe.position for safe in streams), default=None)
 
 
-def started(stream: str, bookmark: int | None, confirmed: int, note: Note | None, *, anew: bool) -> Safe:
+def started(stream: str, bookmark: int | None, confirmed: int, note: Note | None, *, snapshot: bool) -> Safe:
     """From where a stream is safe when a run starts. Raises `SlotError` if the slot can no longer give its rows.
 
-    `confirmed` is the slot's position, `bookmark` the stream's committed one. `anew`: the run takes a snapshot of it.
+    `confirmed`: the slot's position; `bookmark`: the stream's committed one. `snapshot`: the run takes one of it.
     """
-    if anew or bookmark is None:
+    if snapshot or bookmark is None:
         return Safe(confirmed, None)
     noted = note.streams.get(stream) if note and note.guarded else None
     if noted and (noted.bookmark is None or bookmark >= noted.bookmark):

@@ -49,8 +49,8 @@ _BUNDLES = f"seq bigint, bundle int, segments array<struct<{_SEGMENT}>>"
 _GLOB = re.compile(r"[\\\[\]{}*?]")
 """What the file source, which takes its path for a pattern, takes as it stands behind a backslash only."""
 _TRIGGER = "100 milliseconds"
-_START_POLL = 0.05
-"""Seconds between two looks whether the JVM is up."""
+_LOOK_EVERY = 0.5
+"""Seconds between two questions to the JVM how the query is."""
 _GRACE = 60.0
 """Seconds that Spark has for its next step once the run is to end."""
 
@@ -96,7 +96,7 @@ class Engine:
         self._warming: threading.Thread | None = None
         self._query: Any = None
         self._plans: dict[tuple[str, str], Plan] = {}
-        self._stopping = False
+        self._stopping, self._next_look = False, 0.0
         self.tasks = cores(master)
         self.grace = _GRACE
         """Seconds that Spark has for its next step once the run is to end."""
@@ -135,8 +135,10 @@ class Engine:
         """Raise what went wrong in the background, if anything did."""
         if self._failure:
             raise self._failure
-        if self._query is None or self._stopping:
+        now = time.monotonic()
+        if self._query is None or self._stopping or now < self._next_look:
             return
+        self._next_look = now + _LOOK_EVERY
         try:
             ended = self._query.exception()
         except Exception as error:  # noqa: BLE001 - py4j has a dozen ways to say that the JVM is gone
@@ -156,16 +158,8 @@ class Engine:
         assert self._session is not None
         return spread(self._session.spark, work, context, payloads, self._shipped)
 
-    def analysed(self, statement: Statement, read: TableSchema, stream: str, tick: Callable[[], None]) -> pa.Schema:
-        """Return what a statement makes of a stream's columns; waits for the JVM, while `tick` may raise.
-
-        Raises `SettingsError` with Spark's words.
-        """
-        self.start()
-        while self._query is None:
-            tick()
-            self.check()
-            time.sleep(_START_POLL)
+    def analysed(self, statement: Statement, read: TableSchema, stream: str) -> pa.Schema:
+        """Return what a statement makes of a stream's columns, once the query is up. Raises `SettingsError`."""
         from bridge.spark.transform import analysed
 
         assert self._session is not None
@@ -307,6 +301,8 @@ class Engine:
                 raise EngineError("Spark skipped a batch", hint=_REPORT_IT, want=self._delivered + 1, have=seq)
             self._delivered = seq
             del self._sealed[seq]
+            # Here, where Spark is not looking for files.
+            self._spool.folder.batch(seq).unlink(missing_ok=True)
             self._finished.put(Finished(batch, [*reports[seq].values(), *transformed[seq]]))
 
     def _explained(self, error: BaseException | None) -> BridgeError:

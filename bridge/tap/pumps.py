@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from functools import partial
 from queue import Empty, Full, Queue
 from types import TracebackType
 
@@ -21,11 +20,11 @@ SIGNAL_GRACE = 0.05
 """Seconds after a tap's end in which a signal to us still counts: `systemctl stop` reaches both, the tap first."""
 
 _LISTEN = 0.05
-"""Seconds between two ticks while no tap says anything."""
+"""Seconds between two ticks while no tap sends anything."""
 _STEP = 0.5
 """Seconds after which a waiting thread checks whether it should end."""
 
-Said = bytes | None | BaseException
+Output = bytes | None | BaseException
 """A chunk of output, `b""` at its end; None when the tap ended in good order, or the error that ended it."""
 
 
@@ -38,7 +37,7 @@ class Pumps:
 
     def __init__(self, taps: Sequence[Feed], *, idle: timedelta | None) -> None:
         self._taps, self._idle = taps, idle
-        self._said: Queue[tuple[int, Said]] = Queue(maxsize=1)
+        self._outputs: Queue[tuple[int, Output]] = Queue(maxsize=1)
         self._live = set(range(len(taps)))
         self._stopped = [threading.Event() for _ in taps]
         self._left = threading.Event()
@@ -58,21 +57,21 @@ class Pumps:
         self._left.set()
         self._join()
 
-    def heard(self, tick: Callable[[], None]) -> Iterator[tuple[int, Said]]:
-        """Yield each tap's output until all have ended, as `Said`, with the tap's number.
+    def outputs(self, tick: Callable[[], None]) -> Iterator[tuple[int, Output]]:
+        """Yield each tap's output until all have ended, as `Output`, with the tap's number.
 
         `tick` runs at least twice a second and may raise.
         """
         while self._live:
             tick()
             try:
-                number, said = self._said.get(timeout=_LISTEN)
+                number, output = self._outputs.get(timeout=_LISTEN)
             except Empty:
                 continue
             if number in self._live:
-                if said is None or isinstance(said, BaseException):
+                if output is None or isinstance(output, BaseException):
                     self._live.discard(number)
-                yield number, said
+                yield number, output
 
     @property
     def live(self) -> set[int]:
@@ -101,26 +100,26 @@ class Pumps:
 
     def _pump(self, number: int, tap: Feed) -> None:
         try:
-            self._read(number, tap, partial(self._tick, number))
+            self._read(number, tap, lambda: self._tick(number))
         except _Stopped:
             if self._stopped[number].is_set():
                 tap.terminate()
         except BaseException as error:  # noqa: BLE001 - whatever it was, the reader raises it
             with suppress(_Stopped):
-                self._say(number, error)
+                self._put(number, error)
 
     def _read(self, number: int, tap: Feed, tick: Callable[[], None]) -> None:
         for chunk in tap.chunks(idle=self._idle, tick=tick):
-            self._say(number, chunk)
-        self._say(number, b"")
+            self._put(number, chunk)
+        self._put(number, b"")
         tap.wait(idle=self._idle, tick=tick)
         time.sleep(SIGNAL_GRACE)
-        self._say(number, None)
+        self._put(number, None)
 
-    def _say(self, number: int, said: Said) -> None:
+    def _put(self, number: int, output: Output) -> None:
         while True:
             self._tick(number)
             try:
-                return self._said.put((number, said), timeout=_STEP)
+                return self._outputs.put((number, output), timeout=_STEP)
             except Full:
                 continue

@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from bridge.lake.log import Log
 from bridge.lake.table_columns import read_columns
-from bridge.maintain.readers.ddl import Table, statement
+from bridge.maintain.readers.ddl import statement
+from bridge.maintain.readers.table import Table
 from tests.support.tables import Shop
 
 Rows = list[dict[str, str]]

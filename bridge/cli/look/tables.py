@@ -325,9 +325,10 @@ def ddl(
     singer-bridge tables ddl flights -s public-flights --dialect athena --manifest --location s3://lake
     """
     from bridge.lake.formats.iceberg.catalog import read_catalog
-    from bridge.maintain.readers.ddl import Table, statement
+    from bridge.maintain.readers.ddl import statement
     from bridge.maintain.readers.delta import delta_statement
     from bridge.maintain.readers.iceberg import iceberg_statement
+    from bridge.maintain.readers.table import Table
 
     chosen = _table(selection, stream)
     storage, live = chosen.storage, chosen.live

@@ -91,7 +91,7 @@ class Seen:
                 chosen = not self.before.table(names)
             yield Added(stream, names, method, count.committed, table, chosen)
 
-    def _since_bookmark(self, one: Added, known: TableState, lake: Storage) -> Iterator[str]:
+    def _since_bookmark(self, one: Added, before: TableState, lake: Storage) -> Iterator[str]:
         """Yield a warning if none of the rows is newer than the bookmark that the run began at, or some are older."""
         then = resume_point(self.before.state, one.names)
         if then is None or self.pipeline.stream(one.stream).lookback is not None:
@@ -102,7 +102,7 @@ class Seen:
             rows = f"0 of {one.rows:,} row(s) are newer than the bookmark{at}"
             yield f"{one.stream}: {rows}, which has not moved: they were added, and are there twice. {_UPSERT}"
             return
-        low = None if value is None else _least_of(one, known, lake)
+        low = None if value is None else _least_of(one, before, lake)
         if low is not None and _is_before(low, value):
             shown = low.isoformat() if isinstance(low, (date, datetime)) else low
             yield (
@@ -111,18 +111,18 @@ class Seen:
             )
 
 
-def _least_of(one: Added, known: TableState, lake: Storage) -> Any:
+def _least_of(one: Added, before: TableState, lake: Storage) -> Any:
     """Return the least value of the bookmark's column in a few of the files that the run added."""
-    found = []
-    for name in [name for name in one.table.files if name not in known.files][:_FILES]:
+    values = []
+    for name in [name for name in one.table.files if name not in before.files][:_FILES]:
         with suppress(BridgeError, OSError, ValueError):
-            found.append(_least(lake, f"{one.table.folder}/{name}", one.method.bookmark))
-    return min((least for least in found if least is not None), default=None)
+            values.append(_least(lake, f"{one.table.folder}/{name}", one.method.bookmark))
+    return min((least for least in values if least is not None), default=None)
 
 
-def _value(said: Any) -> Any:
+def _value(mark: Any) -> Any:
     """Return a bookmark's value, None where it has another form, or several."""
-    return said.get("replication_key_value") if isinstance(said, dict) and not said.get("partitions") else None
+    return mark.get("replication_key_value") if isinstance(mark, dict) and not mark.get("partitions") else None
 
 
 def _least(lake: Storage, key: str, column: str) -> Any:
@@ -133,7 +133,7 @@ def _least(lake: Storage, key: str, column: str) -> Any:
         footer = pq.read_metadata(file)
     at = footer.schema.names.index(column)
     chunks = [footer.row_group(n).column(at).statistics for n in range(footer.num_row_groups)]
-    return min((said.min for said in chunks if said and said.has_min_max), default=None)
+    return min((facts.min for facts in chunks if facts and facts.has_min_max), default=None)
 
 
 def _is_before(low: Any, value: Any) -> bool:

@@ -119,18 +119,18 @@ class ReplayGuard:
             return None
         then = m if after else m - 1
         try:
-            found = plan(log, view, then)
+            undo = plan(log, view, then)
         except (LakeError, SettingsError) as error:
             self._warn(f"what came after the tap's first STATE cannot be taken back, {error.message}")
             return None
         if after:
-            return None if found.nothing_to_do else found
+            return None if undo.nothing_to_do else undo
         before = log.view(then).rejects
-        gone = [file for file, reject in view.rejects.items() if file not in before and reject.stream in uncovered]
-        self._facts = {"rejects": [], "consumed": gone}
-        tables = tuple(change for change in found.tables if change.stream in uncovered)
-        kept = replace(found, after=view.pipeline_state, staged=view.staged, tables=tables, restarted=(), dropped=())
-        return kept if tables else None
+        consumed = [file for file, reject in view.rejects.items() if file not in before and reject.stream in uncovered]
+        self._facts = {"rejects": [], "consumed": consumed}
+        tables = tuple(change for change in undo.tables if change.stream in uncovered)
+        rest = replace(undo, after=view.pipeline_state, staged=view.staged, tables=tables, restarted=(), dropped=())
+        return rest if tables else None
 
 
 _PASSED = ("fence", "data", "void", "compact", "purge", "rollback")

@@ -174,5 +174,5 @@ def without_limits(pipeline: Pipeline) -> Pipeline:
 
 def refused_before(view: Snapshot, streams: Iterable[str | None]) -> list[str]:
     """Return the reject files of refused commits that these streams left behind: their records came again."""
-    wanted = set(streams)
-    return [file for file, reject in view.rejects.items() if reject.refused and reject.stream in wanted]
+    names = set(streams)
+    return [file for file, reject in view.rejects.items() if reject.refused and reject.stream in names]

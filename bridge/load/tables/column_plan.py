@@ -74,20 +74,20 @@ def as_it_is(message: Schema) -> IncomingSchema:
 def _grown(table: TableSchema | None, *, metadata: bool) -> TableSchema | None:
     if table is None or not metadata:
         return table
-    known = {source(field) for field in table.arrow}
-    more = [pa.field(name, type_) for name, type_ in METADATA.items() if name not in known]
+    present = {source(field) for field in table.arrow}
+    more = [pa.field(name, type_) for name, type_ in METADATA.items() if name not in present]
     at = table.arrow.names.index(EXTRA) if EXTRA in table.arrow.names else len(table.arrow)
     return TableSchema(pa.schema([*list(table.arrow)[:at], *more, *list(table.arrow)[at:]]))
 
 
 def _named_as(table: TableSchema | None, fields: Iterable[pa.Field]) -> TableSchema:
     """Return columns of a statement; one with the name of a column of the table is that column."""
-    known = {field.name: field for field in table.arrow} if table else {}
-    properties = {source(field) for field in known.values()}
+    existing = {field.name: field for field in table.arrow} if table else {}
+    properties = {source(field) for field in existing.values()}
     result = []
     for each in fields:
-        ours = known.get(each.name) if source(each) not in properties else None
-        singer = {b"singer": source(ours).encode()} if ours is not None else {}
+        column = existing.get(each.name) if source(each) not in properties else None
+        singer = {b"singer": source(column).encode()} if column is not None else {}
         result.append(each.with_metadata({**(each.metadata or {}), **singer}) if singer else each)
     return TableSchema(pa.schema(result))
 
@@ -109,13 +109,13 @@ class ColumnPlan:
     @classmethod
     def of(cls, pipeline: Pipeline, stream: str, replication_key: str | None, *, log_based: bool = False) -> ColumnPlan:
         """Return the shaping of a stream. Raises `SettingsError` for a statement over columns of two types."""
-        said, style = pipeline.stream(stream), pipeline.destination.column_names
-        if said.transform is not None and said.on_type_change == "variant":
+        settings, style = pipeline.stream(stream), pipeline.destination.column_names
+        if settings.transform is not None and settings.on_type_change == "variant":
             hint = "a statement sees one column of one type: choose rewrite or fail, or cast in the statement"
             raise SettingsError("transform and on_type_change: variant do not go together", hint=hint, stream=stream)
-        statement = read_transform(said.transform) if said.transform is not None else None
-        key = said.replication_key or replication_key
-        columns, rename, metadata = said.columns or (), said.rename or {}, pipeline.metadata(stream)
+        statement = read_transform(settings.transform) if settings.transform is not None else None
+        key = settings.replication_key or replication_key
+        columns, rename, metadata = settings.columns or (), settings.rename or {}, pipeline.metadata(stream)
         return cls(stream, columns, rename, style, metadata, statement, key, log_based)
 
     def incoming(self, message: Schema, never_null: Sequence[str], keys: Sequence[str]) -> IncomingSchema:
@@ -129,12 +129,12 @@ class ColumnPlan:
             *(message.bookmark_properties or ()),
             *([self.replication_key] if self.replication_key else ()),
         }
-        kept = [each for each in fields if self._keeps(source(each), needed)]
-        left_out = [each for each in fields if each not in kept]
+        selected = [each for each in fields if self._keeps(source(each), needed)]
+        left_out = [each for each in fields if each not in selected]
         if self.metadata:
-            left_out += [each for each in kept if source(each) in METADATA and source(each) != DELETED_AT]
-            kept = with_metadata(kept)
-        schema = TableSchema(pa.schema(self._named(kept) or columns.arrow))
+            left_out += [each for each in selected if source(each) in METADATA and source(each) != DELETED_AT]
+            selected = with_metadata(selected)
+        schema = TableSchema(pa.schema(self._named(selected) or columns.arrow))
         return IncomingSchema(schema, tuple(left_out), self.metadata, self.statement, tuple(self._notes(fields)))
 
     def _with_deletions(self, schema: dict[str, Any]) -> dict[str, Any]:
@@ -152,22 +152,22 @@ class ColumnPlan:
         """Return whether a column is stored: the last glob that matches wins, and naming some leaves out the others."""
         if self.metadata and name in METADATA:
             return True
-        said = next((glob for glob in reversed(self.columns) if fnmatchcase(name, glob.removeprefix("!"))), None)
-        if said is not None and said.startswith("!") and name in needed:
+        pattern = next((glob for glob in reversed(self.columns) if fnmatchcase(name, glob.removeprefix("!"))), None)
+        if pattern is not None and pattern.startswith("!") and name in needed:
             hint = "remove the pattern, or write the column behind it: tables and bookmarks need it"
-            raise SettingsError("columns leaves out a key", hint=hint, stream=self.stream, column=name, pattern=said)
-        if said is None:
+            raise SettingsError("columns leaves out a key", hint=hint, stream=self.stream, column=name, pattern=pattern)
+        if pattern is None:
             return name in needed or all(glob.startswith("!") for glob in self.columns)
-        return not said.startswith("!")
+        return not pattern.startswith("!")
 
     def _named(self, fields: list[pa.Field]) -> list[pa.Field]:
         """Return the columns under their names. Who was given a name by hand is first, then the order of the SCHEMA."""
         style = _STYLES.get(self.style)
         if not self.rename and not style:
             return fields
-        ours = METADATA if self.metadata else ()
-        names = {name: name for name in ours}
-        taken = Names([EXTRA, *ours])
+        metadata = METADATA if self.metadata else ()
+        names = {name: name for name in metadata}
+        taken = Names([EXTRA, *metadata])
         for each in sorted(fields, key=lambda one: source(one) not in self.rename):
             name = source(each)
             if name not in names:

@@ -35,8 +35,8 @@ from bridge.write.partition import check_layout
 def strangers(storage: Storage, table: TableState, others: list[Owner]) -> list[str]:
     """Return the names of a folder's Parquet files that neither our log nor the logs of those who share it know."""
     names = [name for name in storage.walk(table.folder) if name.endswith(".parquet")]  # before the logs are read
-    known = set(table.files).union(*(other.files for other in tables_of(storage, others).values()))
-    return sorted(name for name in names if name not in known)
+    ours = set(table.files).union(*(other.files for other in tables_of(storage, others).values()))
+    return sorted(name for name in names if name not in ours)
 
 
 def refuse_namesakes(pipeline: str, catalog: Catalog | None, names: Iterable[str]) -> None:
@@ -53,14 +53,14 @@ def refuse_namesakes(pipeline: str, catalog: Catalog | None, names: Iterable[str
             raise SettingsError(what, hint=hint, name=name, streams=listed)
 
 
-def _allows_null(said: Any) -> bool:
+def _allows_null(schema: Any) -> bool:
     """Return whether a property's schema has null among its values."""
-    if not isinstance(said, dict):
-        return said is True
+    if not isinstance(schema, dict):
+        return schema is True
     for word in ("anyOf", "oneOf"):
-        if isinstance(said.get(word), list):
-            return any(_allows_null(one) for one in said[word])
-    type_ = said.get("type", "null" if "$ref" not in said else "")
+        if isinstance(schema.get(word), list):
+            return any(_allows_null(one) for one in schema[word])
+    type_ = schema.get("type", "null" if "$ref" not in schema else "")
     return type_ == "null" or (isinstance(type_, list) and "null" in type_)
 
 
@@ -113,8 +113,8 @@ class TablePlanner:
         evolution = self._evolution(message)
         # A table that is to keep its columns keeps them when its rows are replaced, too.
         stays = mode != "replace" or extends or (evolution.schema_policy != "evolve" and not (self._full or staged))
-        known = (table.schema if table else None) if stays else (staged.schema if staged else None)
-        columns = read_schema(self._storage, self._pipeline.name, known) if known else None
+        name = (table.schema if table else None) if stays else (staged.schema if staged else None)
+        columns = read_schema(self._storage, self._pipeline.name, name) if name else None
         if staged:
             self._check_folders(message.stream, staged.partition_by or ())
         elif table and table.files and (mode != "replace" or extends):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from functools import partial
 
 from bridge.errors import LakeError
 from bridge.maintain.doctor.finding import Check, Finding, error, fine, run_checks, warning
@@ -54,11 +53,11 @@ def _rights(storage: Storage, prefix: str) -> Iterator[Finding]:
     """Try each request that a run makes; one that is refused must not hide the others."""
     key, data = f"{prefix}/probe", b"is anybody there?"
     trials: list[tuple[str, Callable[[], object], object]] = [
-        ("written", partial(storage.write, key, data), None),
-        ("read", partial(storage.read, key), data),
-        ("looked for", partial(storage.size, key), len(data)),
+        ("written", lambda: storage.write(key, data), None),
+        ("read", lambda: storage.read(key), data),
+        ("looked for", lambda: storage.size(key), len(data)),
         ("listed", lambda: list(storage.list(prefix)), ["probe"]),
-        ("deleted", partial(storage.delete, key), None),
+        ("deleted", lambda: storage.delete(key), None),
     ]
     refused = 0
     for verb, request, expected in trials:

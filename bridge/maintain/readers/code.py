@@ -1,8 +1,7 @@
 """The Python that reads a table: with Polars, pyarrow, or Spark where SQL cannot do it.
 
-The code names the columns of the commit log, so a column that an older file lacks is null. It reads either `path`, the
-table's folder, or `manifest`, the file that lists the table's files. `s3` says how to reach a bucket of S3; keys are
-the reader's own matter.
+The code names the columns of the commit log, so a column that an older file lacks is null. It reads the table's folder,
+or the files that its manifest lists. Credentials are the reader's own matter.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from typing import Any
 
 from bridge.lake.table_columns import Entry, item_of, struct_of
 from bridge.maintain.readers.engines import SPARK
+from bridge.maintain.readers.table import Table
 from bridge.settings.values.s3options import S3Options
 
 _PYARROW = {
@@ -56,57 +56,58 @@ def spark_glob(path: str) -> str:
     return re.sub(r"([\[\]{}*?\\])", r"\\\1", path)
 
 
-def spark_by_manifest(name: str, columns: list[Entry], manifest: str, *, partitioned: bool = False) -> str:
+def spark_by_manifest(table: Table) -> str:
     """Code for a session `spark`; its SQL can read a manifest only with Hive."""
-    schema = ", ".join(f"{SPARK.name(entry['name'])} {SPARK.type(entry['type'])}" for entry in columns)
-    folders = f".option({text(SPARK_FOLDERS)}, True)" if partitioned else ""
+    schema = ", ".join(f"{SPARK.name(entry['name'])} {SPARK.type(entry['type'])}" for entry in table.columns)
+    folders = f".option({text(SPARK_FOLDERS)}, True)" if table.partitioned else ""
     return (
         "import re\n\n"
         f"schema = {text(schema)}\n"
-        f"lines = spark.read.text({text(spark_glob(manifest))}).collect()\n"
+        f"lines = spark.read.text({text(spark_glob(table.manifest))}).collect()\n"
         'files = [re.sub(r"([][{}*?\\\\])", r"\\\\\\1", line.value) for line in lines]  # paths are globs to Spark\n'
-        f"{variable(name)} = spark.read.schema(schema){folders}.parquet(*files)"
+        f"{variable(table.name)} = spark.read.schema(schema){folders}.parquet(*files)"
     )
 
 
-def pyarrow(name: str, columns: list[Entry], path: str, s3: S3Options, *, partitioned: bool = False) -> str:
+def pyarrow(table: Table) -> str:
     """Code that makes a dataset of the folder."""
     # By default pyarrow skips folders that begin with `_`, such as those of a partition by a column `_x`.
-    source = text(path.removeprefix(_S3)) + (', ignore_prefixes=["."]' if partitioned else "")
-    return _pyarrow(name, columns, "", source, s3 if path.startswith(_S3) else None)
+    prefixes = ', ignore_prefixes=["."]' if table.partitioned else ""
+    return _pyarrow(table, "", text(table.path.removeprefix(_S3)) + prefixes, in_s3=table.path.startswith(_S3))
 
 
-def pyarrow_by_manifest(name: str, columns: list[Entry], manifest: str, s3: S3Options) -> str:
+def pyarrow_by_manifest(table: Table) -> str:
     """Code that makes a dataset of the files that the manifest lists."""
-    if not manifest.startswith(_S3):
-        return _pyarrow(name, columns, _listed(manifest), "files", None)
+    if not table.manifest.startswith(_S3):
+        return _pyarrow(table, _listed(table.manifest), "files", in_s3=False)
     files = (
-        f"with s3.open_input_stream({text(manifest.removeprefix(_S3))}) as manifest:\n"
+        f"with s3.open_input_stream({text(table.manifest.removeprefix(_S3))}) as manifest:\n"
         f'    files = [line.removeprefix("{_S3}") for line in manifest.read().decode().splitlines()]\n'
     )
-    return _pyarrow(name, columns, files, "files", s3)
+    return _pyarrow(table, files, "files", in_s3=True)
 
 
-def polars(
-    name: str, columns: list[Entry], path: str, manifest: str, s3: S3Options, *, partitioned: bool = False
-) -> str:
+def polars(table: Table) -> str:
     """Code that makes a lazy frame of the folder; of a folder in S3 that it would have to list, by the manifest."""
-    if path.startswith(_S3) and _may_mix_integers(columns):
-        return polars_by_manifest(name, columns, manifest, s3)
-    if _may_mix_integers(columns):
-        below = "**/" if partitioned else ""
-        return _polars_joined(name, columns, f'files = sorted(Path({text(path)}).glob("{below}*.parquet"))\n')
-    if path.startswith(_S3):  # the slash makes it a folder, not an object
-        return _polars_scan(name, columns, _polars_options(s3), text(f"{path}/"), partitioned=partitioned)
-    return _polars_scan(name, columns, "", text(path), partitioned=partitioned)
+    in_s3 = table.path.startswith(_S3)
+    if in_s3 and _may_mix_integers(table.columns):
+        return polars_by_manifest(table)
+    if _may_mix_integers(table.columns):
+        below = "**/" if table.partitioned else ""
+        return _polars_joined(table, f'files = sorted(Path({text(table.path)}).glob("{below}*.parquet"))\n')
+    if in_s3:  # the slash makes it a folder, not an object
+        return _polars_scan(table, _polars_options(table.s3), text(f"{table.path}/"), partitioned=table.partitioned)
+    return _polars_scan(table, "", text(table.path), partitioned=table.partitioned)
 
 
-def polars_by_manifest(name: str, columns: list[Entry], manifest: str, s3: S3Options) -> str:
+def polars_by_manifest(table: Table) -> str:
     """Code that makes a lazy frame of the files that the manifest lists."""
-    files = _polars_listed(manifest, _polars_options(s3)) if manifest.startswith(_S3) else _listed(manifest)
-    if _may_mix_integers(columns):
-        return _polars_joined(name, columns, files)
-    return _polars_scan(name, columns, files, "files")
+    manifest = table.manifest
+    in_s3 = manifest.startswith(_S3)
+    files = _polars_listed(manifest, _polars_options(table.s3)) if in_s3 else _listed(manifest)
+    if _may_mix_integers(table.columns):
+        return _polars_joined(table, files)
+    return _polars_scan(table, files, "files", partitioned=False)
 
 
 def _listed(manifest: str) -> str:
@@ -114,17 +115,17 @@ def _listed(manifest: str) -> str:
     return f"with {opened} as manifest:\n    files = manifest.read().splitlines()\n"
 
 
-def _pyarrow(name: str, columns: list[Entry], files: str, source: str, s3: S3Options | None) -> str:
-    fields = "".join(f"    {_pyarrow_field(entry)},\n" for entry in columns)
+def _pyarrow(table: Table, files: str, source: str, *, in_s3: bool) -> str:
+    fields = "".join(f"    {_pyarrow_field(entry)},\n" for entry in table.columns)
     imported = opened = given = ""
-    if s3:
-        settings = {"endpoint_override": s3.endpoint_url, "region": s3.region}
+    if in_s3:
+        settings = {"endpoint_override": table.s3.endpoint_url, "region": table.s3.region}
         arguments = ", ".join(f"{key}={text(value)}" for key, value in settings.items() if value)
         imported, opened, given = "from pyarrow import fs\n", f"s3 = fs.S3FileSystem({arguments})\n", ", filesystem=s3"
     return (
         f"import pyarrow as pa\nimport pyarrow.dataset as ds\n{imported}\n{opened}{files}"
         f"schema = pa.schema([\n{fields}])\n"
-        f"{variable(name)} = ds.dataset({source}, schema=schema{given})"
+        f"{variable(table.name)} = ds.dataset({source}, schema=schema{given})"
     )
 
 
@@ -161,12 +162,12 @@ def _polars_listed(manifest: str, options: str) -> str:
     return f"{options}listed = pl.scan_csv({read})\nfiles = listed.collect().to_series().to_list()\n"
 
 
-def _polars_scan(name: str, columns: list[Entry], files: str, source: str, *, partitioned: bool = False) -> str:
+def _polars_scan(table: Table, files: str, source: str, *, partitioned: bool) -> str:
     folders = "    hive_partitioning=False,\n" if partitioned else ""
     given = f"    {_OPTIONS}={_OPTIONS},\n" if files.startswith(_OPTIONS) else ""
     return (
-        f"import polars as pl\n\n{files}schema = {{\n{_polars_columns(columns)}}}\n"
-        f"{variable(name)} = pl.scan_parquet(\n"
+        f"import polars as pl\n\n{files}schema = {{\n{_polars_columns(table.columns)}}}\n"
+        f"{variable(table.name)} = pl.scan_parquet(\n"
         f"    {source},\n"
         "    schema=schema,\n"
         f"    glob=False,\n{folders}"
@@ -176,13 +177,13 @@ def _polars_scan(name: str, columns: list[Entry], files: str, source: str, *, pa
     )
 
 
-def _polars_joined(name: str, columns: list[Entry], files: str) -> str:
+def _polars_joined(table: Table, files: str) -> str:
     given = f", {_OPTIONS}={_OPTIONS}" if files.startswith(_OPTIONS) else ""
     imports = "from pathlib import Path\n\n" if "Path(" in files else ""
     return (
-        f"{imports}import polars as pl\n\n{files}schema = {{\n{_polars_columns(columns)}}}\n"
+        f"{imports}import polars as pl\n\n{files}schema = {{\n{_polars_columns(table.columns)}}}\n"
         f"frames = [pl.scan_parquet(file, glob=False{given}) for file in files]\n"
-        f'{variable(name)} = pl.concat(frames, how="diagonal_relaxed").select(schema.keys()).cast(schema)'
+        f'{variable(table.name)} = pl.concat(frames, how="diagonal_relaxed").select(schema.keys()).cast(schema)'
     )
 
 

@@ -9,50 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from bridge.errors import SettingsError
-from bridge.lake.table_columns import Entry, holds_json
+from bridge.lake.table_columns import holds_json
 from bridge.maintain.readers import code
 from bridge.maintain.readers.engines import ATHENA, BIGQUERY, DUCKDB, SNOWFLAKE, SPARK, TRINO, Engine
-from bridge.settings.values.s3options import S3Options
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """The table to read: its columns, and where the engine finds it.
-
-    `bucket` is the bucket as the engine sees it; `own` is its URI here, which manifests hold. Of `s3`, the server and
-    its region count. Files of a `partitioned` table are in folders, but still have all columns: an engine must not look
-    for columns in the folders' names, whose types it would have to guess.
-    """
-
-    folder: str
-    columns: list[Entry]
-    bucket: str
-    own: str
-    s3: S3Options = field(default_factory=S3Options)
-    partitioned: bool = False
-
-    @property
-    def name(self) -> str:
-        """A name that every engine takes; two tables get different names if they differ in more than punctuation."""
-        plain = re.sub(r"\W+", "_", self.folder.rsplit("/", 1)[-1], flags=re.ASCII).strip("_").lower()
-        return plain if re.match(r"[a-z]", plain) else f"t_{plain}"
-
-    @property
-    def path(self) -> str:
-        return f"{self.bucket}/{self.folder}"
-
-    @property
-    def manifest(self) -> str:
-        return f"{self.bucket}/.bridge/tables/{self.folder}.manifest"
-
-    @property
-    def symlinks(self) -> str:
-        """The folder of the manifest's copy, with nothing else in it: Hive takes folders, not files."""
-        return f"{self.bucket}/.bridge/tables/{self.folder}.symlinks"
+from bridge.maintain.readers.table import Table, file_uri
 
 
 def statement(table: Table, dialect: str, *, view: bool = False, manifest: bool = False) -> str:
@@ -106,11 +70,6 @@ def _s3_notes(table: Table, dialect: str) -> Iterator[str]:
         yield f"write s3compat:// for s3://, and ENDPOINT = '{host}' into the stage"
     elif dialect == "bigquery":
         yield "bigquery reads S3 by a connection of BigQuery Omni only; else copy the bucket, and give --location gs://..."
-
-
-def file_uri(path: str) -> str:
-    """A path of this machine as a URI; a URI stays as it is."""
-    return path if "://" in path else f"file://{path}"
 
 
 def _columns(table: Table, engine: Engine, form: str = "{name} {type}") -> str:
@@ -251,29 +210,15 @@ class _Dialect:
 
 
 DIALECTS = {
-    "spark": _Dialect(
-        _spark,
-        lambda table: code.spark_by_manifest(table.name, table.columns, table.manifest, partitioned=table.partitioned),
-        _spark_view,
-    ),
+    "spark": _Dialect(_spark, code.spark_by_manifest, _spark_view),
     "duckdb": _Dialect(
         _duckdb,
         _duckdb_by_manifest,
         lambda table: _duckdb(table, view=True),
         lambda table: _duckdb_by_manifest(table, view=True),
     ),
-    "polars": _Dialect(
-        lambda table: code.polars(
-            table.name, table.columns, table.path, table.manifest, table.s3, partitioned=table.partitioned
-        ),
-        lambda table: code.polars_by_manifest(table.name, table.columns, table.manifest, table.s3),
-        comment="#",
-    ),
-    "pyarrow": _Dialect(
-        lambda table: code.pyarrow(table.name, table.columns, table.path, table.s3, partitioned=table.partitioned),
-        lambda table: code.pyarrow_by_manifest(table.name, table.columns, table.manifest, table.s3),
-        comment="#",
-    ),
+    "polars": _Dialect(code.polars, code.polars_by_manifest, comment="#"),
+    "pyarrow": _Dialect(code.pyarrow, code.pyarrow_by_manifest, comment="#"),
     "athena": _Dialect(_athena, _symlinks, sql=ATHENA, store="s3"),
     "trino": _Dialect(_trino, _trino_by_manifest, sql=TRINO),
     "bigquery": _Dialect(_bigquery, _bigquery_by_manifest, sql=BIGQUERY, store="gs"),

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from bridge.errors import SettingsError
 from bridge.maintain.readers.code import text, variable
-from bridge.maintain.readers.ddl import Table, duckdb_view, file_uri
+from bridge.maintain.readers.ddl import duckdb_view
 from bridge.maintain.readers.engines import ATHENA, BIGQUERY, DUCKDB, SNOWFLAKE, SPARK, TRINO
+from bridge.maintain.readers.table import Table, file_uri
 
 
 @dataclass(frozen=True, slots=True)

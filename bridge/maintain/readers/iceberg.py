@@ -12,8 +12,8 @@ from collections.abc import Callable
 from bridge.errors import SettingsError
 from bridge.lake.formats.iceberg.catalog import CatalogFacts
 from bridge.maintain.readers.code import text, variable
-from bridge.maintain.readers.ddl import Table
 from bridge.maintain.readers.engines import DUCKDB, SPARK, TRINO
+from bridge.maintain.readers.table import Table
 
 _QUOTES: dict[str, Callable[[str], str]] = {"duckdb": DUCKDB.name, "spark": SPARK.name, "trino": TRINO.name}
 _FIRST = {

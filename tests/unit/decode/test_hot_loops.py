@@ -11,12 +11,11 @@ from typing import Any
 import orjson
 
 from bridge.decode.decoder import decode
-from bridge.load.barriers import Barrier
 from bridge.schema.table_schema import from_singer
 from bridge.singer.messages import Reader, Records
 from bridge.spool.spool import Spool
 from tests.benchmarks.shape import SCHEMA, block_lines
-from tests.unit.load.test_dispatcher import intake_of
+from tests.unit.load.test_dispatcher import Taking
 
 LINES = block_lines(1, 0)
 """10,000 RECORD lines of 400 bytes."""
@@ -40,18 +39,14 @@ def calls(work: Callable[[], Any]) -> int:
     return count
 
 
-def nothing_is_due(barrier: Barrier | None, all_lines: bool) -> None:
-    raise AssertionError(f"nothing is due: {barrier} {all_lines}")
-
-
 def taken(folder: Path, streams: int, chunk: bytes) -> int:
     """Return the calls of one chunk, after the SCHEMAs and a first RECORD of each stream."""
-    taking, reader = intake_of(Spool(folder), nothing_is_due), Reader()
+    dispatcher, reader = Taking(Spool(folder)).dispatcher, Reader()
     for number in range(streams):
         said = {"type": "SCHEMA", "stream": name(number), "schema": SCHEMA, "key_properties": []}
         for part in (orjson.dumps(said) + b"\n" + renamed(LINES[0], number), renamed(LINES[1], number)):
-            taking.take(reader.feed(part))
-    return calls(lambda: taking.take(reader.feed(chunk)))
+            assert list(dispatcher.take(reader.feed(part))) == []
+    return calls(lambda: list(dispatcher.take(reader.feed(chunk))))
 
 
 def name(number: int) -> str:

@@ -24,7 +24,7 @@ def _made_by_a_demo(folder: Path) -> Path:
 
 
 def test_clear_makes_the_lake(tmp_path: Path) -> None:
-    """A lake that is not there is made, one that is there and empty is used."""
+    """A missing lake is made, an empty one is used."""
     lake.clear(tmp_path / "deep" / "lake")
     (tmp_path / "empty").mkdir()
     lake.clear(tmp_path / "empty")
@@ -89,7 +89,7 @@ def test_the_latest_version_counts(tmp_path: Path) -> None:
 
 
 def test_a_lake_without_files_is_an_error(tmp_path: Path) -> None:
-    """A run that wrote nothing is told as such, with a hint, not as a traceback."""
+    """A run that wrote nothing is an error with a hint, not a traceback."""
     pytest.importorskip("duckdb", reason="needs the extra [demo]")
     with pytest.raises(CorruptLake, match="DuckDB cannot read") as caught:
         lake.distinct_flights(tmp_path)

@@ -25,7 +25,7 @@ def test_bridge_yaml_names_the_lake(tmp_path: Path) -> None:
 
 
 def test_the_password_is_for_its_owner(tmp_path: Path) -> None:
-    """The URL is in .env alone, which nobody else may read, also when an older one is replaced."""
+    """The URL is only in .env, which nobody else can read, even if an older one is replaced."""
     for url in ("postgresql://reader:first@localhost/nyc", "postgresql://reader:second@localhost/nyc"):
         write_project(tmp_path, tmp_path / "lake", url)
     assert "reader:second@" in (tmp_path / ".env").read_text()
@@ -52,7 +52,7 @@ def test_catalog_selects_and_says_how() -> None:
 
 
 def test_a_failed_command_ends_the_demo(tmp_path: Path) -> None:
-    """The error names the command as a user types it, and the folder that is kept."""
+    """The error names the command as a user types it, and the folder that remains."""
     project = Project(tmp_path, Console(file=io.StringIO()))
     with pytest.raises(BridgeError, match="`singer-bridge no-such-verb flights` failed") as caught:
         project.run("no-such-verb", "flights")

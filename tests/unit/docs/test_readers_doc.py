@@ -14,7 +14,8 @@ import pytest
 
 from bridge.lake.log import Log
 from bridge.lake.table_columns import read_columns
-from bridge.maintain.readers.ddl import Table, statement
+from bridge.maintain.readers.ddl import statement
+from bridge.maintain.readers.table import Table
 from bridge.spark.session import Session
 from bridge.write.partition import Partition
 from tests.support.engines import table_of

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import simplejson
 
-from bridge.maintain.readers.ddl import Table
+from bridge.maintain.readers.table import Table
 from bridge.schema.merging import Evolution, label
 from bridge.schema.table_schema import from_singer, merge
 from bridge.spark.session import Session

@@ -33,7 +33,7 @@ ID = schema({"id": {"type": "integer"}}, ["id"])
 
 @pytest.fixture(autouse=True)
 def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bridge.load.run.Load", InProcess)
+    monkeypatch.setattr("bridge.load.run.Loader", InProcess)
 
 
 def run(root: Path, *messages: dict[str, Any], **settings: Any) -> Result:

@@ -123,7 +123,7 @@ def upto(last: int) -> list[int]:
 
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    monkeypatch.setattr("bridge.load.run.Load", InProcess)
+    monkeypatch.setattr("bridge.load.run.Loader", InProcess)
     return Lake(tmp_path)
 
 

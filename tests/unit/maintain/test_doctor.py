@@ -1,4 +1,4 @@
-"""`doctor`: whatever is missing is found, told with a fix, and keeps nothing else from being looked at."""
+"""`doctor`: it reports all that is missing with a fix, and one failure does not stop the other checks."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_people_get_a_line_for_each_check(typed: Typed, folder: Path) -> None:
 
 
 def test_before_there_is_a_project(typed: Typed) -> None:
-    """The machine is looked at, and the next step is said."""
+    """The machine is checked, and the report names the next step."""
     code, found = examined(typed, "")
     assert (code, bad(found)) == (0, {"settings": "warning"})
     assert "singer-bridge init" in found["settings"]["fix"]
@@ -180,7 +180,7 @@ def test_an_edited_state(typed: Typed, folder: Path) -> None:
 
 
 def test_files_of_a_table_that_are_gone(folder: Path) -> None:
-    """Each file of the log is looked for, up to a bound; what a crash left to the next run is not gone."""
+    """Each file of the log is checked, up to a limit; what a crash left to the next run is not missing."""
     lake = Lake(folder / "lake")
     committer = lake.open(FIRST)
     files = [lake.load(committer, {"n": n}) for n in range(3)]
@@ -199,7 +199,7 @@ def test_files_of_a_table_that_are_gone(folder: Path) -> None:
 
 
 def test_somebody_holds_the_pipeline(typed: Typed, folder: Path) -> None:
-    """It is said who; that is no error."""
+    """The report says who holds it; that is no error."""
     write(folder)
     lease = take(LocalStorage(folder / "lake"), "flights", "20261120T000000Z-abcd")
     code, found = examined(typed)
@@ -269,7 +269,7 @@ def test_a_tap_that_forgot_a_dependency(typed: Typed, folder: Path) -> None:
 
 
 def test_a_table_that_was_renamed(typed: Typed, folder: Path) -> None:
-    """The selected stream is gone, and the one with a name like it is pointed at; the kept catalog stays as it is."""
+    """A selected stream that the tap lost is named with a similar name; the stored catalog stays as it is."""
     write(folder)
     assert typed("discover").code == 0
     kept = folder / ".singer-bridge/catalogs/flights.json"
@@ -299,7 +299,7 @@ def test_what_is_selected(typed: Typed, folder: Path, select: str, code: int, st
 
 
 def test_nothing_is_selected_before_discover(typed: Typed, folder: Path) -> None:
-    """A tap that selects nothing by itself would load nothing: said with what to type, its own tables after ours."""
+    """If the tap selects nothing, a run would load nothing: the warning says what to type, user tables first."""
     streams = [
         {"tap_stream_id": name, "schema": {}, "metadata": [{"breadcrumb": [], "metadata": {"inclusion": "available"}}]}
         for name in ("information_schema-views", "public-users")
@@ -331,7 +331,7 @@ def test_without_any_file(typed: Typed, folder: Path) -> None:
 
 @pytest.mark.heavy
 def test_spark_is_started(typed: Typed, folder: Path) -> None:
-    """With the pipeline's own settings; the seconds are said, and nothing is left running or lying about."""
+    """With the pipeline's own settings; the report has the seconds, and nothing is left running or on the disk."""
     write(folder)
     done = typed("doctor flights --json")
     spark = next(check for check in json.loads(done.out)["checks"] if check["check"] == "spark")

@@ -1,4 +1,4 @@
-"""`doctor` on an S3 bucket: each right by its name, what the bucket does by itself, and nothing left behind."""
+"""`doctor` on an S3 bucket: each right by its name, the bucket's own rules, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_people_read_it(doctor: Doctor, typed: Typed) -> None:
     ],
 )
 def test_a_missing_right_is_named(doctor: Doctor, match: str, check: str, action: str) -> None:
-    """What a policy lacks is told by the action that has to be allowed, and keeps nothing else from being looked at."""
+    """A missing right is named by the action to allow, and all other checks are still made."""
     doctor.refuse(match)
     code, found = doctor()
     assert code == 3
@@ -123,7 +123,7 @@ def test_a_missing_right_is_named(doctor: Doctor, match: str, check: str, action
 def test_a_bucket_that_cannot_be_reached(
     doctor: Doctor, match: str, code: str, status: int, said: str, hint: str
 ) -> None:
-    """It is said once, with its reason; what could only fail the same way is not tried."""
+    """The failure is reported once, with its reason; checks that could only fail the same way are not made."""
     doctor.refuse(match, code, status)
     exit_code, found = doctor()
     assert (exit_code, wrong(found)) == (3, {"bucket": "error"})
@@ -179,7 +179,7 @@ def test_rules_that_do_none(doctor: Doctor, rule: dict[str, Any]) -> None:
 
 
 def test_a_rule_as_advised(doctor: Doctor) -> None:
-    """It is seen, and said in how many days."""
+    """The report says after how many days."""
     doctor.rule(AbortIncompleteMultipartUpload={"DaysAfterInitiation": 7})
     _, found = doctor()
     assert of(found, "lifecycle") == ["unfinished uploads end after 7 days, and no rule deletes files"]
@@ -195,7 +195,7 @@ def test_settings_that_may_not_be_read(doctor: Doctor, setting: str) -> None:
 
 
 def test_copies_on_no_condition(doctor: Doctor) -> None:
-    """A store that copies any version of an object is told of: an upsert asks for the one that it replaces."""
+    """A store that copies any version of an object is reported: an upsert asks for the one that it replaces."""
     doctor.s3.fault("ignore_conditions", r"^PUT .*\.doctor-.*\.copy", times=None)
     code, found = doctor()
     assert wrong(found) == {"copies": "warning"}

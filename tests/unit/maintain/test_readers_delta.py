@@ -10,8 +10,8 @@ import pytest
 import sqlglot
 
 from bridge.errors import SettingsError
-from bridge.maintain.readers.ddl import Table
 from bridge.maintain.readers.delta import _READERS, delta_statement
+from bridge.maintain.readers.table import Table
 from bridge.settings.values.s3options import S3Options
 from tests.support.tables import STRING, Shop, typing
 
@@ -49,7 +49,7 @@ def test_the_code_reads_the_table(tables: Any, dialect: str) -> None:
 
 
 def test_duckdb_by_the_manifest(tables: Any) -> None:
-    """DuckDB without its extension reads the manifest; the folder would give it rows that are gone."""
+    """DuckDB without its extension reads the manifest; the folder would give it rows that were removed."""
     import duckdb
 
     with duckdb.connect() as connection:

@@ -12,8 +12,8 @@ import sqlglot
 
 from bridge.errors import SettingsError
 from bridge.lake.formats.iceberg.catalog import CatalogFacts
-from bridge.maintain.readers.ddl import Table
 from bridge.maintain.readers.iceberg import iceberg_statement
+from bridge.maintain.readers.table import Table
 from bridge.settings.values.s3options import S3Options
 from tests.support.tables import STRING, Shop, typing
 
@@ -45,7 +45,7 @@ def test_the_verbs_know_the_table(tables: Any, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_duckdb_by_the_manifest(tables: Any) -> None:
-    """DuckDB reads no catalog in a database: the folder would give it rows that are gone, the manifest does not."""
+    """DuckDB reads no catalog in a database: the folder would give it removed rows, the manifest does not."""
     assert "--manifest" in tables("ddl", "--dialect", "duckdb", code=2)
     assert "itself" in tables("ddl", "--dialect", "polars", "--location", "s3://elsewhere", code=2)
     assert duckdb.sql(tables("ddl", "--dialect", "duckdb", "--manifest")).fetchall() == [(7, "c")]
@@ -65,7 +65,7 @@ def test_statements_are_those_of_the_dialect(dialect: str) -> None:
 
 @pytest.mark.parametrize("dialect", ["athena", "bigquery", "snowflake"])
 def test_where_there_is_no_statement(dialect: str) -> None:
-    """What to do is said, with the name of the table."""
+    """The error says what to do, with the name of the table."""
     table = Table("shop/orders", COLUMNS, "/lake", "/lake", S3Options(), partitioned=False)
     with pytest.raises(SettingsError, match="no statement for Iceberg") as caught:
         iceberg_statement(table, REST, dialect)

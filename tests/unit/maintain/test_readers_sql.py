@@ -9,7 +9,8 @@ from sqlglot import exp
 
 from bridge.errors import SettingsError
 from bridge.lake.table_columns import Entry, words
-from bridge.maintain.readers.ddl import DIALECTS, Table, statement
+from bridge.maintain.readers.ddl import DIALECTS, statement
+from bridge.maintain.readers.table import Table
 from bridge.schema.table_schema import from_singer
 from bridge.settings.values.s3options import S3Options
 from tests.support.tables import ODD, WIDE
@@ -114,7 +115,7 @@ NAMES = {
 
 @pytest.mark.parametrize("dialect", NAMES)
 def test_names(dialect: str) -> None:
-    """Every name is quoted as the dialect wants it; one that the engine cannot have is left out, and that is said."""
+    """Every name is quoted for its dialect; one that the engine does not accept is left out, with a comment."""
     text = statement(table(ODD_COLUMNS), dialect)
     assert set(columns_of(parsed(text, dialect), dialect)) == NAMES[dialect]
     said = text.split("CREATE")[0]
@@ -147,7 +148,7 @@ def test_each_statement_parses(dialect: str, manifest: bool, bucket: str) -> Non
 
 
 def test_bigquery_manifest() -> None:
-    """BigQuery is told that the file is a list of files."""
+    """The statement tells BigQuery that the file is a list of files."""
     text = statement(table(bucket="gs://lake"), "bigquery", manifest=True)
     assert "uris = ['gs://lake/.bridge/tables/shop/orders.manifest']" in text
     assert "file_set_spec_type = 'NEW_LINE_DELIMITED_MANIFEST'" in text
@@ -168,7 +169,7 @@ def test_snowflake_on_google() -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_json_text_is_named(dialect: str) -> None:
-    """A column of JSON text is told apart from other text where columns are listed."""
+    """Where columns are listed, a column of JSON text is marked."""
     text = statement(table(), dialect)
     assert ("-- JSON text" in text) == (dialect not in ("duckdb", "polars", "pyarrow"))
 
@@ -182,7 +183,7 @@ def test_local_bucket(dialect: str, store: str) -> None:
 
 
 def test_manifest_of_another_place() -> None:
-    """A manifest holds the bucket's own paths: under another --location the reader is told."""
+    """A manifest holds the bucket's own paths: a comment says so under another --location."""
     moved = Table("shop/orders", COLUMNS, "s3://lake", "/data/lake")
     assert "the manifest names files under /data/lake" in statement(moved, "athena", manifest=True)
     assert "the manifest names" not in statement(moved, "athena")
@@ -204,7 +205,7 @@ REACHED = S3Options(endpoint_url="http://minio:9000", region="eu-west-1")
     ],
 )
 def test_where_the_server_is(dialect: str, told: str) -> None:
-    """An engine is told the server that the settings name; nothing of it where the bucket is a folder."""
+    """The statement names the server of the settings; for a folder it names none."""
     there = Table("shop/orders", COLUMNS, "s3://lake", "s3://lake", REACHED)
     assert told in statement(there, dialect)
     here = Table("shop/orders", COLUMNS, "/lake", "/lake", REACHED)

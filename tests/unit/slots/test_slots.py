@@ -49,7 +49,7 @@ def slot_of(pipeline: Pipeline) -> SlotSource:
 
 
 def test_the_slot_of_meltanolabs(pipeline: Any) -> None:
-    """Its name is one of the tap's settings; how to connect is told by a URL or by its parts."""
+    """Its name is one of the tap's settings; a URL or its parts say how to connect."""
     one = slot_of(pipeline(**LOGIN, database="shop", ssl_enable=True, ssl_mode="require"))
     assert (one.slot, one.setting, one.named("copy")) == ("tappostgres", "replication_slot_name", ("copy", "copy"))
     parts = {"host": "db", "port": "5433", "user": "me", "password": "s3cret", "dbname": "shop", "sslmode": "require"}
@@ -131,13 +131,13 @@ def noted(**streams: Safe) -> Note:
 
 def test_from_where_a_stream_is_safe() -> None:
     """A new one holds the slot; one that is known goes on; a crash between commit and note changes nothing."""
-    assert started("a", None, 70, None, anew=False) == Safe(70, None)
-    assert started("a", 500, 70, noted(a=Safe(90, 90)), anew=True) == Safe(70, None)
-    assert started("a", 90, 70, None, anew=False) == Safe(90, 90)
-    assert started("a", 900, 70, noted(a=Safe(90, 90)), anew=False) == Safe(90, 900)
-    assert started("a", 900, 70, noted(a=Safe(70, None)), anew=False) == Safe(70, 900)
-    assert started("a", 50, 80, noted(a=Safe(90, 50)), anew=False) == Safe(90, 50), "nothing of it changed up to 90"
-    assert started("a", 85, 80, noted(a=Safe(90, 90)), anew=False) == Safe(85, 85), "set back, and still in the log"
+    assert started("a", None, 70, None, snapshot=False) == Safe(70, None)
+    assert started("a", 500, 70, noted(a=Safe(90, 90)), snapshot=True) == Safe(70, None)
+    assert started("a", 90, 70, None, snapshot=False) == Safe(90, 90)
+    assert started("a", 900, 70, noted(a=Safe(90, 90)), snapshot=False) == Safe(90, 900)
+    assert started("a", 900, 70, noted(a=Safe(70, None)), snapshot=False) == Safe(70, 900)
+    assert started("a", 50, 80, noted(a=Safe(90, 50)), snapshot=False) == Safe(90, 50), "nothing of it changed up to 90"
+    assert started("a", 85, 80, noted(a=Safe(90, 90)), snapshot=False) == Safe(85, 85), "set back, and still in the log"
 
 
 @pytest.mark.parametrize(
@@ -150,14 +150,14 @@ def test_from_where_a_stream_is_safe() -> None:
     ],
 )
 def test_a_slot_that_has_let_go_of_rows(bookmark: int, confirmed: int, note: Note | None) -> None:
-    """What cannot be read any more is said, with the command that loads the table anew."""
+    """The error names changes that can no longer be read, and the command that loads the table again."""
     with pytest.raises(SlotError, match="slot") as raised:
-        started("a", bookmark, confirmed, note, anew=False)
+        started("a", bookmark, confirmed, note, snapshot=False)
     assert "--full -s a" in raised.value.hint
 
 
 def test_the_note_stays_with_who_wrote_last(storage: LocalStorage) -> None:
-    """It comes back as it was written; a run that was overtaken writes no more; a broken one is said."""
+    """It is read as it was written; an overtaken run cannot write it; a broken one is an error."""
     one, other = NoteFile(storage, "shop"), NoteFile(storage, "shop")
     note = Note("s", "r1", True, {"a": Safe(1 << 33, None), "b": Safe(5, 6)}, ("c",))
     assert one.note is None
@@ -178,7 +178,7 @@ def guard(
 
 
 def test_without_the_guard_an_unclean_end_is_remembered(pipeline: Any, storage: LocalStorage) -> None:
-    """The next run is refused, whatever is set by then, until the stream is loaded anew and that ended well."""
+    """The next run is refused, whatever is set by then, until a run that loads the stream again has ended well."""
     off = pipeline(**LOGIN, slot={"guard": "off"})
     first = guard(off, storage)
     assert "no slot guard" in first.warnings[0]
@@ -217,7 +217,7 @@ def test_streams_that_share_a_slot_without_the_guard(pipeline: Any, storage: Loc
     [({**LOGIN, "ssh_tunnel": {"enable": True}}, "SSH tunnel"), ({}, "do not tell how to connect")],
 )
 def test_why_there_is_no_guard(pipeline: Any, storage: LocalStorage, config: dict[str, Any], reason: str) -> None:
-    """The reason is said in the run's warnings."""
+    """The run's warnings have the reason."""
     assert reason in guard(pipeline(**config), storage).warnings[0]
 
 

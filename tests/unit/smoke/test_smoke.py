@@ -254,7 +254,7 @@ def test_what_a_tap_says_wrong_is_found(
 
 
 def test_an_older_draft_is_a_schema_too(scripted: Smoke) -> None:
-    """Its numbers are held against it: `exclusiveMinimum: true` is Draft 4's."""
+    """Numbers are checked by the SCHEMA's own draft: `exclusiveMinimum: true` is Draft 4's."""
     above = {"type": "integer", "minimum": 1, "exclusiveMinimum": True}
     older = {**SCHEMA, "schema": {"properties": {**SCHEMA["schema"]["properties"], "id": above}}}
     again = {"again": [older, state("2026-01-01T00:00:00Z")]}

@@ -106,7 +106,7 @@ def test_rows_of_the_lookback_wait_until_the_bookmark_has_moved() -> None:
     lookback = Lookback({"a": 10}.get)
     start = bookmarks(a=100)
     lookback.start(start)
-    epochs = BarrierPolicy(start, staged={}, restored=lookback.stored)
+    epochs = BarrierPolicy(start, staged={}, lookback=lookback)
     stream, _ = opened(Schema("a", {"type": "object", "properties": {"id": {"type": "integer"}}}, [], None))
     epochs.open(stream)
     epochs.rows(stream, 5)

@@ -87,7 +87,7 @@ def zstd(data: bytes) -> bytes:
 def test_a_batch_is_the_same_rows_as_its_records(
     tmp_path: Path, pack: Callable[[bytes], bytes], said: str | None
 ) -> None:
-    """Whatever the compression, said or only done: the rows, their values and their order are those of RECORDs."""
+    """With any compression, declared or not, the rows, their values and their order are those of RECORDs."""
     (tmp_path / "a b=1.json").write_bytes(pack(lines(ROWS[:2])))
     (tmp_path / "2.json").write_bytes(pack(lines(ROWS[2:])))
     found = load(tmp_path, batch(tmp_path / "a b=1.json", tmp_path / "2.json", compression=said), state(3))
@@ -253,7 +253,7 @@ def _torn_zstd(path: Path) -> dict[str, Any]:
 def test_a_file_that_cannot_be_read_is_an_error(
     tmp_path: Path, broken: Callable[[Path], dict[str, Any]], says: str
 ) -> None:
-    """Which file, of which stream and why is said; what a STATE before it covers is kept, and nothing of its epoch."""
+    """The error names file, stream and reason; what an earlier STATE covers stays, no row of its epoch does."""
     (tmp_path / "good").write_bytes(lines([{"id": 1}]))
     torn = broken(tmp_path / "bad")
     good = batch(tmp_path / "good")
@@ -274,7 +274,7 @@ def test_a_batch_before_its_schema_is_an_error(tmp_path: Path) -> None:
 
 
 def test_rows_of_a_stream_that_is_not_selected_are_ignored(tmp_path: Path) -> None:
-    """They are counted, and said."""
+    """They are counted, and a warning says so."""
     (tmp_path / "f").write_bytes(lines(ROWS))
     found = load(tmp_path, batch(tmp_path / "f"), deselected=["s"])
     assert (found.streams(), found.warnings) == ([], ["s: 3 record(s) ignored, the stream is not selected"])
@@ -301,7 +301,7 @@ def test_the_tap_may_delete_a_file_once_its_message_was_read(tmp_path: Path) -> 
 
 
 def test_a_file_in_a_bucket(tmp_path: Path, s3: S3Server) -> None:
-    """s3:// is read as `destination.s3` says, or the environment; a missing object is said by name; no copy is left."""
+    """s3:// is read as `destination.s3` says, or the environment; a missing object is named; no copy is left."""
     s3.bucket("batches")
     s3.client().put_object(Bucket="batches", Key="x/a b.json.gz", Body=gzip.compress(lines(ROWS)))
     encoding = {"format": "jsonl", "compression": "gzip"}

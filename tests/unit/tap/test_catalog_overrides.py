@@ -107,7 +107,7 @@ def test_globs_and_both_names(pipeline: Any) -> None:
 
 
 def test_a_key_alone_means_incremental(pipeline: Any) -> None:
-    """Where the tap says no method, a replication key stands for one; where it says another, that is told."""
+    """A replication key means INCREMENTAL if the tap says no method; if it says another, a note says so."""
     told, _ = overridden(catalog(stream("a", "id at")), pipeline(a={"replication_key": "at"}), {"a"})
     assert replication_method(told, "a") == "INCREMENTAL"
     given = catalog(stream("a", "id at", replication_method="FULL_TABLE"))
@@ -117,7 +117,7 @@ def test_a_key_alone_means_incremental(pipeline: Any) -> None:
 
 
 def test_the_only_key_is_taken(pipeline: Any) -> None:
-    """INCREMENTAL needs no key where there is but one to choose, or where the tap knows it by itself."""
+    """INCREMENTAL needs no key if there is only one to choose, or if the tap itself knows it."""
     incremental = pipeline(a={"replication_method": "INCREMENTAL"})
     told, _ = overridden(catalog(stream("a", "id at", valid_replication_keys=["at"])), incremental, {"a"})
     assert replication_key(told, "a") == "at"
@@ -168,7 +168,7 @@ def test_what_the_tap_does_not_offer(pipeline: Any, facts: Any, keys: Any, messa
 
 
 def test_a_glob_that_matches_nothing(pipeline: Any) -> None:
-    """It ends the run before the tap starts, with what may have been meant: else it would be ignored for good."""
+    """It ends the run before the tap starts, with a guess: otherwise it would be ignored forever."""
     given = catalog(stream("users"))
     for glob in ("usres", "user_*"):
         with pytest.raises(SettingsError, match="settings for a stream that the tap does not have") as caught:
@@ -197,7 +197,7 @@ def test_settings_hold_by_either_name(pipeline: Any) -> None:
 
 
 def test_wants_catalog(pipeline: Any) -> None:
-    """Only what a tap has to be told needs a catalog."""
+    """Only overrides that the tap must know need a catalog."""
     assert wants_catalog(pipeline(a={"replication_key": "at"}))
     assert not wants_catalog(pipeline(a={"load_method": "overwrite", "key_properties": ["id"]}))
     assert not wants_catalog(pipeline())

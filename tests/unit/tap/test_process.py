@@ -61,7 +61,7 @@ def script(tmp_path: Path) -> Script:
 
 
 def until(condition: Callable[[], bool], limit: float = 5.0) -> bool:
-    """Wait for what another process does; True as soon as it is done."""
+    """Wait for another process; True as soon as the condition holds."""
     end = time.monotonic() + limit
     while not condition():
         if time.monotonic() > end:
@@ -78,7 +78,7 @@ def gone(pid: int) -> bool:
 
 
 def test_what_a_tap_gets(script: Script) -> None:
-    """Config, catalog and STATE come as files of mode 600 that are gone after the exit; nothing else is inherited."""
+    """Config, catalog and STATE come as files of mode 600, deleted after the exit; nothing else is inherited."""
     text = """
         given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
         print(json.dumps({
@@ -307,7 +307,7 @@ def test_a_program_that_a_tap_leaves_behind(
 
 def test_a_run_whose_tap_leaves_a_program_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its exit code 0 is its clean end: the rows after its last STATE are committed, and the next run finds no more."""
-    monkeypatch.setattr("bridge.load.run.Load", InProcess)
+    monkeypatch.setattr("bridge.load.run.Loader", InProcess)
     monkeypatch.setattr("bridge.tap.pipe.LEFT_OPEN", SECOND)
     lines = [
         {"type": "SCHEMA", "stream": "s", "schema": {"properties": {"id": {"type": "integer"}}}, "key_properties": []},

@@ -25,7 +25,7 @@ def tap(stack: ExitStack, script: str) -> Tap:
 
 def heard(taps: list[Tap], idle: timedelta | None = None) -> list[tuple[int, object]]:
     with Pumps(taps, idle=idle) as pumps:
-        return list(pumps.heard(lambda: None))
+        return list(pumps.outputs(lambda: None))
 
 
 def test_each_says_all_and_then_how_it_ended() -> None:
@@ -41,7 +41,7 @@ def test_each_says_all_and_then_how_it_ended() -> None:
 
 
 def test_who_says_nothing_holds_up_nobody() -> None:
-    """The others are heard while one is waited for, and its silence is its own."""
+    """One tap's silence does not hold up the output of the others."""
     with ExitStack() as stack:
         silent, busy = tap(stack, "sleep 60"), tap(stack, "for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.2; done")
         said = heard([silent, busy], timedelta(seconds=1))
@@ -53,12 +53,12 @@ def test_who_says_nothing_holds_up_nobody() -> None:
 
 
 def test_who_is_stopped_is_not_heard_any_more() -> None:
-    """Its process is gone when the pumps are left, and the others go on."""
+    """Its process has ended when the pumps are left, and the others go on."""
     with ExitStack() as stack:
         taps = [tap(stack, "while echo x; do sleep 0.05; done"), tap(stack, "echo a; sleep 0.5; echo b")]
         with Pumps(taps, idle=None) as pumps:
             said = []
-            for number, what in pumps.heard(lambda: None):
+            for number, what in pumps.outputs(lambda: None):
                 said.append((number, what))
                 if number == 0:
                     pumps.stop(0)
@@ -68,11 +68,11 @@ def test_who_is_stopped_is_not_heard_any_more() -> None:
 
 
 def test_all_are_stopped_at_once() -> None:
-    """Each is given time to end by itself, all at the same time."""
+    """Each gets time to end, all at the same time."""
     with ExitStack() as stack:
         taps = [tap(stack, "trap 'sleep 0.6; exit 0' TERM; echo x; while :; do sleep 0.05; done") for _ in range(4)]
         with Pumps(taps, idle=None) as pumps:
-            for _ in zip(range(4), pumps.heard(lambda: None), strict=False):
+            for _ in zip(range(4), pumps.outputs(lambda: None), strict=False):
                 pass
             began = time.monotonic()
             pumps.stop_all()
@@ -89,6 +89,6 @@ def test_what_the_listener_raises_ends_the_reading() -> None:
     with ExitStack() as stack:
         one = tap(stack, "while echo x; do :; done")
         with pytest.raises(Interrupted), Pumps([one], idle=None) as pumps:
-            list(pumps.heard(interrupted))
+            list(pumps.outputs(interrupted))
         assert not one.ended
     assert one.ended

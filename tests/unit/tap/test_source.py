@@ -90,7 +90,7 @@ def started(source: Source, given: dict[str, Any] | None) -> None:
     ],
 )
 def test_the_flag_that_the_tap_knows(tap: Scripted, source: Any, offers: str, given: Any, flag: str) -> None:
-    """It is learned from --help at discovery and remembered: a run asks for it no more."""
+    """Discovery learns it from --help and remembers it: a run does not ask again."""
     tap.helps(offers)
     tap.says(catalog(given))
     source().discover()
@@ -125,7 +125,7 @@ def test_two_catalogs_are_refused(source: Any) -> None:
 
 
 def test_a_discovery_keeps_edits(tap: Scripted, source: Any, tmp_path: Path) -> None:
-    """What was edited in the kept catalog is there after the next discovery, and what is new is said."""
+    """Edits of the stored catalog survive the next discovery, and new things are reported."""
     source().discover()
     kept = tmp_path / "home/catalogs/shop.json"
     edited = json.loads(kept.read_text())
@@ -141,7 +141,7 @@ def test_a_discovery_keeps_edits(tap: Scripted, source: Any, tmp_path: Path) -> 
 
 
 def test_a_catalog_of_ones_own_is_kept_up(tap: Scripted, source: Any, tmp_path: Path) -> None:
-    """source.catalog is the kept catalog then: a discovery writes into it, and only if something is different."""
+    """With source.catalog, a discovery writes into that file, and only if something changed."""
     own = tmp_path / "catalog.json"
     text = json.dumps(catalog(stream("users", selected=False)))
     own.write_text(text)
@@ -162,7 +162,7 @@ def test_a_catalog_of_ones_own_is_kept_up(tap: Scripted, source: Any, tmp_path: 
 
 
 def test_no_edit_is_lost_to_a_broken_file(source: Any, tmp_path: Path) -> None:
-    """A kept catalog that is no JSON any more stops a discovery and a run, and stays as it is."""
+    """A stored catalog that is not JSON stops a discovery and a run, and stays as it is."""
     kept = tmp_path / "home/catalogs/shop.json"
     kept.parent.mkdir(parents=True)
     kept.write_text('{"streams": [')
@@ -183,7 +183,7 @@ def test_a_catalog_that_is_not_there(source: Any) -> None:
 
 
 def test_choices_and_overrides_reach_the_catalog(source: Any) -> None:
-    """select and streams are written into what is passed; what means nothing is said."""
+    """select and streams are written into the passed catalog; patterns that match nothing are reported."""
     made = source(select=["orders", "ordrs", "!*.secret_key"], streams={"orders": {"replication_key": "note"}})
     passed, deselected = made.catalog([], refresh=False)
     assert selected_streams(passed) == {"orders"}
@@ -235,7 +235,7 @@ def test_what_needs_a_catalog_is_refused_without(
 
 
 def test_what_is_no_catalog_shows_what_it_is(tap: Scripted, source: Any) -> None:
-    """A banner on stdout, or nothing at all, is told with the tap's own words."""
+    """If stdout has a banner, or nothing at all, the error has the tap's own words."""
     tap.says("Welcome to tap\n{}")
     with pytest.raises(TapError, match="printed no catalog, it begins with: Welcome to tap") as caught:
         source().discover()
@@ -246,7 +246,7 @@ def test_what_is_no_catalog_shows_what_it_is(tap: Scripted, source: Any) -> None
 
 
 def test_a_discovery_that_fails_shows_why(tap: Scripted, source: Any) -> None:
-    """The tap's last lines on stderr are in the hint, secrets masked, and the kept catalog stays."""
+    """The hint has the tap's last lines on stderr, secrets masked, and the stored catalog stays."""
     tap.program.with_suffix(".json").unlink()
     with pytest.raises(TapError, match=r"the tap failed: \*\*\*: .* exit_code=1") as caught:
         source(config={"password": "FileNotFoundError"}).discover()
@@ -270,7 +270,7 @@ def note_of(found: dict[str, Any]) -> tuple[list[str], str]:
 
 
 def test_a_changed_type_is_noticed_before_the_run(tap: Scripted, source: Any, tmp_path: Path) -> None:
-    """The kept catalog gets the column's new type and metadata, with a warning; all else waits for `discover`."""
+    """The stored catalog gets the column's new type and metadata, with a warning; all else waits for `discover`."""
     tap.says(retyped("string"))
     source().discover()
     tap.says(retyped("integer"))
@@ -297,7 +297,7 @@ def test_a_type_of_a_stream_that_is_not_loaded(tap: Scripted, source: Any) -> No
 
 
 def test_an_edited_type_stands(tap: Scripted, source: Any, tmp_path: Path) -> None:
-    """What the user wrote into the kept catalog is not overwritten, and it is said that the tap differs."""
+    """The user's edits of the stored catalog are not overwritten, and a note says that the tap differs."""
     tap.says(retyped("string"))
     source().discover()
     kept = tmp_path / "home/catalogs/shop.json"

@@ -1,4 +1,4 @@
-"""What a tap said last, as errors and hints show it."""
+"""The end of a tap's stderr, as errors and hints show it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ AssertionError: Need either a or b
     ],
 )
 def test_the_reason_is_one_line(text: str, expected: str) -> None:
-    """A Python exception's last line, whatever was logged after it; else the last line that says something."""
+    """A Python exception's last line, whatever was logged after it; otherwise the last line above INFO."""
     assert reason(text).startswith(expected)
     assert bool(reason(text)) is bool(expected)
 
@@ -45,7 +45,7 @@ def test_a_reason_has_a_bounded_length() -> None:
 
 
 def test_last_words_fold_tracebacks() -> None:
-    """Files, code and carets of a traceback are one line; twenty lines are left to what the tap itself said."""
+    """Files, code and carets of a traceback are one line; twenty lines are left for the tap's own words."""
     assert last_words(TRACEBACK).splitlines()[1:] == [
         "Traceback (most recent call last):",
         "  ...",

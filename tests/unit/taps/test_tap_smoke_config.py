@@ -65,7 +65,7 @@ def test_a_wrong_config_is_refused(smoke: Tap, config: Any, complaint: str) -> N
 
 
 def test_a_config_is_needed_and_must_be_json(smoke: Tap, tmp_path: Path) -> None:
-    """A missing switch, a missing file and broken JSON are told apart from a traceback."""
+    """A missing switch, a missing file and broken JSON are errors without a traceback."""
     (tmp_path / "broken.json").write_text("{")
     for switches in ((), ("--config", str(tmp_path / "none")), ("--config", str(tmp_path / "broken.json"))):
         run = smoke(None, *switches)

@@ -21,7 +21,7 @@ def _stream(**settings: Any) -> dict[str, Any]:
 
 
 def test_the_same_seed_gives_the_same_bytes(smoke: Tap) -> None:
-    """Two runs of one config are equal to the byte; another seed changes values and nothing else."""
+    """Two runs of one config are equal to the byte; another seed changes only values."""
     first, again, other = smoke(PLAIN), smoke(PLAIN), smoke({**PLAIN, "seed": 1})
     assert first.code == 0
     assert first.stdout == again.stdout != other.stdout

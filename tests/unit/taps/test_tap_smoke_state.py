@@ -115,7 +115,7 @@ def test_full_table_starts_over(smoke: Tap) -> None:
 
 
 def test_announce_bookmark(smoke: Tap) -> None:
-    """An INCREMENTAL stream announces its replication key unless told not to."""
+    """An INCREMENTAL stream announces its replication key unless a setting forbids it."""
     assert smoke(_config({})).of("SCHEMA")[0]["bookmark_properties"] == ["id"]
     assert "bookmark_properties" not in smoke(_config({}, announce_bookmark=False)).of("SCHEMA")[0]
 
