@@ -112,7 +112,11 @@ def test_more_runs_keep_every_promise(name: str) -> None:
     _keeps(DEEP[name])
 
 
-@pytest.mark.parametrize("broken", BROKEN)
+LONG = {"trash before add"}
+"""What takes more than a hundred thousand states to find."""
+
+
+@pytest.mark.parametrize("broken", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in BROKEN])
 def test_each_part_of_the_protocol_is_needed(broken: str) -> None:
     """Left out or done wrong, some order of steps breaks just this promise; the part itself keeps it there."""
     world, promise = NEEDED[broken]
