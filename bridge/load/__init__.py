@@ -3,8 +3,8 @@
 Enters: a pipeline's settings. Leaves: commits, and a `Result`. After a crash nothing here matters: all of it lives in
 memory and in the scratch folder, and the next run starts from the last commit.
 
-The way of a message: `tap_reader` reads, `dispatcher` sorts, `barriers` decides what a STATE covers, `loader` seals the
-batch for Spark, `accounting` checks that rows + rejects + filtered = lines, then the commit. `table_plan` and
-`column_plan` say where and how a stream is stored. `checks/` refuses runs that would double or empty a table.
-Read `run.py`, then `loader.py`.
+`tap_reader` reads, `dispatcher` sorts messages and yields events, `barriers` decides what a STATE covers, `loader`
+hands sealed batches to Spark and takes finished ones back, `accounting` checks that rows + rejects + filtered = lines,
+`table_changes` builds what the commit says. `tables/` says where and how a stream is stored; `checks/` refuses runs
+that would double or empty a table. Read `run.py`, then `tap_reader.py`, then `loader.py`.
 """
