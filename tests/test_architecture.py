@@ -132,3 +132,35 @@ def test_a_folder_can_be_read_at_a_glance() -> None:
         room = folder / "__init__.py"
         promise = ast.get_docstring(parsed(room)) or ""
         assert folder == ROOT / "bridge" or 0 < promise.count("\n") + 1 <= 15, room
+
+
+def stations_of(message: str) -> list[tuple[int, str]]:
+    """The modules that ARCHITECTURE.md lists as a message's way, with the depth of each in the tree of calls."""
+    text = (ROOT / "ARCHITECTURE.md").read_text().split(f"```text\n{message}\n")[1].split("```")[0]
+    return [((len(line) - len(line.lstrip())) // 2, line.split()[0]) for line in text.splitlines()]
+
+
+@pytest.mark.parametrize(("message", "limit", "end"), [("a RECORD", 15, "committer"), ("a STATE", 12, "state_file")])
+def test_a_message_goes_one_way(message: str, limit: int, end: str) -> None:
+    """Each station is called, and imported, by the one that it is indented under. Once left, none is entered again."""
+    stations = stations_of(message)
+    names = [name for _, name in stations]
+    assert len(names) == len(set(names)) <= limit
+    assert {"tap/pipe.py", "load/dispatcher.py", "load/loader.py", f"commit/{end}.py"} <= set(names)
+    callers: list[Path] = []
+    for depth, name in stations:
+        path = ROOT / "bridge" / name
+        assert depth <= len(callers), name
+        del callers[depth:]
+        if callers:
+            assert module_of(path) in set(imports_of(callers[-1])), f"{callers[-1].name} does not call {name}"
+        callers.append(path)
+
+
+def test_what_is_called_does_not_call_back() -> None:
+    """Neither the dispatcher nor Spark's room knows of the loader, and nothing of it is handed to them to call."""
+    for name in ("dispatcher", "barriers", "events", "accounting", "table_changes", "loader"):
+        text = (ROOT / f"bridge/load/{name}.py").read_text()
+        assert "partial(" not in text, name
+        assert name == "barriers" or "Callable" not in text, name
+    assert "Callable" not in (ROOT / "bridge/load/plan.py").read_text()

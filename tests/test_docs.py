@@ -14,8 +14,7 @@ import click
 import pytest
 from target_bridge import TargetBridge
 
-from bridge.load.dispatcher import Counts
-from bridge.load.run import Result
+from bridge.load.result import Counts, Result
 from bridge.settings.load import load
 from tests.support.reference_page import PAGES, commands, made, settings_tables
 

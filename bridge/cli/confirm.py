@@ -23,10 +23,10 @@ def store_of(pipeline: Pipeline) -> StateStore:
     return StateStore.at(lake_of(pipeline.destination), pipeline.name)
 
 
-def settled(store: StateStore) -> Stored:
+def read_committed(store: StateStore) -> Stored:
     """Return the STATE. A hand-edited `state.json` is committed first, as the next run would do."""
     seen = store.read()
-    if not (seen.edited or seen.older):
+    if not seen.edited:
         return seen
     _say(*store.update(lambda state: state).notes)
     return store.read()
@@ -43,7 +43,7 @@ def change(pipeline: Pipeline, apply: Callable[[Any], Any], answer: Answer, reas
         _finish(pipeline, before.version, before.state, plain(apply(before.state)), answer)
     elif answer.asks:
         store.refuse_if_held()
-        seen = settled(store)
+        seen = read_committed(store)
         commit_confirmed(pipeline, store, seen, plain(apply(seen.state)), answer, reason)
     else:
         written = store.update(apply, reason=reason)

@@ -25,7 +25,7 @@ _EVERYWHERE = {
     "--env": "SINGER_BRIDGE_ENV",
     "--log-format": "SINGER_BRIDGE_LOG_FORMAT",
 }
-"""Flags that a variable sets for all verbs at once; the verb's own variable goes before it."""
+"""Variables that set a flag for all verbs at once. The verb's own variable wins."""
 
 
 def prepare(command: click.Command, *words: str) -> None:
@@ -38,14 +38,15 @@ def prepare(command: click.Command, *words: str) -> None:
         return  # this command is prepared already
     taken = {flag for parameter in command.params for flag in parameter.opts}
     command.params += [option for option in _common() if not taken & set(option.opts)]
+    prefix = "_".join(["SINGER_BRIDGE", *words]).upper().replace("-", "_")
     for option in command.params:
         flags = [flag for flag in option.opts if flag.startswith("--")]
         if isinstance(option, click.Option) and flags and not option.hidden:
-            own = ["_".join(["SINGER_BRIDGE", *words, flag[2:]]).upper().replace("-", "_") for flag in flags]
+            own = [f"{prefix}_{flag[2:].upper().replace('-', '_')}" for flag in flags]
             option.envvar = [*own, *_names(option), *(_EVERYWHERE[flag] for flag in flags if flag in _EVERYWHERE)]
-    command.epilog = f"Every option is also a variable: {'_'.join(['SINGER_BRIDGE', *words]).upper()}_<OPTION>"
+    command.epilog = f"Every option is also a variable: {prefix}_<OPTION>"
     if command.callback:
-        command.callback = _wrapped(command.callback, "_".join(["SINGER_BRIDGE", *words, ""]).upper().replace("-", "_"))
+        command.callback = _wrapped(command.callback, f"{prefix}_")
 
 
 def _common() -> list[click.Option]:

@@ -14,7 +14,7 @@ from click.core import ParameterSource
 
 from bridge.errors import BridgeError, LakeError, SettingsError, did_you_mean
 from bridge.lake.lease import holder
-from bridge.lake.log import Log, View, meta
+from bridge.lake.log import Log, Snapshot, meta
 from bridge.settings.inline import inline_destination, inline_pipeline
 from bridge.settings.load import FILE_NAME, Settings, find_file, load
 from bridge.settings.options import Pipeline
@@ -203,7 +203,7 @@ def typed(pipeline: Pipeline) -> str:
     return f"{pipeline.name.removeprefix(f'{env}.')} --env {env}" if env else pipeline.name
 
 
-def committed(pipeline: Pipeline, *, required: bool = True) -> tuple[Storage, View]:
+def committed(pipeline: Pipeline, *, required: bool = True) -> tuple[Storage, Snapshot]:
     """Return the lake after the last commit. Raises `SettingsError` if a commit is `required` and there is none."""
     storage = lake_of(pipeline.destination)
     log = Log(storage, pipeline.name)

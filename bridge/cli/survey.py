@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bridge.cli import report
 from bridge.cli.selection import ChosenPipeline, Selection, in_bucket, settings_file, settings_in
 from bridge.cli.show import count_of
 from bridge.errors import SettingsError, did_you_mean
 from bridge.lake.lease import holds
-from bridge.lake.runs import read_run
+from bridge.lake.runs import RunRecord, read_run
 from bridge.settings.inline import inline_destination
 from bridge.storage import Storage, lake_of
 from bridge.tap.source import home_folder
@@ -88,11 +87,9 @@ def with_warnings(status: str, warnings: int) -> str:
     return f"{status}, {count_of(warnings, 'warning')}" if warnings else status
 
 
-def settled(storage: Storage, record: dict[str, Any]) -> dict[str, Any]:
+def with_true_status(storage: Storage, record: RunRecord) -> RunRecord:
     """Return a run's record with its true status: `died` if it says `running` but does not hold the pipeline."""
-    if record.get("status") != "running":
+    if record.status != "running" or holds(storage, record.pipeline, record.run_id):
         return record
-    if holds(storage, record["pipeline"], record["run_id"]):
-        return record
-    record = read_run(storage, record["pipeline"], record["run_id"]) or record  # it may have ended just now
-    return record | {"status": "died"} if record["status"] == "running" else record
+    record = read_run(storage, record.pipeline, record.run_id) or record  # it may have ended just now
+    return record.died() if record.status == "running" else record

@@ -2,36 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 
-from bridge.lake.folder_names import generation_of, last_name, table_and_name
-from bridge.lake.log import Log, View, meta
+from bridge.lake.folder_names import PENDING, generation_of, last_name, table_and_name
+from bridge.lake.log import Log, Snapshot, meta
 from bridge.lake.ownership import owned_by
+from bridge.storage import Add
 
 _DAY = timedelta(days=1)
 
 
-def abort_older(log: Log, view: View, generation: int, *, fenced: bool) -> None:
-    """Take away what lower generations left pending, as far as it can be listed.
+def abort_older(log: Log, view: Snapshot, generation: int, *, fenced: bool) -> None:
+    """Delete the pending files of lower generations, as far as they can be listed.
 
     An upload that is to replace a file goes to that file's name, which says nothing of the upload's own generation. It
-    is older than ours if we have begun with a fence, and when all was listed nobody had followed us.
+    is older than ours if we began with a fence, and if nobody had followed us when all was listed.
     """
     storage = log.storage
-    staged = {last_name(file.name) for stage in view.staged.values() for file in stage.files}
     live = {f"{table.folder}/{name}" for table in view.tables.values() for name in table.files}
-    found = list(storage.pending(meta(log.pipeline, "pending")))
+    stale = list(stale_pending(log, view, generation))
     all_older = fenced and storage.size(log.key(view.n + 1)) is None
-    for pending in found:
-        key = pending.key or pending.source
-        wrote = generation_of(key)
-        if wrote is None or wrote >= generation or last_name(key) in staged or (key in live and not all_older):
+    for pending, key in stale:
+        if key in live and not all_older:
             continue
         if not pending.upload or owned_by(storage, table_and_name(key)[0], log.pipeline):
             storage.abort(pending)
 
 
-def tidy(log: Log, view: View) -> int:
+def stale_pending(log: Log, view: Snapshot, generation: int) -> Iterator[tuple[Add, str]]:
+    """Yield the pending files of lower generations that are not staged, each with the key of the file it was to be.
+
+    Best effort: some stores cannot list what is pending.
+    """
+    staged = {last_name(file.name) for stage in view.staged.values() for file in stage.files}
+    for pending in log.storage.pending(meta(log.pipeline, "pending")):
+        key = (pending.key or pending.source).removesuffix(PENDING)
+        wrote = generation_of(key)
+        if wrote is not None and wrote < generation and last_name(key) not in staged:
+            yield pending, key
+
+
+def tidy(log: Log, view: Snapshot) -> int:
     """Delete what writes of this pipeline that died left more than a day ago; return how many files.
 
     An object of a store is there whole or not at all: there is nothing to look for.

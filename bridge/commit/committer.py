@@ -10,13 +10,14 @@
 3. `commits/<head + 1>.json` by put-if-absent: the commit point, and the fence. A loser ends; it never takes the next
    number. An unknown outcome is settled by reading back the nonce, and nothing is aborted for it. A number is never
    free again: one below the log's beginning, whose record the retention deleted, is lost as well.
-4. `publish` the files, then the tables' own logs, where they have one, and their manifests. 5. `state.json`.
+4. `publish` the files, then the tables' own logs, where they have one, and their manifests. 5. `state.json`, then
+   its witness `published.json`: `state_file.py` says what each crash leaves there, and how a hand edit is told apart.
 6. Report. 7. The spool lets go of the segments. 8. Close: the lease notes the head, so that the next run needs no
    fence.
 
 `n + 1` is created only after `n` is published: recovery never looks further back than the last data commit. Manifests
 and `state.json` are swapped by their version, so a writer that slept through its own replacement changes none of them;
-or undoes it at once, where a table's files, and so the bytes of its manifest, are again what they were before.
+or undoes it at once, where the bytes that it had seen are back: a table's files, or the STATE, are what they were.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ from bridge.commit.manifests import undo_manifests, write_manifests
 from bridge.commit.state_file import write_state
 from bridge.errors import CommitLost, CommitUnknown, EngineError, LakeError
 from bridge.lake.formats.registry import TableLogs
-from bridge.lake.log import Log, View, add_of, changes_of
-from bridge.lake.records import CommitRecord, RejectFile, StagedTable, TableChange, TapGroup
+from bridge.lake.log import Log, Snapshot, add_of, changes_of
+from bridge.lake.pipeline_state import PipelineState
+from bridge.lake.records import CommitRecord, RejectFile, StagedTable, TableChange
 from bridge.singer.state import bookmark, resume_points
 from bridge.storage import Missing
 from bridge.storage.parallel import parallel_map
@@ -56,7 +58,6 @@ _UNKNOWN = "check the bucket and run again: the next run finds out what happened
 class Facts(TypedDict, total=False):
     """What a commit says beside its STATE and its tables: fields of `CommitRecord`, which says what they mean."""
 
-    groups: list[TapGroup] | None
     staged: dict[str, StagedTable]
     voids: int
     uncovered: Sequence[str]
@@ -80,7 +81,7 @@ class Committer:
     `notes` collects what it did beyond what it was asked for, in sentences for the operator.
     """
 
-    def __init__(self, log: Log, run: str, view: View, generation: int) -> None:
+    def __init__(self, log: Log, run: str, view: Snapshot, generation: int) -> None:
         self.log, self.storage = log, log.storage
         self.run, self.generation = run, generation
         self.head = Head(log, view)
@@ -88,28 +89,17 @@ class Committer:
         self.notes: list[str] = []
 
     @property
-    def view(self) -> View:
+    def view(self) -> Snapshot:
         """The lake after the last commit that is ours."""
         return self.head.view
 
     # steps 0 and 3
 
     def create(
-        self, kind: str, state: Any, *, tables: Sequence[TableChange] = (), **facts: Unpack[Facts]
+        self, kind: str, state: PipelineState, *, tables: Sequence[TableChange] = (), **facts: Unpack[Facts]
     ) -> CommitRecord:
         """Create the next record. Raises `CommitLost` or `CommitUnknown`; either ends the run."""
-        fields: dict[str, Any] = {"staged": self.view.staged, "groups": self._groups(kind, state), **facts}
-        record = CommitRecord(
-            n=self.view.n + 1,
-            kind=kind,
-            run=self.run,
-            generation=self.generation,
-            nonce=uuid.uuid4().hex,
-            at=datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
-            state=state,
-            tables=tables,
-            **fields,
-        )
+        record = self._record(kind, state, tables, facts)
         try:
             created, after = self.log.create(self.view, record)
         except LakeError as error:
@@ -122,11 +112,20 @@ class Committer:
         self.head.view = after
         return record
 
-    def _groups(self, kind: str, state: Any) -> list[TapGroup] | None:
-        """What a record says of the processes of the tap by itself: their STATEs stay where the STATE does."""
-        if state == self.view.state:
-            return self.view.groups
-        return [] if kind == "state" and self.view.groups is not None else None
+    def _record(self, kind: str, state: PipelineState, tables: Sequence[TableChange], facts: Facts) -> CommitRecord:
+        fields: dict[str, Any] = {"staged": self.view.staged, **facts}
+        return CommitRecord(
+            n=self.view.n + 1,
+            kind=kind,
+            run=self.run,
+            generation=self.generation,
+            nonce=uuid.uuid4().hex,
+            at=datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
+            state=state.shown,
+            groups=state.per_process,
+            tables=tables,
+            **fields,
+        )
 
     def _read_back(self, record: CommitRecord, error: LakeError) -> bool:
         """Settle a put whose outcome is unknown: True only if the record is there and ours."""
@@ -142,7 +141,7 @@ class Committer:
     # steps 2 to 5
 
     def commit(
-        self, state: Any, tables: Sequence[TableChange], *, kind: str = "data", **facts: Unpack[Facts]
+        self, state: PipelineState, tables: Sequence[TableChange], *, kind: str = "data", **facts: Unpack[Facts]
     ) -> CommitRecord:
         """Make one epoch visible together with its STATE, and return its record."""
         self._verify(tables, facts.get("staged", {}))
@@ -159,13 +158,13 @@ class Committer:
 
     def set_state(self, state: Any, reason: str) -> None:
         """Record a STATE that an operator gave."""
-        groups = None if self.view.groups is None else list[TapGroup]()
-        self.create("state", state, reason=reason, staged=self.still_staged(state), groups=groups)
+        given = self.view.pipeline_state.given(state)
+        self.create("state", given, reason=reason, staged=self.still_staged(state))
         self.write_state()
 
     def note_start(self, start: int | None = None, given: Any = UNSET) -> None:
         """Record from where this run's tap goes on, as `bridge.load.checks.replay_guard` looks for it."""
-        self.create("fence", self.view.state, after=self.view.said, start=start, given=given)
+        self.create("fence", self.view.pipeline_state, after=self.view.last_change, start=start, given=given)
 
     def still_staged(self, state: Any) -> dict[str, StagedTable]:
         """What stays staged after a change of STATE: rows up to a bookmark cannot be gone on with from another one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bridge.errors import CommitLost
-from bridge.lake.log import Log, View
+from bridge.lake.log import Log, Snapshot
 
 _OVERTAKEN = "two runs of this pipeline were alive; this one ends, what it committed is the other's to go on from"
 
@@ -15,7 +15,7 @@ class Head:
     after that, or will: a run that slept through its own replacement changes nothing.
     """
 
-    def __init__(self, log: Log, view: View) -> None:
+    def __init__(self, log: Log, view: Snapshot) -> None:
         self.log, self.storage, self.view = log, log.storage, view
         self._versions: dict[str, str | None] = {}
 

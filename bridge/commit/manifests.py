@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from bridge.commit.head import Head
-from bridge.errors import LakeError
 from bridge.lake.ownership import Owner, owners_of, tables_of
 from bridge.lake.records import CommitRecord, TableState
 from bridge.storage import Storage
-
-_TRIES = 20
-"""How often a file is swapped again that somebody else changes at the same time, by hand or by an older run."""
+from bridge.storage.attempts import attempts
 
 
 def manifest_keys(folder: str) -> list[str]:
@@ -35,12 +32,10 @@ def write_manifests(head: Head, stream: str, *, shared: bool) -> None:
     """Have the manifests of a stream's table list exactly its files. Raises `CommitLost` if another run took over."""
     table = head.view.tables[stream]
     for key in manifest_keys(table.folder):
-        for _ in range(_TRIES):
+        for _ in attempts(key):
             if head.swap(key, _body(head, stream, table, shared=shared)):
                 break
             head.look(key)
-        else:
-            raise LakeError("a file of the lake is changed by somebody all the time", hint="find out by whom", file=key)
 
 
 def undo_manifests(head: Head, record: CommitRecord) -> None:

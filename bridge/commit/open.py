@@ -67,7 +67,7 @@ def open_committer(storage: Storage, pipeline: str, run: str, last: dict[str, An
         check_state_file(committer, recovering=False)
     else:
         last_change = next(log.history(head, fences=False), None)
-        committer.create("fence", committer.view.state, after=last_change.n if last_change else 0)
+        committer.create("fence", committer.view.pipeline_state, after=last_change.n if last_change else 0)
         recover(committer, last_change)
     check_staged(committer)
     with suppress(LakeError):

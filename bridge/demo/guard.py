@@ -1,8 +1,8 @@
 """A process that outlives a killed demo just long enough to stop its database.
 
-PostgreSQL detaches from whoever starts it, so a demo that dies by SIGKILL would leave a server behind for ever. This
-file is run as a program of its own, imports nothing but the standard library, and waits on a pipe whose other end only
-the demo holds.
+PostgreSQL detaches from the process that starts it, so a demo that dies by SIGKILL would leave its server running. This
+file runs as a program of its own, imports only the standard library, and waits on a pipe whose other end only the demo
+holds.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ PAUSE_SECONDS = 0.25
 
 
 def main(pid_file: str) -> None:
-    """Stop the server named in `pid_file` once stdin ends without a word; a byte of goodbye means that all is well."""
+    """Stop the server named in `pid_file` when stdin ends without a byte; a byte means that all is well."""
     if sys.stdin.buffer.read():
         return
-    for _ in range(LOOKS):  # a server that is still starting writes its pid a moment after we are orphaned
+    for _ in range(LOOKS):  # a server that is still starting writes its pid a moment after the demo dies
         try:
             with open(pid_file, encoding="utf-8") as lines:
                 os.kill(int(lines.readline()), signal.SIGINT)  # PostgreSQL's "fast shutdown": roll back and end

@@ -26,15 +26,11 @@ GROUP BY name ORDER BY flights DESC"""
 
 
 def clear(lake: Path) -> None:
-    """Empty the lake of an earlier demo; a folder that no demo made, or that holds more by now, is refused and kept."""
+    """Empty the lake of an earlier demo; a folder that holds anything else is refused, and stays as it is."""
     foreign = next(_foreign(lake), None) if lake.exists() else None
     if foreign is not None:
-        raise SettingsError(
-            "the folder for the demo's lake holds something else",
-            hint="give the demo a folder of its own; it removes only what an earlier demo made",
-            lake=lake,
-            found=foreign,
-        )
+        hint = "give the demo a folder of its own; it removes only what an earlier demo made"
+        raise SettingsError("the folder for the demo's lake holds something else", hint=hint, lake=lake, found=foreign)
     lake.mkdir(parents=True, exist_ok=True)
     (lake / MARKER).write_text("The next demo of singer-bridge empties this folder. Remove this file to keep it.\n")
     for name in (PIPELINE, ".bridge"):
@@ -43,7 +39,7 @@ def clear(lake: Path) -> None:
 
 
 def _foreign(lake: Path) -> Iterator[str]:
-    """What no demo put there: files, tables and pipelines of other names; everything if the demo's mark is missing."""
+    """What no demo made: files, tables and pipelines of other names; everything if the demo's marker is missing."""
     if not lake.is_dir() or not (lake / MARKER).is_file():
         yield from (entry.name for entry in lake.iterdir()) if lake.is_dir() else (lake.name,)
         return
@@ -67,9 +63,8 @@ def _ask(question: str) -> list[tuple[Any, ...]]:
             rows: list[tuple[Any, ...]] = connection.execute(question).fetchall()
             return rows
     except duckdb.Error as error:
-        raise CorruptLake(
-            f"DuckDB cannot read the lake: {error}", hint="its folder is kept; look at the run's log"
-        ) from error
+        hint = "look at the run's log; the lake's folder remains"
+        raise CorruptLake(f"DuckDB cannot read the lake: {error}", hint=hint) from error
 
 
 def _number(lake: Path, table: str, expression: str) -> int:
@@ -84,12 +79,12 @@ def counts(lake: Path) -> dict[str, int]:
 
 
 def distinct_flights(lake: Path) -> int:
-    """Flights, each counted once however many versions of it the lake holds."""
+    """Flights, each counted once, however many versions of it the lake holds."""
     return _number(lake, "flights", "count(DISTINCT id)")
 
 
 def punctuality(lake: Path) -> list[Airline]:
-    """The demo's last question, answered from the files alone: the latest version of each flight counts."""
+    """The answer to the demo's question, from the files alone: the latest version of each flight counts."""
     rows = _ask(QUESTION.format(lake=str(lake).replace("'", "''")))
     return [Airline(*row) for row in rows]
 
@@ -107,6 +102,6 @@ def files_tree(lake: Path) -> Tree:
 
 
 def _short(name: str) -> str:
-    """A file name without the tail of its uuid, so that a line of the tree fits a narrow terminal."""
+    """A file name with a shortened uuid, so that a line of the tree fits a narrow terminal."""
     stem, dot, suffix = name.rpartition(".")
     return f"{stem[:34]}...{dot}{suffix}" if len(stem) > 37 else name

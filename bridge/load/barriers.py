@@ -47,7 +47,7 @@ Publication = Literal["append", "replace", "extend", "upsert"]
 
 
 @dataclass(slots=True)
-class Stream:
+class StreamProgress:
     """A stream of this run. Positions count messages, so that order can be compared."""
 
     name: str
@@ -98,10 +98,10 @@ class Barrier:
     uncovered: tuple[str, ...] = ()
     """Streams with rows that come after the STATE, and that a tap started with it sends once more."""
     groups: list[TapGroup] | None = None
-    """What the commit says of the tap's processes, where there are several; see `bridge.load.tap_session`."""
+    """What the commit says of the tap's processes, where there are several; see `bridge.load.division`."""
 
 
-class Epochs:
+class BarrierPolicy:
     """Follows the run's messages. `start` is the STATE of the lake's head, `kept` are the streams that were not asked.
 
     A stream in `kept` keeps its bookmark where the tap forgets it; one in `muted`, whose RECORDs were ignored, always.
@@ -119,7 +119,7 @@ class Epochs:
         whole: bool = False,
         restored: Callable[[Any], Any] = lambda said: said,
     ) -> None:
-        self.streams: dict[str, Stream] = {}
+        self.streams: dict[str, StreamProgress] = {}
         self.staged = staged
         self.committed = self._start = start
         self._kept = set(kept)
@@ -130,7 +130,7 @@ class Epochs:
         self._latest: bytes | None = None
         self._marked = self._decided = -1
 
-    def open(self, stream: Stream) -> None:
+    def open(self, stream: StreamProgress) -> None:
         """Note a stream's first SCHEMA. Raises `SettingsError` if a half loaded table changed its load method."""
         stream.opened = self._tick()
         if stream.name in self.staged:
@@ -144,7 +144,7 @@ class Epochs:
         self._clock += 1
         return self._clock
 
-    def rows(self, stream: Stream, lines: int) -> None:
+    def rows(self, stream: StreamProgress, lines: int) -> None:
         """Note RECORDs of a stream."""
         stream.records += lines
         stream.last_row = self._tick()
@@ -155,7 +155,7 @@ class Epochs:
         """Note a STATE: a possible barrier."""
         self._latest, self._marked = raw, self._tick()
 
-    def activate(self, stream: Stream, version: int) -> None:
+    def activate(self, stream: StreamProgress, version: int) -> None:
         """Note an ACTIVATE_VERSION: the end of a full table, if it comes after rows and they are of that version.
 
         Rows of this run: taps that continue a table repeat at its start the message of the first attempt. Of a stream
@@ -254,21 +254,21 @@ class Epochs:
                 found[stream.name] = stream.complete
         return found
 
-    def _is_whole(self, stream: Stream) -> bool:
+    def _is_whole(self, stream: StreamProgress) -> bool:
         if stream.records:
             return stream.latest == stream.announced
         return self._begun_anew(stream) or not moved_on(None, self._start, stream.names)
 
-    def _begun_anew(self, stream: Stream) -> bool:
+    def _begun_anew(self, stream: StreamProgress) -> bool:
         """Return whether the tap announced a new version: it did so in this run, so it has read the table."""
         said = bookmark(self._start, stream.names)
         known = {stream.former, said.get("version") if isinstance(said, dict) else None} - {None}
         return bool(known) and stream.announced not in (None, *known)
 
-    def _complete(self, stream: Stream) -> bool:
+    def _complete(self, stream: StreamProgress) -> bool:
         return stream.mode == "replace" and stream.activated is not None and stream.activated < self._marked
 
-    def _passed_over(self, stream: Stream) -> bool:
+    def _passed_over(self, stream: StreamProgress) -> bool:
         """Return whether no rows mean no news: a tap that resumed elsewhere, or at the end of this very table."""
         if stream.mode != "replace" or stream.records or stream.waiting or self._whole or self._begun_anew(stream):
             return False
@@ -276,7 +276,7 @@ class Epochs:
         inside = isinstance(said, dict) and "version" in said and resume_point(self._start, stream.names) is not None
         return inside or moved_on(None, self._start, stream.names)
 
-    def _stage(self, stream: Stream, state: Any, staged: dict[str, int]) -> bool:
+    def _stage(self, stream: StreamProgress, state: Any, staged: dict[str, int]) -> bool:
         """Return whether the commit may leave this overwrite staged; name its files if the STATE counts on them."""
         before = self._before(stream)
         if moved_on(before, state, stream.names):
@@ -291,11 +291,11 @@ class Epochs:
         staged[stream.name] = version
         return True
 
-    def _before(self, stream: Stream) -> Any:
+    def _before(self, stream: StreamProgress) -> Any:
         """Return the STATE that the tap had said, or was given, before the stream's waiting rows."""
         return self._stored(parse_state(stream.first_state)) if stream.first_state else self._start
 
-    def _covers(self, stream: Stream, state: Any) -> bool:
+    def _covers(self, stream: StreamProgress, state: Any) -> bool:
         before = self._before(stream)
         if (
             is_flat(state)
@@ -305,7 +305,7 @@ class Epochs:
             return bool(resume_points(before) != resume_points(state))  # one position of the whole tap
         return covers(before, state, stream.names)
 
-    def _covered_elsewhere(self, stream: Stream, state: Any) -> bool:
+    def _covered_elsewhere(self, stream: StreamProgress, state: Any) -> bool:
         before = self._before(stream)
         if moved_on(before, state, stream.names):
             return True

@@ -1,22 +1,24 @@
-"""From the tap's messages to sealed epochs: the one loop that sees every line.
+"""From the tap's messages to sealed batches and barriers: the one loop that sees every line.
 
-Runs in the main thread. What a message means is decided here and in `epoch`; its rows go to the spool unread.
+Runs in the main thread. What a message means is decided here and in `barriers`; its rows go to the spool unread.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from hashlib import sha256
-from typing import Any
 
 from bridge.decode.validate import rules_text
 from bridge.errors import BridgeError, DataError, RecordBeforeSchema
-from bridge.lake.records import TableChange
-from bridge.load.barriers import METHODS, Barrier, Epochs, Stream
-from bridge.load.column_plan import Incoming, as_it_is
+from bridge.load.barriers import METHODS, Barrier, BarrierPolicy, StreamProgress
+from bridge.load.events import Event, SchemaNeedsSpark, Sealed, SpoolGrew
+from bridge.load.result import Counts
+from bridge.load.strays import Strays
+from bridge.load.tables.column_plan import IncomingSchema
+from bridge.load.tables.table_plan import TablePlanner
 from bridge.schema.table_schema import TableSchema
 from bridge.settings.redact import Redactor, redactor
 from bridge.singer.messages import (
@@ -27,285 +29,283 @@ from bridge.singer.messages import (
     Records,
     Schema,
     State,
-    Unsupported,
     parse,
     version_of,
 )
+from bridge.spool.folder import RULES
 from bridge.spool.spool import Spool
 from bridge.tap.batch_files import Batches
-from bridge.write.validation import RULES
 
 _RETRY = timedelta(seconds=1)
 """How long a STATE that was no barrier keeps us from asking the next one: taps may send one a record."""
 
-_KIND, _KINDS = 40, 20
-"""Characters of an unknown message's type, and such types, that are told apart."""
-
 _TAIL = 4096
 """Bytes looked into for the last line of many; most lines are shorter."""
-_KEPT = 1 << 20
-"""Bytes kept of one line that is not a message."""
 
 
-@dataclass(slots=True)
-class Counts:
-    """What one stream has come to: `records` read from the tap, the rest committed.
+@dataclass(frozen=True, slots=True)
+class DispatchRules:
+    """When one process's lines are sealed and committed, and which of its messages count."""
 
-    `ended` says that the tap was done with it: another stream's rows began, and none of its own came after.
-    """
-
-    load_method: str
-    reason: str
-    records: int = 0
-    committed: int = 0
-    rejected: int = 0
-    filtered: int = 0
-    files: int = 0
-    bytes: int = 0
-    ended: bool = False
-    refused: bool = False
-    """The guard refused its commit: its records come again."""
-    first_at: float | None = None
-    last_at: float = 0.0
-    merged: dict[str, int] = field(default_factory=dict)
-    """What became of rows that were merged by key, as commits say it."""
-
-    @property
-    def seconds(self) -> float:
-        """Time from the chunk with the first RECORD to the one with the latest."""
-        return 0.0 if self.first_at is None else self.last_at - self.first_at
-
-    def seen(self, now: float) -> None:
-        """Note that RECORDs came, at `now` by the monotonic clock."""
-        self.first_at = now if self.first_at is None else self.first_at
-        self.last_at = now
-
-    def took(self, change: TableChange) -> None:
-        """Count what a commit did to the stream's table."""
-        self.committed += change.new_rows
-        for name, rows in change.merged.items():
-            self.merged[name] = self.merged.get(name, 0) + rows
-        self.files += len(change.adds)
-        self.bytes += sum(add.size for add in change.adds)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the committed figures as the reference names them."""
-        return {
-            "records": self.committed,
-            "rejected": self.rejected,
-            "filtered": self.filtered,
-            "files": self.files,
-            "bytes": self.bytes,
-            "seconds": round(self.seconds, 3),
-            "load_method": self.load_method,
-            "reason": self.reason,
-            "complete": self.ended
-            and not self.refused
-            and self.committed + self.rejected + self.filtered >= self.records,
-        } | ({"merged": self.merged} if self.merged else {})
-
-
-@dataclass(slots=True)
-class Intake:
-    """Feeds the spool. `opened(message)` decides on a stream's first SCHEMA and returns it with its table's columns,
-    `incoming(message)` says what it brings, `checked(stream, columns)` raises if the columns cannot be stored, and
-    `transformed(stream, incoming, columns, name)` gives the columns that its statement leads to.
-
-    `flush(barrier, all_lines)` seals the spool and hands the manifest on; with a barrier it leads to a commit.
-    `discard(stream)` drops the staged files of an earlier run. From `max_records` on, the next barrier is the last:
-    `enough` says that it came, and nothing after it is taken. `validates`: RECORDs are held against their whole SCHEMA.
-    `batches` reads the files of BATCHes; `unknown` counts messages of types that Singer does not have. `own` are the
-    names of the streams that this process of the tap is to read; None: it is the only one. `redact` masks secrets in
-    lines that are no messages.
-    """
-
-    epochs: Epochs
-    spool: Spool
-    opened: Callable[[Schema], tuple[Stream, TableSchema | None]]
-    flush: Callable[[Barrier | None, bool], None]
-    discard: Callable[[str], None]
     commit_every: timedelta
     commit_bytes: int
-    max_noise: int
     commit_rows: int | None = None
-    incoming: Callable[[Schema], Incoming] = as_it_is
-    checked: Callable[[str, TableSchema], None] = lambda _stream, _schema: None
-    transformed: Callable[[Stream, Incoming, TableSchema | None, str], TableSchema] | None = None
-    batches: Batches = field(default_factory=Batches)
-    redact: Redactor = field(default_factory=lambda: redactor(()))
+    max_noise: int = 0
+    """Lines that may be no messages."""
     max_records: int | None = None
+    """From so many RECORDs on, the next barrier is the last."""
     validates: bool = False
-    deselected: set[str] = field(default_factory=set)
+    """RECORDs are held against their whole SCHEMA."""
+    deselected: Collection[str] = ()
     own: Collection[str] | None = None
-    counts: dict[str, Counts] = field(default_factory=dict)
-    ignored: dict[str, int] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
-    unknown: dict[str, int] = field(default_factory=dict)
-    noise: list[dict[str, Any]] = field(default_factory=list)
-    noise_count: int = 0
-    last_barrier: float = field(default_factory=time.monotonic)
-    uncommitted: int = 0
-    uncommitted_rows: int = 0
-    enough: bool = False
-    _records_read: int = 0
-    _speaking: str | None = None
-    _interleaved: set[str] = field(default_factory=set)
-    _next_try: float = 0.0
-    _now: float = 0.0
-    _seen: dict[str, tuple[Any, ...]] = field(default_factory=dict)
-    _early: dict[str, Activate] = field(default_factory=dict)
-    _hashes: dict[str, str] = field(default_factory=dict)
-    _unsettled: dict[str, tuple[Schema, Incoming, TableSchema | None]] = field(default_factory=dict)
+    """Names of the streams that this process of the tap is to read; None: it is the only process."""
+    redact: Redactor = field(default_factory=lambda: redactor(()))
+    tasks: int = 2
+    """Tasks that can work on a batch at once."""
 
-    def take(self, messages: Iterable[Message]) -> None:
+
+@dataclass(slots=True)
+class _CommitClock:
+    """Says at a STATE whether a commit is due."""
+
+    rules: DispatchRules
+    size: int = 0
+    rows: int = 0
+    since: float = field(default_factory=time.monotonic)
+    next_try: float = 0.0
+
+    def add(self, size: int, rows: int) -> None:
+        self.size += size
+        self.rows += rows
+
+    @property
+    def is_due(self) -> bool:
+        now, rules = time.monotonic(), self.rules
+        due = self.size >= rules.commit_bytes or now - self.since >= rules.commit_every.total_seconds()
+        due = due or (rules.commit_rows is not None and self.rows >= rules.commit_rows)
+        return due and now >= self.next_try
+
+    def postpone(self) -> None:
+        """Note that the STATE was no barrier."""
+        self.next_try = time.monotonic() + _RETRY.total_seconds()
+
+    def restart(self, size: int) -> None:
+        """Note a barrier, after which so many bytes of lines have come already."""
+        self.since, self.size, self.rows, self.next_try = time.monotonic(), size, 0, 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Unsettled:
+    """A SCHEMA whose columns are not decided on yet; `table` are the columns that the table has."""
+
+    message: Schema
+    incoming: IncomingSchema
+    table: TableSchema | None
+
+
+class Dispatcher:
+    """Feeds the spool, and yields events. After each event the caller acts on it, then asks for the next.
+
+    `enough` says that the last barrier came which `max_records` allows: nothing after it is taken.
+    """
+
+    def __init__(
+        self,
+        policy: BarrierPolicy,
+        spool: Spool,
+        tables: TablePlanner,
+        rules: DispatchRules,
+        *,
+        counts: dict[str, Counts] | None = None,
+        batches: Batches | None = None,
+    ) -> None:
+        self.policy, self.spool, self._tables, self._rules = policy, spool, tables, rules
+        self.counts = {} if counts is None else counts
+        self.strays, self._batches = Strays(rules.max_noise, rules.redact), batches or Batches()
+        self.enough = False
+        self._clock = _CommitClock(rules)
+        self._warnings: list[str] = []
+        self._begun_anew: list[str] = []
+        self._records_read, self._now = 0, 0.0
+        self._current: str | None = None
+        self._interleaved: set[str] = set()
+        self._declared: dict[str, tuple[object, object]] = {}
+        self._early: dict[str, Activate] = {}
+        self._schema_names: dict[str, str] = {}
+        self._unsettled: dict[str, _Unsettled] = {}
+
+    def take(self, messages: Iterable[Message]) -> Iterator[Event]:
         """Act on messages in order. Raises `DataError` for what cannot be loaded; what came before is safe."""
         self._now = time.monotonic()
         for message in messages:
             if self.enough:
                 return
             if isinstance(message, Records):
-                self._records(message)
+                yield from self._records(message)
             elif isinstance(message, State):
-                self._state(message)
+                yield from self._state(message)
             elif isinstance(message, Schema):
-                self._schema(message)
+                yield from self._schema(message)
             elif isinstance(message, Activate):
                 self._activate(message)
             elif isinstance(message, Noise):
-                self._noise(message)
+                self.strays.add_noise(message)
             elif isinstance(message, Batch):
-                self._batch(message)
+                yield from self._batch(message)
             else:
-                self._unsupported(message)
+                self.strays.add_unsupported(message)
 
-    def _records(self, message: Records) -> None:
-        stream = self.epochs.streams.get(message.stream)
+    def end(self, *, clean: bool) -> Iterator[Event]:
+        """Close the last epoch: everything after a clean end, else what the latest STATE covers."""
+        for name in [name for name, unsettled in self._unsettled.items() if clean and unsettled.table is None]:
+            yield from self._settle(self.policy.streams[name])  # an empty table has columns, too
+        barrier = self.policy.barrier(end=clean)
+        if barrier is not None:
+            yield from self._seal(barrier, all_lines=clean)
+
+    def warnings(self) -> list[str]:
+        """What the operator should know of the messages that came."""
+        return [*self._warnings, *self.strays.warnings()]
+
+    def _records(self, message: Records) -> Iterator[Event]:
+        stream = self.policy.streams.get(message.stream)
         if stream is None:
-            if message.stream in self.deselected:
-                self.epochs.muted.add(message.stream)
-                self.ignored[message.stream] = self.ignored.get(message.stream, 0) + message.lines
-                return
-            if not self._is_own(message.stream):
-                hint = "the tap does not keep to its catalog's selection: set source.parallelism to 1"
-                what = "a process of the tap sent a stream that is not its own"
-                raise DataError(what, hint=hint, stream=message.stream)
-            hint = "a SCHEMA must come before a stream's first RECORD; report it to the tap's authors"
-            raise RecordBeforeSchema("a RECORD came before its SCHEMA", hint=hint, stream=message.stream)
+            self._pass_over(message)
+            return
         if stream.refused:
             raise stream.refused
-        self.epochs.rows(stream, message.lines)
+        self.policy.rows(stream, message.lines)
         if stream.mode == "replace":
             self._note_version(stream, _version(message))
         elif stream.sweeps:
             stream.latest = _version(message, last=True)
-        if stream.name != self._speaking:
+        if stream.name != self._current:
             self._changes_to(stream.name)
         counts = self.counts[stream.name]
         counts.records += message.lines
         counts.seen(self._now)
         self._records_read += message.lines
         if stream.name in self._unsettled:
-            self._settle(stream)
-        self.spool.append(stream.name, self._hashes[stream.name], message.prefix, message.data, message.lines)
-        self.uncommitted += len(message.data)
-        self.uncommitted_rows += message.lines
-        if self.spool.fresh >= self.commit_bytes and not self._barrier():
-            self.flush(None, False)
+            yield from self._settle(stream)
+        name = self._schema_names[stream.name]
+        self.spool.append(stream.name, name, message.prefix, message.data, message.lines)
+        self._clock.add(len(message.data), message.lines)
+        if self.spool.fresh >= self._rules.commit_bytes:
+            barrier = self.policy.barrier(end=False)
+            yield from self._seal(barrier, all_lines=False)
+
+    def _pass_over(self, message: Records) -> None:
+        """Pass over RECORDs of a stream that is not selected. Raises `DataError` for any other without a SCHEMA."""
+        if message.stream in self._rules.deselected:
+            self.policy.muted.add(message.stream)
+            self.strays.ignore(message)
+            return
+        if not self._is_own(message.stream):
+            hint = "the tap does not keep to its catalog's selection: set source.parallelism to 1"
+            raise DataError("a process of the tap sent a stream that is not its own", hint=hint, stream=message.stream)
+        hint = "a SCHEMA must come before a stream's first RECORD; report it to the tap's authors"
+        raise RecordBeforeSchema("a RECORD came before its SCHEMA", hint=hint, stream=message.stream)
 
     def _is_own(self, stream: str) -> bool:
-        return self.own is None or stream in self.own
+        return self._rules.own is None or stream in self._rules.own
 
-    def _batch(self, message: Batch) -> None:
-        for records in self.batches.records(message):
+    def _batch(self, message: Batch) -> Iterator[Event]:
+        for records in self._batches.records(message):
+            yield SpoolGrew()
             self._now = time.monotonic()
-            self._records(records)
+            yield from self._records(records)
 
     def _changes_to(self, name: str) -> None:
         """Note that another stream's rows begin. One that comes back is interleaved, as parents and children are."""
-        if self._speaking is not None:
-            self.counts[self._speaking].ended = self._speaking not in self._interleaved
+        if self._current is not None:
+            self.counts[self._current].ended = self._current not in self._interleaved
         if self.counts[name].ended:
             self._interleaved.add(name)
             self.counts[name].ended = False
-        self._speaking = name
+        self._current = name
 
-    def _note_version(self, stream: Stream, version: int | None) -> None:
-        adopted = self.epochs.staged.get(stream.name)
+    def _note_version(self, stream: StreamProgress, version: int | None) -> None:
+        adopted = self.policy.staged.get(stream.name)
         if adopted is not None and version != adopted and stream.versions == {adopted}:
-            self.discard(stream.name)  # the tap started this table again: what an earlier run staged is void
+            self._begun_anew.append(stream.name)  # what an earlier run staged of the table is void
             stream.versions.clear()
         if version not in (None, stream.version):
             stream.swapped = False  # a new table: it replaces the one that these rows would have been added to
         stream.versions.add(version)
 
-    def _state(self, message: State) -> None:
-        self.epochs.state(message.raw)
+    def _state(self, message: State) -> Iterator[Event]:
+        self.policy.state(message.raw)
         self.spool.mark()
-        if self.max_records is not None and self._records_read >= self.max_records:
-            self.enough = self._barrier()
+        last = self._rules.max_records is not None and self._records_read >= self._rules.max_records
+        if not last and not self._clock.is_due:
             return
-        now = time.monotonic()
-        due = self.uncommitted >= self.commit_bytes or now - self.last_barrier >= self.commit_every.total_seconds()
-        due = due or (self.commit_rows is not None and self.uncommitted_rows >= self.commit_rows)
-        if due and now >= self._next_try:
-            self._next_try = 0.0 if self._barrier() else now + _RETRY.total_seconds()
-
-    def _barrier(self) -> bool:
-        barrier = self.epochs.barrier(end=False)
-        if barrier is None:
-            return False
-        self._close_epoch(barrier, all_lines=False)
-        return True
-
-    def _close_epoch(self, barrier: Barrier, *, all_lines: bool) -> None:
-        self.flush(barrier, all_lines)
-        self.last_barrier = time.monotonic()
-        self.uncommitted, self.uncommitted_rows = self.spool.fresh, 0
-
-    def end(self, *, clean: bool) -> None:
-        """Close the last epoch: everything after a clean end, else what the latest STATE covers."""
-        for name in [name for name, (_, _, table) in self._unsettled.items() if clean and table is None]:
-            self._settle(self.epochs.streams[name])  # an empty table has columns, too
-        barrier = self.epochs.barrier(end=clean)
+        barrier = self.policy.barrier(end=False)
         if barrier is not None:
-            self._close_epoch(barrier, all_lines=clean)
+            self.enough = last
+            yield from self._seal(barrier, all_lines=False)
+        elif not last:
+            self._clock.postpone()
 
-    def _schema(self, message: Schema) -> None:
-        if message.stream in self.deselected or not self._is_own(message.stream):
+    def _seal(self, barrier: Barrier | None, *, all_lines: bool) -> Iterator[Event]:
+        """Seal lines for Spark; with a barrier a commit follows when all up to there is stored."""
+        batch = self.spool.seal(tasks=self._rules.tasks, all_lines=all_lines)
+        noise = self.strays.take_noise() if barrier else []
+        if barrier:
+            self._clock.restart(self.spool.fresh)
+        if batch or barrier:
+            begun_anew, self._begun_anew = self._begun_anew, []
+            yield Sealed(batch, barrier, noise, begun_anew)
+
+    def _schema(self, message: Schema) -> Iterator[Event]:
+        if message.stream in self._rules.deselected or not self._is_own(message.stream):
             return
-        said = (message.schema, message.key_properties)
-        if self._seen.get(message.stream) == said:
+        declared = (message.schema, message.key_properties)
+        if self._declared.get(message.stream) == declared:
             return
-        self._seen[message.stream] = said
-        incoming = _read(message, self.incoming)
-        known = self.epochs.streams.get(message.stream)
-        stream, table = (known, known.schema) if known else self.opened(message)
+        self._declared[message.stream] = declared
+        incoming = self._read(message)
+        existing = self.policy.streams.get(message.stream)
+        stream, table = (existing, existing.schema) if existing else self._tables.open(message)
         if stream.name in self._unsettled:
-            table = self._unsettled[stream.name][2]
-        self._unsettled[stream.name] = message, incoming, table
+            table = self._unsettled[stream.name].table
+        self._unsettled[stream.name] = _Unsettled(message, incoming, table)
         if incoming.statement is None:
-            self._settle(stream)
+            yield from self._settle(stream)
         elif table is not None:
             stream.schema = table
-        if not known:  # only now: an error above leaves the stream unopened
-            self.epochs.open(stream)
+        if not existing:  # only now: an error above leaves the stream unopened
+            self.policy.open(stream)
             self.counts[stream.name] = Counts(METHODS[stream.mode], stream.reason)
             if stream.keyed:
                 self.spool.ordered.add(stream.name)
         if early := self._early.pop(stream.name, None):
             self._activate(early)
 
-    def _settle(self, stream: Stream) -> None:
+    def _read(self, message: Schema) -> IncomingSchema:
+        """Return what a SCHEMA brings, before anything is done for its stream."""
+        try:
+            return self._tables.incoming(message)
+        except BridgeError:
+            raise
+        except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+            hint = "it is no JSON Schema; correct it in the catalog, or report it to the tap's authors"
+            cause = f"{type(error).__name__}: {error}"[:200]
+            raise DataError("a SCHEMA cannot be read", hint=hint, stream=message.stream, cause=cause) from error
+
+    def _settle(self, stream: StreamProgress) -> Iterator[Event]:
         """Decide on the columns of a stream's latest SCHEMA: where a statement is, not before there are rows for it."""
-        message, incoming, table = self._unsettled.pop(stream.name)
+        unsettled = self._unsettled.pop(stream.name)
+        message, incoming, table = unsettled.message, unsettled.incoming, unsettled.table
         if incoming.statement is None:
             schema = incoming.into(table, stream.evolution)
-            self._hashes[stream.name] = self._kept(message, schema)
+            self._schema_names[stream.name] = self._keep(message, schema)
         else:
-            assert self.transformed is not None
-            name = self._hashes[stream.name] = self._kept(message, incoming.read())
-            schema = self.transformed(stream, incoming, table, name)
-        self.checked(stream.name, schema)
+            name = self._schema_names[stream.name] = self._keep(message, incoming.read())
+            question = SchemaNeedsSpark(stream, incoming, table, name)
+            yield question
+            assert question.columns is not None
+            schema = question.columns
+        self._tables.check(stream.name, schema)
         if names := [name for name in schema.left_out if name not in incoming.skipped]:
             what = f"{len(names)} new column(s) left out, as schema_policy is discard"
             self._warn(f"{stream.name}: {what}: {', '.join(names[:5])}")
@@ -313,10 +313,10 @@ class Intake:
             self._warn(note)
         stream.schema = schema
 
-    def _kept(self, message: Schema, schema: TableSchema) -> str:
+    def _keep(self, message: Schema, schema: TableSchema) -> str:
         """Keep the columns, and the rules if there are any, where executors find them, and return their name."""
         name = schema.hash
-        if self.validates:
+        if self._rules.validates:
             rules = rules_text(message.schema, message.stream)
             name += f"-{sha256(rules).hexdigest()[:16]}"
             self.spool.put_schema(f"{name}{RULES}", rules)
@@ -324,58 +324,19 @@ class Intake:
         return name
 
     def _activate(self, message: Activate) -> None:
-        stream = self.epochs.streams.get(message.stream)
+        stream = self.policy.streams.get(message.stream)
         if stream is None:
-            if message.stream not in self.deselected and self._is_own(message.stream):
+            if message.stream not in self._rules.deselected and self._is_own(message.stream):
                 self._early[message.stream] = message  # some taps send it before the SCHEMA
             return
         if stream.mode == "append" and not stream.sweeps:
             what = "an append-only table keeps rows of older versions unless hard_delete is set"
             self._warn(f"{message.stream}: ACTIVATE_VERSION ignored, {what}")
-        self.epochs.activate(stream, message.version)
-
-    def _noise(self, message: Noise) -> None:
-        self.noise_count += 1
-        raw = self.redact(message.raw)[:_KEPT]
-        self.noise.append({"stream": None, "reason": "not a Singer message", "offset": message.line, "raw": raw})
-        if self.noise_count > self.max_noise:
-            hint = "the tap prints other things than Singer messages on stdout: its logs belong on stderr"
-            first = self.noise[0]["raw"][:80].decode("utf-8", "replace")
-            raise DataError("too many lines are not Singer messages", hint=hint, lines=self.noise_count, first=first)
-
-    def _unsupported(self, message: Unsupported) -> None:
-        kind = message.type[:_KIND]
-        if kind not in self.unknown and len(self.unknown) >= _KINDS:
-            kind = "other types"
-        self.unknown[kind] = self.unknown.get(kind, 0) + 1
-
-    def told(self) -> list[str]:
-        """Return what the operator should know of the messages that came."""
-        told = list(self.warnings)
-        if self.noise_count:
-            kept = "kept as rejects" if not self.noise else "not kept, as no commit came after them"
-            told.append(f"{self.noise_count} line(s) of the tap's stdout were no Singer messages: {kept}")
-        for kind, count in self.unknown.items():
-            told.append(f"{count} message(s) of type {kind} were ignored: not one of Singer's types")
-        for stream, lines in self.ignored.items():
-            told.append(f"{stream}: {lines} record(s) ignored, the stream is not selected")
-        return told
+        self.policy.activate(stream, message.version)
 
     def _warn(self, text: str) -> None:
-        if text not in self.warnings:
-            self.warnings.append(text)
-
-
-def _read(message: Schema, incoming: Callable[[Schema], Incoming]) -> Incoming:
-    """Return what a SCHEMA brings, before anything is done for its stream."""
-    try:
-        return incoming(message)
-    except BridgeError:
-        raise
-    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
-        hint = "it is no JSON Schema; correct it in the catalog, or report it to the tap's authors"
-        cause = f"{type(error).__name__}: {error}"[:200]
-        raise DataError("a SCHEMA cannot be read", hint=hint, stream=message.stream, cause=cause) from error
+        if text not in self._warnings:
+            self._warnings.append(text)
 
 
 def _version(records: Records, *, last: bool = False) -> int | None:

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
 from bridge.errors import SettingsError, did_you_mean
-from bridge.lake.log import View
+from bridge.lake.log import Snapshot
+from bridge.lake.pipeline_state import begun, shown_after
 from bridge.lake.records import TapGroup
 from bridge.lake.runs import read_runs
-from bridge.lake.tap_groups import begun, groups_of
+from bridge.load.barriers import Barrier
 from bridge.settings.options import Pipeline
 from bridge.singer.catalog import (
     Catalog,
@@ -59,21 +60,21 @@ class Division:
 
 
 def divided(
-    pipeline: Pipeline, storage: Storage, view: View, catalog: Catalog | None
+    pipeline: Pipeline, storage: Storage, view: Snapshot, catalog: Catalog | None
 ) -> tuple[Division | None, list[str]]:
     """Return how a run's streams are divided, None if one process reads all; and what the operator should know.
 
     Raises `SettingsError` where they cannot be: without a catalog, and with a flat STATE.
     """
     asked = pipeline.source.parallelism
-    if asked == 1 and view.groups is None:
+    if asked == 1 and view.pipeline_state.per_process is None:
         return None, []
     if catalog is None and asked != 1:
         raise SettingsError("source.parallelism needs a catalog", hint=_NO_CATALOG)
     streams = _groups(pipeline, storage, view, catalog) if catalog else []
-    groups, idle, spread = begun(streams, view)
+    groups, idle, spread = begun(streams, view.pipeline_state)
     if not catalog or (len(groups) <= 1 and not idle):
-        return None, [f"one process of the tap {_SPREAD}"] if view.groups is not None else []
+        return None, [f"one process of the tap {_SPREAD}"] if view.pipeline_state.per_process is not None else []
     if is_flat(view.state) and not is_empty(view.state):
         raise SettingsError("this tap's STATE cannot be kept per stream", hint=_FLAT)
     names = tuple(_names(catalog, group) for group in groups)
@@ -82,10 +83,11 @@ def divided(
     return Division(tuple(groups), tuple(idle), catalogs, names), notes
 
 
-def _groups(pipeline: Pipeline, storage: Storage, view: View, catalog: Catalog) -> list[Family]:
+def _groups(pipeline: Pipeline, storage: Storage, view: Snapshot, catalog: Catalog) -> list[Family]:
     found, asked = families(catalog, pipeline), pipeline.source.parallelism
     count = min((os.cpu_count() or 1) if asked == "auto" else asked, len(found))
-    return balanced(found, count, _seconds(storage, pipeline.name, catalog), [g.streams for g in groups_of(view)])
+    last = [group.streams for group in view.pipeline_state.per_process or ()]
+    return balanced(found, count, _seconds(storage, pipeline.name, catalog), last)
 
 
 def families(catalog: Catalog, pipeline: Pipeline) -> list[Family]:
@@ -153,11 +155,46 @@ def balanced(
 def _seconds(storage: Storage, pipeline: str, catalog: Catalog) -> dict[str, float]:
     """Return how long each stream took in the last run that loaded any, by its id."""
     runs = read_runs(storage, pipeline, _RUNS_BACK)
-    last: dict[str, Any] = next((run["streams"] for run in runs if run.get("streams")), {})
+    last = next((run.streams for run in runs if run.streams), {})
     ids = {name: stream_id(entry) for name in last if (entry := stream_entry(catalog, name))}
-    return {ids[name]: float(facts.get("seconds", 0.0)) for name, facts in last.items() if name in ids}
+    return {ids[name]: result.seconds for name, result in last.items() if name in ids}
 
 
 def _names(catalog: Catalog, group: TapGroup) -> frozenset[str]:
     own = (entry for entry in catalog["streams"] if stream_id(entry) in group.streams)
     return frozenset(name for entry in own for name in (stream_id(entry), entry.get("stream")) if name)
+
+
+class JointBarriers:
+    """Makes the barriers of single processes into those of the whole run. Used by the one thread that reads them all,
+    in the order in which commits will follow.
+    """
+
+    def __init__(self, division: Division, state: Any, staged: dict[str, int]) -> None:
+        """`state` is what is shown for all, `staged` as in `Barrier`."""
+        self._division = division
+        self._groups = list(division.groups)
+        self._shown = state
+        self.staged = [{s: v for s, v in staged.items() if s in names} for names in division.names]
+        self._idle = {s: v for s, v in staged.items() if not any(s in names for names in division.names)}
+
+    def barrier(self, number: int, barrier: Barrier) -> Barrier:
+        """Return what one group's barrier is for the run. Raises `SettingsError` for a flat STATE."""
+        group, after = self._groups[number], barrier.state
+        if is_flat(after) and not is_empty(after):
+            hint = "its STATE has no `bookmarks` to keep apart: set source.parallelism to 1, and run again"
+            raise SettingsError("this tap's STATE cannot be kept per stream", hint=hint)
+        names = self._division.names
+        others = frozenset().union(
+            *names[:number], *names[number + 1 :], *(idle.streams for idle in self._division.idle)
+        )
+        self._shown = shown_after(self._shown, group.state, after, names[number], others)
+        self._groups[number] = TapGroup(group.streams, after)
+        self.staged[number] = barrier.staged
+        return replace(
+            barrier,
+            state=self._shown,
+            merged=True,
+            staged={stream: version for staged in (*self.staged, self._idle) for stream, version in staged.items()},
+            groups=[*self._groups, *self._division.idle],
+        )

@@ -1,295 +1,200 @@
-"""One load: the tap's messages through the spool and Spark to commits. The parts are wired together here, only here.
+"""Sealed batches to Spark, and finished work from there to commits: all in the main thread.
 
-After a failure of the tap, or when somebody stops us, everything up to the tap's last STATE is still committed. After
-a failure of ours (Spark, the bucket, the accounting) nothing more is.
+Spark's callback thread only puts what is finished into a queue. A commit is prepared (rows are merged, old files are
+written anew) in a thread of its own, so that the tap is read meanwhile; nothing else is accounted for until it is made.
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
+from collections import deque
 
-from msgspec import Struct
-
-from bridge.commit.committer import Committer
-from bridge.lake.records import CommitRecord, TapGroup
-from bridge.load.accounting import Ledger
-from bridge.load.barriers import Barrier, Epochs, Stream
-from bridge.load.checks.replay_guard import Superseding, same_state
+from bridge.errors import BridgeError, Interrupted, TapError
+from bridge.lake.records import CommitRecord
+from bridge.load.accounting import Accounting, PreparedCommit
+from bridge.load.barriers import Barrier
+from bridge.load.checks.replay_guard import same_state
 from bridge.load.checks.table_guard import Guard
-from bridge.load.column_plan import Incoming
-from bridge.load.dispatcher import Counts, Intake
-from bridge.load.division import Division
-from bridge.load.scratch import Scratch
-from bridge.load.table_plan import Placement
-from bridge.load.tap_reader import Reading
-from bridge.load.tap_session import Follow, Joint, Part
+from bridge.load.events import SchemaNeedsSpark, Sealed
+from bridge.load.plan import LoadPlan
+from bridge.load.result import Counts
 from bridge.schema.table_schema import TableSchema
-from bridge.settings.options import Pipeline
-from bridge.settings.redact import redactor
-from bridge.singer.messages import LONGEST_LINE, Reader
-from bridge.slots.guard import SlotGuard
-from bridge.spark import Engine
-from bridge.spool.spool import Manifest, Spool
-from bridge.state.lookback import Lookback
-from bridge.tap.batch_files import Batches
-from bridge.tap.pipe import READ_BYTES, Feed
+from bridge.spark.log import tail
+from bridge.spark.query import Engine, Finished
+from bridge.spool.spool import Spool
+from bridge.tap.pipe import READ_BYTES
 from bridge.write.context import WriteContext
 from bridge.write.rejects import write_rejects
-from bridge.write.report import WorkReport
-
-__all__ = ["LEAVING", "Follow", "Load"]
 
 LEAVING = "preparing Spark's next start, once on this machine"
 """The stage after which all is committed and the JVM writes its class data."""
-_LONG_LINE = 64 << 20
-"""Bytes that one line may have, however small the spool is."""
+_GIVEN_UP = "rows that are in no commit were given up"
 
 
-class Load:
-    """What reads a tap, or several processes of it. `counts` and `commits` may be read by another thread meanwhile."""
+class Loader:
+    """Loads what the tap's reader hands over. Another thread may read `counts` and `commits`."""
 
-    def __init__(
-        self,
-        pipeline: Pipeline,
-        committer: Committer,
-        placement: Placement,
-        scratch: Scratch,
-        follow: Follow,
-        *,
-        full: bool,
-        deselected: set[str],
-        kept: set[str],
-        restarted: set[str],
-        max_records: int | None = None,
-        lookbacks: Sequence[Lookback] = (Lookback(),),
-        superseding: Superseding | None = None,
-        division: Division | None = None,
-        slots: SlotGuard | None = None,
-    ) -> None:
-        """RECORDs of `deselected` are ignored, `kept` keep their bookmarks, `restarted` start again with `--full`.
-
-        `superseding`: the tap was started by somebody else, from a STATE that may not be the lake's. `division`: there
-        are several processes of the tap; each has one of the `lookbacks`. `slots` follow the commits.
-        """
-        self.commits, self.leave_seconds, self.waiting_seconds, self._held_until = 0, 0.0, 0.0, 0.0
-        self.counts, self._warnings, self._parts = dict[str, Counts](), list[str](), list[Part]()
-        self._pipeline, self._committer, self._follow = pipeline, committer, follow
-        self._superseding, self._placement, self._slots = superseding, placement, slots or SlotGuard()
-        self._deselected, self._max_records = deselected, max_records
-        self._barriers: dict[int, tuple[Barrier, list[dict[str, Any]]]] = {}
-        self._begun_anew, self._void = list[str](), dict[int, list[str]]()
-        self._last_seq = self._most_spilled = 0
-        self._done = self._committing = False
-        staged = committer.view.staged
-        adopted = {s: stage.version for s, stage in staged.items() if not full or s not in restarted}
-        self._limit = pipeline.rejects.max if pipeline.rejects.on_reject == "quarantine" else 0
-        uri, run, generation = committer.storage.uri, committer.run, committer.generation
-        self._context = WriteContext.of(pipeline, uri, run, generation, placement.layouts, str(scratch.spool))
-        self._guard = Guard(pipeline, piped=superseding is not None)
-        self._ledger, self._spool = self._new_ledger(adopted), Spool(scratch.spool)
-        self._engine = self._new_engine(scratch)
-        start = superseding.state if superseding else committer.view.state
-        self._joint = Joint(division, start, adopted) if division else None
-        groups = division.groups if division else (TapGroup((), start),)
-        for number, (group, lookback) in enumerate(zip(groups, lookbacks, strict=True)):
-            mine = self._joint.staged[number] if self._joint else adopted
-            kept = set() if division else kept  # it keeps those of others, which have a STATE of their own here
-            kept |= self._slots.kept
-            epochs = Epochs(group.state, staged=mine, kept=kept, whole=full, restored=lookback.stored)
-            reader = Reader(every_state=max_records is not None, longest=self._longest)
-            self._parts.append(Part(self._new_intake(epochs, division), group.label, reader))
-
-    def _new_intake(self, epochs: Epochs, division: Division | None) -> Intake:
-        pipeline, placement, number = self._pipeline, self._placement, len(self._parts)
-        spool = Spool(self._spool.folder, beside=self._spool) if number else self._spool
-        return Intake(
-            epochs=epochs,
-            spool=spool,
-            opened=placement.open,
-            incoming=placement.incoming,
-            transformed=self._transformed,
-            checked=placement.check,
-            flush=partial(self._flush, number),
-            discard=self._begun_anew.append,
-            commit_every=pipeline.commit.every,
-            commit_bytes=pipeline.commit.bytes // (len(division.groups) if division else 1),
-            commit_rows=pipeline.commit.rows,
-            max_noise=self._limit,
-            redact=redactor(pipeline.secrets),
-            batches=Batches(spool.folder, pipeline.destination.s3_options, self._between, self._longest),
-            validates=pipeline.rejects.validate == "full",
-            own=division.names[number] if division else None,
-            counts=self.counts,
-            deselected=self._deselected,
-            max_records=self._max_records,
-        )
-
-    @property
-    def _longest(self) -> int:
-        return min(LONGEST_LINE, max(_LONG_LINE, self._pipeline.spool.max_bytes // 4))
-
-    def _new_ledger(self, adopted: dict[str, int]) -> Ledger:
-        return Ledger(
-            self._committer,
+    def __init__(self, plan: LoadPlan) -> None:
+        self._plan, self._pipeline, self._committer = plan, plan.pipeline, plan.committer
+        self.counts = dict[str, Counts]()
+        self.commits, self.leave_seconds, self.held_until = 0, 0.0, 0.0
+        self.spool = Spool(plan.scratch.spool)
+        uri, run, generation = plan.committer.storage.uri, plan.committer.run, plan.committer.generation
+        layouts, folder = plan.tables.layouts, str(plan.scratch.spool)
+        self._context = WriteContext.of(plan.pipeline, uri, run, generation, layouts, folder)
+        self._engine = self._new_engine()
+        self._guard = Guard(plan.pipeline, piped=plan.replay_guard is not None)
+        self._accounting = Accounting(
+            plan.committer,
             self._context,
-            shared=self._placement.shared,
-            adopted=adopted,
-            max_rejects=self._limit,
-            seen=self._committed,
-            each=self._each,
+            shared=plan.tables.shared,
+            adopted=plan.adopted,
+            max_rejects=plan.max_rejects,
+            each=self._engine.each,
             guard=self._guard,
         )
+        self._waiting = deque[Sealed]()
+        self._finished = deque[Finished]()
+        self._preparing: threading.Thread | None = None
+        self._prepared: PreparedCommit | None = None
+        self._last_seq = self._steps = self._most_spilled = 0
+        self._failure: BaseException | None = None
+        self._is_done = False
 
-    def _each(self, work: Callable[[WriteContext, Any], Struct], payloads: Sequence[Any]) -> list[Any]:
-        return self._engine.each(work, payloads)  # it is made after the ledger
-
-    def _transformed(self, stream: Stream, incoming: Incoming, table: TableSchema | None, name: str) -> TableSchema:
-        """Return the columns that a stream's statement leads to, and have its rows go through it. Waits for Spark."""
-        assert incoming.statement is not None
-        self._follow.stage("starting Spark")
-        read, statement = incoming.read(), incoming.statement
-        made = self._engine.analysed(statement, read, stream.name, self._check)
-        lake = incoming.into(table, stream.evolution, made)
-        self._spool.put_schema(lake.hash, lake.to_json())
-        self._engine.transform(stream.name, name, statement, read, made, lake)
-        self._follow.stage("extracting")
-        return lake
-
-    def _new_engine(self, scratch: Scratch) -> Engine:
-        return Engine(
-            master=self._pipeline.spark.master,
-            conf=self._pipeline.spark.conf,
-            spool=self._spool,
-            scratch=scratch.spark,
-            log=scratch.spark_log,
-            context=self._context,
-            handle=self._handle,
-        )
-
-    def read(self, *taps: Feed) -> None:
-        """Read the taps, one for each group, to their ends and commit. Raises what failed first, after keeping what can
-        be kept: of several taps the others go on to their ends.
-        """
-        idle, began = self._pipeline.source.idle_timeout, time.monotonic()
-        reading = Reading(self._parts, self._engine, self._follow, idle, self._warnings, self._hold_back, self._tell)
-        if len(taps) == 1:
-            reading.one(taps[0])
-        else:
-            reading.all(taps)
-        self.waiting_seconds = self._waited(began, time.monotonic())
-        self._engine.drain(self._watch)
-        self._done = True
-        if complaint := self._guard.complaint():
-            raise complaint
-
-    def _waited(self, began: float, ended: float) -> float:
-        """Return the seconds before the first RECORD and after the last in which the tap had nothing to load."""
-        times = [(counts.first_at, counts.last_at) for counts in self.counts.values() if counts.first_at is not None]
-        if not times:
-            return 0.0
-        last = max(self._held_until, *(last for _, last in times))
-        return min(first for first, _ in times) - began + max(0.0, ended - last)
+    def _new_engine(self) -> Engine:
+        spark, scratch = self._pipeline.spark, self._plan.scratch
+        return Engine(spark.master, spark.conf, self.spool, scratch.spark, scratch.spark_log, self._context)
 
     @property
-    def partial(self) -> bool:
-        """Whether the tap was stopped as it had sent enough: rows that no STATE covers may be pending still."""
-        return any(part.intake.enough for part in self._parts)
+    def tasks(self) -> int:
+        """How many tasks work on a batch at once."""
+        return self._engine.tasks
 
-    def _check(self) -> None:
-        self._follow.tick()
-        self._engine.check()
-
-    def _between(self) -> None:
-        """Do between the parts of a BATCH what is done between chunks of the tap's output."""
-        self._check()
-        self._hold_back()
-
-    def _tell(self) -> None:
-        """Say what the rows that wait are waiting for."""
-        self._follow.stage("committing" if self._committing or not self._spool.held else self._engine.stage)
-
-    def _watch(self) -> None:
-        """What is done twice a second while Spark is waited for."""
-        self._tell()
-        self._follow.tick()
-
-    def _hold_back(self) -> None:
-        """Leave the tap waiting while the spool is full: bounded disk and memory, whatever it sends.
-
-        Rows that are to be merged by key leave it with a commit only, which reading on brings: of them we can but warn.
-        """
-        if self._spool.held:
-            self._engine.start()  # at the first RECORD: a run that finds nothing starts no JVM
-        limit = self._pipeline.spool.max_bytes - READ_BYTES
-        fresh = sum(part.intake.spool.fresh for part in self._parts)  # what is not sealed yet, only reading on can move
-        while self._spool.held > max(limit - self._ledger.spilled, fresh):
-            self._check()
-            self._engine.wait()
-            self._held_until = time.monotonic()
-        self._most_spilled = max(self._most_spilled, self._ledger.spilled)
-
-    def _flush(self, number: int, barrier: Barrier | None, all_lines: bool) -> None:
-        """Seal a part's lines; with a barrier, a commit follows when Spark is done with what was sealed."""
-        part, noise = self._parts[number], list[dict[str, Any]]()
-        if barrier is not None:
-            noise, part.intake.noise = part.intake.noise, noise
-            barrier = self._joint.barrier(number, barrier) if self._joint else barrier
-        manifest = part.intake.spool.seal(tasks=self._engine.tasks, all_lines=all_lines)
-        if manifest is not None:
-            self._last_seq = manifest.seq
-            if barrier is not None:
-                self._barriers[manifest.seq] = (barrier, noise)
-            self._void[manifest.seq] = self._voided()  # not before: a barrier that Spark still has counts on the files
+    def submit(self, sealed: Sealed) -> None:
+        """Hand a sealed batch to Spark; with a barrier, a commit follows once all before it is stored."""
+        if sealed.batch:
             self._engine.start()
-            self._engine.seal(manifest)
-            self._spool.release(manifest)
-        elif barrier is not None:
-            self._engine.drain(self._watch)
-            self._ledger.discard_staged(self._voided())
-            self._engine.commit(partial(self._commit, barrier, noise), self._watch)
+            self._engine.seal(sealed.batch)
+            self.spool.release(sealed.batch)
+        self._waiting.append(sealed)
 
-    def _voided(self) -> list[str]:
-        """Return the tables that the tap began anew since this was last asked."""
-        streams = self._begun_anew[:]
-        self._begun_anew.clear()
-        return streams
+    def columns_of(self, question: SchemaNeedsSpark) -> TableSchema:
+        """Return the columns that a stream's statement leads to, and have its rows go through it. Waits for Spark."""
+        stream, incoming = question.stream, question.incoming
+        assert incoming.statement is not None
+        self._plan.context.stage = "starting Spark"
+        read = incoming.read()
+        made = self._engine.analysed(incoming.statement, read, stream.name, self.check)
+        lake = incoming.into(question.table, stream.evolution, made)
+        self.spool.put_schema(lake.hash, lake.to_json())
+        self._engine.transform(stream.name, question.name, incoming.statement, read, made, lake)
+        self._plan.context.stage = "extracting"
+        return lake
 
-    def _handle(self, manifest: Manifest, reports: list[WorkReport]) -> None:
-        """Take in one manifest's reports and commit if it ends at a barrier; in Spark's callback thread."""
-        self._ledger.discard_staged(self._void.pop(manifest.seq))
-        self._ledger.add(manifest, reports)
-        if manifest.seq in self._barriers:
-            self._commit(*self._barriers.pop(manifest.seq))
+    def check(self) -> None:
+        """Commit what is finished. Raises when the run is to end, and what went wrong in the background."""
+        self._plan.context.tick()
+        self.collect()
 
-    def _commit(self, barrier: Barrier, noise: list[dict[str, Any]]) -> None:
-        self._committing = True
-        if noise:
-            self._ledger.reject(write_rejects(self._committer.storage, self._context, None, noise))
-        if self._superseded(barrier):
-            self._ledger.commit(barrier, self._last_seq)
-        if barrier.said:
-            self._follow.said(barrier.state)
-        for stream, lines in self._ledger.filtered.items():
-            self.counts[stream].filtered = lines
-        self._committing = False
+    def collect(self, wait: float = 0.0) -> None:
+        """Account for what Spark has finished, in order, and commit at barriers. Waits so many seconds for news.
 
-    def _superseded(self, barrier: Barrier) -> bool:
-        """Take back what the tap sends again, at the first commit; return False where there is nothing to commit.
+        Raises what went wrong in the background. After any error nothing is committed any more.
+        """
+        if self._failure:
+            raise self._failure
+        try:
+            self._finished += self._engine.finished(wait)
+            while self._step():
+                self._steps += 1
+            self._engine.check()
+        except BaseException as error:
+            self._fail(error)
+            raise
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure = error
+        self._engine.fail(error)
+
+    def _step(self) -> bool:
+        """Do the next thing that can be done without waiting; False if there is none."""
+        if self._preparing:
+            return self._take_prepared()
+        sealed = self._waiting[0] if self._waiting else None
+        if not sealed or (sealed.batch and not self._finished):
+            return False
+        self._accounting.discard_staged(sealed.begun_anew)
+        if sealed.batch:
+            self._accounting.add(sealed.batch, self._finished.popleft().reports)
+            self._last_seq = sealed.batch.seq
+        if sealed.barrier and self._is_new(sealed):
+            self._prepare(sealed.barrier)
+        else:
+            self._let_go(sealed)
+        return True
+
+    def _is_new(self, sealed: Sealed) -> bool:
+        """Get ready for a commit: what the tap sends again is taken back; False where there is nothing to commit.
 
         Then rows stay that the tap's STATE does not cover, rather than none: the next run may send them still.
         """
-        if self._superseding and self._superseding.pending:
-            if same_state(barrier.state, self._superseding.state) and not self._ledger.has_news(barrier):
+        assert sealed.barrier
+        if sealed.noise:
+            noise = write_rejects(self._committer.storage, self._context, None, list(sealed.noise))
+            self._accounting.reject(noise)
+        replay = self._plan.replay_guard
+        if replay and replay.pending:
+            if same_state(sealed.barrier.state, replay.state) and not self._accounting.has_news(sealed.barrier):
                 return False
-            self._superseding.at_commit()
+            replay.at_commit()
         return True
 
-    def _committed(self, record: CommitRecord) -> None:
+    def _prepare(self, barrier: Barrier) -> None:
+        if not self._engine.is_up:  # there are no executors to wait for
+            self._commit(self._accounting.prepare(barrier, self._last_seq))
+            return
+        arguments = (barrier, self._last_seq)
+        self._preparing = threading.Thread(target=self._prepare_aside, args=arguments, name="prepare", daemon=True)
+        self._preparing.start()
+
+    def _prepare_aside(self, barrier: Barrier, through: int) -> None:
+        try:
+            self._prepared = self._accounting.prepare(barrier, through)
+            self._engine.wake()
+        except BaseException as error:  # noqa: BLE001 - whatever it was, the main thread raises it
+            self._engine.fail(error)
+
+    def _take_prepared(self) -> bool:
+        prepared, self._prepared = self._prepared, None
+        if prepared is None:
+            return False
+        self._preparing = None
+        self._commit(prepared)
+        return True
+
+    def _commit(self, prepared: PreparedCommit) -> None:
+        record = self._accounting.commit(prepared)
+        if record:
+            self._count(record)
+        if prepared.refusal:
+            raise prepared.refusal
+        self._let_go(self._waiting[0])
+
+    def _let_go(self, sealed: Sealed) -> None:
+        """Note that a batch is accounted for, and that the STATE it ends at is committed."""
+        self._waiting.popleft()
+        if sealed.barrier:
+            if sealed.barrier.said:
+                self._plan.context.committed(sealed.barrier.state)
+            for stream, lines in self._accounting.filtered.items():
+                self.counts[stream].filtered = lines
+        if sealed.batch:
+            self.spool.retire(sealed.batch)
+
+    def _count(self, record: CommitRecord) -> None:
         self.commits += 1
-        self._slots.committed(self._committer.view)
+        self._plan.slots.committed(self._committer.view)
         for change in record.tables:
             self.counts[change.stream].took(change)
         for reject in record.rejects:
@@ -297,15 +202,70 @@ class Load:
                 self.counts[reject.stream].rejected += reject.lines
                 self.counts[reject.stream].refused |= record.refused is not None
 
+    def show_stage(self) -> None:
+        """Say what the rows that wait are waiting for."""
+        with_spark = self._waiting and self._waiting[0].batch and not self._preparing
+        self._plan.context.stage = self._engine.stage if with_spark else "committing"
+
+    def drain(self) -> None:
+        """Wait until all that was sealed is stored and committed.
+
+        When the run is to end, Spark has `Engine.grace` seconds for each further step. Then that error is raised, and
+        nothing more is committed.
+        """
+        stop: BridgeError | None = None
+        steps, limit = None, 0.0
+        while True:
+            try:
+                self._plan.context.tick()
+            except (Interrupted, TapError) as error:
+                stop = stop or error
+            self.collect()
+            if not self._waiting:
+                return
+            self.show_stage()
+            self.collect(0.5)
+            if stop and steps != (steps := (self._engine.is_up, self._steps)):
+                limit = time.monotonic() + self._engine.grace
+            if stop and time.monotonic() > limit:
+                given_up = f"Spark had not finished {self._engine.grace:.0f} s later: {_GIVEN_UP}"
+                stop.hint = "\n".join((stop.hint, given_up, tail(self._plan.scratch.spark_log)))
+                self._fail(stop)
+                raise stop
+
+    def hold_back(self) -> None:
+        """Leave the tap waiting while the spool is full: bounded disk and memory, whatever it sends.
+
+        Rows waiting for an upsert are freed only by a commit, and so by reading on: for those it only warns.
+        """
+        if self.spool.held:
+            self._engine.start()  # at the first RECORD: a run that finds nothing starts no JVM
+        limit = self._pipeline.spool.max_bytes - READ_BYTES
+        # What is not sealed yet, only reading on can move.
+        while self.spool.held > max(limit - self._accounting.spilled, self.spool.unsealed):
+            self._plan.context.tick()
+            self.collect(0.5)
+            self.held_until = time.monotonic()
+        self._most_spilled = max(self._most_spilled, self._accounting.spilled)
+
+    def finish(self) -> None:
+        """Commit all that is left after the tap's clean end. Raises `DataError` for a stream of rejects only."""
+        self.drain()
+        self._is_done = True
+        if complaint := self._guard.complaint():
+            raise complaint
+
     def close(self) -> list[str]:
         """Stop Spark, delete the spool, and return what the operator should know."""
-        once, began = self._done and self._engine.takes_leave, time.monotonic()
-        self._follow.stage(LEAVING if once else "stopping Spark")
-        self._engine.stop(hurry=not self._done)
-        self.leave_seconds = time.monotonic() - began if once else 0.0
-        self._spool.close()
-        warnings = [text for part in self._parts for text in part.intake.told()]
-        warnings += [*self._warnings, *self._ledger.told()]
+        leaves, began = self._is_done and self._engine.takes_leave, time.monotonic()
+        self._plan.context.stage = LEAVING if leaves else "stopping Spark"
+        if self._preparing:  # of a run that failed: it ends when its work in Spark does
+            self._engine.cancel()
+            self._preparing.join()
+        self._engine.stop(hurry=not self._is_done)
+        self.leave_seconds = time.monotonic() - began if leaves else 0.0
+        self.spool.close()
+        warnings = self._accounting.warnings()
         if self._most_spilled > self._pipeline.spool.max_bytes:
             most = self._most_spilled >> 20
             waiting = "more than spool.max_bytes; they wait for a STATE at which a commit can be made"

@@ -6,7 +6,65 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bridge.errors import BridgeError
-from bridge.load.dispatcher import Counts
+from bridge.lake.records import TableChange
+
+
+@dataclass(slots=True)
+class Counts:
+    """What one stream has come to: `records` read from the tap, the rest committed.
+
+    `ended` says that the tap was done with it: another stream's rows began, and none of its own came after.
+    """
+
+    load_method: str
+    reason: str
+    records: int = 0
+    committed: int = 0
+    rejected: int = 0
+    filtered: int = 0
+    files: int = 0
+    bytes: int = 0
+    ended: bool = False
+    refused: bool = False
+    """The guard refused its commit: its records come again."""
+    first_at: float | None = None
+    last_at: float = 0.0
+    merged: dict[str, int] = field(default_factory=dict)
+    """What became of rows that were merged by key, as commits say it."""
+
+    @property
+    def seconds(self) -> float:
+        """Time from the chunk with the first RECORD to the one with the latest."""
+        return 0.0 if self.first_at is None else self.last_at - self.first_at
+
+    def seen(self, now: float) -> None:
+        """Note that RECORDs came, at `now` by the monotonic clock."""
+        self.first_at = now if self.first_at is None else self.first_at
+        self.last_at = now
+
+    def took(self, change: TableChange) -> None:
+        """Count what a commit did to the stream's table."""
+        self.committed += change.new_rows
+        for name, rows in change.merged.items():
+            self.merged[name] = self.merged.get(name, 0) + rows
+        self.files += len(change.adds)
+        self.bytes += sum(add.size for add in change.adds)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the committed figures as the reference names them."""
+        return {
+            "records": self.committed,
+            "rejected": self.rejected,
+            "filtered": self.filtered,
+            "files": self.files,
+            "bytes": self.bytes,
+            "seconds": round(self.seconds, 3),
+            "load_method": self.load_method,
+            "reason": self.reason,
+            "complete": self.ended
+            and not self.refused
+            and self.committed + self.rejected + self.filtered >= self.records,
+        } | ({"merged": self.merged} if self.merged else {})
 
 
 @dataclass(slots=True)

@@ -19,7 +19,8 @@ from bridge.errors import (
     TapNotFound,
     TimedOut,
 )
-from bridge.load.run import Request, Result, Run
+from bridge.load.result import Result
+from bridge.load.run import Request, Run
 from bridge.load.stop import Stop
 from bridge.settings.options import Pipeline
 

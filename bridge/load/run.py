@@ -17,25 +17,27 @@ from bridge.commit.retention import sweep
 from bridge.errors import BridgeError, CommitLost, Interrupted, LakeError, SettingsError
 from bridge.lake.formats.iceberg.catalog import keep_catalog
 from bridge.lake.formats.registry import require
-from bridge.lake.lease import Lease, take
-from bridge.lake.log import View
+from bridge.lake.lease import take
+from bridge.lake.log import Snapshot
 from bridge.lake.presence import require_files
 from bridge.lake.records import TapGroup
-from bridge.lake.runs import RunRecord, changed, new_run_id, write_streams
-from bridge.load.adopt import adopt
+from bridge.lake.runs import RunFile, changed, new_run_id, write_streams
 from bridge.load.checks.fingerprint import fingerprint, noticed
 from bridge.load.checks.repeats import Seen
-from bridge.load.checks.replay_guard import Superseding
+from bridge.load.checks.replay_guard import ReplayGuard
 from bridge.load.checks.resume import completed, leave_out
 from bridge.load.checks.table_guard import without_limits
 from bridge.load.division import divided
-from bridge.load.loader import Follow, Load
-from bridge.load.methods import refusal
+from bridge.load.loader import Loader
+from bridge.load.plan import LoadPlan, RunContext
 from bridge.load.result import Result
 from bridge.load.scratch import EndOfLog, Marked, Scratch, Tee, check_paths
-from bridge.load.start_state import Starting
+from bridge.load.start_state import StartStates
 from bridge.load.stop import Stop
-from bridge.load.table_plan import Placement, refuse_namesakes
+from bridge.load.tables.adopt import adopt
+from bridge.load.tables.methods import refusal
+from bridge.load.tables.table_plan import TablePlanner, refuse_namesakes
+from bridge.load.tap_reader import TapReader
 from bridge.project.last_commit import LastCommits
 from bridge.settings.options import Pipeline
 from bridge.settings.redact import redactor
@@ -51,8 +53,6 @@ from bridge.tap.process import Log
 from bridge.tap.source import SILENT, Source
 from bridge.tap.stderr import SAID
 from bridge.tap.stdin import Piped
-
-__all__ = ["Request", "Result", "Run"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +97,11 @@ class Run:
         self._commits = LastCommits(home, pipeline, piped=piped is not None)
         self._piped = piped
         self.result = Result(new_run_id(), pipeline.name, attempt)
-        self.stage = "starting"
         self.echo: Log | None = None
         self.took_state = False
         self._stop = stop or Stop()
+        self.context = RunContext(self._stop, piped)
         self._clean = True
-        self._lease: Lease | None = None
         self._slots = SlotGuard()
         self._full = request.full or not pipeline.incremental.enabled
 
@@ -113,12 +112,12 @@ class Run:
             with self._stop, self._stop.within(self.request.timeout):
                 self._check_request()
                 source = self._piped or Source(self.pipeline, self.home, self._stop.tick)
-                self.stage = "looking at the bucket"
+                self.context.stage = "looking at the bucket"
                 storage = self._reached()
                 self.result.warnings += self._commits.check(
                     storage, full=self.request.full and not self.request.streams
                 )
-                self.stage = "reading the catalog"
+                self.context.stage = "reading the catalog"
                 catalog, deselected = source.catalog(self.request.streams, refresh=self.request.refresh_catalog)
                 self.result.warnings += source.notes
                 self.pipeline = named(self.pipeline, catalog)
@@ -163,11 +162,10 @@ class Run:
             hint = "leave --max-records out, or set source.parallelism to 1 for this run"
             raise SettingsError("--max-records counts the records of one process of the tap", hint=hint)
 
-    def _follow(self) -> Follow:
-        return Follow(self._tick, self._set_stage, *([self._piped.said] if self._piped else []))
-
-    def _set_stage(self, stage: str) -> None:
-        self.stage = stage
+    @property
+    def stage(self) -> str:
+        """What the run does, for people."""
+        return self.context.stage
 
     def _reached(self) -> Storage:
         """Open the bucket. Raises `LakeError` where it cannot be used, before anything of the tap is started."""
@@ -180,8 +178,8 @@ class Run:
         self, storage: Storage, source: Source | Piped, catalog: dict[str, Any] | None, deselected: set[str]
     ) -> None:
         wait = self.request.wait or timedelta()
-        lease = self._lease = take(storage, self.pipeline.name, self.result.run_id, wait=wait, pause=self._pause)
-        self.stage = "reading the commit log"
+        lease = self.context.lease = take(storage, self.pipeline.name, self.result.run_id, wait=wait, pause=self._pause)
+        self.context.stage = "reading the commit log"
         name, run, clean = self.pipeline.name, self.result.run_id, lambda: self._clean
         first = partial(keep_catalog, storage, self.pipeline)
         with open_pipeline(storage, name, run, lease=lease, clean=clean, first=first) as committer:
@@ -195,16 +193,8 @@ class Run:
                     )
 
     def _pause(self, duration: timedelta) -> None:
-        self.stage = "waiting for the run that holds the pipeline"
+        self.context.stage = "waiting for the run that holds the pipeline"
         self._stop.sleep(duration)
-
-    def _tick(self) -> None:
-        """Raise when somebody stops us, or when the pipeline is not ours any more."""
-        self._stop.tick()
-        if self._piped:
-            self._piped.check()
-        if self._lease:
-            self._lease.check()
 
     def _recorded(
         self,
@@ -225,7 +215,7 @@ class Run:
         names = self.pipeline.names
         result.warnings += noticed(storage, self.pipeline.name, facts, committer.view, **asked, names=names)
         tap = {"tap": Path(source.argv[0]).name, "tap_version": facts["tap"]["version"], "fingerprint": facts}
-        record = RunRecord(storage, self.pipeline.name, result.run_id, **tap)
+        record = RunFile(storage, self.pipeline.name, result.run_id, **tap)
         scratch = Scratch(self.home, self.pipeline, result.run_id)
         scratch.prepare(storage)
         try:
@@ -238,7 +228,7 @@ class Run:
             self._failed(error)
             raise
         finally:
-            self.stage = "closing"
+            self.context.stage = "closing"
             result.warnings += map(self._masked, self._slots.close(ended=result.status == "success" and self._clean))
             self._commits.note(storage, committer.view.n)
             result.warnings += committer.notes[told:]
@@ -274,7 +264,7 @@ class Run:
         groups = division.groups if division else (TapGroup((), committer.view.state),)
         names = division.names if division else (None,)
         self._slots = self._guarded(committer, source, catalog, groups)
-        starting = Starting(self.pipeline, committer.view, self._asked, full=self._full, slots=self._slots)
+        starting = StartStates(self.pipeline, committer.view, self._asked, full=self._full, slots=self._slots)
         starts = [starting.of(group.state, own) for group, own in zip(groups, names, strict=True)]
         lookbacks = [lookback for _, lookback in starts]
         self.result.warnings += starting.warnings(lookbacks)
@@ -282,45 +272,50 @@ class Run:
             adopt(committer, self.pipeline)
         view = superseding.view if superseding else committer.view
         placement = self._placement(committer.storage, view, catalog, deselected)
-        load = Load(
+        plan = LoadPlan(
             self.pipeline,
             committer,
             placement,
             scratch,
-            self._follow(),
+            self.context,
             full=self._full,
-            deselected=deselected,
-            kept=deselected | self._others(committer),
-            restarted=set(self._asked or committer.view.staged),
+            deselected=frozenset(deselected),
+            kept=frozenset(deselected | self._others(committer)),
+            restarted=frozenset(self._asked or committer.view.staged),
             max_records=self.request.max_records,
             lookbacks=lookbacks,
-            superseding=superseding,
+            replay_guard=superseding,
             division=division,
             slots=self._slots,
         )
+        load = Loader(plan)
         self.result.streams = load.counts
         catalogs = division.catalogs if division else (catalog,)
-        self._read(load, source, scratch, zip(catalogs, starts, groups, strict=True))
+        reader = self._read(plan, load, source, zip(catalogs, starts, groups, strict=True))
         if not self._full:
             seen = Seen(self.pipeline, placement.methods, view, committer.view, piped=self._piped is not None)
             self.result.warnings += seen.warnings(load.counts, committer.storage)
-        self._note_little(load, nothing_known=not (catalog or load.counts or committer.view.tables or self._piped))
+        self._note_little(
+            reader, load, nothing_known=not (catalog or load.counts or committer.view.tables or self._piped)
+        )
 
-    def _note_little(self, load: Load, *, nothing_known: bool) -> None:
+    def _note_little(self, reader: TapReader, load: Loader, *, nothing_known: bool) -> None:
         """Say that no stream came from the tap, or that it was stopped before its end."""
         if nothing_known:
             self.result.warnings.append(SILENT.format(name=self.pipeline.name))
-        if load.partial:
+        if reader.is_partial:
             read = sum(counts.committed for counts in load.counts.values())
             self.result.warnings.append(
                 f"stopped after {read:,} records, as --max-records says: run again for the rest"
             )
 
-    def _placement(self, storage: Storage, view: View, catalog: Catalog | None, deselected: set[str]) -> Placement:
+    def _placement(
+        self, storage: Storage, view: Snapshot, catalog: Catalog | None, deselected: set[str]
+    ) -> TablePlanner:
         """Return what decides on each stream. Raises `SettingsError` or `LakeError` where it cannot go well."""
         refuse_namesakes(self.pipeline.name, catalog, view.tables)
         flags = {"full": self._full, "append": self.request.append, "piped": self._piped is not None}
-        placement = Placement(storage, self.pipeline, view, catalog, **flags)
+        placement = TablePlanner(storage, self.pipeline, view, catalog, **flags)
         if again := placement.repeating(sorted(selected_streams(catalog)) if catalog else ()):
             raise refusal(self.pipeline, again)
         tables = placement.loaded(deselected)
@@ -331,27 +326,30 @@ class Run:
 
     def _read(
         self,
-        load: Load,
+        plan: LoadPlan,
+        load: Loader,
         source: Source | Piped,
-        scratch: Scratch,
         given: Iterable[tuple[Catalog | None, tuple[Any, Lookback], TapGroup]],
-    ) -> None:
+    ) -> TapReader:
         """Start a process of the tap for each catalog, STATE and group, and read them all."""
+        reader = TapReader(plan, load)
         try:
             with ExitStack() as stack:
-                log = Tee(stack.enter_context(closing(EndOfLog(scratch.tap_log))), self.echo)
+                log = Tee(stack.enter_context(closing(EndOfLog(plan.scratch.tap_log))), self.echo)
                 taps: list[AbstractContextManager[Feed]] = [
                     source.start(catalog, state, Marked(log, group.label) if group.label else log, self._slots.of(n))
                     for n, (catalog, (state, _), group) in enumerate(given)
                 ]
-                load.read(*[stack.enter_context(tap) for tap in taps])
+                reader.read(*[stack.enter_context(tap) for tap in taps])
         finally:
-            self._clean = not load.partial
-            self.result.warnings += map(self._masked, load.close())
+            self._clean = not reader.is_partial
+            warnings = load.close()
+            self.result.warnings += map(self._masked, [*reader.warnings(), *warnings])
             self.result.commits = load.commits
-            self.result.seconds["waiting"] = load.waiting_seconds
+            self.result.seconds["waiting"] = reader.waiting_seconds
             if load.leave_seconds:
                 self.result.seconds["class_data"] = load.leave_seconds
+        return reader
 
     def _guarded(
         self, committer: Committer, source: Source | Piped, catalog: Catalog | None, groups: Sequence[TapGroup]
@@ -359,19 +357,19 @@ class Run:
         """Return what guards the replication slot that a tap of ours reads. Raises `SlotError`."""
         if self._piped or catalog is None:
             return SlotGuard()
-        self.stage = "looking at the replication slot"
+        self.context.stage = "looking at the replication slot"
         processes = [group.streams or tuple(selected_streams(catalog)) for group in groups]
         asked = Asked(committer.run, processes, self._full, bool(self.request.streams or self.request.resume))
         guard = begin(self.pipeline, source.argv, committer.storage, committer.view, catalog, asked)
         self.result.warnings += map(self._masked, guard.warnings)
         return guard
 
-    def _superseding(self, committer: Committer) -> Superseding | None:
+    def _superseding(self, committer: Committer) -> ReplayGuard | None:
         """Return what a tap that we did not start sends once more; waits for its first message if need be."""
         if not self._piped:
             return None
-        self.stage = "waiting for the tap"
-        found = Superseding(committer, self._piped.started(self._tick))
+        self.context.stage = "waiting for the tap"
+        found = ReplayGuard(committer, self._piped.started(self.context.tick))
         self.result.warnings += found.notes
         return found
 
@@ -388,6 +386,6 @@ class Run:
     def _set_state(self, committer: Committer) -> None:
         """Have a STATE that was given be the lake's; one for all processes of the tap, if there were several."""
         view, given = committer.view, self.request.state
-        if given is not None and (given != view.state or view.groups):
+        if given is not None and (given != view.state or view.pipeline_state.per_process):
             committer.set_state(given, "--state")
             self.took_state = True

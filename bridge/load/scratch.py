@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bridge.errors import SettingsError
 from bridge.lake.runs import log_key
-from bridge.settings.options import Pipeline
+from bridge.settings.options import Pipeline, is_local
 from bridge.storage import Storage
 from bridge.tap.process import Log
 
@@ -38,7 +38,7 @@ class Scratch:
         key = f"{pipeline.name}-{sha256(bucket.encode()).hexdigest()[:8]}"
         self._pipeline, self._run = pipeline.name, run
         # Rows lie there as they came. A cluster's executors may be another user, who reads them.
-        self._mode = 0o700 if pipeline.spark.master.startswith("local") else 0o777
+        self._mode = 0o700 if is_local(pipeline.spark.master) else 0o777
         self._siblings = ((pipeline.spool.dir or home / "spool") / key, home / "checkpoint" / key)
         self.spool, self.spark = (sibling / run / "data" for sibling in self._siblings)
         self.tap_log, self.spark_log = self.spool.parent / "tap.log", self.spool.parent / "spark.log"

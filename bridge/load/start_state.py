@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from bridge.lake.log import View
+from bridge.lake.log import Snapshot
 from bridge.settings.options import Pipeline
 from bridge.singer.state import is_empty, resumable_versions, without
 from bridge.slots.guard import SlotGuard
 from bridge.state.lookback import Lookback
 
 
-class Starting:
+class StartStates:
     """Where the streams of one run start. `asked` are all names of those that `--stream` names, none for all."""
 
     def __init__(
-        self, pipeline: Pipeline, view: View, asked: Collection[str], *, full: bool, slots: SlotGuard | None = None
+        self, pipeline: Pipeline, view: Snapshot, asked: Collection[str], *, full: bool, slots: SlotGuard | None = None
     ) -> None:
         """`slots`: what guards the replication slot; it may have a stream start before its bookmark."""
         self._pipeline, self._view, self._asked, self._full = pipeline, view, asked, full

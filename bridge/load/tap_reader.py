@@ -1,137 +1,234 @@
 """Taps read to their ends: one by the main thread itself, or several, each at its own pace; and how they may fail.
 
-After a failure of a tap, or when somebody stops us, everything up to its last STATE is still committed.
+After a failure of a tap, or when somebody stops us, everything up to its last STATE is still committed. After a failure
+of ours (Spark, the bucket, the accounting) nothing more is.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, replace
 
 from bridge.errors import BridgeError, DataError, Interrupted, TapError, TimedOut
-from bridge.load.tap_session import Follow, Part
-from bridge.spark import Engine
+from bridge.lake.records import TapGroup
+from bridge.load.barriers import BarrierPolicy
+from bridge.load.dispatcher import Dispatcher, DispatchRules
+from bridge.load.division import JointBarriers
+from bridge.load.events import Event, SchemaNeedsSpark, Sealed
+from bridge.load.loader import Loader
+from bridge.load.plan import LoadPlan
+from bridge.settings.redact import redactor
+from bridge.singer.messages import LONGEST_LINE, Reader
+from bridge.spool.spool import Spool
+from bridge.state.lookback import Lookback
+from bridge.tap.batch_files import Batches
 from bridge.tap.pipe import Feed
 from bridge.tap.pumps import SIGNAL_GRACE, Pumps
 
+_LONG_LINE = 64 << 20
+"""Bytes that one line may have, however small the spool is."""
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """Reads taps into the parts of a load. `hold_back` waits while the spool is full, `tell` says what is waited for.
 
-    `idle` is how long each of the taps may be silent; `warnings` takes what the operator should know.
+@dataclass(slots=True)
+class TapSession:
+    """One process of the tap. `label` names its streams for people, where it is not the only one.
+
+    `ended`: all that can be committed of it is on its way.
     """
 
-    parts: Sequence[Part]
-    engine: Engine
-    follow: Follow
-    idle: timedelta | None
-    warnings: list[str]
-    hold_back: Callable[[], None]
-    tell: Callable[[], None]
+    number: int
+    label: str
+    reader: Reader
+    dispatcher: Dispatcher
+    ended: bool = False
 
-    def one(self, tap: Feed) -> None:
+
+class TapReader:
+    """Reads taps, has their messages dispatched, and hands the events to the loader."""
+
+    def __init__(self, plan: LoadPlan, loader: Loader) -> None:
+        self._plan, self._loader, self._context = plan, loader, plan.context
+        self._idle = plan.pipeline.source.idle_timeout
+        self._warnings: list[str] = []
+        self._joint = JointBarriers(plan.division, plan.start, plan.adopted) if plan.division else None
+        sessions = zip(plan.groups, plan.lookbacks, strict=True)
+        self._sessions = [self._new_session(*each, number) for number, each in enumerate(sessions)]
+        self.waiting_seconds = 0.0
+
+    def _new_session(self, group: TapGroup, lookback: Lookback, number: int) -> TapSession:
+        plan, pipeline, division = self._plan, self._plan.pipeline, self._plan.division
+        longest = min(LONGEST_LINE, max(_LONG_LINE, pipeline.spool.max_bytes // 4))
+        spool = Spool(self._loader.spool.folder.path, beside=self._loader.spool) if number else self._loader.spool
+        policy = BarrierPolicy(
+            group.state,
+            staged=self._joint.staged[number] if self._joint else plan.adopted,
+            # Of several processes each has a STATE of its own, without the streams of the others.
+            kept=plan.slots.kept | (frozenset() if division else plan.kept),
+            whole=plan.full,
+            restored=lookback.stored,
+        )
+        rules = DispatchRules(
+            commit_every=pipeline.commit.every,
+            commit_bytes=pipeline.commit.bytes // len(plan.groups),
+            commit_rows=pipeline.commit.rows,
+            max_noise=plan.max_rejects,
+            max_records=plan.max_records,
+            validates=pipeline.rejects.validate == "full",
+            deselected=plan.deselected,
+            own=division.names[number] if division else None,
+            redact=redactor(pipeline.secrets),
+            tasks=self._loader.tasks,
+        )
+        batches = Batches(spool.folder.path, pipeline.destination.s3_options, self._loader.check, longest)
+        dispatcher = Dispatcher(policy, spool, plan.tables, rules, counts=self._loader.counts, batches=batches)
+        reader = Reader(every_state=plan.max_records is not None, longest=longest)
+        return TapSession(number, group.label, reader, dispatcher)
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether the tap was stopped as it had sent enough: rows that no STATE covers may be pending still."""
+        return any(session.dispatcher.enough for session in self._sessions)
+
+    def warnings(self) -> list[str]:
+        """What the operator should know."""
+        return [text for session in self._sessions for text in session.dispatcher.warnings()] + self._warnings
+
+    def read(self, *taps: Feed) -> None:
+        """Read the taps, one for each group, to their ends and commit. Raises what failed first, after keeping what can
+        be kept: of several taps the others go on to their ends.
+        """
+        began = time.monotonic()
+        if len(taps) == 1:
+            self._read_one(taps[0])
+        else:
+            self._read_all(taps)
+        self.waiting_seconds = self._waited(began, time.monotonic())
+        self._loader.finish()
+
+    def _waited(self, began: float, ended: float) -> float:
+        """Return the seconds before the first RECORD and after the last in which the tap had nothing to load."""
+        counts = self._loader.counts.values()
+        times = [(each.first_at, each.last_at) for each in counts if each.first_at is not None]
+        if not times:
+            return 0.0
+        last = max(self._loader.held_until, *(last for _, last in times))
+        return min(first for first, _ in times) - began + max(0.0, ended - last)
+
+    def _read_one(self, tap: Feed) -> None:
         """Read the only tap until it has exited 0 in good order, or until it is enough."""
-        (part,) = self.parts
-        self.follow.stage("waiting for the tap")
+        (session,) = self._sessions
+        self._context.stage = "waiting for the tap"
         try:
-            for chunk in tap.chunks(idle=self.idle, tick=self._check):
-                self._take(tap, part, chunk)
-                if part.intake.enough:
-                    self.follow.stage("stopping the tap")
+            for chunk in tap.chunks(idle=self._idle, tick=self._loader.check):
+                self._take(tap, session, chunk)
+                if session.dispatcher.enough:
+                    self._context.stage = "stopping the tap"
                     tap.terminate()
                     return
-                self.hold_back()
-            self._take(tap, part, b"")
-            tap.wait(idle=self.idle, tick=self._check)
+                self._loader.hold_back()
+            self._take(tap, session, b"")
+            tap.wait(idle=self._idle, tick=self._loader.check)
             time.sleep(SIGNAL_GRACE)
-            self._has_ended(tap, part)
+            self._check_end(tap, session)
         except (TapError, DataError, Interrupted) as error:
-            self.follow.stage("stopping the tap")
+            self._context.stage = "stopping the tap"
             tap.terminate()
             self._salvage(error)
             raise
-        self._end(tap, part)
+        self._end(tap, session)
 
-    def all(self, taps: Sequence[Feed]) -> None:
+    def _read_all(self, taps: tuple[Feed, ...]) -> None:
         """Read several taps, and end each when it ends. One that fails does so alone; what failed first is raised."""
         failures: list[BridgeError] = []
-        self.follow.stage("waiting for the taps")
-        with Pumps(taps, idle=self.idle) as pumps:
+        self._context.stage = "waiting for the taps"
+        with Pumps(taps, idle=self._idle) as pumps:
             try:
-                for number, said in pumps.heard(self._check):
+                for number, output in pumps.heard(self._loader.check):
                     try:
-                        self._hear(taps[number], self.parts[number], said)
+                        self._hear(taps[number], self._sessions[number], output)
                     except TimedOut:
                         raise
                     except (TapError, DataError) as error:
                         pumps.stop(number)
                         failures.append(error)
-                        self._fell(self.parts[number], error)
+                        self._drop(self._sessions[number], error)
             except (TimedOut, Interrupted) as error:
-                self.follow.stage("stopping the taps")
+                self._context.stage = "stopping the taps"
                 pumps.stop_all()
                 self._salvage(error)
                 raise
         if failures:
-            self.tell()
-            self.engine.drain(self.follow.tick)
+            self._loader.drain()
             raise failures[0]
 
-    def _hear(self, tap: Feed, part: Part, said: bytes | BaseException | None) -> None:
-        if isinstance(said, BaseException):
-            raise said
-        if said is None:
-            self._has_ended(tap, part)
-            self._end(tap, part)
+    def _hear(self, tap: Feed, session: TapSession, output: bytes | BaseException | None) -> None:
+        if isinstance(output, BaseException):
+            raise output
+        if output is None:
+            self._check_end(tap, session)
+            self._end(tap, session)
         else:
-            self._take(tap, part, said)
-            self.hold_back()
+            self._take(tap, session, output)
+            self._loader.hold_back()
 
-    def _take(self, tap: Feed, part: Part, chunk: bytes) -> None:
+    def _take(self, tap: Feed, session: TapSession, chunk: bytes) -> None:
         if chunk:
-            self.follow.stage("extracting")
-        part.intake.take(tap.heard(part.reader.feed(chunk) if chunk else part.reader.finish()))
+            self._context.stage = "extracting"
+        messages = tap.heard(session.reader.feed(chunk) if chunk else session.reader.finish())
+        self._act(session, session.dispatcher.take(messages))
 
-    def _has_ended(self, tap: Feed, part: Part) -> None:
+    def _act(self, session: TapSession, events: Iterable[Event]) -> None:
+        for event in events:
+            if isinstance(event, Sealed):
+                barrier = event.barrier
+                if barrier and self._joint:
+                    barrier = self._joint.barrier(session.number, barrier)
+                self._loader.submit(replace(event, barrier=barrier))
+            elif isinstance(event, SchemaNeedsSpark):
+                event.columns = self._loader.columns_of(event)
+            else:
+                self._loader.check()
+                self._loader.hold_back()
+
+    def _check_end(self, tap: Feed, session: TapSession) -> None:
         """Make sure that a tap which exited 0 did so in good order."""
-        if part.reader.rest().strip():
+        if session.reader.rest().strip():
             raise tap.failure("the tap stopped in the middle of a line")
-        self._check()
+        self._loader.check()
 
-    def _end(self, tap: Feed, part: Part) -> None:
+    def _end(self, tap: Feed, session: TapSession) -> None:
         """Have all of a tap's rows be committed after its clean end."""
-        self.tell()
-        part.ended = True
+        self._loader.show_stage()
+        session.ended = True
+        dispatcher = session.dispatcher
         if not tap.proves_end:
-            part.intake.end(clean=False)  # so that the rows after the last STATE have a commit of their own
-        part.intake.end(clean=True)
-        for stream in part.intake.epochs.streams:
-            part.intake.counts[stream].ended = True
+            self._act(session, dispatcher.end(clean=False))  # so that rows after the last STATE have their own commit
+        self._act(session, dispatcher.end(clean=True))
+        for stream in dispatcher.policy.streams:
+            dispatcher.counts[stream].ended = True
 
-    def _fell(self, part: Part, error: BridgeError) -> None:
+    def _drop(self, session: TapSession, error: BridgeError) -> None:
         """Keep what one of several taps sent before it failed."""
-        self.engine.check()
-        self.warnings.append(f"{part.label}: their process of the tap failed, others went on: {error.message}")
-        self._keep(part, error)
+        self._loader.collect()
+        self._warnings.append(f"{session.label}: their process of the tap failed, others went on: {error.message}")
+        self._keep(session, error)
 
     def _salvage(self, error: BridgeError) -> None:
         """Commit up to the taps' last STATEs, if it is a tap that failed and not we."""
-        self.engine.check()
-        self.follow.stage("committing up to the last STATE")
-        for part in self.parts:
-            if not part.ended:
-                self._keep(part, error)
+        self._loader.collect()
+        self._context.stage = "committing up to the last STATE"
+        for session in self._sessions:
+            if not session.ended:
+                self._keep(session, error)
         with self._keeping(error):
-            self.engine.drain(self.follow.tick)
+            self._loader.drain()
 
-    def _keep(self, part: Part, error: BridgeError) -> None:
-        part.ended = True
+    def _keep(self, session: TapSession, error: BridgeError) -> None:
+        session.ended = True
         with self._keeping(error):
-            part.intake.end(clean=False)
+            self._act(session, session.dispatcher.end(clean=False))
 
     @contextmanager
     def _keeping(self, error: BridgeError) -> Iterator[None]:
@@ -139,10 +236,6 @@ class Reading:
         try:
             yield
         except BridgeError as second:
-            self.warnings.append(f"what was read since the last commit was dropped: {second.message}")
+            self._warnings.append(f"what was read since the last commit was dropped: {second.message}")
             if isinstance(second, TimedOut) or not isinstance(second, (TapError, DataError)):
                 raise second from (None if second is error else error)
-
-    def _check(self) -> None:
-        self.follow.tick()
-        self.engine.check()

@@ -1,4 +1,4 @@
-"""What each commit did to the tables, row by row counted from the commit log: no data file is read."""
+"""What each commit did to the tables, in rows, from the commit log alone: no data file is read."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from bridge.lake.log import Log, View
+from bridge.lake.log import Log, Snapshot
 from bridge.lake.records import CommitRecord, TableChange
 from bridge.singer.state_edits import Difference, differences
 
 
 @dataclass(frozen=True, slots=True)
 class TableStep:
-    """What one commit did to one table. `removed` is None where the log does not reach back far enough to tell."""
+    """What one commit did to one table. `removed` is None if the log does not reach back far enough."""
 
     stream: str
     folder: str
     mode: str
     """`append` or `replace`."""
     added: int
-    """Rows that came; for an upsert, new ones and updates."""
+    """New rows; for an upsert, inserted and updated ones."""
     removed: int | None
-    """Rows that went, or that an update replaced."""
+    """Rows that were deleted, or that an update replaced."""
     rows: int
     """Rows of the table after this commit."""
     files_added: int
@@ -40,9 +40,9 @@ class CommitStep:
     reason: str
     tables: tuple[TableStep, ...]
     changes: tuple[Difference, ...]
-    """What became of the bookmarks; empty where the commit before is not in the log any more."""
+    """How bookmarks changed; empty if the log no longer has the commit before."""
     taken_back_by: int | None = None
-    """The commit that took this one back, since its files were lost before they were visible."""
+    """The commit that took this one back, as its files were lost before they were visible."""
 
     @property
     def added(self) -> int:
@@ -50,14 +50,14 @@ class CommitStep:
 
     @property
     def removed(self) -> int | None:
-        known = [table.removed for table in self.tables]
-        return None if None in known else sum(number or 0 for number in known)
+        counts = [table.removed for table in self.tables]
+        return None if None in counts else sum(count or 0 for count in counts)
 
 
 def commit_steps(log: Log, head: int) -> Iterator[CommitStep]:
-    """Yield the commits up to `head`, newest first, as far back as the log is kept. Fences change nothing: left out.
+    """Yield the commits up to `head`, newest first, as far back as the log goes. Fences change nothing: left out.
 
-    Reads the log a page at a time, so that the newest few of a long history cost a few reads.
+    Reads the log a page at a time, so the newest few of a long history cost a few reads.
     """
     records, voids = log.history(head, fences=False), dict[int, int]()
     while page := list(islice(records, 20)):
@@ -67,11 +67,11 @@ def commit_steps(log: Log, head: int) -> Iterator[CommitStep]:
 
 
 def commit_step(log: Log, head: int, n: int) -> CommitStep | None:
-    """Return commit `n`, None where there is none or it is a fence. Raises `LakeError` for one that is not kept."""
+    """Return commit `n`, None if there is none or it is a fence. Raises `LakeError` if the log no longer has it."""
     record = log.record(n) if 0 < n <= head else None
     if record is None or record.kind == "fence":
         if 0 < n < log.beginning().first:
-            log.view(n)  # raises: it says from where on records are kept
+            log.view(n)  # raises: it says where the log begins
         return None
     voids = {one.voids: one.n for one in _after(log, head, n) if one.voids is not None}
     return next(_page(log, [record], voids))
@@ -94,14 +94,14 @@ def _page(log: Log, records: list[CommitRecord], voids: dict[int, int]) -> Itera
         before = after
 
 
-def _step(record: CommitRecord, before: View | None, after: View, taken_back_by: int | None) -> CommitStep:
+def _step(record: CommitRecord, before: Snapshot | None, after: Snapshot, taken_back_by: int | None) -> CommitStep:
     tables = tuple(_table(change, before, after) for change in record.tables)
     changes = tuple(differences(before.state, record.state)) if before else ()
     facts = (record.kind, record.at, record.run, record.reason or "")
     return CommitStep(record.n, *facts, tables, changes, taken_back_by)
 
 
-def _table(change: TableChange, before: View | None, after: View) -> TableStep:
+def _table(change: TableChange, before: Snapshot | None, after: Snapshot) -> TableStep:
     stream, added = change.stream, change.new_rows
     rows = after.tables[stream].rows
     old = before.tables.get(stream) if before else None

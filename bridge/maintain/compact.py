@@ -1,8 +1,8 @@
-"""Small files of a table become few of the right size, by one commit of kind `compact`; rows and STATE stay.
+"""Joins small files of a table into few of the right size, by one commit of kind `compact`; rows and STATE stay.
 
-Guarantee: the rows before and after are the same, counted file by file; the new files have all columns that the table
-has now, and are sorted as the settings say. Files of another pipeline that shares the table are left alone. What is
-given up goes to the trash, like that of any commit, and a rollback brings it back.
+Guarantee: the rows before and after are the same, counted file by file. The new files have all columns that the table
+has now, and are sorted as the settings say. Files of another pipeline that shares the table stay. Old files go to the
+trash, as with any commit, and a rollback brings them back.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,7 +20,7 @@ from bridge.commit.committer import Committer
 from bridge.commit.open import open_pipeline
 from bridge.decode.casting import refit
 from bridge.errors import EngineError, LakeError
-from bridge.lake.log import Log, View
+from bridge.lake.log import Log, Snapshot
 from bridge.lake.ownership import owners_of
 from bridge.lake.records import FileAdd, TableChange, TableState
 from bridge.lake.runs import write_streams
@@ -36,20 +35,20 @@ from bridge.write.layout import TableLayout
 from bridge.write.writer import Writer
 
 _SMALL = 0.75
-"""A file below this part of the wanted size is small."""
+"""A file below this part of the requested size is small."""
 _AT_ONCE = 8
-"""So many files' worth of bytes are one thread's work, at most: its last file may come out small."""
+"""At most this many files' worth of bytes are one thread's work: its last file may come out small."""
 _TINY = 4
-"""So many files and more become one where they are tiny."""
+"""Files are tiny if this many or more become one."""
 _ROWS = 64 << 10
 """Rows read at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What is to be compacted: these tables, or all; files that commits added so long ago, or all.
+    """What to compact: these tables, or all; files that commits added so long ago, or all.
 
-    `file_size` goes before the settings.
+    `file_size` overrides the settings.
     """
 
     streams: frozenset[str] = frozenset()
@@ -61,7 +60,7 @@ class Wish:
 class Piece:
     """Files of one folder of a table that become few: `folder` is Hive's part of their names, `size` their bytes.
 
-    `version`, `deleted` and `stale` are those of all of them, as in `LiveFile`.
+    All of them have the same `version`, `deleted` and `stale`, as in `LiveFile`.
     """
 
     stream: str
@@ -76,7 +75,7 @@ class Piece:
 
 @dataclass(slots=True)
 class Compacted:
-    """What was done: the files that go and come, by stream, and their bytes. `head` is the last commit."""
+    """What was done: the files that were joined, and those written, by stream. `head` is the last commit."""
 
     head: int
     pieces: list[Piece]
@@ -84,20 +83,20 @@ class Compacted:
     notes: list[str] = field(default_factory=list)
 
 
-def pieces(log: Log, view: View, pipeline: Pipeline, wish: Wish) -> list[Piece]:
+def pieces(log: Log, view: Snapshot, pipeline: Pipeline, wish: Wish) -> list[Piece]:
     """Return what is worth compacting; each piece has fewer files afterwards."""
     fresh = _fresh(log, view.n, datetime.now(timezone.utc) - wish.older_than) if wish.older_than else set()
-    found: list[Piece] = []
+    result: list[Piece] = []
     for stream, table in sorted(view.tables.items()):
         if not wish.streams or stream in wish.streams:
-            wanted = _layout(pipeline, stream, table, wish).file_size
+            file_size = _layout(pipeline, stream, table, wish).file_size
             names = [name for name in table.files if f"{table.folder}/{name}" not in fresh]
-            found += _pieces(stream, table, names, wanted)
-    return found
+            result += _pieces(stream, table, names, file_size)
+    return result
 
 
 def _fresh(log: Log, head: int, since: datetime) -> set[str]:
-    """Return the keys of the files that commits after this moment added."""
+    """The keys of the files that commits after this moment added."""
     keys: set[str] = set()
     for record in log.history(head, fences=False):
         if datetime.fromisoformat(record.at.replace("Z", "+00:00")) <= since:
@@ -108,29 +107,24 @@ def _fresh(log: Log, head: int, since: datetime) -> set[str]:
 
 def _pieces(stream: str, table: TableState, names: Sequence[str], file_size: int) -> Iterator[Piece]:
     alike: dict[tuple[str, int | None, int, int], list[str]] = {}
-    for name in sorted(names, key=lambda name: name.rpartition("/")[2]):  # as they were written
+    for name in sorted(names, key=lambda name: name.rpartition("/")[2]):  # the order in which they were written
         file = table.files[name]
         if file.size < _SMALL * file_size:
             kind = (name.rpartition("/")[0], file.version, file.deleted, file.stale)
             alike.setdefault(kind, []).append(name)
-    for (folder, version, deleted, stale), small in sorted(alike.items(), key=_in_order):
-        for some in _shares(small, table, file_size):
-            size = sum(table.files[name].size for name in some)
-            rows = sum(table.files[name].rows for name in some)
-            if -(-size // file_size) < len(some):
-                yield Piece(stream, folder, tuple(some), size, rows, version, deleted, stale)
-
-
-def _in_order(alike: tuple[tuple[str, int | None, int, int], list[str]]) -> tuple[Any, ...]:
-    """Sort by folder, then files without a version first."""
-    (folder, version, deleted, stale), _ = alike
-    return folder, version is not None, version or 0, deleted, stale
+    for kind in sorted(alike, key=lambda kind: (kind[0], kind[1] is not None, kind[1] or 0, *kind[2:])):
+        folder, version, deleted, stale = kind
+        for share in _shares(alike[kind], table, file_size):
+            size = sum(table.files[name].size for name in share)
+            rows = sum(table.files[name].rows for name in share)
+            if -(-size // file_size) < len(share):
+                yield Piece(stream, folder, tuple(share), size, rows, version, deleted, stale)
 
 
 def _shares(names: Sequence[str], table: TableState, file_size: int) -> list[list[str]]:
-    """Return the files in shares of some files' worth each; where they are tiny, so that each core has one."""
-    wanted = -(-sum(table.files[name].size for name in names) // file_size)
-    limit = min(-(-wanted // _cores()) if len(names) >= _TINY * wanted else _AT_ONCE, _AT_ONCE) * file_size
+    """Divide files into shares of a few new files each; if they are tiny, into one share for each core."""
+    count = -(-sum(table.files[name].size for name in names) // file_size)
+    limit = min(-(-count // _cores()) if len(names) >= _TINY * count else _AT_ONCE, _AT_ONCE) * file_size
     shares: list[list[str]] = [[]]
     size = 0
     for name in names:
@@ -159,9 +153,9 @@ def compact(
     wish: Wish,
     done: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> Compacted:
-    """Compact what is worth it once the pipeline is ours; `done` hears of the pieces done, of all.
+    """Compact what is worth it, holding the pipeline; `done` is called with how many pieces are done, of how many.
 
-    Raises `PipelineHeld` while a run is alive. Whatever dies, readers see the old files or the new ones of a commit.
+    Raises `PipelineHeld` while a run is alive. Whatever dies, readers see the old files of a commit or the new ones.
     """
     with open_pipeline(storage, pipeline.name) as committer:
         todo = pieces(committer.log, committer.view, pipeline, wish)
@@ -198,7 +192,7 @@ def _columns(committer: Committer, table: TableState) -> TableSchema:
 
 
 def _merge(context: WriteContext, seq: int, piece: Piece, columns: TableSchema) -> list[FileAdd]:
-    """Write a piece's rows anew and return the files. Memory holds about two row groups."""
+    """Write a piece's rows again and return the new files. Memory holds about two row groups."""
     storage = context.storage()
     written: list[FileAdd] = []
 
@@ -218,7 +212,7 @@ def _merge(context: WriteContext, seq: int, piece: Piece, columns: TableSchema) 
 
 
 def _rows(storage: Storage, folder: str, piece: Piece, columns: TableSchema) -> Iterator[pa.Table]:
-    """Yield a piece's rows, with the columns that the table has now."""
+    """A piece's rows, with the columns that the table has now."""
     for name in piece.names:
         key = f"{folder}/{name}"
         try:
@@ -231,22 +225,24 @@ def _rows(storage: Storage, folder: str, piece: Piece, columns: TableSchema) -> 
 
 
 def _ahead(rows: Iterator[pa.Table], reader: ThreadPoolExecutor) -> Iterator[pa.Table]:
-    """Yield what is read while the reader is at the next: reading takes one core, and writing another."""
+    """Yield each batch while the reader reads the next one: reading takes one core, and writing another."""
     coming = reader.submit(next, rows, None)
-    while (now := coming.result()) is not None:
+    while (batch := coming.result()) is not None:
         coming = reader.submit(next, rows, None)
-        yield now
+        yield batch
 
 
 def _commit(committer: Committer, result: Compacted) -> None:
     storage, view = committer.storage, committer.view
     changes = parallel_map(storage, lambda stream: _change(storage, view, result, stream), list(result.written))
-    committer.commit(view.state, list(changes), kind="compact", staged=view.staged, reason="small files were joined")
+    committer.commit(
+        view.pipeline_state, list(changes), kind="compact", staged=view.staged, reason="small files were joined"
+    )
     write_streams(storage, committer.log.pipeline, committer.view, list(result.written))
     result.head = committer.view.n
 
 
-def _change(storage: Storage, view: View, result: Compacted, stream: str) -> TableChange:
+def _change(storage: Storage, view: Snapshot, result: Compacted, stream: str) -> TableChange:
     table = view.tables[stream]
     removes = [name for one in result.pieces if one.stream == stream for name in one.names]
     return table.change(stream, result.written[stream], removes, shared=owners_of(storage, table.folder)[1])

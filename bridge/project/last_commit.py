@@ -19,6 +19,7 @@ from typing import Any
 from bridge.errors import LakeError
 from bridge.exact_json import NotJson, dumps, loads
 from bridge.lake.log import Log
+from bridge.settings.commands import full_run
 from bridge.settings.options import Pipeline
 from bridge.storage import Storage
 from bridge.storage.local.folders import draft_of
@@ -86,8 +87,7 @@ class LastCommits:
     @property
     def hint(self) -> str:
         """What to do about an empty lake, and what to type if it was deleted on purpose."""
-        append = " --append" if self._pipeline.appends_only() else ""
-        restart = f"singer-bridge run {self._pipeline.name} --full{append}"
+        restart = full_run(self._pipeline.name) + (" --append" if self._pipeline.appends_only() else "")
         if self._piped:
             restart = f"rm {shlex.quote(str(self._file))}, and have the tap start without a STATE"
         return f"mount it, or restore it from a backup; if it was deleted on purpose, start over: {restart}"

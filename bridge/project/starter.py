@@ -25,7 +25,7 @@ pipelines:
   example:
     source:
       tap: tap-smoke                    # on PATH, a path, or a list of arguments
-      # pip_url: tap-smoke==1.0         # what `singer-bridge install` gives to pip
+      # pip_url: tap-smoke==1.0         # what `singer-bridge install` installs
       config:                           # the tap's own settings
         streams:
           - name: orders

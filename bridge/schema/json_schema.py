@@ -156,7 +156,7 @@ def _checked(schema: Mapping[str, Any]) -> dict[str, Any]:
             "stream schema is not valid JSON Schema",
             hint=_HINT,
             pointer=json_pointer(path) or "/",
-            found=repr(error.instance)[:80],
+            value=repr(error.instance)[:80],
         )
     return root
 

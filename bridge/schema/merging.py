@@ -36,9 +36,11 @@ class Evolution:
     """Properties that get no variant: a key split in two would not be a key."""
 
 
-def merged(ours: Sequence[pa.Field], theirs: Sequence[pa.Field], evolution: Evolution) -> tuple[pa.Schema, pa.Schema]:
+def merged(
+    current: Sequence[pa.Field], incoming: Sequence[pa.Field], evolution: Evolution
+) -> tuple[pa.Schema, pa.Schema]:
     """The columns in the lake, and those to read. Raises `DataError` for what `evolution` does not allow."""
-    lake, reading = _Merging(evolution).fields(ours, theirs, "")
+    lake, reading = _Merging(evolution).fields(current, incoming, "")
     return pa.schema(lake), pa.schema(reading)
 
 
@@ -76,16 +78,16 @@ class _Merging:
         self.keys = evolution.keys
 
     def fields(
-        self, ours: Sequence[pa.Field], theirs: Sequence[pa.Field], at: str
+        self, current: Sequence[pa.Field], incoming: Sequence[pa.Field], at: str
     ) -> tuple[list[pa.Field], list[pa.Field]]:
         """Match fields by the property's name, so that a column keeps its name whatever twins come later."""
-        waiting = {source(field): field for field in theirs if _kind(field) != _EXTRA}
-        variants = {source(field): field for field in ours if _is_variant(field)}
+        waiting = {source(field): field for field in incoming if _kind(field) != _EXTRA}
+        variants = {source(field): field for field in current if _is_variant(field)}
         lake: list[pa.Field] = []
         reading: list[pa.Field] = []
         more: list[pa.Field] = []
-        names = Names([*(field.name for field in ours), *([] if at else [EXTRA])])
-        for field in ours:
+        names = Names([*(field.name for field in current), *([] if at else [EXTRA])])
+        for field in current:
             if _is_variant(field) or _kind(field) == _EXTRA:
                 lake.append(field)
                 continue
@@ -101,50 +103,52 @@ class _Merging:
         lake += more
         for new in waiting.values():
             self.add(new, lake, reading, names, at)
-        lake += [field for field in theirs if _kind(field) == _EXTRA and EXTRA not in (other.name for other in ours)]
+        lake += [
+            field for field in incoming if _kind(field) == _EXTRA and EXTRA not in (other.name for other in current)
+        ]
         return lake, reading
 
-    def field(self, ours: pa.Field, theirs: pa.Field | None, at: str) -> _Both | None:
+    def field(self, current: pa.Field, incoming: pa.Field | None, at: str) -> _Both | None:
         """One field after the change; None where the new values need a variant."""
-        if theirs is None:
-            return ours.with_nullable(True), _first_type(ours).with_nullable(True)
-        nullable = ours.nullable or theirs.nullable
-        if is_null_only(ours) and not is_null_only(theirs):
-            ours = ours.with_metadata({**ours.metadata, b"kind": b"json"})
-        name = f"{at}{ours.name}"
-        both = self.nested(ours, theirs, name)
+        if incoming is None:
+            return current.with_nullable(True), _first_type(current).with_nullable(True)
+        nullable = current.nullable or incoming.nullable
+        if is_null_only(current) and not is_null_only(incoming):
+            current = current.with_metadata({**current.metadata, b"kind": b"json"})
+        name = f"{at}{current.name}"
+        both = self.nested(current, incoming, name)
         if both is None:
             return None
         return both[0].with_nullable(nullable), both[1].with_nullable(nullable)
 
-    def nested(self, ours: pa.Field, theirs: pa.Field, name: str) -> _Both | None:
-        old, new = ours.type, theirs.type
-        if old == pa.string() or is_null_only(theirs):
-            return ours, _first_type(ours)
+    def nested(self, current: pa.Field, incoming: pa.Field, name: str) -> _Both | None:
+        old, new = current.type, incoming.type
+        if old == pa.string() or is_null_only(incoming):
+            return current, _first_type(current)
         if pa.types.is_struct(old) and pa.types.is_struct(new):
             lake, reading = self.fields(list(old), list(new), f"{name}.")
-            return ours.with_type(pa.struct(lake)), ours.with_type(pa.struct(reading))
+            return current.with_type(pa.struct(lake)), current.with_type(pa.struct(reading))
         if pa.types.is_list(old) and pa.types.is_list(new):
             item = self.field(old.value_field, new.value_field, f"{name}[].")
-            return item and (ours.with_type(pa.list_(item[0])), ours.with_type(pa.list_(item[1])))
+            return item and (current.with_type(pa.list_(item[0])), current.with_type(pa.list_(item[1])))
         if fits(new, old):
-            return ours, ours
-        return self.changed(ours, theirs, name)
+            return current, current
+        return self.changed(current, incoming, name)
 
-    def changed(self, ours: pa.Field, theirs: pa.Field, name: str) -> _Both | None:
+    def changed(self, current: pa.Field, incoming: pa.Field, name: str) -> _Both | None:
         """A field whose type cannot hold all values of the new one."""
         if self.freeze:
-            raise _refused(name, ours, theirs, _FROZEN)
+            raise _refused(name, current, incoming, _FROZEN)
         if not self.evolve:
-            return ours, _first_type(ours)  # what does not fit is rejected, value by value
-        type_, kind = wider(ours, theirs)
-        if not stands_beside(ours.type, type_):
+            return current, _first_type(current)  # what does not fit is rejected, value by value
+        type_, kind = wider(current, incoming)
+        if not stands_beside(current.type, type_):
             if self.on_type_change == "fail":
-                raise _refused(name, ours, theirs, _FAIL)
-            if self.on_type_change == "variant" and not (name == ours.name and source(ours) in self.keys):
+                raise _refused(name, current, incoming, _FAIL)
+            if self.on_type_change == "variant" and not (name == current.name and source(current) in self.keys):
                 return None
-        metadata = {**(ours.metadata or {}), **(kind or {})}
-        field = pa.field(ours.name, type_, nullable=ours.nullable, metadata=metadata or None)
+        metadata = {**(current.metadata or {}), **(kind or {})}
+        field = pa.field(current.name, type_, nullable=current.nullable, metadata=metadata or None)
         return field, field
 
     def variant(self, field: pa.Field, names: Names) -> pa.Field:
@@ -195,8 +199,10 @@ _FAIL = (
 )
 
 
-def _refused(column: str, ours: pa.Field, theirs: pa.Field, hint: str) -> DataError:
-    return DataError("column changes its type", hint=hint, column=column, **{"from": label(ours), "to": label(theirs)})
+def _refused(column: str, current: pa.Field, incoming: pa.Field, hint: str) -> DataError:
+    return DataError(
+        "column changes its type", hint=hint, column=column, **{"from": label(current), "to": label(incoming)}
+    )
 
 
 def label(field: pa.Field) -> str:

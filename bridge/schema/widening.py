@@ -26,10 +26,10 @@ def fits(new: pa.DataType, old: pa.DataType) -> bool:
     return (old, new) in ((pa.float64(), pa.int64()), (TIMESTAMP, pa.date32()))
 
 
-def wider(ours: pa.Field, theirs: pa.Field) -> Shape:
+def wider(current: pa.Field, incoming: pa.Field) -> Shape:
     """The type for the values of both, where neither holds the other's."""
-    old, new = ours.type, theirs.type
-    if is_json(theirs):
+    old, new = current.type, incoming.type
+    if is_json(incoming):
         return JSON_TEXT
     if new == pa.string():
         return STRING

@@ -151,6 +151,11 @@ class Spark(Section):
     """Spark's own settings; values are text. `spark.pyspark.python` is the executors' Python on a cluster."""
 
 
+def is_local(master: str) -> bool:
+    """Whether Spark's executors live on this machine, with its Python and its folders."""
+    return master.startswith("local")
+
+
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", UserWarning)  # pydantic has a method `validate`, which nobody is to use any more
 
@@ -226,7 +231,7 @@ class Keys(Section):
     @model_validator(mode="after")
     def _shared(self) -> Keys:
         """A folder of the project is seen by this machine only."""
-        if self.spool.dir or self.spark.master.startswith("local"):
+        if self.spool.dir or is_local(self.spark.master):
             return self
         hint = "set it to a folder that the driver and all executors share under the same path: see docs/cluster.md"
         raise wrong("spark.master is a cluster, which needs spool.dir", hint=hint, at="spool.dir")

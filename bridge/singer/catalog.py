@@ -1,6 +1,6 @@
-"""A Singer catalog as taps write it: what each stream and column is, whichever style says so.
+"""Reads and edits a Singer catalog, in each of the styles that taps use.
 
-Metadata entries with breadcrumbs come first; older catalogs say the same beside the schema and inside of it.
+Metadata entries with breadcrumbs go first; older catalogs say the same beside the schema and inside it.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from bridge.exact_json import NotJson, loads
 Catalog = dict[str, Any]
 StreamEntry = dict[str, Any]
 Path = tuple[str, ...]
-"""A column: `("address", "city")` is inside of `("address",)`."""
+"""A column: `("address", "city")` is inside `("address",)`."""
 
 _SYSTEM = frozenset({"information_schema", "pg_catalog", "pg_toast", "performance_schema", "mysql", "sys"})
 _SYSTEM_PREFIXES = ("information_schema-", "pg_catalog-")
 
+_KEYS = ("view-key-properties", "table-key-properties", "key-properties")
 _HINT = 'the tap\'s --discover, or the file given as `catalog`, must hold {"streams": [...]}'
 
 
 def parse_catalog(text: bytes) -> Catalog | None:
-    """Return the catalog, or None when the first line is a Singer message: the tap does not discover, it runs."""
+    """The catalog; None if the first line is a Singer message: the tap ran instead of discovering."""
     try:
         catalog = loads(text)
     except NotJson as error:
@@ -47,45 +48,45 @@ def _is_message(line: bytes) -> bool:
 
 
 def stream_id(stream: StreamEntry) -> str:
-    """Return the stream's id."""
+    """`tap_stream_id`, or `stream` where that is missing."""
     return str(stream.get("tap_stream_id") or stream.get("stream"))
 
 
 def stream_ids(catalog: Catalog) -> list[str]:
-    """Return the streams' ids, in the catalog's order."""
+    """In the catalog's order."""
     return [stream_id(stream) for stream in catalog["streams"]]
 
 
 def is_system(stream: StreamEntry) -> bool:
-    """Whether a stream is a table of the database's own, such as those of `information_schema`."""
+    """Whether a stream is a table of the database system, such as those of `information_schema`."""
     facts = root_facts(stream)
     schemas = {str(facts.get(name, "")).lower() for name in ("schema-name", "database-name")}
     return bool(schemas & _SYSTEM) or stream_id(stream).lower().startswith(_SYSTEM_PREFIXES)
 
 
 def user_streams_first(catalog: Catalog) -> list[StreamEntry]:
-    """Return the streams in the catalog's order, those of system schemas behind all others."""
+    """The streams in the catalog's order, those of system schemas last."""
     return sorted(catalog["streams"], key=is_system)
 
 
 def stream_entry(catalog: Catalog | None, name: str) -> StreamEntry | None:
-    """Return the stream of that id, else the one whose RECORDs are called so, a selected one before others."""
+    """The stream with that id, else one whose RECORDs have that name, preferably a selected one."""
     streams = (catalog or {}).get("streams", [])
     by_id = (stream for stream in streams if stream_id(stream) == name)
-    called = [stream for stream in streams if stream.get("stream") == name]
-    return next(by_id, None) or next(filter(is_selected, called), None) or next(iter(called), None)
+    by_name = [stream for stream in streams if stream.get("stream") == name]
+    return next(by_id, None) or next(filter(is_selected, by_name), None) or next(iter(by_name), None)
 
 
 def record_name(stream: StreamEntry) -> str:
-    """Return what the stream's RECORDs may be called: of taps of the older kind that is not its id."""
+    """The name that the stream's RECORDs may have; in older taps it is not the id."""
     return str(stream.get("stream") or stream_id(stream))
 
 
 def stream_names(catalog: Catalog) -> dict[str, tuple[str, ...]]:
-    """Return the names of each stream by any of them: its id comes first, then what its RECORDs may be called.
+    """All names of a stream by each of them: its id first, then the name that its RECORDs may have.
 
-    A name that is an id is that stream's. One that several streams share is the selected one's; if several are
-    selected it is nobody's, and if none is, it may be any of theirs.
+    A name that is an id belongs to that stream. A name of several streams belongs to the selected one; to none if
+    several are selected; to all of them if none is.
     """
     by_id = {stream_id(stream): stream for stream in catalog["streams"]}
     names: dict[str, tuple[str, ...]] = {
@@ -103,7 +104,7 @@ def stream_names(catalog: Catalog) -> dict[str, tuple[str, ...]]:
 
 
 def namesakes(catalog: Catalog | None, name: str) -> list[str]:
-    """Return the ids of the selected streams whose RECORDs may all be called `name`, where they are several."""
+    """The ids of the selected streams whose RECORDs may be named `name`, if there are several."""
     streams = (catalog or {}).get("streams", [])
     if any(stream_id(stream) == name for stream in streams):
         return []
@@ -112,7 +113,7 @@ def namesakes(catalog: Catalog | None, name: str) -> list[str]:
 
 
 def has_metadata(stream: StreamEntry) -> bool:
-    """Return whether the stream is described by metadata entries; older ones are not."""
+    """Whether metadata entries describe the stream; in older catalogs they do not."""
     return bool(stream.get("metadata"))
 
 
@@ -121,7 +122,7 @@ def _breadcrumb(path: Path) -> list[str]:
 
 
 def _entries(stream: StreamEntry) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Yield the metadata of the stream, at (), and of its columns; what lies inside of arrays is left alone."""
+    """The metadata of the stream, at (), and of its columns, except those inside arrays."""
     for entry in stream.get("metadata") or ():
         crumb = entry.get("breadcrumb") or []
         if all(part == "properties" for part in crumb[::2]) and len(crumb) % 2 == 0:
@@ -129,12 +130,12 @@ def _entries(stream: StreamEntry) -> Iterator[tuple[Path, dict[str, Any]]]:
 
 
 def root_facts(stream: StreamEntry) -> dict[str, Any]:
-    """Return what is said of the stream itself, `selected` among it, with metadata's names. Not to be written to."""
+    """The stream's own metadata, including `selected`, by metadata's names. Do not write to it."""
     schema = stream.get("schema") or {}
     facts = {key: schema[key] for key in ("inclusion", "selected") if key in schema}
     facts |= {key: stream[key] for key in ("inclusion", "selected") if stream.get(key) is not None}
-    said = next((metadata for path, metadata in _entries(stream) if not path), {})
-    return facts | {key: value for key, value in said.items() if value is not None}
+    own = next((metadata for path, metadata in _entries(stream) if not path), {})
+    return facts | {key: value for key, value in own.items() if value is not None}
 
 
 def _properties(schema: Any, above: Path = ()) -> Iterator[tuple[Path, dict[str, Any]]]:
@@ -146,75 +147,74 @@ def _properties(schema: Any, above: Path = ()) -> Iterator[tuple[Path, dict[str,
 
 
 def columns(stream: StreamEntry) -> dict[Path, dict[str, Any]]:
-    """Return each column's JSON Schema, in the schema's order, columns of columns behind theirs."""
+    """Each column's JSON Schema, in the schema's order; nested columns follow theirs."""
     return dict(_properties(stream.get("schema") or {}))
 
 
 def column_facts(stream: StreamEntry) -> dict[Path, dict[str, Any]]:
-    """Return what is said of each column: `inclusion`, `selected` and so on. Not to be written to."""
+    """Each column's metadata: `inclusion`, `selected` and so on. Do not write to it."""
     marks = ("inclusion", "selected", "selected-by-default")
     facts = {path: {key: schema[key] for key in marks if key in schema} for path, schema in columns(stream).items()}
-    for path, said in _entries(stream):
+    for path, metadata in _entries(stream):
         if path in facts:
-            facts[path] |= {key: value for key, value in said.items() if value is not None}
+            facts[path] |= {key: value for key, value in metadata.items() if value is not None}
     return facts
 
 
 def write(stream: StreamEntry, facts: dict[Path, dict[str, Any]]) -> None:
-    """Say something of the stream, at (), and of columns, in each place where taps of its style look."""
+    """Write metadata of the stream, at (), and of columns, to each place where taps of its style look."""
     new_style = has_metadata(stream)
     places = {(): stream.setdefault("schema", {})} | columns(stream)
     entries = {tuple(entry.get("breadcrumb") or ()): entry for entry in stream.get("metadata") or ()}
-    for path, said in facts.items():
+    for path, new in facts.items():
         crumb = _breadcrumb(path)
         if new_style:
             entry = entries.get(tuple(crumb)) or {"breadcrumb": crumb}
-            entry["metadata"] = (entry.get("metadata") or {}) | said
+            entry["metadata"] = (entry.get("metadata") or {}) | new
             if tuple(crumb) not in entries:
                 stream["metadata"].append(entry)
-        if "selected" not in said:
+        if "selected" not in new:
             continue
         for place in (places.get(path, {}), *(() if path else (stream,))):
             if not new_style or "selected" in place:
-                place["selected"] = said["selected"]
+                place["selected"] = new["selected"]
 
 
-def _said(stream: StreamEntry | None, name: str) -> Any:
-    """Return what the stream says under metadata's name, else under the older one, with underscores."""
+def _fact(stream: StreamEntry | None, name: str) -> Any:
+    """The stream's value under metadata's name, else under the older name with underscores."""
     if stream is None:
         return None
     return root_facts(stream).get(name) or stream.get(name.replace("-", "_"))
 
 
 def replication_method(catalog: Catalog | None, stream: str) -> str | None:
-    """Return the stream's replication method in capitals: chosen, else forced, else None."""
+    """The stream's replication method in capitals: the chosen one, else the forced one, else None."""
     entry = stream_entry(catalog, stream)
-    method = _said(entry, "replication-method") or _said(entry, "forced-replication-method")
+    method = _fact(entry, "replication-method") or _fact(entry, "forced-replication-method")
     return str(method).upper() if method else None
 
 
 def replication_key(catalog: Catalog | None, stream: str) -> str | None:
-    """Return the stream's replication key, None where the tap knows it by itself."""
-    key = _said(stream_entry(catalog, stream), "replication-key")
+    """The stream's replication key; None if the catalog has none."""
+    key = _fact(stream_entry(catalog, stream), "replication-key")
     return str(key) if key else None
 
 
 def key_properties(stream: StreamEntry) -> list[str]:
-    """Return the columns that identify a row: of a view the ones that were chosen, of a table its own."""
-    for name in ("view-key-properties", "table-key-properties", "key-properties"):
-        if keys := _said(stream, name):
+    """The columns that identify a row: for a view those that the user chose, for a table its own."""
+    for name in _KEYS:
+        if keys := _fact(stream, name):
             return [str(key) for key in keys]
     return []
 
 
-def says_keys(stream: StreamEntry) -> bool:
-    """Return whether the catalog says which columns identify a row, none being an answer."""
-    names = ("view-key-properties", "table-key-properties", "key-properties")
-    return any(name in root_facts(stream) or name.replace("-", "_") in stream for name in names)
+def declares_keys(stream: StreamEntry) -> bool:
+    """Whether the catalog says which columns identify a row; it may say that none do."""
+    return any(name in root_facts(stream) or name.replace("-", "_") in stream for name in _KEYS)
 
 
 def is_selected(stream: StreamEntry) -> bool:
-    """Return whether a tap would sync the stream."""
+    """Whether a tap would sync the stream."""
     facts = root_facts(stream)
     if facts.get("inclusion") == "unsupported":
         return False
@@ -224,13 +224,13 @@ def is_selected(stream: StreamEntry) -> bool:
 
 
 def selected_streams(catalog: Catalog) -> set[str]:
-    """Return the streams that a tap would sync with this catalog."""
+    """The ids of the streams that a tap would sync."""
     return {stream_id(stream) for stream in catalog["streams"] if is_selected(stream)}
 
 
 def deselected(catalog: Catalog) -> set[str]:
-    """Return every name of a stream that the catalog has and does not select."""
+    """Every name of the streams in the catalog that are not selected."""
     names: dict[bool, set[str]] = {True: set(), False: set()}
     for stream in catalog["streams"]:
-        names[is_selected(stream)] |= {stream_id(stream), str(stream.get("stream") or stream_id(stream))}
+        names[is_selected(stream)] |= {stream_id(stream), record_name(stream)}
     return names[False] - names[True]

@@ -1,7 +1,7 @@
-"""What a new discovery changed, and a catalog in which the user's edits survive it.
+"""Merges a new discovery into a catalog that the user has edited, and shows what the discovery changed.
 
-Three catalogs meet: what the tap said last time, that catalog as the user edited it, and what the tap says now. Where
-the user changed something his word stands; where he did not the tap's does.
+A three-way merge: the tap's catalog of last time, that catalog as the user edited it, and the tap's catalog of now.
+Where the user changed something, the user's value stays; elsewhere the tap's counts.
 """
 
 from __future__ import annotations
@@ -27,58 +27,59 @@ from bridge.singer.catalog import (
 _MISSING: Any = object()
 _METADATA = "metadata"
 _USERS = ("selected", "replication-method", "replication-key", "view-key-properties")
-"""What Singer leaves to the user to write; the older names have underscores."""
+"""What Singer has the user write; the older names have underscores."""
 
 
 @dataclass(slots=True)
 class Merged:
-    """A catalog to keep. `overruled` names the places where the user and the tap both changed something."""
+    """A catalog to keep."""
 
     catalog: Catalog
-    gone: list[StreamEntry] = field(default_factory=list)
+    removed: list[StreamEntry] = field(default_factory=list)
     """Streams that the tap does not have any more, as the user edited them; they may come back."""
     overruled: list[str] = field(default_factory=list)
+    """Places that both the user and the tap have changed."""
 
 
-def merge(before: Catalog | None, edited: Catalog, now: Catalog, gone: list[StreamEntry] | None = None) -> Merged:
-    """Return what the tap says `now` with the edits that made `edited` out of `before`.
+def merge(before: Catalog | None, edited: Catalog, now: Catalog, removed: list[StreamEntry] | None = None) -> Merged:
+    """The tap's catalog of `now`, with the edits that made `edited` of `before`.
 
-    Without `before` it is not known what was edited: then what Singer leaves to the user is taken from `edited`, and
-    streams that it does not have come in deselected, since they may have been deleted on purpose.
+    Without `before` nobody knows what was edited: then only what Singer has the user write comes from `edited`, and a
+    stream that it lacks is deselected, since the user may have deleted it on purpose.
     """
-    old, mine = ({stream_id(s): s for s in (catalog or {"streams": []})["streams"]} for catalog in (before, edited))
-    back = {stream_id(s): s for s in gone or ()}
+    old, user = ({stream_id(s): s for s in (catalog or {"streams": []})["streams"]} for catalog in (before, edited))
+    back = {stream_id(s): s for s in removed or ()}
     merged = Merged({**now, "streams": []})
-    for theirs in now["streams"]:
-        name = stream_id(theirs)
+    for stream in now["streams"]:
+        name = stream_id(stream)
         if before is None:
-            merged.catalog["streams"].append(_taken_over(mine.get(name), theirs))
-        elif name in mine:
-            merged.catalog["streams"].append(_merged(old.get(name), mine[name], theirs, merged.overruled))
+            merged.catalog["streams"].append(_with_choices(user.get(name), stream))
+        elif name in user:
+            merged.catalog["streams"].append(_merged(old.get(name), user[name], stream, merged.overruled))
         elif name not in old:
-            merged.catalog["streams"].append(_taken_over(back[name], theirs) if name in back else theirs)
-    here = set(stream_ids(now))
-    merged.gone = [s for name, s in (back | mine).items() if name not in here]
+            merged.catalog["streams"].append(_with_choices(back[name], stream) if name in back else stream)
+    current = set(stream_ids(now))
+    merged.removed = [s for name, s in (back | user).items() if name not in current]
     return merged
 
 
-def _taken_over(mine: StreamEntry | None, theirs: StreamEntry) -> StreamEntry:
-    """Return a stream with what the user may have said of it, where the tap's own words of that time are not known."""
-    result = copy.deepcopy(theirs)
-    if mine is None:
+def _with_choices(user: StreamEntry | None, tap: StreamEntry) -> StreamEntry:
+    """The tap's stream with what Singer has the user write: where the tap's catalog of that time is not known."""
+    result = copy.deepcopy(tap)
+    if user is None:
         write(result, {(): {"selected": False}})
         return result
     for key in _USERS:
-        if (old := key.replace("-", "_")) in mine:
-            result[old] = mine[old]
-    said = {_crumb(entry): entry.get(_METADATA) or {} for entry in mine.get(_METADATA) or ()}
+        if (old := key.replace("-", "_")) in user:
+            result[old] = user[old]
+    chosen = {_crumb(entry): entry.get(_METADATA) or {} for entry in user.get(_METADATA) or ()}
     for entry in result.get(_METADATA) or ():
         entry[_METADATA] = (entry.get(_METADATA) or {}) | {
-            key: value for key, value in said.get(_crumb(entry), {}).items() if key in _USERS
+            key: value for key, value in chosen.get(_crumb(entry), {}).items() if key in _USERS
         }
     if not has_metadata(result):
-        places = [(result.get("schema", {}), mine.get("schema", {}))]
-        before = columns(mine)
+        places = [(result.get("schema", {}), user.get("schema", {}))]
+        before = columns(user)
         places += [(schema, before.get(path, {})) for path, schema in columns(result).items()]
         for place, source in places:
             place.update({"selected": source["selected"]} if "selected" in source else {})
@@ -89,50 +90,44 @@ def _crumb(entry: dict[str, Any]) -> tuple[str, ...]:
     return tuple(entry.get("breadcrumb") or ())
 
 
-def _merged(old: StreamEntry | None, mine: StreamEntry, theirs: StreamEntry, overruled: list[str]) -> StreamEntry:
+def _merged(old: StreamEntry | None, user: StreamEntry, tap: StreamEntry, overruled: list[str]) -> StreamEntry:
     if old is None:
-        return _taken_over(mine, theirs)
-    sides = [_unfolded(stream) for stream in (old, mine, theirs)]
-    result = _three_way(sides[0], sides[1], sides[2], stream_id(theirs), overruled)
-    return _folded(result)
+        return _with_choices(user, tap)
+    result = _three_way(*map(_by_breadcrumb, (old, user, tap)), place=stream_id(tap), overruled=overruled)
+    entries = result.get(_METADATA)
+    return result | {_METADATA: list(entries.values())} if isinstance(entries, dict) else dict(result)
 
 
-def _unfolded(stream: StreamEntry) -> StreamEntry:
-    """Return the stream with its metadata by breadcrumb, so that the order of entries means nothing."""
+def _by_breadcrumb(stream: StreamEntry) -> StreamEntry:
+    """The stream with its metadata by breadcrumb, so that the order of entries does not matter."""
     if not has_metadata(stream):
         return stream
     return stream | {_METADATA: {_crumb(entry): entry for entry in stream[_METADATA]}}
 
 
-def _folded(stream: StreamEntry) -> StreamEntry:
-    entries = stream.get(_METADATA)
-    return stream | {_METADATA: list(entries.values())} if isinstance(entries, dict) else stream
-
-
-def _three_way(before: Any, mine: Any, theirs: Any, place: str, overruled: list[str]) -> Any:
-    """Return the value that one side changed; where both did, mappings are merged, else mine stands and is noted."""
-    if mine in (before, theirs):
-        return theirs
-    if theirs == before:
-        return mine
-    if isinstance(mine, dict) and isinstance(theirs, dict):
+def _three_way(before: Any, user: Any, tap: Any, *, place: str, overruled: list[str]) -> Any:
+    """The value that one side changed. If both did, mappings are merged; of other values the user's stays."""
+    if user in (before, tap):
+        return tap
+    if tap == before:
+        return user
+    if isinstance(user, dict) and isinstance(tap, dict):
         below = before if isinstance(before, dict) else {}
-        keys = [*theirs, *(key for key in mine if key not in theirs)]
-        found = {
+        merged = {
             key: _three_way(
-                below.get(key, _MISSING), mine.get(key, _MISSING), theirs.get(key, _MISSING), _at(place, key), overruled
+                *(side.get(key, _MISSING) for side in (below, user, tap)), place=_at(place, key), overruled=overruled
             )
-            for key in keys
+            for key in (*tap, *(key for key in user if key not in tap))
         }
-        return {key: value for key, value in found.items() if value is not _MISSING}
-    if theirs is _MISSING:  # the tap does not have that column any more; what was said of it is pointless
-        return theirs
+        return {key: value for key, value in merged.items() if value is not _MISSING}
+    if tap is _MISSING:  # the tap does not have that column any more: the edit has no effect
+        return tap
     overruled.append(place)
-    return mine
+    return user
 
 
 def _at(place: str, key: Any) -> str:
-    """Return a place as a reader writes it: `users.age.type`, whatever the nesting on the way."""
+    """A place for readers: `users.age.type`, whatever the nesting."""
     if isinstance(key, tuple):
         key = ".".join(key[1::2])
     return place if key in ("schema", "properties", _METADATA, "") else f"{place}.{key}"
@@ -140,67 +135,67 @@ def _at(place: str, key: Any) -> str:
 
 @dataclass(slots=True)
 class StreamChanges:
-    """What became of one stream's columns; `types` and `facts` have what was and what is."""
+    """What changed in one stream; `types` and `facts` have the value before and after."""
 
     new: list[str] = field(default_factory=list)
-    gone: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
     types: dict[str, tuple[str, str]] = field(default_factory=dict)
     facts: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Replication method and key, and the columns that identify a row."""
 
     def __bool__(self) -> bool:
-        return bool(self.new or self.gone or self.types or self.facts)
+        return bool(self.new or self.removed or self.types or self.facts)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it for programs."""
+        """For programs."""
         pairs = {"types": self.types, "facts": self.facts}
         changed = {
             name: {key: {"from": was, "to": now} for key, (was, now) in each.items()} for name, each in pairs.items()
         }
-        return {"new": self.new, "gone": self.gone, **changed}
+        return {"new": self.new, "gone": self.removed, **changed}
 
 
 @dataclass(slots=True)
 class Changes:
-    """What became of a tap's streams from one discovery to the next."""
+    """What changed in a tap's streams from one discovery to the next."""
 
     new: list[str] = field(default_factory=list)
-    gone: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
     changed: dict[str, StreamChanges] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.new or self.gone or self.changed)
+        return bool(self.new or self.removed or self.changed)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it for programs."""
+        """For programs."""
         changed = {name: changes.to_json() for name, changes in self.changed.items()}
-        return {"new": self.new, "gone": self.gone, "changed": changed}
+        return {"new": self.new, "gone": self.removed, "changed": changed}
 
-    def told(self) -> list[str]:
-        """Return a line for each thing that is different."""
-        lines = [f"new stream: {name}" for name in self.new] + [f"gone stream: {name}" for name in self.gone]
+    def lines(self) -> list[str]:
+        """A line for each change."""
+        lines = [f"new stream: {name}" for name in self.new] + [f"gone stream: {name}" for name in self.removed]
         for name, stream in self.changed.items():
             lines += [f"{name}: new column {column}" for column in stream.new]
-            lines += [f"{name}: gone column {column}" for column in stream.gone]
+            lines += [f"{name}: gone column {column}" for column in stream.removed]
             lines += [f"{name}: type of {key} was {was}, is {now}" for key, (was, now) in stream.types.items()]
             lines += [f"{name}: {key} was {was}, is {now}" for key, (was, now) in stream.facts.items()]
         return lines
 
 
 def compare(before: Catalog, now: Catalog) -> Changes:
-    """Return what is new, gone and changed between what a tap said before and what it says now."""
+    """What is new, gone and changed between two discoveries."""
     old, new = ({stream_id(s): s for s in catalog["streams"]} for catalog in (before, now))
     changes = Changes([name for name in new if name not in old], [name for name in old if name not in new])
     for name in new:
-        if name in old and (found := _compare(old[name], new[name])):
-            changes.changed[name] = found
+        if name in old and (different := _compare(old[name], new[name])):
+            changes.changed[name] = different
     return changes
 
 
 def with_new_types(before: Catalog, now: Catalog, streams: Collection[str]) -> tuple[Catalog, list[str]]:
-    """Return `before` with the columns of `streams` whose type is another one `now`, and a line for each of them.
+    """`before` with the columns of `streams` whose type has changed, and a line for each of them.
 
-    All else stays as it was said before: new columns and streams are for a whole discovery.
+    All else stays: new columns and streams need a whole discovery.
     """
     latest = {stream_id(stream): stream for stream in now["streams"] if stream_id(stream) in streams}
     changed = {name: changes.types for name, changes in compare(before, now).changed.items() if name in latest}
@@ -217,7 +212,7 @@ def with_new_types(before: Catalog, now: Catalog, streams: Collection[str]) -> t
 
 
 def _retyped(before: StreamEntry, now: StreamEntry) -> StreamEntry:
-    """Return the stream with the schema and the metadata of each column that has another type now."""
+    """The stream with the new schema and metadata of each column whose type has changed."""
     old, new = columns(before), columns(now)
     tops = {path[0] for path in new if path in old and _type(old[path]) != _type(new[path])}
     result = copy.deepcopy(before)
@@ -225,8 +220,8 @@ def _retyped(before: StreamEntry, now: StreamEntry) -> StreamEntry:
     result["schema"]["properties"] |= {top: properties[top] for top in tops}
     if has_metadata(result):
         crumbs = {_crumb(entry): entry for entry in now.get(_METADATA) or () if _is_of(entry, tops)}
-        kept = [entry for entry in result[_METADATA] if not _is_of(entry, tops)]
-        result[_METADATA] = [*kept, *crumbs.values()]
+        others = [entry for entry in result[_METADATA] if not _is_of(entry, tops)]
+        result[_METADATA] = [*others, *crumbs.values()]
     return result
 
 
@@ -238,11 +233,11 @@ def _is_of(entry: dict[str, Any], tops: Collection[str]) -> bool:
 def _compare(before: StreamEntry, now: StreamEntry) -> StreamChanges:
     types = [{".".join(path): _type(schema) for path, schema in columns(stream).items()} for stream in (before, now)]
     facts = [_facts(stream) for stream in (before, now)]
-    was, will = types
+    old, new = types
     return StreamChanges(
-        [column for column in will if column not in was],
-        [column for column in was if column not in will],
-        {column: (was[column], will[column]) for column in will if was.get(column, will[column]) != will[column]},
+        [column for column in new if column not in old],
+        [column for column in old if column not in new],
+        {column: (old[column], new[column]) for column in new if old.get(column, new[column]) != new[column]},
         {name: (value, facts[1][name]) for name, value in facts[0].items() if value != facts[1][name]},
     )
 
@@ -257,7 +252,7 @@ def _facts(stream: StreamEntry) -> dict[str, str]:
 
 
 def _type(schema: dict[str, Any]) -> str:
-    """Return a column's type for a reader: `integer or null`, `string (date-time)`, `array of string`."""
+    """A column's type for readers: `integer or null`, `string (date-time)`, `array of string`."""
     alternatives = schema.get("anyOf") or schema.get("oneOf")
     if isinstance(alternatives, list) and alternatives:
         words = [_type(one) for one in alternatives if isinstance(one, dict)]

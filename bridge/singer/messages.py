@@ -1,8 +1,8 @@
 """A tap's stdout, message by message: RECORD lines are classified by their bytes, never parsed.
 
-The first RECORD of a stream is parsed and its prefix (`{"type":"RECORD","stream":"users","record":`) learned; from
-then on a whole chunk of such lines costs two counts in C. Whatever the prefix cannot tell is parsed line by line,
-so key order, spacing and escaping change the speed and never the result. A RECORD's content is not looked at here.
+The first RECORD of a stream is parsed, and its prefix (`{"type":"RECORD","stream":"users","record":`) is learned. From
+then on a whole chunk of such lines costs two counts in C. Lines with another prefix are parsed one by one, so key
+order, spacing and escaping change the speed and never the result. Nobody here reads what is in a RECORD.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from bridge.errors import DataError
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Consecutive RECORD lines of one stream, each with its line end; `prefix` begins every one of them."""
+    """Consecutive RECORD lines of one stream, each with its line end."""
 
     stream: str
     data: bytes | memoryview
     lines: int
     prefix: bytes | None
+    """Every line begins with it; None: nothing is known."""
 
     def first(self) -> bytes:
-        """Return the first line."""
+        """The first line."""
         size = 4096
         while (cut := (head := bytes(self.data[:size])).find(b"\n")) < 0:
             size *= 4
@@ -39,7 +40,7 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A SCHEMA message. `key_properties` and `bookmark_properties` are None where the tap left them out."""
+    """A SCHEMA message. `key_properties` and `bookmark_properties` are None where the tap leaves them out."""
 
     stream: str
     schema: dict[str, Any]
@@ -64,20 +65,20 @@ class Activate:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """BATCH: files whose rows are the stream's next records, in their order; `manifest` has a URI for each.
-
-    `encoding` is as the tap wrote it; `version` is that of all of its records.
-    """
+    """BATCH: files whose rows are the stream's next records, in their order."""
 
     stream: str
     encoding: dict[str, Any]
+    """As the tap wrote it."""
     manifest: list[str]
+    """The files' URIs."""
     version: int | None
+    """Of all of its records."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unsupported:
-    """A JSON object whose `type` we do not act on."""
+    """A message of another type, which is ignored."""
 
     type: str
     stream: str | None
@@ -85,46 +86,45 @@ class Unsupported:
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """A line that is not a Singer message; `line` counts from 1."""
+    """A line that is not a Singer message."""
 
     raw: bytes
     line: int
+    """Counts from 1."""
 
 
 Message = Records | Schema | State | Activate | Batch | Unsupported | Noise
 
 _MARK = b'"record":'
-_PREFIX = re.compile(
-    rb'\s*\{\s*"type"\s*:\s*"(?i:record)"\s*,\s*"stream"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"record":\Z',
-)
+_PREFIX = re.compile(rb'\s*\{\s*"type"\s*:\s*"(?i:record)"\s*,\s*"stream"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"record":\Z')
 _STATES = (b'{"type":"STATE"', b'{"type": "STATE"')
 _MANY_STATES = 64
-"""STATEs in one chunk from which on they are thinned: some taps write one with each record."""
+"""From so many STATEs in a chunk on, most are skipped: some taps write one with each record."""
 _BOM = b"\xef\xbb\xbf"
 LONGEST_LINE = 1 << 30
-"""Bytes that one line may have, whatever the settings: it is held in memory, several times."""
+"""Bytes that a line may have, whatever the settings: memory holds it several times."""
 
 
 class Reader:
-    """Turns chunks of bytes into messages, in order. Holds one unfinished line of `longest` bytes, and nothing else.
+    """Turns chunks of bytes into messages, in order. Holds one unfinished line of at most `longest` bytes.
 
-    Of many STATEs between RECORDs of one stream only the last of a chunk is told, unless `every_state` is wanted.
+    Of many STATEs between RECORDs of one stream it yields only the last of a chunk, unless `every_state` is set.
     """
 
     def __init__(self, *, every_state: bool = False, longest: int = LONGEST_LINE) -> None:
         self.lines = 0
         self._longest, self._begun = longest, 0
-        self._thins = not every_state
+        self._skips_states = not every_state
         self._parts: list[bytes] = []
         self._streams: dict[bytes, str] = {}
         self._schemas: dict[str, bytes] = {}  # each stream's latest SCHEMA line
-        self._repeated: set[bytes] = set()  # the same lines: a tap may send one with each record
+        self._repeated: set[bytes] = set()  # the same lines, to be ignored: a tap may send one with each record
         self._prefix = b""
 
     def feed(self, chunk: bytes) -> Iterator[Message]:
-        """Yield the messages that this chunk completes. The stdout of a tap is split at `\\n` only.
+        """Yield the messages that this chunk completes. A line ends only at `\\n`.
 
-        Raises `DataError` for a line that does not end.
+        Raises `DataError` for a line that is too long.
         """
         cut = chunk.rfind(b"\n") + 1
         if not cut:
@@ -132,13 +132,11 @@ class Reader:
             self._begun += len(chunk)
             if self._begun > self._longest:
                 self._parts.clear()
-                hint = (
-                    "the tap's output is no lines of JSON; or raise spool.max_bytes, of which a line may be a quarter"
-                )
+                hint = "it does not look like lines of JSON; or raise spool.max_bytes: a line may be a quarter of it"
                 raise DataError("a line of the tap's output is too long", hint=hint, longest=self._longest)
             return
         self._begun = len(chunk) - cut
-        # A chunk is never copied, but for the line that began in the one before: copies would be half of our work.
+        # Only the line that began in the chunk before is copied: to copy chunks would be half of our work.
         begun, self._parts = self._parts, [chunk[cut:]] if cut < len(chunk) else []
         start = 0
         if begun:
@@ -154,11 +152,11 @@ class Reader:
         return len(_BOM) if not self.lines and data.startswith(_BOM) else 0
 
     def rest(self) -> bytes:
-        """Return what follows the last line end: empty, or a line that the tap did not finish."""
+        """The bytes after the last line end: none, or a line that the tap did not finish."""
         return b"".join(self._parts)
 
     def finish(self) -> Iterator[Message]:
-        """Yield the message of a last line without line end, if it is whole. `rest()` tells when it is not."""
+        """Yield the message of a last line without line end. If it is not whole, `rest()` returns it."""
         rest = self.rest().strip()
         rest = rest[self._after_bom(rest) :]
         if rest and parse(rest) is not None:
@@ -175,8 +173,8 @@ class Reader:
                 self.lines += lines
                 yield Records(self._streams[prefix], memoryview(data)[start:end], lines, prefix)
                 return
-            if self._thins and others >= _MANY_STATES and (thinned := self._thinned(data[start:end])):
-                yield from thinned
+            if self._skips_states and others >= _MANY_STATES and (few := self._with_few_states(data[start:end])):
+                yield from few
                 return
         yield from self._line_by_line(data[start:end])
 
@@ -187,17 +185,15 @@ class Reader:
         for line in lines:
             self.lines += 1
             if not (prefix and line.startswith(prefix)):
-                known = self._known_prefix(line)
-                if run_lines and known != prefix:
+                other = self._learned_prefix(line)
+                if run_lines and other != prefix:
                     yield Records(self._streams[prefix], data[run_start:position], run_lines, prefix)
                     run_lines = 0
-                prefix = known
-                if known:
-                    self._prefix = known
-                else:
-                    message = self._classify(line)
-                    if message is not None:
-                        yield message
+                prefix = other
+                if prefix:
+                    self._prefix = prefix
+                elif (message := self._classify(line)) is not None:
+                    yield message
             if prefix:
                 if not run_lines:
                     run_start = position
@@ -206,10 +202,10 @@ class Reader:
         if run_lines:
             yield Records(self._streams[prefix], data[run_start:position], run_lines, prefix)
 
-    def _thinned(self, data: bytes) -> list[Message]:
-        """Return the messages of lines that are all RECORDs of one stream and many STATEs; empty if they are not.
+    def _with_few_states(self, data: bytes) -> list[Message]:
+        """The messages of lines that are all RECORDs of one stream and many STATEs; none for other lines.
 
-        The last STATE before the first RECORD is kept, too: it says from where the stream goes on.
+        It keeps the last STATE of all, and the last one before the first RECORD: from there the stream goes on.
         """
         if data.count(b'"STATE"') < _MANY_STATES:  # streams that take turns end here, at the speed of C
             return []
@@ -223,15 +219,15 @@ class Reader:
         tail = next((n for n, line in enumerate(reversed(lines)) if not line.startswith(prefix)), 0)
         covered = len(records) - tail
         self.lines += len(lines)
-        found: list[Message] = [State(others[lead - 1])] if lead else []
+        messages: list[Message] = [State(others[lead - 1])] if lead else []
         if covered:
-            found += [self._run(records[:covered]), State(others[-1])]
-        return [*found, self._run(records[covered:])] if tail else found
+            messages += [self._run(records[:covered]), State(others[-1])]
+        return [*messages, self._run(records[covered:])] if tail else messages
 
     def _run(self, records: list[bytes]) -> Records:
         return Records(self._streams[self._prefix], b"\n".join([*records, b""]), len(records), self._prefix)
 
-    def _known_prefix(self, line: bytes) -> bytes:
+    def _learned_prefix(self, line: bytes) -> bytes:
         end = line.find(_MARK, 0, 1024)
         if end < 0:
             return b""
@@ -249,8 +245,8 @@ class Reader:
         return self._message(message, line)
 
     def _damaged(self, line: bytes) -> Records | None:
-        """A line that no JSON reader takes is still its stream's if it begins as one of its RECORDs."""
-        prefix, stream = _said(line)
+        """A line that is not JSON still belongs to a stream if it begins as one of its RECORDs."""
+        prefix, stream = _prefix_and_stream(line)
         if stream is None:
             return None
         self._streams[prefix] = stream
@@ -282,8 +278,8 @@ class Reader:
         return Schema(stream, message["schema"], _names(keys), _names(bookmarks))
 
     def _learn(self, line: bytes, stream: str) -> bytes | None:
-        prefix, said = _said(line)
-        if said != stream:  # it names its stream twice
+        prefix, named = _prefix_and_stream(line)
+        if named != stream:  # the line names two streams
             return None
         self._streams[prefix] = stream
         return prefix
@@ -292,8 +288,8 @@ class Reader:
 _NEEDS_STREAM = {"RECORD", "SCHEMA", "ACTIVATE_VERSION", "STATE", "BATCH"}
 
 
-def _said(line: bytes) -> tuple[bytes, str | None]:
-    """Return what begins a RECORD line, up to the record, and the stream it names; None if it begins otherwise."""
+def _prefix_and_stream(line: bytes) -> tuple[bytes, str | None]:
+    """A RECORD line up to the record, and the stream that it names; None if it begins otherwise."""
     prefix = line[: line.find(_MARK, 0, 1024) + len(_MARK)]
     match = _PREFIX.match(prefix)
     stream = None
@@ -304,7 +300,7 @@ def _said(line: bytes) -> tuple[bytes, str | None]:
 
 
 def _is_text(name: str) -> bool:
-    """Return whether a name can be written at all, which a lone surrogate cannot."""
+    """Whether UTF-8 can hold a name: it cannot hold a lone surrogate."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -317,7 +313,7 @@ def _are_texts(value: object) -> TypeGuard[list[str]]:
 
 
 def version_of(value: Any) -> int | None:
-    """Read a version: seconds or milliseconds, in whatever way the tap writes a whole number; None if it is none."""
+    """A version, in seconds or milliseconds, from any way to write a whole number; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)) or not -(2**63) < value < 2**63:
         return None
     whole = int(value)
@@ -332,7 +328,7 @@ def _names(value: object) -> list[str] | None:
 
 
 def parse(line: bytes) -> dict[str, Any] | None:
-    """Return one line as a message, or None when it is none."""
+    """One line as a message; None for any other line."""
     try:
         message = orjson.loads(line)
     except orjson.JSONDecodeError:

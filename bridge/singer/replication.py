@@ -1,6 +1,6 @@
-"""How a stream could be replicated, proposed from its catalog entry alone: its keys, and columns that grow.
+"""Proposes how to replicate a stream, from its catalog entry alone: its keys, and columns that grow.
 
-Nothing here decides anything: `add`, `select`, `discover` and error messages show the proposal, and the user chooses.
+`add`, `select`, `discover` and error messages show the proposal; the user decides.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bridge.singer.catalog import (
 )
 
 Kind = Literal["updated", "created", "number"]
-"""`updated`: a time that every change of a row moves. `created`: a time that is set once. `number`: a growing key."""
+"""`updated`: a time that changes with every change of a row. `created`: a time set once. `number`: a growing key."""
 
 _UPDATED = re.compile(
     r"(^|_)(updated?|modified|modif|modification|changed|last_?(update|modified|change)d?|lastmod|touched|write_date"
@@ -45,54 +45,55 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What is proposed for one stream. `candidates` come in the order in which they are recommended."""
+    """A proposal for one stream."""
 
     stream: str
     """The stream's id in the catalog."""
     keys: tuple[str, ...]
-    """The columns that identify a row; empty where nobody says any."""
+    """The columns that identify a row; empty if none are known."""
     candidates: tuple[Candidate, ...]
+    """The recommended one first."""
     declared: str | None
-    """The replication method that the catalog says already, None where it says none."""
+    """The replication method in the catalog, if it has one."""
     method: Literal["FULL_TABLE", "INCREMENTAL", "LOG_BASED"]
     replication_key: str | None
     load_method: Literal["auto", "upsert", "append-only"]
     reason: str
 
     def settings(self) -> dict[str, str]:
-        """Return the proposal as the keys of `streams.<stream>` in bridge.yaml."""
-        said = {"replication_method": str(self.method)}
+        """As the keys of `streams.<stream>` in bridge.yaml."""
+        keys = {"replication_method": str(self.method)}
         if self.replication_key:
-            said["replication_key"] = self.replication_key
-        return said | ({"load_method": str(self.load_method)} if self.load_method != "auto" else {})
+            keys["replication_key"] = self.replication_key
+        return keys | ({"load_method": str(self.load_method)} if self.load_method != "auto" else {})
 
     def line(self) -> str:
-        """Return the proposal as a line to paste below `streams:` of bridge.yaml."""
+        """As a line to paste below `streams:` in bridge.yaml."""
         keys = ", ".join(f"{name}: {_plain(value)}" for name, value in self.settings().items())
         return f"{_plain(self.stream)}: {{{keys}}}"
 
 
 def _plain(text: str) -> str:
-    """Return a text as YAML writes it, quoted only where it has to be."""
+    """A text in YAML, quoted only if necessary."""
     return text if re.fullmatch(r"[A-Za-z_][\w-]*", text) else dumps(text).decode().strip()
 
 
 def propose(entry: StreamEntry) -> Proposal:
-    """Return the proposal for a stream of a catalog. A method and a key that the catalog says are kept."""
+    """Propose for a stream of a catalog; the catalog's own method and key stay."""
     name, alone = stream_id(entry), {"streams": [entry]}
-    keys, found = tuple(key_properties(entry)), _candidates(entry)
+    keys, candidates = tuple(key_properties(entry)), _candidates(entry)
     declared, chosen = replication_method(alone, name), replication_key(alone, name)
-    column = chosen or next((one.column for one in found if one.kind == "updated"), None)
+    column = chosen or next((one.column for one in candidates if one.kind == "updated"), None)
     method = declared if declared in ("FULL_TABLE", "INCREMENTAL", "LOG_BASED") else None
     method = method or ("INCREMENTAL" if chosen or (column and keys) else "FULL_TABLE")
-    if method == "INCREMENTAL" and column is None and found:
-        column = found[0].column
+    if method == "INCREMENTAL" and column is None and candidates:
+        column = candidates[0].column
     column = column if method == "INCREMENTAL" else None
     merges = bool(keys) and method != "FULL_TABLE"
     return Proposal(
         stream=name,
         keys=keys,
-        candidates=found,
+        candidates=candidates,
         declared=declared,
         method=method,  # type: ignore[arg-type]
         replication_key=column,
@@ -113,19 +114,19 @@ def _reason(declared: str | None, method: str, column: str | None, keys: tuple[s
 
 
 def _candidates(entry: StreamEntry) -> tuple[Candidate, ...]:
-    """Return the columns to replicate by: those that the tap names where it names any, else those that look like it."""
+    """The columns to replicate by: those that the tap names, if it names any, else those that look like it."""
     top = {path[0]: schema for path, schema in columns(entry).items() if len(path) == 1}
     types = _sql_types(entry)
     keys = key_properties(entry)
     valid = [str(name) for name in root_facts(entry).get("valid-replication-keys") or ()]
-    found = []
+    candidates = []
     for name, schema in top.items():
         if valid and name not in valid:
             continue
         kind = _kind(name, schema, types.get(name, ""), is_key=keys == [name], is_valid=bool(valid))
         if kind:
-            found.append(Candidate(name, kind))
-    return tuple(sorted(found, key=lambda one: _ORDER.index(one.kind)))
+            candidates.append(Candidate(name, kind))
+    return tuple(sorted(candidates, key=lambda one: _ORDER.index(one.kind)))
 
 
 def _kind(name: str, schema: dict[str, Any], sql: str, *, is_key: bool, is_valid: bool) -> Kind | None:
@@ -140,17 +141,17 @@ def _kind(name: str, schema: dict[str, Any], sql: str, *, is_key: bool, is_valid
 
 
 def _snake(name: str) -> str:
-    """Return a column's name in words: `lastModifiedDate` is `last_modified_date`."""
+    """A column's name in words: `lastModifiedDate` is `last_modified_date`."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).replace("-", "_").replace(" ", "_").lower()
 
 
 def _types(schema: dict[str, Any]) -> list[str]:
-    said = schema.get("type") or ()
-    return [said] if isinstance(said, str) else [str(one) for one in said]
+    types = schema.get("type") or ()
+    return [types] if isinstance(types, str) else [str(one) for one in types]
 
 
 def _sql_types(entry: StreamEntry) -> dict[str, str]:
-    """Return the database's types by column, as taps of databases note them."""
+    """The database's types by column, from taps of databases."""
     return {
         str(one["breadcrumb"][1]): str((one.get("metadata") or {}).get("sql-datatype") or "")
         for one in entry.get("metadata") or ()

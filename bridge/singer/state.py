@@ -1,7 +1,7 @@
-"""What a STATE says, without ever owning it: STATE is opaque and kept verbatim.
+"""Reads bookmarks in a STATE, which itself is opaque and stored verbatim.
 
-Only the convention `{"bookmarks": {stream: bookmark}}` is read, to learn where a stream would resume. A STATE without
-`bookmarks` is *flat*; there a stream's bookmark is whatever stands at the stream's name.
+Only the convention `{"bookmarks": {stream: bookmark}}` is known, to learn where a stream would resume. A STATE without
+`bookmarks` is *flat*; there a stream's bookmark is the value of the key with the stream's name.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from bridge.errors import DataError, SettingsError
 from bridge.exact_json import NotJson, loads
 
 StreamName = str | tuple[str, ...]
-"""A stream's name, or all of its names: most STATEs know it by its id in the catalog, some by that of its RECORDs."""
+"""A stream's name, or all of its names: most STATEs use its id in the catalog, some the name in its RECORDs."""
 
 _IN_FLIGHT = {"progress_markers", "replication_key_signpost", "starting_replication_value"}
 
 
 def parse_state(raw: bytes) -> Any:
-    """Return the value of a STATE line. Raises `DataError` when the line is broken."""
+    """The value of a STATE line. Raises `DataError` for a broken line."""
     try:
         return loads(raw)["value"]
     except (NotJson, KeyError, TypeError) as error:
@@ -29,12 +29,12 @@ def parse_state(raw: bytes) -> Any:
 
 
 def is_empty(state: Any) -> bool:
-    """Return True for a STATE that would make every stream start again."""
+    """Whether every stream would start from the beginning."""
     return not state or (isinstance(state, dict) and not any(state.values()))
 
 
 def is_flat(state: Any) -> bool:
-    """Return True when the STATE does not follow the `bookmarks` convention."""
+    """Whether the STATE does not follow the `bookmarks` convention."""
     return not (isinstance(state, dict) and isinstance(state.get("bookmarks"), dict))
 
 
@@ -43,7 +43,7 @@ def _names(stream: StreamName) -> tuple[str, ...]:
 
 
 def bookmark(state: Any, stream: StreamName) -> Any:
-    """Return a stream's bookmark, or None."""
+    """A stream's bookmark, or None."""
     if not isinstance(state, dict):
         return None
     bookmarks = state if is_flat(state) else state["bookmarks"]
@@ -51,14 +51,14 @@ def bookmark(state: Any, stream: StreamName) -> Any:
 
 
 def known_as(state: Any, stream: tuple[str, ...]) -> str:
-    """Return the name by which a STATE has the stream's bookmark; where it has none the first of its names."""
+    """The one of a stream's names that a STATE uses; the first if it has no bookmark of the stream."""
     return next((name for name in stream if bookmark(state, name) is not None), stream[0])
 
 
 def _resume_point(value: Any) -> Any:
-    """Return the part of a bookmark that a restarted tap uses; None for a start from the beginning.
+    """The part of a bookmark that a restarted tap uses; None: it starts from the beginning.
 
-    A `version` alone is none: taps restart a table that they cannot continue under the version they noted.
+    A `version` alone counts as None: a tap starts such a table again, under the version that it noted.
     """
     if not isinstance(value, dict):
         return value
@@ -76,7 +76,7 @@ def _resume_point(value: Any) -> Any:
 
 
 def _partitions(value: dict[str, Any]) -> list[dict[str, Any]] | None:
-    """Return singer-sdk's partitions; None where a tap has something else there, a value like any other."""
+    """singer-sdk's partitions; None where a tap has another value there."""
     parts = value.get("partitions") or []
     return parts if isinstance(parts, list) and all(isinstance(part, dict) for part in parts) else None
 
@@ -88,11 +88,11 @@ def _has_markers(value: Any) -> bool:
 
 
 def covers(before: Any, after: Any, stream: StreamName) -> bool:
-    """Return True when a tap restarted from `after` would not send the rows that it sent since `before`.
+    """Whether a tap restarted from `after` would not send again the rows that it sent since `before`.
 
-    The stream's own bookmark has to have moved: one that stands where it stood says nothing of the rows since. An
-    empty one never covers, nor one with singer-sdk's `progress_markers`. `currently_syncing` covers a stream too, when
-    it was this one and is another now.
+    The stream's bookmark must have changed, or else nothing is known of the rows since. An empty one never covers, nor
+    one with singer-sdk's `progress_markers`. A stream is also covered if `currently_syncing` named it and now names
+    another.
     """
     value = bookmark(after, stream)
     if _has_markers(value):
@@ -104,7 +104,7 @@ def covers(before: Any, after: Any, stream: StreamName) -> bool:
 
 
 def moved_on(before: Any, after: Any, stream: StreamName) -> bool:
-    """Return True when `currently_syncing` came to name another stream: a restarted tap may skip this one."""
+    """Whether `currently_syncing` changed to another stream: a restarted tap may skip this one."""
     return _syncing(after) not in (None, *_names(stream), _syncing(before))
 
 
@@ -113,9 +113,9 @@ def _syncing(state: Any) -> Any:
 
 
 def resume_points(state: Any, *, ignoring: Collection[str] = ()) -> Any:
-    """Return where a tap would resume, without the notes it keeps in flight and without the streams in `ignoring`.
+    """Where a tap would resume, without notes of a sync under way and without the streams in `ignoring`.
 
-    None when it would resume nowhere: no STATE at all and one of empty bookmarks are the same.
+    None if it would start from the beginning: no STATE and one with empty bookmarks are the same.
     """
     if not isinstance(state, dict):
         return state or None
@@ -130,14 +130,14 @@ def resume_points(state: Any, *, ignoring: Collection[str] = ()) -> Any:
 
 
 def resume_point(state: Any, stream: StreamName) -> Any:
-    """Return where a tap would resume one stream; None for its beginning."""
+    """Where a tap would resume one stream; None: from the beginning."""
     return _resume_point(bookmark(state, stream))
 
 
 def overlay(old: Any, new: Any, kept: Collection[str], muted: Collection[str] = ()) -> Any:
-    """Return `new` in which a stream in `kept` that it forgot has its old bookmark, and one in `muted` has no other.
+    """`new`, with the old bookmark for each stream in `kept` that it lacks, and for each stream in `muted`.
 
-    Raises `SettingsError` on a flat STATE, where nothing tells whose words are whose.
+    Raises `SettingsError` for a flat STATE, whose keys may be anything.
     """
     forgotten = {s for s in kept if bookmark(new, s) is None and bookmark(old, s) is not None}
     replaced = {s for s in muted if bookmark(new, s) != bookmark(old, s)}
@@ -145,8 +145,8 @@ def overlay(old: Any, new: Any, kept: Collection[str], muted: Collection[str] = 
         return new
     if (is_flat(old) and not is_empty(old)) or (is_flat(new) and not is_empty(new)):
         raise _flat()
-    before, spoken = (old or {}).get("bookmarks", {}), (new or {}).get("bookmarks", {})
-    bookmarks = {s: b for s, b in spoken.items() if s not in replaced}
+    before, after = (old or {}).get("bookmarks", {}), (new or {}).get("bookmarks", {})
+    bookmarks = {s: b for s, b in after.items() if s not in replaced}
     bookmarks |= {s: before[s] for s in forgotten | replaced if s in before}
     return {**(new or {}), "bookmarks": bookmarks}
 
@@ -157,22 +157,22 @@ def _flat() -> SettingsError:
 
 
 def without(state: Any, streams: Collection[str]) -> Any:
-    """Return the STATE for a tap that shall start `streams` from the beginning. Raises `SettingsError` if flat."""
+    """The STATE with which a tap starts `streams` from the beginning. Raises `SettingsError` for a flat one."""
     if is_flat(state) and not is_empty(state):
         raise _flat()
     return overlay({}, state, (), muted=streams)
 
 
 def forget(state: Any, streams: Collection[str]) -> Any:
-    """Return the STATE without the bookmarks of these streams, which are there if they were staged."""
+    """The STATE without the bookmarks of these streams."""
     if not streams:
         return state
-    kept = {s: b for s, b in (state if is_flat(state) else state["bookmarks"]).items() if s not in streams}
-    return kept if is_flat(state) else state | {"bookmarks": kept}
+    rest = {s: b for s, b in (state if is_flat(state) else state["bookmarks"]).items() if s not in streams}
+    return rest if is_flat(state) else state | {"bookmarks": rest}
 
 
 def continues(state: Any, stream: StreamName, version: int | None) -> bool:
-    """Return True when a tap started from `state` goes on inside the full table of this `version`."""
+    """Whether a tap started from `state` goes on inside the full table of this `version`."""
     value = bookmark(state, stream)
     return isinstance(value, dict) and value.get("version") == version and resume_point(state, stream) is not None
 
@@ -180,25 +180,25 @@ def continues(state: Any, stream: StreamName, version: int | None) -> bool:
 def resumable_versions(
     state: Any, overwritten: Callable[[str], bool], version: Callable[[str], int | None], tables: Collection[str] = ()
 ) -> Any:
-    """Return the STATE for a tap of which some tables are overwritten: of these only one of a known `version` goes on.
+    """The STATE for a tap some of whose tables are overwritten: of these only one with the lake's `version` resumes.
 
-    An overwrite replaces the whole table; the rows since a bookmark alone would empty it. `version` says of which one
-    a stream's rows in the lake are: those of append-only tables are of none, whatever their bookmarks say. `tables` are
-    the streams of the lake: a flat STATE that names none of them is one position for all.
+    An overwrite replaces the whole table: only the rows since a bookmark would not do. `version`: that of a stream's
+    rows in the lake, None for append-only tables, whatever their bookmarks say. `tables`: the streams of the lake; a
+    flat STATE that names none of them is one position for all.
 
-    Raises `SettingsError` where a flat STATE would have to be kept for one stream and not for another.
+    Raises `SettingsError` where a flat STATE would have to be kept for one stream and dropped for another.
     """
     if is_flat(state):
         named = set(state) if isinstance(state, dict) else set()
-        said = {overwritten(stream) for stream in (named if named & set(tables) else named | set(tables)) or [""]}
-        if len(said) > 1 and not is_empty(state) and resume_points(state) is not None:
+        drops = {overwritten(stream) for stream in (named if named & set(tables) else named | set(tables)) or [""]}
+        if len(drops) > 1 and not is_empty(state) and resume_points(state) is not None:
             hint = "its STATE has no `bookmarks` to keep apart: overwrite all of its streams, or none"
             raise SettingsError("this tap's STATE cannot be kept per stream", hint=hint)
-        return None if said == {True} else state
-    kept = {s: b for s, b in state["bookmarks"].items() if not overwritten(s) or _is_of(b, version(s))}
-    if kept == state["bookmarks"]:
+        return None if drops == {True} else state
+    resuming = {s: b for s, b in state["bookmarks"].items() if not overwritten(s) or _is_of(b, version(s))}
+    if resuming == state["bookmarks"]:
         return state
-    return {**state, "bookmarks": kept} if kept else None
+    return {**state, "bookmarks": resuming} if resuming else None
 
 
 def _is_of(value: Any, version: int | None) -> bool:

@@ -1,7 +1,6 @@
-"""What an operator does to a STATE: set, clear and merge bookmarks, and see what that changes.
+"""Edits of a STATE by an operator: set, clear and merge bookmarks, and show what that changes.
 
-Nothing is ever changed in place. Bookmarks are only told apart under `bookmarks`: in a flat STATE nobody knows which
-key is a stream's, so there the whole is replaced or nothing.
+Nothing is changed in place. In a flat STATE nobody knows which key is a stream's, so it can only be replaced whole.
 """
 
 from __future__ import annotations
@@ -18,19 +17,20 @@ from bridge.singer.state import is_empty, is_flat
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing that a change did. `stream` is None for what is no stream's: `part` says what it is then.
-
-    `before` and `after` are None where there was nothing, or is nothing any more.
-    """
+    """One difference between two STATEs."""
 
     stream: str | None
+    """None: it is no stream's."""
     part: str
+    """The key in the STATE."""
     before: Any
+    """None: it did not exist."""
     after: Any
+    """None: it does not exist any more."""
 
 
 def parsed(text: bytes | str, what: str) -> Any:
-    """Return the JSON of a text. Raises `SettingsError` that says where it is broken."""
+    """The JSON of a text. Raises `SettingsError` with the place of an error."""
     try:
         return loads(text.removeprefix(codecs.BOM_UTF8) if isinstance(text, bytes) else text)
     except NotJson as error:
@@ -39,7 +39,7 @@ def parsed(text: bytes | str, what: str) -> Any:
 
 
 def check_shape(state: Any) -> None:
-    """Raise `SettingsError` for what no tap can resume from: a STATE is an object, and so are its `bookmarks`."""
+    """Raise `SettingsError` unless the STATE, and its `bookmarks` if it has some, are objects."""
     hint = 'such as {"bookmarks": {"users": {"replication_key": "id", "replication_key_value": 5}}}'
     if state is not None and not isinstance(state, dict):
         raise SettingsError("a STATE is a JSON object", hint=hint)
@@ -48,7 +48,7 @@ def check_shape(state: Any) -> None:
 
 
 def plain(value: Any) -> Any:
-    """Return the value as it will be read back. Raises `SettingsError` if JSON cannot hold it."""
+    """The value as it will be read back. Raises `SettingsError` if JSON cannot hold it."""
     try:
         return loads(dumps(value))
     except (TypeError, ValueError, RecursionError) as error:
@@ -57,7 +57,7 @@ def plain(value: Any) -> Any:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Return whether two values are the same JSON; 1, true and 1.0 are three."""
+    """Whether two values are the same JSON; 1, true and 1.0 are three different values."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(same(value, other[key]) for key, value in one.items())
     if isinstance(one, list) and isinstance(other, list):
@@ -66,44 +66,44 @@ def same(one: Any, other: Any) -> bool:
 
 
 def streams_of(state: Any) -> list[str]:
-    """Return the streams that have a bookmark; none in a flat STATE, where keys may be anything."""
+    """The streams with a bookmark; none in a flat STATE, whose keys may be anything."""
     return [] if is_flat(state) else list(state["bookmarks"])
 
 
 def with_bookmarks(state: Any, given: Mapping[str, Any]) -> Any:
-    """Return the STATE in which these streams have these bookmarks. Raises `SettingsError` on a flat one."""
+    """The STATE with these bookmarks. Raises `SettingsError` for a flat one."""
     per_stream = _per_stream(state)
     return {**per_stream, "bookmarks": {**per_stream["bookmarks"], **given}}
 
 
 def without_bookmarks(state: Any, streams: Collection[str]) -> Any:
-    """Return the STATE for which these streams start from the beginning. Raises `SettingsError` on a flat one.
+    """The STATE with which these streams start from the beginning. Raises `SettingsError` for a flat one.
 
-    A stream without a bookmark is an error as well: it is more often misspelt than meant.
+    A stream without a bookmark is an error as well: its name is probably misspelt.
     """
     per_stream = _per_stream(state)
     unknown = [stream for stream in streams if stream not in per_stream["bookmarks"]]
     if unknown:
         hint = f"there are: {', '.join(per_stream['bookmarks']) or 'none'}"
         raise SettingsError("no bookmark of this stream", hint=hint, stream=unknown[0])
-    kept = {stream: value for stream, value in per_stream["bookmarks"].items() if stream not in streams}
-    return {**per_stream, "bookmarks": kept}
+    rest = {stream: value for stream, value in per_stream["bookmarks"].items() if stream not in streams}
+    return {**per_stream, "bookmarks": rest}
 
 
 def merged(state: Any, given: Any) -> Any:
-    """Return the STATE with the given one laid over it, object by object; lists and values are replaced whole.
+    """Merge the given STATE into this one, object by object; lists and values are replaced whole.
 
-    Raises `SettingsError` where either is flat, unless the stored one is empty.
+    Raises `SettingsError` if one of them is flat, unless `state` is empty.
     """
     if is_empty(state):
         return given
-    return _laid_over(_per_stream(state), _per_stream(given))
+    return _merge_objects(_per_stream(state), _per_stream(given))
 
 
-def _laid_over(below: Any, above: Any) -> Any:
+def _merge_objects(below: Any, above: Any) -> Any:
     if not isinstance(below, dict) or not isinstance(above, dict):
         return above
-    both = {key: _laid_over(below[key], value) if key in below else value for key, value in above.items()}
+    both = {key: _merge_objects(below[key], value) if key in below else value for key, value in above.items()}
     return {**below, **both}
 
 
@@ -115,7 +115,7 @@ def _per_stream(state: Any) -> dict[str, Any]:
 
 
 def differences(before: Any, after: Any) -> list[Difference]:
-    """Return what changed, stream by stream; of a flat STATE key by key, of any other as a whole."""
+    """What changed: stream by stream, in a flat STATE key by key, else as a whole."""
     if same(before, after):
         return []
     if not all(isinstance(state, dict) or state is None for state in (before, after)):
@@ -123,13 +123,13 @@ def differences(before: Any, after: Any) -> list[Difference]:
     if _is_other_kind(before, after):
         return [Difference(None, "STATE", before, after)]
     old, new = before or {}, after or {}
-    found = _changed(old.get("bookmarks"), new.get("bookmarks"), streams=True)
+    changed = _changed(old.get("bookmarks"), new.get("bookmarks"), streams=True)
     rest = [{key: value for key, value in state.items() if key != "bookmarks"} for state in (old, new)]
-    return found + _changed(*rest, streams=False) or [Difference(None, "STATE", before, after)]
+    return changed + _changed(*rest, streams=False) or [Difference(None, "STATE", before, after)]
 
 
 def _is_other_kind(before: Any, after: Any) -> bool:
-    """Whether a flat STATE met one that is not: keys of one cannot be told from streams of the other."""
+    """Whether one STATE is flat and the other is not: keys cannot be compared with streams then."""
     flat = [is_flat(state) for state in (before, after) if not is_empty(state)]
     return len(set(flat)) > 1 or any((state or {}).get("bookmarks", {}) is None for state in (before, after))
 

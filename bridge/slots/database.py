@@ -1,4 +1,4 @@
-"""The SQL of logical replication slots: looked at, copied, advanced, dropped. Knows nothing of taps or lakes.
+"""The SQL of logical replication slots: look at, copy, advance and drop them. Knows nothing of taps or lakes.
 
 psycopg comes with the extra `postgres`. Positions are LSNs as numbers; PostgreSQL writes them as `16/B374D848`.
 """
@@ -16,7 +16,7 @@ from bridge.tap.slot_source import SlotSource
 
 _EXTRA = "pip install 'singer-bridge[postgres]'"
 _PATIENCE = timedelta(seconds=10)
-"""How long a connection may take to be made."""
+"""How long connecting may take."""
 _MIN_VERSION = 120000
 """pg_copy_logical_replication_slot came with PostgreSQL 12."""
 
@@ -29,24 +29,24 @@ class SlotFacts:
     plugin: str
     database: str
     active_pid: int | None
-    """The server's process that somebody reads it by, None: nobody does."""
+    """The server's process through which somebody reads it; None if nobody does."""
     restart_lsn: int | None
-    """The log from here on is kept for it. None: there is none any more."""
+    """The server keeps its log from here on. None if it has removed it."""
     confirmed_lsn: int | None
-    """Transactions that were committed before are never sent again."""
+    """Transactions committed before this position are never sent again."""
     wal_status: str
-    """`reserved`, `extended`, `unreserved`, or `lost`: the log that it needs was removed."""
+    """`reserved`, `extended`, `unreserved`, or `lost`: the server has removed log that it needs."""
     behind_bytes: int
     """How much log the server keeps because of it."""
 
     @property
     def lost(self) -> bool:
-        """Whether the server has removed log that it needs: no row since its position can be read from it."""
+        """Whether the server has removed log that it needs: no later change can be read from it."""
         return self.wal_status == "lost" or self.restart_lsn is None
 
 
 class Database:
-    """A connection in which each statement is a transaction of its own. Errors of the server are `SlotError`s."""
+    """A connection in which each statement is its own transaction. Errors of the server are `SlotError`s."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -73,19 +73,19 @@ class Database:
             cursor = self._connection.execute(sql, values)
             return list(cursor.fetchall()) if cursor.description else []
         except psycopg.Error as error:
-            gone = self._connection.closed
-            raise (DatabaseUnreachable if gone else SlotError)(_first_line(error)) from error
+            closed = self._connection.closed
+            raise (DatabaseUnreachable if closed else SlotError)(_first_line(error)) from error
 
     def one(self, sql: str, *values: Any) -> Any:
-        """Return the first column of the only row."""
+        """The first column of the only row."""
         return self.query(sql, *values)[0][0]
 
     def slot(self, name: str) -> SlotFacts | None:
-        """Return what the server knows of a logical slot, None where there is none of that name."""
+        """A logical slot, None if none has that name."""
         return next(iter(self.slots([name])), None)
 
     def slots(self, names: Sequence[str]) -> list[SlotFacts]:
-        """Return what the server knows of those logical slots that exist."""
+        """Those of these logical slots that exist."""
         status = (
             "wal_status" if self.version >= 130000 else "case when restart_lsn is null then 'lost' else 'reserved' end"
         )
@@ -102,25 +102,25 @@ class Database:
         ]
 
     def names(self, pattern: str) -> list[str]:
-        """Return the names of the logical slots that match a regular expression."""
+        """The names of the logical slots that match a regular expression."""
         sql = "select slot_name from pg_replication_slots where slot_type = 'logical' and slot_name ~ %s"
         return [str(name) for (name,) in self.query(sql, pattern)]
 
     def tip(self) -> int:
-        """Return how far the server's log is on disk."""
+        """How far the server's log is on disk."""
         return lsn(self.one("select pg_current_wal_flush_lsn()")) or 0
 
     def copy(self, slot: str, name: str) -> None:
-        """Make a copy of a slot: it gives the same changes, and whoever reads it does not move the original."""
+        """Copy a slot: the copy gives the same changes, and reading it does not move the original."""
         self.query("select pg_copy_logical_replication_slot(%s, %s)", slot, name)
 
     def advance(self, slot: str, position: int) -> int:
-        """Move a slot forward and return where it is then. The server reads the log on the way: it may take long."""
+        """Move a slot forward; return its new position. The server reads the log on the way, which may take long."""
         at = self.one("select end_lsn from pg_replication_slot_advance(%s, %s::pg_lsn)", slot, text(position))
         return lsn(at) or 0
 
     def drop(self, name: str) -> None:
-        """Drop a slot, also one that somebody still reads: its reader is ended first. One that is gone is no error."""
+        """Drop a slot, if it exists. If somebody still reads it, the reader is ended first."""
         self.query(
             "select pg_terminate_backend(active_pid) from pg_replication_slots"
             " where slot_name = %s and active_pid is not null",
@@ -132,7 +132,7 @@ class Database:
         )
 
     def sent(self, names: Sequence[str]) -> dict[str, int]:
-        """Return up to where the server has read the log for each of these slots' readers, of those that are read."""
+        """By slot, how far the server has read the log for its reader; slots that nobody reads are left out."""
         rows = self.query(
             "select s.slot_name, r.sent_lsn from pg_replication_slots s join pg_stat_replication r"
             " on r.pid = s.active_pid where r.sent_lsn is not null and s.slot_name = any(%s)",
@@ -142,11 +142,11 @@ class Database:
 
     @property
     def sees_readers(self) -> bool:
-        """Whether the role may see how far the server has read for whom; else it sees only that they are there."""
+        """Whether the role may see how far the server has read for each reader, not only that there are readers."""
         return bool(self.one("select pg_has_role(current_user, 'pg_read_all_stats', 'usage')"))
 
     def setting(self, name: str) -> str:
-        """Return one of the server's settings, such as `wal_level`."""
+        """One of the server's settings, such as `wal_level`."""
         return str(self.one("select current_setting(%s)", name))
 
 
@@ -170,7 +170,7 @@ def opened(source: SlotSource) -> Database:
         hint = "set source.replication_slot.url"
         raise SlotError("the tap's settings do not tell how to connect to the database", hint=hint)
     if source.tunnel:
-        hint = "set source.replication_slot.url to where the database is reached without the tap's SSH tunnel"
+        hint = "set source.replication_slot.url to an address that works without the tap's SSH tunnel"
         raise SlotError("the tap connects through an SSH tunnel of its own", hint=hint)
     parameters: dict[str, Any] = {"connect_timeout": int(_PATIENCE.total_seconds()), **source.parameters}
     parameters["application_name"] = "singer-bridge"
@@ -182,7 +182,7 @@ def opened(source: SlotSource) -> Database:
 
 
 def lsn(value: str | None) -> int | None:
-    """Return an LSN as a number."""
+    """An LSN as a number."""
     if value is None:
         return None
     high, _, low = str(value).partition("/")
@@ -190,7 +190,7 @@ def lsn(value: str | None) -> int | None:
 
 
 def text(value: int) -> str:
-    """Return an LSN as PostgreSQL writes it."""
+    """An LSN as PostgreSQL writes it."""
     return f"{value >> 32:X}/{value & 0xFFFFFFFF:X}"
 
 

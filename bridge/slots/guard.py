@@ -1,8 +1,7 @@
 """What a run does about the replication slot of its LOG_BASED streams: guard it, go without, or refuse.
 
-Guarded, each process of the tap reads a copy. Unguarded, the tap confirms what nobody has committed: a run that does
-not end cleanly has lost rows, so the streams that it reads are put on record before the tap starts, and only its clean
-end takes them out again.
+Guarded, each process of the tap reads a copy. Unguarded, the tap confirms what nobody has committed, so a run that does
+not end cleanly has lost rows. Its streams are noted before the tap starts, and only a clean end removes that note.
 """
 
 from __future__ import annotations
@@ -13,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bridge.errors import DatabaseUnreachable, SlotError
-from bridge.lake.log import View
+from bridge.lake.log import Snapshot
+from bridge.settings.commands import full_run
 from bridge.settings.options import Pipeline
 from bridge.singer.catalog import Catalog, key_properties, replication_method, selected_streams, stream_entry
 from bridge.singer.state import bookmark, is_flat
@@ -25,16 +25,16 @@ from bridge.storage import Storage
 from bridge.tap.slot_source import SlotSource, slot_source, tap_settings
 
 _MIN_IDLE_SECONDS = 5
-"""A tap that waits less for the next change cannot be told from one whose server was still reading."""
+"""If a tap waits less for the next change, its server may still have been reading when it ended."""
 _MIN_MELTANO = (0, 10)
 """The first version that reads all streams by one connection and takes their snapshots."""
 _LIMITS = {"meltanolabs": ("replication_max_run_seconds", 600), "pipelinewise": ("max_run_seconds", 43200)}
-"""The setting by which a tap ends after so many seconds, whatever there is to read, and what it is by itself."""
+"""The setting that ends a tap after so many seconds, whatever there is to read, and its default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a run is about. `processes` are the streams of each process of the tap; `part`: others are left out."""
+    """What a run was asked to do. `processes`: the streams of each process of the tap; `part`: others are left out."""
 
     run: str
     processes: Sequence[Collection[str]]
@@ -44,11 +44,11 @@ class Asked:
 
 @dataclass(slots=True)
 class SlotGuard:
-    """What a run has to know of the slot; without anything to guard all of it is empty.
+    """What a run has to know about the slot; all of it is empty if there is nothing to guard.
 
-    `settings` are the tap's, beside those of the pipeline, for each process. `back` says how much earlier than its
-    bookmark a stream starts, in bytes of the log. `forgotten` are streams whose snapshot is taken again, `kept` those
-    whose bookmark stays where the tap forgets it.
+    `settings` of the tap, beside those of the pipeline, for each process. `back`: how much earlier than its bookmark a
+    stream starts, in bytes of the log. `forgotten` streams get a new snapshot; `kept` streams keep their bookmark even
+    if the tap drops it.
     """
 
     settings: tuple[dict[str, Any], ...] = ()
@@ -61,11 +61,11 @@ class SlotGuard:
     unguarded: tuple[NoteFile, Note] | None = None
 
     def of(self, process: int) -> dict[str, Any]:
-        """Return the settings that one process of the tap gets beside its own."""
+        """The settings that one process of the tap gets beside its own."""
         return self.settings[process] if self.settings else {}
 
     def handed(self, state: Any) -> Any:
-        """Return the STATE for the tap: what is not proven is lowered, a snapshot that is whole not gone on with."""
+        """The STATE for the tap: bookmarks that are not proven are lowered, a complete snapshot is not continued."""
         if not self.lowered or is_flat(state):
             return state
         marks = {
@@ -77,13 +77,13 @@ class SlotGuard:
         }
         return {**state, "bookmarks": marks}
 
-    def committed(self, view: View) -> None:
+    def committed(self, view: Snapshot) -> None:
         """Note a commit."""
         if self.keeper:
             self.keeper.committed(view)
 
     def close(self, *, ended: bool) -> list[str]:
-        """Let go of what the run had; return warnings. `ended`: the tap ended well and all of it is committed."""
+        """Release what the run had; return warnings. `ended`: the tap ended well and all of it is committed."""
         keeper, self.keeper = self.keeper, None
         unguarded, self.unguarded = self.unguarded, None
         if unguarded and ended:
@@ -93,37 +93,54 @@ class SlotGuard:
 
 
 def log_based(pipeline: Pipeline, catalog: Catalog | None) -> list[str]:
-    """Return the selected streams that are read from the database's log, by their ids, in order."""
+    """The selected streams that are read from the database's log, by their ids, in order."""
     default = str(tap_settings(pipeline).get("default_replication_method") or "")
     streams = sorted(selected_streams(catalog)) if catalog else []
     return [stream for stream in streams if (replication_method(catalog, stream) or default) == "LOG_BASED"]
 
 
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A run of LOG_BASED `streams`: their slot, what was noted about it, and what is committed."""
+
+    pipeline: Pipeline
+    source: SlotSource
+    file: NoteFile
+    view: Snapshot
+    catalog: Catalog | None
+    streams: list[str]
+    asked: Asked
+
+    @property
+    def exposed(self) -> tuple[str, ...]:
+        """All streams that may have lost rows."""
+        return self.file.note.exposed if self.file.note else ()
+
+
 def begin(
-    pipeline: Pipeline, argv: Sequence[str], storage: Storage, view: View, catalog: Catalog | None, asked: Asked
+    pipeline: Pipeline, argv: Sequence[str], storage: Storage, view: Snapshot, catalog: Catalog | None, asked: Asked
 ) -> SlotGuard:
-    """Prepare the slot for a run, before its tap starts. Raises `SlotError` where rows would be lost, or were."""
+    """Prepare the slot for a run, before its tap starts. Raises `SlotError` if rows would be lost, or are lost."""
     streams, source = log_based(pipeline, catalog), slot_source(pipeline, argv)
     if source is None:
         return SlotGuard()
-    file = NoteFile(storage, pipeline.name)
+    run = _Run(pipeline, source, NoteFile(storage, pipeline.name), view, catalog, streams, asked)
     if not streams:
         return SlotGuard()
-    known = file.note.exposed if file.note else ()
-    if not asked.full and (lossy := [stream for stream in known if stream in streams]):
+    if not asked.full and (lossy := [stream for stream in run.exposed if stream in streams]):
         raise SlotError(
             "LOG_BASED streams may have lost rows: a run without the slot guard did not end cleanly",
-            hint=f"load them anew: singer-bridge run {pipeline.name} --full {_flags(lossy)}",
+            hint=f"load them again: {full_run(pipeline.name, lossy)}",
             streams=", ".join(lossy),
         )
     if reason := _impossible(pipeline, source):
-        return _unguarded(pipeline, source, file, streams, asked, reason)
+        return _unguarded(run, reason)
     database = opened(source)
     try:
-        return _guarded(pipeline, source, database, file, view, catalog, streams, asked)
+        return _guarded(run, database)
     except _NoRights as error:
         database.close()
-        return _unguarded(pipeline, source, file, streams, asked, str(error))
+        return _unguarded(run, str(error))
     except BaseException:
         database.close()
         raise
@@ -134,7 +151,7 @@ class _NoRights(Exception):
 
 
 def _impossible(pipeline: Pipeline, source: SlotSource) -> str:
-    """Return why there can be no guard whatever the database says; nothing where there can be one."""
+    """Why there can be no guard, whatever the database says; empty if there can be one."""
     if pipeline.source.replication_slot.guard == "off":
         return "source.replication_slot.guard is off"
     try:
@@ -154,51 +171,38 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
 
 
-def _unguarded(
-    pipeline: Pipeline, source: SlotSource, file: NoteFile, streams: list[str], asked: Asked, reason: str
-) -> SlotGuard:
-    readers = [sorted(set(process) & set(streams)) for process in asked.processes]
-    several = [names for names in readers if names]
-    one = source.kind != "meltanolabs" or bool(tap_settings(pipeline).get("log_based_single_connection"))
-    if len(several) > 1 or (several and len(several[0]) > 1 and not one):
+def _unguarded(run: _Run, reason: str) -> SlotGuard:
+    source, streams = run.source, run.streams
+    readers = [names for process in run.asked.processes if (names := set(process) & set(streams))]
+    one = source.kind != "meltanolabs" or bool(tap_settings(run.pipeline).get("log_based_single_connection"))
+    if len(readers) > 1 or (readers and len(readers[0]) > 1 and not one):
         hint = f"the slot guard keeps them apart, but {reason}; without it, run one of the streams only"
         raise SlotError("LOG_BASED streams that share a replication slot lose rows", hint=hint, slot=source.slot)
-    stay = tuple(s for s in (file.note.exposed if file.note else ()) if s not in streams)
-    after = Note(source.slot, asked.run, False, {}, stay)
-    file.write(replace(after, exposed=(*stay, *streams)))
+    others = tuple(stream for stream in run.exposed if stream not in streams)
+    after = Note(source.slot, run.asked.run, False, {}, others)
+    run.file.write(replace(after, exposed=(*others, *streams)))
     text = "no slot guard for LOG_BASED streams: if this run does not end cleanly, the next one asks for --full"
-    return SlotGuard(warnings=[f"{text}. {reason}"], unguarded=(file, after))
+    return SlotGuard(warnings=[f"{text}. {reason}"], unguarded=(run.file, after))
 
 
-def _guarded(
-    pipeline: Pipeline,
-    source: SlotSource,
-    database: Database,
-    file: NoteFile,
-    view: View,
-    catalog: Catalog | None,
-    streams: list[str],
-    asked: Asked,
-) -> SlotGuard:
-    prefix = _prefix(file, pipeline)
+def _guarded(run: _Run, database: Database) -> SlotGuard:
+    source, streams, asked, file = run.source, run.streams, run.asked, run.file
+    prefix = _prefix(file, run.pipeline)
     drop(database, database.names(f"(^|_){prefix}_"))
-    facts = _usable(pipeline, source, database, file.note)
-    settings = tap_settings(pipeline)
+    confirmed = _usable(run, database).confirmed_lsn or 0
+    settings = tap_settings(run.pipeline)
     if asked.full and source.kind == "meltanolabs" and settings.get("auto_bootstrap_log_based") is False:
         hint = "remove auto_bootstrap_log_based from the tap's settings: it is what takes the snapshot"
         raise SlotError("--full would replace tables by what the replication slot still has", hint=hint)
-    confirmed = facts.confirmed_lsn or 0
-    marks = {stream: bookmark_lsn(bookmark(view.state, stream)) for stream in streams}
-    again = _half(source, file.note, streams)
-    anew = frozenset(streams) if asked.full else again
-    starts = _starts(pipeline, marks, confirmed, file.note, anew)
-    others = {s: one for s, one in file.note.streams.items() if s not in streams} if asked.part and file.note else {}
-    note = Note(source.slot, asked.run, True, {**others, **starts}, file.note.exposed if file.note else ())
+    marks = {stream: bookmark_lsn(bookmark(run.view.state, stream)) for stream in streams}
+    again = _incomplete(run)
+    starts = _starts(run, marks, confirmed, frozenset(streams) if asked.full else again)
+    others = {s: safe for s, safe in file.note.streams.items() if s not in streams} if asked.part and file.note else {}
+    note = Note(source.slot, asked.run, True, {**others, **starts}, run.exposed)
     if not file.write(note):
         raise SlotError("another run of the pipeline has taken the replication slot", hint="run again")
     advance(database, source.slot, target(note.streams.values()))
-    copies = _copies(source, database, prefix, streams, asked)
-    appended = [stream for stream in streams if _is_appended(pipeline, catalog, stream)]
+    copies = _copies(run, database, prefix)
     guard = SlotGuard(tuple(_settings(source, settings, copy and copy[1]) for copy in copies))
     names = {s: copy[0] for copy, own in zip(copies, asked.processes, strict=True) if copy for s in own if s in streams}
     if source.kind == "meltanolabs":
@@ -206,90 +210,91 @@ def _guarded(
         guard.back = {s: mark - low[names[s]] for s, mark in marks.items() if mark and not asked.full}
     elif source.kind == "pipelinewise":
         guard.lowered, guard.forgotten = {s: safe.position for s, safe in starts.items()}, again
-        guard.kept = frozenset(() if asked.full else streams)  # it drops those that it has just taken a snapshot of
-    if appended:
-        text = "changes that come again after a crash are appended again; load_method: upsert keeps one of each"
-        guard.warnings.append(f"{', '.join(appended)}: {text}")
-    if not database.sees_readers:
-        user = source.parameters.get("user", "the role")
-        text = "the role may not see how far the server has read, so the slot stays behind and the server keeps its log"
-        guard.warnings.append(f"{text}: GRANT pg_read_all_stats TO {user};")
-    name, usual = _LIMITS.get(source.kind, ("", 0))
-    limit = float(settings.get(name) or usual)
-    guard.keeper = Keeper(source, database, file, note, names, view, limit)
+        guard.kept = frozenset(() if asked.full else streams)  # the tap drops it if it has just taken a snapshot
+    guard.warnings += _warnings(run, database)
+    name, default = _LIMITS.get(source.kind, ("", 0))
+    limit = float(settings.get(name) or default)
+    guard.keeper = Keeper(source, database, file, note, names, run.view, limit)
     guard.keeper.start()
     return guard
 
 
+def _warnings(run: _Run, database: Database) -> list[str]:
+    warnings = []
+    if appended := [stream for stream in run.streams if _is_appended(run.pipeline, run.catalog, stream)]:
+        text = "changes that come again after a crash are appended again; load_method: upsert keeps one of each"
+        warnings.append(f"{', '.join(appended)}: {text}")
+    if not database.sees_readers:
+        user = run.source.parameters.get("user", "the role")
+        text = "the role may not see how far the server has read, so the slot stays behind and the server keeps its log"
+        warnings.append(f"{text}: GRANT pg_read_all_stats TO {user};")
+    return warnings
+
+
 def _is_appended(pipeline: Pipeline, catalog: Catalog | None, stream: str) -> bool:
-    """Return whether a change that comes twice is in the table twice."""
+    """Whether a change that comes twice is in the table twice."""
     setting, entry = pipeline.load_method(stream), stream_entry(catalog, stream)
     keys = pipeline.stream(stream).key_properties or (key_properties(entry) if entry else [])
     return setting == "append-only" or (setting == "auto" and not keys)
 
 
-def _starts(
-    pipeline: Pipeline, marks: dict[str, int | None], confirmed: int, note: Note | None, anew: frozenset[str]
-) -> dict[str, Safe]:
-    """Return from where each stream is safe. Raises `SlotError` that names all whose changes are lost."""
+def _starts(run: _Run, marks: dict[str, int | None], confirmed: int, anew: frozenset[str]) -> dict[str, Safe]:
+    """From where each stream is safe. Raises a `SlotError` that names all whose changes are lost."""
     starts, refused = dict[str, Safe](), dict[str, SlotError]()
     for stream, mark in marks.items():
         try:
-            starts[stream] = started(stream, mark, confirmed, note, anew=stream in anew)
+            starts[stream] = started(stream, mark, confirmed, run.file.note, anew=stream in anew)
         except SlotError as error:
             refused[stream] = error
     if refused:
-        again, first = f"singer-bridge run {pipeline.name} --full {_flags(list(refused))}", next(iter(refused.values()))
-        first.hint = f"changes between the two cannot be read any more; load anew: {again}"
+        first = next(iter(refused.values()))
+        first.hint = (
+            f"changes between the two can no longer be read; load again: {full_run(run.pipeline.name, refused)}"
+        )
         raise first
     return starts
 
 
-def _half(source: SlotSource, note: Note | None, streams: list[str]) -> frozenset[str]:
-    """Return the streams whose snapshot is taken again: the run that began it did not end well.
+def _incomplete(run: _Run) -> frozenset[str]:
+    """The streams that need a new snapshot: the run that began the last one did not end well.
 
-    pipelinewise-tap-postgres says the bookmark that ends the snapshot before its first row, and goes on with a half
-    one in the order of `xmin` as text, which leaves rows out.
+    pipelinewise-tap-postgres sends the bookmark that ends the snapshot before its first row, and continues a half one
+    in the order of `xmin` as text, which leaves rows out.
     """
-    known = note.streams if note and note.guarded and source.kind == "pipelinewise" else {}
-    return frozenset(stream for stream in streams if stream in known and known[stream].bookmark is None)
+    note = run.file.note
+    noted = note.streams if note and note.guarded and run.source.kind == "pipelinewise" else {}
+    return frozenset(stream for stream in run.streams if stream in noted and noted[stream].bookmark is None)
 
 
-def _usable(pipeline: Pipeline, source: SlotSource, database: Database, note: Note | None) -> SlotFacts:
-    """Return the original as it is. Raises `SlotError` unless its changes can be read."""
+def _usable(run: _Run, database: Database) -> SlotFacts:
+    """The original slot. Raises `SlotError` unless its changes can be read."""
+    source, note, name = run.source, run.file.note, run.pipeline.name
     if not database.copies_slots:
         raise _NoRights(f"it needs PostgreSQL 12, this is {database.version // 10000}")
     if (shared := source.shared_slot) and database.slot(shared):
-        new = source.slot if source.slot != shared else source.named(pipeline.name)[0]
+        new = source.slot if source.slot != shared else source.named(name)[0]
         copy = f"select pg_copy_logical_replication_slot('{shared}', '{new}');"
-        then = (
-            f"select pg_drop_replication_slot('{shared}'); and set tap_id: {new.removeprefix(shared)[1:]} for the tap"
-        )
-        hint = f"give the pipeline a slot of its own: {copy} {then}"
+        then = f"select pg_drop_replication_slot('{shared}'); and set tap_id: {new.removeprefix(shared)[1:]}"
+        hint = f"give the pipeline a slot of its own: {copy} {then} for the tap"
         raise SlotError("the tap reads a slot named without tap_id before any other", hint=hint, slot=shared)
     facts = database.slot(source.slot)
-    again = (
-        f" then singer-bridge run {pipeline.name} --full, as changes were lost with it" if note and note.streams else ""
-    )
     create = f"select pg_create_logical_replication_slot('{source.slot}', 'wal2json');"
     if facts is None:
+        again = f" then {full_run(name)}, as changes were lost with it" if note and note.streams else ""
         raise SlotError("the replication slot does not exist", hint=f"create it: {create}{again}", slot=source.slot)
     if facts.lost:
-        hint = (
-            f"select pg_drop_replication_slot('{source.slot}'); {create} then singer-bridge run {pipeline.name} --full"
-        )
+        hint = f"select pg_drop_replication_slot('{source.slot}'); {create} then {full_run(name)}"
         raise SlotError("the server has removed log that the replication slot needs", hint=hint, slot=source.slot)
     return facts
 
 
-def _copies(
-    source: SlotSource, database: Database, prefix: str, streams: list[str], asked: Asked
-) -> list[tuple[str, str] | None]:
+def _copies(run: _Run, database: Database, prefix: str) -> list[tuple[str, str] | None]:
     """Make a copy for each process with LOG_BASED streams; return its name and the setting for it."""
-    run, made = hashlib.sha256(asked.run.encode()).hexdigest()[:6], list[tuple[str, str] | None]()
+    source, made = run.source, list[tuple[str, str] | None]()
+    digest = hashlib.sha256(run.asked.run.encode()).hexdigest()[:6]
     try:
-        for number, own in enumerate(asked.processes):
-            made.append(source.named(f"{prefix}_{run}_{number}") if not set(own).isdisjoint(streams) else None)
+        for number, own in enumerate(run.asked.processes):
+            made.append(source.named(f"{prefix}_{digest}_{number}") if not set(own).isdisjoint(run.streams) else None)
             if copy := made[-1]:
                 database.copy(source.slot, copy[0])
     except SlotError as error:
@@ -304,23 +309,19 @@ def _copies(
 
 
 def _settings(source: SlotSource, settings: dict[str, Any], copy: str | None) -> dict[str, Any]:
-    """Return what one process of the tap is told beside its own settings."""
+    """The settings that one process of the tap gets beside its own."""
     if copy is None:
         return {}
-    told: dict[str, Any] = {source.setting: copy}
+    extra: dict[str, Any] = {source.setting: copy}
     if source.kind == "meltanolabs":
         idle = settings.get("replication_idle_exit_seconds")
-        told |= {"log_based_single_connection": True}
-        told |= {"auto_bootstrap_log_based": settings.get("auto_bootstrap_log_based", True)}
+        extra |= {"log_based_single_connection": True}
+        extra |= {"auto_bootstrap_log_based": settings.get("auto_bootstrap_log_based", True)}
         if isinstance(idle, int) and idle < _MIN_IDLE_SECONDS:
-            told |= {"replication_idle_exit_seconds": _MIN_IDLE_SECONDS}
-    return told
+            extra |= {"replication_idle_exit_seconds": _MIN_IDLE_SECONDS}
+    return extra
 
 
 def _prefix(file: NoteFile, pipeline: Pipeline) -> str:
-    """Return how the names of this pipeline's copies begin, and those of no other."""
+    """The prefix of the names of this pipeline's copies, and of no other's."""
     return f"bridge_{hashlib.sha256(f'{file.uri} {pipeline.name}'.encode()).hexdigest()[:10]}"
-
-
-def _flags(streams: Sequence[str]) -> str:
-    return " ".join(f"-s {stream}" for stream in streams)

@@ -1,7 +1,7 @@
 """One run's copies of the slot, and the original that follows its commits. Works beside the run, in a thread.
 
-Nothing that the database refuses or delays while the run goes on fails a run or holds up a commit: it is a warning, and
-the next run does what was left. What would lose rows is refused before the tap starts.
+If the database refuses or delays something during a run, no run fails and no commit waits: it is a warning, and the
+next run does the rest. What would lose rows is refused before the tap starts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from bridge.errors import BridgeError, SlotError
-from bridge.lake.log import View
+from bridge.lake.log import Snapshot
 from bridge.singer.state import bookmark
 from bridge.slots.database import Database, opened
 from bridge.slots.note import Note, NoteFile, Safe
@@ -23,17 +23,17 @@ from bridge.tap.slot_source import SlotSource
 _LOOK_SECONDS = 0.5
 """How often the server is asked how far it has read for the tap."""
 _MARGIN_SECONDS = 3.0
-"""What the server had read so long before is with the tap: it reads on whenever something is there."""
+"""What the server had read this long ago, the tap has by now: it reads whenever there is something."""
 _ADVANCE_SECONDS = 30.0
-"""How often the original is moved at most: the server reads all of the log in between for it."""
+"""Shortest time between two moves of the original: the server reads all of the log in between for each."""
 _MUCH_BYTES = 16 << 20
-"""One segment of the log. Less than that is read in a moment."""
+"""One segment of the log. The server reads less than that in a moment."""
 _DROP_SECONDS = 10.0
-"""How long the server may take to end the reader of a copy that is to be dropped."""
+"""How long the server may take to end the reader of a copy, before it is dropped."""
 
 
 class Keeper(threading.Thread):
-    """Keeps the original behind the commits from `start` to `close`. `copies` are the names by stream."""
+    """Keeps the original behind the commits from `start` to `close`. `copies` are the slots' names by stream."""
 
     def __init__(
         self,
@@ -42,32 +42,32 @@ class Keeper(threading.Thread):
         file: NoteFile,
         note: Note,
         copies: dict[str, str],
-        view: View,
+        view: Snapshot,
         limit: float,
     ) -> None:
-        """`note` says how far each stream is safe, also of those that this run does not read. `limit`: the seconds
-        after which the tap ends whatever there is still to read.
+        """`note` says how far each stream is safe, also streams that this run does not read.
+
+        `limit`: after so many seconds the tap ends, whatever there is still to read.
         """
         super().__init__(name="replication-slot", daemon=True)
         self._source, self._database, self._file, self._note = source, database, file, note
-        self._limit, starts = limit, note.streams
-        self._starts, self._copies = starts, copies
+        self._limit, self._starts, self._copies = limit, note.streams, copies
         self._sent: dict[str, deque[tuple[float, int]]] = {copy: deque() for copy in copies.values()}
         self._old = dict.fromkeys(copies.values(), 0)
-        self._lock, self._left, self._overtaken = threading.Lock(), threading.Event(), False
+        self._lock, self._closing, self._overtaken = threading.Lock(), threading.Event(), False
         self._committed = view
         self._tip, self._began = database.tip(), time.monotonic()
         self._seen = dict[str, float]()
         self._failure = ""
 
-    def committed(self, view: View) -> None:
-        """Note a commit; returns at once. In whichever thread commits."""
+    def committed(self, view: Snapshot) -> None:
+        """Note a commit; returns at once. Called in the thread that commits."""
         self._committed = view
 
     def run(self) -> None:
         """Look at the readers of the copies, and move the original now and then."""
         moved = time.monotonic()
-        while not self._left.wait(_LOOK_SECONDS):
+        while not self._closing.wait(_LOOK_SECONDS):
             with self._lock:
                 try:
                     self._look()
@@ -80,38 +80,37 @@ class Keeper(threading.Thread):
                     self._reconnect()
 
     def close(self, *, ended: bool) -> list[str]:
-        """Move the original to where all is committed, drop the copies, return warnings. `ended`: all was read well."""
-        self._left.set()
+        """Move the original to where all is committed, drop the copies, return warnings. `ended`: the tap read all."""
+        self._closing.set()
         self.join()
         try:
             if self._failure:
                 self._reconnect()
-            whole = tuple(s for s in self._note.exposed if s not in self._copies) if ended else None
-            self._follow(self._positions(ended=ended), exposed=whole)
+            exposed = tuple(s for s in self._note.exposed if s not in self._copies) if ended else None
+            self._follow(self._positions(ended=ended), exposed=exposed)
         except BridgeError as error:
             self._failure = error.message
             self._reconnect()
         dropped = drop(self._database, sorted(set(self._copies.values())))
         self._database.close()
-        warnings = ["another run took the replication slot over"] if self._overtaken else []
-        warnings += self._left_unread() if ended else []
+        warnings = ["another run took over the replication slot"] if self._overtaken else []
+        warnings += self._unread() if ended else []
         if self._failure:
-            text = "the replication slot was not moved behind the last commit, the next run does it first"
+            text = "the replication slot was not moved behind the last commit; the next run does it first"
             warnings.append(f"{text}: {self._failure}")
-        return warnings + ([] if dropped else ["copies of the replication slot stay, the next run drops them"])
+        return warnings + ([] if dropped else ["copies of the replication slot remain; the next run drops them"])
 
-    def _left_unread(self) -> list[str]:
-        """Return a warning where the tap ended while the server was still reading the log of other tables for it."""
+    def _unread(self) -> list[str]:
+        """A warning if the tap ended while the server was still reading the log of other tables for it."""
         read = min((sent for sent in self._old.values() if sent), default=self._tip)
         if self._source.kind != "meltanolabs" or self._tip - read < _MUCH_BYTES:
             return []
-        text = (
-            f"the tap ended before the server had read its log: {(self._tip - read) >> 20:,} MiB are left for the next"
-        )
-        return [f"{text} run; raise replication_idle_exit_seconds in the tap's settings, which is how long it waits"]
+        rest = f"{(self._tip - read) >> 20:,} MiB are left for the next run"
+        fix = "raise replication_idle_exit_seconds in the tap's settings, which is how long it waits"
+        return [f"the tap ended before the server had read its log: {rest}; {fix}"]
 
     def _look(self) -> None:
-        """Note how far the server has read for each process of the tap, and what of it was long enough ago."""
+        """Note how far the server has read for each process of the tap, and how far it had long enough ago."""
         for copy, sent in self._database.sent(list(self._sent)).items():
             samples, now = self._sent[copy], time.monotonic()
             samples.append((now, sent))
@@ -120,7 +119,7 @@ class Keeper(threading.Thread):
                 self._old[copy] = max(self._old[copy], samples.popleft()[1])
 
     def _positions(self, *, ended: bool) -> dict[str, Safe]:
-        view, found = self._committed, dict(self._starts)
+        view, positions = self._committed, dict(self._starts)
         for stream, copy in self._copies.items():
             mark, start, sent = bookmark_lsn(bookmark(view.state, stream)), self._starts[stream], self._old[copy]
             safe = proven(self._source.kind, start, mark, sent)
@@ -128,15 +127,15 @@ class Keeper(threading.Thread):
                 safe = replace(safe, bookmark=mark)
             elif ended and mark is not None:
                 safe = replace(safe, position=max(safe.position, self._read(copy)))
-            found[stream] = safe
-        return found
+            positions[stream] = safe
+        return positions
 
     def _read(self, copy: str) -> int:
-        """Return up to where a tap has read that ended well because nothing came for a while; 0 where that is not why.
+        """How far a tap has read that ended because nothing came for a while; 0 if it ended for another reason.
 
-        meltanolabs' tap ends for no other reason but its time limit. pipelinewise' also ends at the first change after
-        its own begin, so no more than what was there before is certain. Without this a bookmark that stands still, as
-        nothing of its tables changes, would have the server keep its log forever.
+        meltanolabs' tap has only one other reason, its time limit. pipelinewise' also ends at the first change after
+        its own start, so only what existed before is certain. Without this, a bookmark that stands still because its
+        tables do not change would make the server keep its log forever.
         """
         if self._seen.get(copy, self._limit) + _LOOK_SECONDS * 2 >= self._limit:
             return 0
@@ -144,7 +143,7 @@ class Keeper(threading.Thread):
         return {"meltanolabs": sent, "pipelinewise": min(sent, self._tip)}.get(self._source.kind, 0)
 
     def _follow(self, streams: dict[str, Safe], *, exposed: tuple[str, ...] | None = None) -> None:
-        """Put on record how far the streams are safe, then move the original there."""
+        """Note how far the streams are safe, then move the original there."""
         self._note = replace(self._note, streams=streams, exposed=self._note.exposed if exposed is None else exposed)
         if self._overtaken or not self._file.write(self._note):
             self._overtaken = True
@@ -158,7 +157,7 @@ class Keeper(threading.Thread):
 
 
 def advance(database: Database, slot: str, position: int | None) -> None:
-    """Move a slot forward to a position, if it is not there yet; never further than the server's log is."""
+    """Move a slot forward to a position, if it is not there yet; never beyond the end of the server's log."""
     facts = database.slot(slot)
     if position is None or facts is None or facts.confirmed_lsn is None:
         return
@@ -167,12 +166,12 @@ def advance(database: Database, slot: str, position: int | None) -> None:
 
 
 def drop(database: Database, names: list[str]) -> bool:
-    """Drop slots, with patience for readers that are about to end; return whether all are gone."""
+    """Drop slots, waiting for readers that are about to end; return whether all are dropped."""
     end = time.monotonic() + _DROP_SECONDS
     try:
-        while left := [facts.name for facts in database.slots(names)]:
-            for name in left:
-                database.drop(name)
+        while remaining := database.slots(names):
+            for facts in remaining:
+                database.drop(facts.name)
             if time.monotonic() > end:
                 return False
             time.sleep(0.1 if database.slots(names) else 0)

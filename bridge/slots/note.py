@@ -1,7 +1,7 @@
 """`.bridge/<pipeline>/slot.json`: how far each stream of a slot is safe in the lake, and which may have lost rows.
 
-Written before the slot moves, so the slot is never ahead of it. The commit log stays the truth about bookmarks: this
-says what of them was proven, by the run that made them.
+It is written before the slot moves, so the slot is never ahead of it. The commit log stays the truth about bookmarks:
+this says how much of them the run that made them has proven.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FORMAT = 1
 class Safe:
     """Every change of a stream whose transaction was committed before `position` is in the lake.
 
-    `bookmark` is the LSN of the committed bookmark that this was told from; None: its snapshot may not be whole.
+    `bookmark` is the LSN of the committed bookmark that proves it; None: its snapshot may not be whole.
     """
 
     position: int
@@ -33,8 +33,8 @@ class Safe:
 class Note:
     """What the last run with LOG_BASED streams left.
 
-    `guarded`: its tap read copies of the slot. `exposed` are streams that may have lost rows: an unguarded run reads
-    them, or read them and did not end cleanly. Only a run that loads them anew takes them out.
+    `guarded`: its tap read copies of the slot. `exposed` streams may have lost rows: an unguarded run reads them, or
+    read them and did not end cleanly. Only a run that loads them from the start removes them from this list.
     """
 
     slot: str
@@ -45,7 +45,7 @@ class Note:
 
 
 class NoteFile:
-    """The note in the bucket. It is swapped by its version: a run that was overtaken changes nothing any more."""
+    """The note in the bucket. It is swapped by its version, so a run that was overtaken cannot change it."""
 
     def __init__(self, storage: Storage, pipeline: str) -> None:
         """Raises `CorruptLake` for a note that cannot be read."""
@@ -58,32 +58,31 @@ class NoteFile:
             try:
                 self.note = _parsed(loads(stored.data))
             except (NotJson, KeyError, TypeError, ValueError, AttributeError) as error:
-                hint = "delete it, and load the LOG_BASED streams anew with --full"
+                hint = "delete it, and load the LOG_BASED streams again with --full"
                 raise CorruptLake("slot.json cannot be read", hint=hint, file=self._key) from error
 
     def write(self, note: Note) -> bool:
-        """Replace the note durably; return False, with nothing changed, where another run has written one since."""
+        """Replace the note durably; return False, with nothing changed, if another run has written one since."""
         if note == self.note:
             return True
-        version = self._storage.compare_and_swap(self._key, dumps(_said(note), indent=2), self._version)
+        version = self._storage.compare_and_swap(self._key, dumps(_to_json(note), indent=2), self._version)
         if version is None:
             return False
         self.note, self._version = note, version
         return True
 
 
-def _said(note: Note) -> dict[str, Any]:
-    streams = {s: {"position": text(one.position), "bookmark": _text(one.bookmark)} for s, one in note.streams.items()}
-    said = {"format": _FORMAT, "slot": note.slot, "run": note.run, "guarded": note.guarded}
-    return {**said, "streams": streams, "exposed": list(note.exposed)}
-
-
-def _parsed(said: Any) -> Note:
+def _to_json(note: Note) -> dict[str, Any]:
     streams = {
-        stream: Safe(lsn(safe["position"]) or 0, lsn(safe["bookmark"])) for stream, safe in said["streams"].items()
+        stream: {"position": text(safe.position), "bookmark": None if safe.bookmark is None else text(safe.bookmark)}
+        for stream, safe in note.streams.items()
     }
-    return Note(said["slot"], said["run"], said["guarded"], streams, tuple(said["exposed"]))
+    facts = {"format": _FORMAT, "slot": note.slot, "run": note.run, "guarded": note.guarded}
+    return {**facts, "streams": streams, "exposed": list(note.exposed)}
 
 
-def _text(position: int | None) -> str | None:
-    return None if position is None else text(position)
+def _parsed(note: Any) -> Note:
+    streams = {
+        stream: Safe(lsn(safe["position"]) or 0, lsn(safe["bookmark"])) for stream, safe in note["streams"].items()
+    }
+    return Note(note["slot"], note["run"], note["guarded"], streams, tuple(note["exposed"]))

@@ -1,13 +1,13 @@
-"""From bookmarks to positions in PostgreSQL's log: what is proven to be in the lake, and what a slot may let go of.
+"""From bookmarks to positions in PostgreSQL's log: what is certainly in the lake, and how far a slot may move.
 
-A transaction is sent whole, in the order of commits, if its commit stands at the slot's position or after it. Its
-changes stand before its commit, also before changes of others that were sent earlier. So the LSN of a change that the
-tap sent is a safe position: all transactions that were committed before it were sent before it.
+The server sends a transaction whole, in the order of commits, if its commit is at the slot's position or after it. Its
+changes are before its commit, maybe also before changes of others that were sent earlier. So the LSN of a change that
+the tap sent is a safe position: all transactions committed before it were sent before it.
 
 A bookmark need not be such an LSN. meltanolabs-tap-postgres sets it to the end of the log when nothing came for a
-while, and also when nothing came because the server was still reading the log of other tables: rows that it had never
-read are skipped (measured: 685 MB of another table, an idle exit of 2 seconds, both rows lost). So its bookmarks count
-no further than the server had read the log for it a moment before, when whatever it had found was read by the tap.
+while, even if nothing came because the server was still reading the log of other tables: rows that it had never read
+are skipped (measured: 685 MB of another table, an idle exit of 2 seconds, both rows lost). So its bookmarks count only
+as far as the server had read the log for it a moment before: by now the tap has read what was in that part.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bridge.tap.slot_source import Kind
 
 
 def bookmark_lsn(bookmark: Any) -> int | None:
-    """Return the LSN in a stream's bookmark, None for one that has none: such a stream starts from its snapshot."""
+    """The LSN in a stream's bookmark, None if it has none: such a stream starts from its snapshot."""
     if not isinstance(bookmark, dict):
         return None
     value = bookmark.get("lsn", bookmark.get("replication_key_value"))
@@ -35,10 +35,10 @@ def bookmark_lsn(bookmark: Any) -> int | None:
 
 
 def proven(kind: Kind, before: Safe, bookmark: int | None, sent: int) -> Safe:
-    """Return how far a stream is safe after a commit of a bookmark. `sent`: up to where the server had read for it.
+    """How far a stream is safe after a commit of a bookmark. `sent`: how far the server had read for it.
 
-    `before` is how it stood when the run began. A bookmark that has not come past that one was not said by this run:
-    the tap was given an earlier one, and the rows between the two are on their way again.
+    `before` is how it stood when the run began. A bookmark that is not beyond that one does not come from this run: the
+    tap got an earlier one, and the rows between the two are on their way again.
     """
     if bookmark is None or before.bookmark is None:
         return before  # what changed while its snapshot was taken has to come again
@@ -50,24 +50,24 @@ def proven(kind: Kind, before: Safe, bookmark: int | None, sent: int) -> Safe:
 
 
 def target(streams: Iterable[Safe]) -> int | None:
-    """Return to where the slot may move: every stream has what was committed before. None: nowhere."""
+    """How far the slot may move: every stream has what was committed before. None: nowhere."""
     return min((safe.position for safe in streams), default=None)
 
 
 def started(stream: str, bookmark: int | None, confirmed: int, note: Note | None, *, anew: bool) -> Safe:
-    """Return from where a stream is safe when a run starts. Raises `SlotError` where the slot has let go of its rows.
+    """From where a stream is safe when a run starts. Raises `SlotError` if the slot can no longer give its rows.
 
     `confirmed` is the slot's position, `bookmark` the stream's committed one. `anew`: the run takes a snapshot of it.
     """
     if anew or bookmark is None:
         return Safe(confirmed, None)
-    known = note.streams.get(stream) if note and note.guarded else None
-    if known and (known.bookmark is None or bookmark >= known.bookmark):
-        if confirmed > known.position:
-            raise _refused(stream, "somebody else has moved the replication slot", known.position, confirmed)
-        return Safe(known.position, bookmark)
+    noted = note.streams.get(stream) if note and note.guarded else None
+    if noted and (noted.bookmark is None or bookmark >= noted.bookmark):
+        if confirmed > noted.position:
+            raise _refused(stream, "somebody else has moved the replication slot", noted.position, confirmed)
+        return Safe(noted.position, bookmark)
     if bookmark < confirmed:
-        why = "its bookmark was set back" if known else "the tap, or somebody else, confirmed what was not committed"
+        why = "its bookmark was set back" if noted else "the tap, or somebody else, confirmed what was not committed"
         raise _refused(stream, f"the replication slot is ahead of the bookmark: {why}", bookmark, confirmed)
     return Safe(bookmark, bookmark)
 

@@ -1,4 +1,4 @@
-"""What is wrong with a catalog, so that targets and runners would stumble over it."""
+"""What is wrong with a catalog, and would stop targets and runners."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def check_catalog(catalog: Catalog, verdicts: Verdicts) -> None:
     """Note what is wrong with each stream of a catalog."""
     verdicts.make("catalog")
     if not catalog["streams"]:
-        verdicts.fail("catalog", "it has no streams", "see whether the tap's settings let it find any")
+        verdicts.fail("catalog", "it has no streams", "check whether the tap's settings let it find any")
     ids = stream_ids(catalog)
     for name in sorted({name for name in ids if ids.count(name) > 1}):
         verdicts.fail("catalog", "two streams have one tap_stream_id", _HINT, stream=name)
@@ -44,12 +44,12 @@ def _check_stream(stream: StreamEntry, catalog: Catalog, verdicts: Verdicts) -> 
     for entry in stream.get("metadata") or ():
         crumb = entry.get("breadcrumb") if isinstance(entry, dict) else None
         if not isinstance(crumb, Sequence) or not _leads_somewhere(crumb, schema):
-            verdicts.fail("catalog", f"metadata of what is not there: {crumb}", _HINT, stream=name)
+            verdicts.fail("catalog", f"metadata of a column that does not exist: {crumb}", _HINT, stream=name)
 
 
 def _leads_somewhere(crumb: Sequence[Any], schema: Any) -> bool:
     if not crumb or not isinstance(schema, dict) or not {"properties", "items"} & schema.keys():
-        return True  # of what the schema does not spell out nobody can tell
+        return True  # nobody can tell about what the schema does not spell out
     place: Any = schema
     for part in crumb:
         if not isinstance(place, dict) or part not in place:
@@ -59,7 +59,7 @@ def _leads_somewhere(crumb: Sequence[Any], schema: Any) -> bool:
 
 
 def schema_error(schema: dict[str, Any]) -> tuple[str, str] | None:
-    """Return where and how a schema is no JSON Schema of its draft, None if it is one."""
+    """Where and why a schema is no JSON Schema of its draft; None if it is one."""
     from jsonschema.exceptions import best_match
 
     kind = draft_of(schema)

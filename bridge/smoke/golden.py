@@ -1,4 +1,4 @@
-"""Schemas that were written down once, and what is different now."""
+"""Schemas that were written down once, and how they differ now."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from bridge.smoke.verdicts import Verdicts
 
 
 def check_golden(path: Path, schemas: dict[str, Any], verdicts: Verdicts) -> bool:
-    """Compare with the file; write it if it is not there, and return whether that was so.
+    """Compare with the file. Without a file, write it, and return True.
 
-    Raises `SettingsError` for a file that is none of these.
+    Raises `SettingsError` for a file of another kind.
     """
     verdicts.make("golden")
     try:
         if not path.exists():
             path.write_bytes(dumps({"format": 1, "streams": schemas}, indent=2))
             return True
-        known = loads(path.read_bytes())["streams"]
+        expected = loads(path.read_bytes())["streams"]
     except OSError as error:
         raise SettingsError(f"--golden: {error.strerror}", hint="check the path", file=path) from error
     except (NotJson, KeyError, TypeError) as error:
-        hint = "delete it, and it is written anew"
+        hint = "delete it, and it is written again"
         raise SettingsError("--golden: this file was not written by `smoke --golden`", hint=hint, file=path) from error
-    hint = f"if it is meant so, delete {path} and run again"
-    for stream in sorted(known.keys() - schemas.keys()):
+    hint = f"if you want it so, delete {path} and run again"
+    for stream in sorted(expected.keys() - schemas.keys()):
         verdicts.fail("golden", "the stream sent no SCHEMA", hint, stream=stream)
-    for stream in sorted(schemas.keys() - known.keys()):
+    for stream in sorted(schemas.keys() - expected.keys()):
         verdicts.fail("golden", "a new stream", hint, stream=stream)
-    for stream in sorted(schemas.keys() & known.keys()):
-        for pointer, text in _differences(known[stream], loads(dumps(schemas[stream])), ""):
+    for stream in sorted(schemas.keys() & expected.keys()):
+        for pointer, text in _differences(expected[stream], loads(dumps(schemas[stream])), ""):
             verdicts.fail("golden", text, hint, stream=stream, pointer=pointer)
     return False
 

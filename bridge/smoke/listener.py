@@ -1,4 +1,4 @@
-"""What a tap said in one run, message by message, and what is wrong with it."""
+"""What a tap sends in one run, message by message, and what is wrong with it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _SHOWN = 80
 
 
 @dataclass(slots=True)
-class Said:
-    """What was said of one stream."""
+class Sent:
+    """What a tap sent of one stream."""
 
     schema: dict[str, Any] = field(default_factory=dict)
     keys: list[str] = field(default_factory=list)
@@ -36,25 +36,28 @@ class Said:
     validator: Any = None
     seen_keys: set[bytes] = field(default_factory=set)
     bookmark: Any = None
-    """The latest plain replication key value of a STATE."""
+    """The latest `replication_key_value` of a STATE."""
     highest: Any = None
     """The greatest replication key of a RECORD."""
     kinds: dict[str, set[str]] = field(default_factory=dict)
-    """JSON types that each column's values had."""
+    """The JSON types of each column's values."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the SCHEMA as it is written down."""
+        """The SCHEMA as `--golden` writes it."""
         return {"schema": self.schema, "key_properties": self.keys, "bookmark_properties": self.bookmarks}
 
 
 class Listener:
-    """Takes stdout as it comes. `verdicts` hears what is wrong; `log_based` names streams whose keys may repeat."""
+    """Reads stdout as it comes, and tells `verdicts` what is wrong.
+
+    `replication` has each stream's replication key; keys of the streams in `may_repeat` may come twice.
+    """
 
     def __init__(self, verdicts: Verdicts, *, replication: dict[str, str], may_repeat: set[str]) -> None:
-        self.streams: dict[str, Said] = {}
+        self.streams: dict[str, Sent] = {}
         self.state: Any = None
         self.states = self.records = self.lines = self.unmarked = 0
-        self.heard: list[tuple[str, bytes]] = []
+        self.recorded: list[tuple[str, bytes]] = []
         """The records in their order, as canonical JSON: to compare two runs."""
         self._verdicts, self._replication, self._may_repeat = verdicts, replication, may_repeat
         self._rest = b""
@@ -62,7 +65,7 @@ class Listener:
         verdicts.make(*checks)
 
     def feed(self, chunk: bytes, most: int) -> bool:
-        """Take a piece of stdout; return whether `most` records have been heard."""
+        """Read a piece of stdout; return whether `most` records have come."""
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         for line in lines:
             self._line(line)
@@ -71,7 +74,7 @@ class Listener:
         return False
 
     def finish(self) -> None:
-        """Take what came after the last line end."""
+        """Read what came after the last line end."""
         if self._rest.strip():
             self._line(self._rest)
         self._rest = b""
@@ -98,7 +101,7 @@ class Listener:
         elif kind == "STATE":
             self._state(message)
         elif kind == "ACTIVATE_VERSION":
-            self.streams.setdefault(str(message.get("stream")), Said()).versions = True
+            self.streams.setdefault(str(message.get("stream")), Sent()).versions = True
         elif kind != "BATCH":
             self._verdicts.warn("stdout", f"messages of an unknown type {kind}", "targets ignore these, or end")
 
@@ -107,20 +110,20 @@ class Listener:
         if not isinstance(message.get("stream"), str) or not isinstance(schema, dict):
             self._verdicts.fail("schema", "a SCHEMA without stream or schema", "both are required", stream=name)
             return
-        said = self.streams.setdefault(name, Said())
-        said.schema, said.schemas = schema, said.schemas + 1
-        said.keys, said.bookmarks = (_names(message.get(key)) for key in ("key_properties", "bookmark_properties"))
+        sent = self.streams.setdefault(name, Sent())
+        sent.schema, sent.schemas = schema, sent.schemas + 1
+        sent.keys, sent.bookmarks = (_names(message.get(key)) for key in ("key_properties", "bookmark_properties"))
         if wrong := schema_error(schema):
             hint = "targets may refuse it, or guess"
             text = f"the SCHEMA is no JSON Schema: {wrong[1]}"
             self._verdicts.fail("schema", text, hint, stream=name, pointer=wrong[0])
-            said.validator = None
+            sent.validator = None
         else:
-            said.validator = validator_of(exactly["schema"])
+            sent.validator = validator_of(exactly["schema"])
         if "key_properties" not in message:
             self._verdicts.warn("schema", "the SCHEMA has no key_properties", "write [] for no key", stream=name)
         columns = schema.get("properties") or {}
-        for word, names in (("key", said.keys), ("bookmark property", said.bookmarks)):
+        for word, names in (("key", sent.keys), ("bookmark property", sent.bookmarks)):
             for column in names:
                 if column not in columns:
                     hint = "targets find rows by it: it has to be a property"
@@ -131,43 +134,42 @@ class Listener:
         if not isinstance(message.get("stream"), str) or not isinstance(record, dict):
             self._verdicts.fail("records", "a RECORD without stream or record", "both are required", stream=name)
             return
-        said = self.streams.setdefault(name, Said())
+        sent = self.streams.setdefault(name, Sent())
         self.records, self.unmarked = self.records + 1, self.unmarked + 1
-        said.records, said.size = said.records + 1, said.size + size
-        if not said.schemas:
+        sent.records, sent.size = sent.records + 1, sent.size + size
+        if not sent.schemas:
             hint = "write a stream's SCHEMA before its first RECORD; targets end here"
             self._verdicts.fail("schema-first", "a RECORD came before its SCHEMA", hint, stream=name)
-        self.heard.append((name, orjson.dumps(record, default=str, option=orjson.OPT_SORT_KEYS)))
-        self._valid(name, said, exactly["record"])
-        self._declared(name, said, record)
-        self._keys(name, said, record)
-        self._order(name, said, record)
+        self.recorded.append((name, orjson.dumps(record, default=str, option=orjson.OPT_SORT_KEYS)))
+        self._valid(name, sent, exactly["record"])
+        self._declared(name, sent, record)
+        self._keys(name, sent, record)
+        self._order(name, sent, record)
         for column, value in record.items():
-            said.kinds.setdefault(column, set()).add(_kind(value))
+            sent.kinds.setdefault(column, set()).add(_kind(value))
 
-    def _valid(self, name: str, said: Said, record: dict[str, Any]) -> None:
+    def _valid(self, name: str, sent: Sent, record: dict[str, Any]) -> None:
         from referencing.exceptions import Unresolvable
 
         try:
-            broken = list(said.validator.iter_errors(record)) if said.validator else []
+            broken = list(sent.validator.iter_errors(record)) if sent.validator else []
         except Unresolvable as nowhere:
-            hint = "no target fetches it from elsewhere: write the definition into the SCHEMA"
+            hint = "no target fetches it: write the definition into the SCHEMA"
             self._verdicts.fail("schema", f"a $ref leads nowhere: {_short(nowhere.ref)}", hint, stream=name)
-            said.validator = None
+            sent.validator = None
             return
         for error in broken:
             pointer = json_pointer(step if isinstance(step, str) else "*" for step in error.absolute_path)
             rule = _short(error.validator_value)
             text = f"{error.validator} {rule}" if error.validator != "required" else error.message
             hint = "declare what is sent, or send what is declared; targets reject or coerce it"
-            example = f"record {said.records}: {_short(error.instance)}"
-            self._verdicts.fail(
-                "records", f"not as declared: {text}", hint, stream=name, pointer=pointer, example=example
-            )
+            example = f"record {sent.records}: {_short(error.instance)}"
+            facts = {"stream": name, "pointer": pointer, "example": example}
+            self._verdicts.fail("records", f"not as declared: {text}", hint, **facts)
 
-    def _declared(self, name: str, said: Said, record: dict[str, Any]) -> None:
-        properties = said.schema.get("properties")
-        if properties and "additionalProperties" not in said.schema and "patternProperties" not in said.schema:
+    def _declared(self, name: str, sent: Sent, record: dict[str, Any]) -> None:
+        properties = sent.schema.get("properties")
+        if properties and "additionalProperties" not in sent.schema and "patternProperties" not in sent.schema:
             for column in record.keys() - properties.keys():
                 hint = "most targets drop it: declare it, or leave it out"
                 self._verdicts.warn("records", "a field that the SCHEMA lacks", hint, stream=name, pointer=f"/{column}")
@@ -185,42 +187,40 @@ class Listener:
             text, pointer = f"no {_format(node)}", f"/{column}"
             self._verdicts.fail("dates", text, hint, stream=name, pointer=pointer, example=_short(value))
 
-    def _keys(self, name: str, said: Said, record: dict[str, Any]) -> None:
+    def _keys(self, name: str, sent: Sent, record: dict[str, Any]) -> None:
         hint = "rows without a key can be neither updated nor deleted"
-        for key in said.keys:
-            if record.get(key) is None:
-                text = "a key is null" if key in record else "a key is missing"
-                self._verdicts.fail(
-                    "keys", text, hint, stream=name, pointer=f"/{key}", example=f"record {said.records}"
-                )
-        if not said.keys or any(record.get(key) is None for key in said.keys):
+        missing = [key for key in sent.keys if record.get(key) is None]
+        for key in missing:
+            text = "a key is null" if key in record else "a key is missing"
+            example = f"record {sent.records}"
+            self._verdicts.fail("keys", text, hint, stream=name, pointer=f"/{key}", example=example)
+        if not sent.keys or missing:
             return
-        row = orjson.dumps([record[key] for key in said.keys], default=str)
-        if row in said.seen_keys and name not in self._may_repeat:
-            text = f"two records have one key {', '.join(said.keys)}"
+        row = orjson.dumps([record[key] for key in sent.keys], default=str)
+        if row in sent.seen_keys and name not in self._may_repeat:
+            text = f"two records have one key {', '.join(sent.keys)}"
             self._verdicts.fail("keys", text, "choose a key that is unique", stream=name, example=row.decode()[:_SHOWN])
-        said.seen_keys.add(row)
+        sent.seen_keys.add(row)
 
-    def _order(self, name: str, said: Said, record: dict[str, Any]) -> None:
-        column = self._replication.get(name) or (said.bookmarks[0] if said.bookmarks else None)
+    def _order(self, name: str, sent: Sent, record: dict[str, Any]) -> None:
+        column = self._replication.get(name) or (sent.bookmarks[0] if sent.bookmarks else None)
         if column is None:
             return
         value = record.get(column)
         if value is None:
             if column not in record:
-                hint = "a run that resumes by it would not know where"
-                self._verdicts.fail(
-                    "replication-key", "a record lacks its replication key", hint, stream=name, pointer=f"/{column}"
-                )
+                hint, text = "a run that resumes by it would not know where", "a record lacks its replication key"
+                self._verdicts.fail("replication-key", text, hint, stream=name, pointer=f"/{column}")
             return
-        if is_less(value, said.bookmark):
+        if is_less(value, sent.bookmark):
             hint = "sort by the replication key, or write progress_markers: a run that ends here would lose it"
-            example = f"{_short(value)} after {_short(said.bookmark)}"
-            self._verdicts.fail(
-                "replication-key", "a record is older than a bookmark before it", hint, stream=name, example=example
+            text, example = (
+                "a record is older than a bookmark before it",
+                f"{_short(value)} after {_short(sent.bookmark)}",
             )
-        if said.highest is None or is_less(said.highest, value):
-            said.highest = value
+            self._verdicts.fail("replication-key", text, hint, stream=name, example=example)
+        if sent.highest is None or is_less(sent.highest, value):
+            sent.highest = value
 
     def _state(self, message: dict[str, Any]) -> None:
         self.states += 1
@@ -235,14 +235,14 @@ class Listener:
 
 
 def _exactly(line: bytes, message: dict[str, Any]) -> dict[str, Any]:
-    """Return the message with every digit of its fractions, as its SCHEMA is held against it."""
+    """The message with every digit of its fractions, to check it against its SCHEMA."""
     with suppress(NotJson):  # nested too deep
         return dict(loads(line))
     return message
 
 
 def _comparable(value: Any) -> Any:
-    """Return what a replication key is compared by: an instant's microseconds, else the value."""
+    """What a replication key is compared by: the microseconds of an instant, otherwise the value."""
     if isinstance(value, str):
         try:
             return timestamp_of(value)
@@ -252,14 +252,12 @@ def _comparable(value: Any) -> Any:
 
 
 def is_less(value: Any, than: Any) -> bool:
-    """Return whether one is smaller; of kinds that do not compare nobody can tell."""
+    """Whether one is smaller; False if the two cannot be compared."""
     if value is None or than is None:
         return False
-    one, other = _comparable(value), _comparable(than)
-    try:
-        return bool(one < other)
-    except TypeError:
-        return False
+    with suppress(TypeError):
+        return bool(_comparable(value) < _comparable(than))
+    return False
 
 
 def _names(value: Any) -> list[str]:
@@ -267,7 +265,7 @@ def _names(value: Any) -> list[str]:
 
 
 def _format(node: Any) -> str:
-    """Return the one format that a column's text has; nothing where it may have several."""
+    """The one format that a column's text has; empty if it may have several."""
     if not isinstance(node, dict):
         return ""
     nodes = [node, *(node.get("anyOf") or ()), *(node.get("oneOf") or ())]

@@ -1,4 +1,4 @@
-"""The same tap through the real engine, into a lake that is gone afterwards."""
+"""The same tap through the real engine, into a lake that is deleted afterwards."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from bridge.smoke.trial import Trial
 
 
 def check_load(trial: Trial, home: Path, folder: Path, stop: Stop) -> None:
-    """Load what the trial read into a lake in `folder`, and note what failed or was rejected."""
+    """Load what the trial selected into a lake in `folder`, and note what failed or was rejected."""
     pipeline = trial.source.pipeline
     destination = {"bucket": str(folder / "load"), "s3": None, "shared": False}
     source: dict[str, Any] = {}
-    if trial.catalog is not None:  # what was chosen for the trial is chosen here
+    if trial.catalog is not None:  # the load reads what the trial read
         source = {"catalog": folder / "catalog.json", "select": []}
         source["catalog"].write_bytes(dumps(trial.catalog))
-    # the trial's catalog has what `streams` say of replication, and FULL_TABLE where they say LOG_BASED
+    # the trial's catalog has what `streams` say about replication, and FULL_TABLE where they say LOG_BASED
     decided = {"replication_method": None, "replication_key": None}
     streams = {glob: keys.model_copy(update=decided) for glob, keys in pipeline.streams.items()}
     pipeline = pipeline.model_copy(

@@ -1,4 +1,4 @@
-"""What a smoke test found, for those who read XML, and for GitHub."""
+"""The findings of a smoke test as JUnit's XML, and for GitHub."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bridge.smoke.verdicts import CHECKS, Finding, Verdicts
 
 
 def sentence(finding: Finding) -> str:
-    """Return what was found, where, how often, and the first example, on one line."""
+    """A finding on one line: where, what, how often, and the first example."""
     where = f"{finding.stream or ''}{finding.pointer}"
     times = f" ({finding.times:,} times)" if finding.times > 1 else ""
     example = f": {finding.example}" if finding.example else ""
@@ -16,19 +16,19 @@ def sentence(finding: Finding) -> str:
 
 
 def junit(tap: str, verdicts: Verdicts, seconds: float) -> bytes:
-    """Return a JUnit report: a test case a check."""
+    """A JUnit report: one test case for each check."""
     counts = verdicts.counts
-    totals = {"tests": counts.total(), "failures": counts["failed"], "skipped": counts["skipped"]}
-    said = {name: str(value) for name, value in totals.items()}
-    suites = Element("testsuites", said)
-    suite = SubElement(suites, "testsuite", {"name": f"smoke {tap}", "errors": "0", "time": f"{seconds:.3f}", **said})
-    for check, status, found in verdicts:
+    numbers = {"tests": counts.total(), "failures": counts["failed"], "skipped": counts["skipped"]}
+    totals = {name: str(number) for name, number in numbers.items()}
+    suites = Element("testsuites", totals)
+    suite = SubElement(suites, "testsuite", {"name": f"smoke {tap}", "errors": "0", "time": f"{seconds:.3f}", **totals})
+    for check, status, findings in verdicts:
         case = SubElement(suite, "testcase", {"classname": tap, "name": check, "time": "0"})
-        text = "\n".join(f"{sentence(one)}\n  {one.hint}" if one.hint else sentence(one) for one in found)
+        text = "\n".join(f"{sentence(one)}\n  {one.hint}" if one.hint else sentence(one) for one in findings)
         if status == "failed":
-            SubElement(case, "failure", {"message": sentence(found[0])}).text = text
+            SubElement(case, "failure", {"message": sentence(findings[0])}).text = text
         elif status == "skipped":
-            SubElement(case, "skipped", {"message": found[0].text})
+            SubElement(case, "skipped", {"message": findings[0].text})
         elif text:
             SubElement(case, "system-out").text = text
     indent(suites)
@@ -36,12 +36,12 @@ def junit(tap: str, verdicts: Verdicts, seconds: float) -> bytes:
 
 
 def workflow_commands(verdicts: Verdicts) -> list[str]:
-    """Return GitHub's workflow commands for what failed or is worth a warning."""
+    """GitHub's workflow commands for failures and warnings."""
     kinds = {"failed": "error", "warning": "warning"}
     return [
         f"::{kinds[one.status]} title=smoke {_property(check)}::{_escaped(sentence(one))}"
-        for check, _, found in verdicts
-        for one in found
+        for check, _, findings in verdicts
+        for one in findings
         if one.status in kinds
     ]
 
@@ -55,10 +55,10 @@ def _property(text: str) -> str:
 
 
 def markdown(tap: str, verdicts: Verdicts) -> str:
-    """Return the report as GitHub's job summary shows it."""
+    """The report as GitHub's job summary shows it."""
     marks = {"passed": "✅", "warning": "⚠️", "failed": "❌", "skipped": "⏭️"}
     lines = [f"### `{tap}`", "", "| | check | found |", "|---|---|---|"]
-    for check, status, found in verdicts:
-        text = "<br>".join(sentence(one).replace("|", "\\|").replace("<", "&lt;") for one in found) or CHECKS[check]
+    for check, status, findings in verdicts:
+        text = "<br>".join(sentence(one).replace("|", "\\|").replace("<", "&lt;") for one in findings) or CHECKS[check]
         lines.append(f"| {marks[status]} | {check} | {text} |")
     return "\n".join(lines) + "\n"

@@ -1,10 +1,10 @@
-"""What came of each check: passed, failed, a warning, or skipped with the reason."""
+"""The result of each check: passed, failed, a warning, or skipped with the reason."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 Status = Literal["passed", "warning", "failed", "skipped"]
@@ -24,18 +24,18 @@ CHECKS = {
     "state": "STATE is emitted",
     "exit-code": "it ends with exit code 0",
     "resume": "a second run starts at the bookmark",
-    "repeat": "a third run is like the second",
+    "repeat": "a third run is the same as the second",
     "bad-config": "a broken config is refused",
     "sigterm": "SIGTERM ends it, with whole lines",
     "golden": "the schemas are as they were written down",
     "load": "it loads, every record",
 }
-"""The checks in the order of the report, and what each holds."""
+"""The checks in the order of the report, and what each checks."""
 
 
 @dataclass(slots=True)
 class Finding:
-    """What is wrong, once for all records that have it."""
+    """One problem, once for all records that have it."""
 
     check: str
     status: Status
@@ -48,41 +48,32 @@ class Finding:
     example: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the finding as `--json` prints it."""
-        return {
-            "check": self.check,
-            "status": self.status,
-            "text": self.text,
-            "hint": self.hint,
-            "stream": self.stream,
-            "pointer": self.pointer,
-            "times": self.times,
-            "example": self.example,
-        }
+        """As `--json` prints it."""
+        return asdict(self)
 
 
 @dataclass
 class Verdicts:
-    """All findings, by what they are about. A check that was made and found nothing has passed."""
+    """All findings, by their subject. A check that was made and has no finding has passed."""
 
     made: set[str] = field(default_factory=set)
-    _found: dict[tuple[str, str | None, str, str], Finding] = field(default_factory=dict)
+    _findings: dict[tuple[str, str | None, str, str], Finding] = field(default_factory=dict)
 
     def add(self, finding: Finding) -> None:
-        """Note a finding; the same one again only counts."""
+        """Note a finding; the same one again is only counted."""
         self.made.add(finding.check)
         key = (finding.check, finding.stream, finding.pointer, finding.text)
-        if known := self._found.get(key):
-            known.times += finding.times
+        if earlier := self._findings.get(key):
+            earlier.times += finding.times
         else:
-            self._found[key] = finding
+            self._findings[key] = finding
 
     def fail(self, check: str, text: str, hint: str = "", **about: Any) -> None:
         """Note that a check failed."""
         self.add(Finding(check, "failed", text, hint, **about))
 
     def warn(self, check: str, text: str, hint: str = "", **about: Any) -> None:
-        """Note what a check found that need not be wrong."""
+        """Note what may be wrong."""
         self.add(Finding(check, "warning", text, hint, **about))
 
     def skip(self, check: str, why: str) -> None:
@@ -95,14 +86,14 @@ class Verdicts:
         self.made.update(checks)
 
     def of(self, check: str) -> list[Finding]:
-        """Return what a check found, the worst first."""
+        """A check's findings, the worst first."""
         order = ("failed", "warning", "skipped")
-        return sorted((f for f in self._found.values() if f.check == check), key=lambda f: order.index(f.status))
+        return sorted((f for f in self._findings.values() if f.check == check), key=lambda f: order.index(f.status))
 
     def status(self, check: str) -> Status:
-        """Return the worst that a check found; `skipped` where it was not made."""
-        found = [finding.status for finding in self.of(check)]
-        return found[0] if found else "passed" if check in self.made else "skipped"
+        """The worst status of a check's findings; `skipped` if it was not made."""
+        findings = self.of(check)
+        return findings[0].status if findings else "passed" if check in self.made else "skipped"
 
     def __iter__(self) -> Iterator[tuple[str, Status, list[Finding]]]:
         """Yield each check that was made or skipped with a reason, in the order of the report."""
@@ -112,7 +103,7 @@ class Verdicts:
 
     @property
     def counts(self) -> Counter[str]:
-        """How many checks came to what."""
+        """How many checks have which status."""
         return Counter(status for _, status, _ in self)
 
     @property

@@ -1,19 +1,5 @@
-"""Spark, in the only room that imports pyspark: a session with a JVM of its own, and the query that loads manifests."""
+"""Spark, in the only room that imports pyspark: a session with a JVM of its own, a query that loads sealed batches.
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from bridge.spark.query import Engine
-
-__all__ = ["Engine"]
-
-
-def __getattr__(name: str) -> Any:
-    """Import the query when it is asked for: executors, and the process that forks them, have no use for it."""
-    if name != "Engine":
-        raise AttributeError(name)
-    from bridge.spark.query import Engine
-
-    return Engine
+Enters: sealed batches, by `query.Engine`. Leaves: finished ones, with the reports of the workers, in a queue. After a
+crash nothing here matters: Spark's checkpoint is scratch. The workers' half is `worker.py`. Read `query.py` first.
+"""

@@ -15,7 +15,7 @@ _VERSION = re.compile(r"\[PYTHON_VERSION_MISMATCH\][^\d]*([\d., ]*\d)")
 _NO_PYTHON = re.compile(r'Cannot run program "([^"]+)"')
 _NO_MODULE = re.compile(r"No module named '?([\w.]+)|(\w+) >= [\d.]+ must be installed")
 _OTHER = re.compile(rf"{OTHER_BRIDGE}: (.+)")
-_NO_MANIFEST = re.compile(r"/manifests/\d+\.json does not exist")
+_NO_BATCH = re.compile(r"/batches/\d+\.json does not exist")
 
 _HERE = ".".join(map(str, sys.version_info[:2]))
 _PYTHON = f"give every executor Python {_HERE}, its path in PYSPARK_PYTHON or in spark.pyspark.python of spark.conf"
@@ -39,6 +39,6 @@ def diagnose(text: str, log: str, spool: str) -> EngineError | None:
     if found := _NO_MODULE.search(text):
         hint = "executors need msgspec, pyarrow, orjson and simplejson, and boto3 for s3://, as the driver has them"
         return EngineError("an executor lacks a package", hint=hint, **host, package=found[1] or found[2])
-    if _NO_MANIFEST.search(text):
+    if _NO_BATCH.search(text):
         return EngineError("an executor cannot read the spool", hint=SHARE_SPOOL, **host, folder=spool)
     return None

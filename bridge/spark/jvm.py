@@ -12,11 +12,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from bridge.errors import EngineError
+from bridge.settings.options import is_local
 from bridge.settings.redact import SPARK_SECRET
 from bridge.spark.class_archive import ClassData
 from bridge.spark.java import check_version, find_java
 from bridge.spark.log import LOG4J
-from bridge.spark.shipping import is_local
 
 _POLL = 0.02
 """Seconds between two looks whether the JVM has said where it listens."""

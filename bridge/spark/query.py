@@ -1,7 +1,8 @@
-"""One streaming query carries the spool's manifests to the executors.
+"""One streaming query carries the spool's sealed batches to the executors.
 
 Rows are bundles of segments, the data plane is Arrow inside the Python workers; no record crosses the JVM. Spark's file
 source is a doorbell: what it delivered is checked against what was sealed, and a batch that it runs again is skipped.
+Spark's callback thread only checks and queues what is finished: the main thread takes it from there.
 """
 
 from __future__ import annotations
@@ -12,19 +13,22 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, convert, json
 
-from bridge.errors import BridgeError, EngineError, Interrupted, TapError
+from bridge.errors import BridgeError, EngineError
+from bridge.settings.options import is_local
 from bridge.spark.diagnosis import diagnose
 from bridge.spark.jvm import Jvm
 from bridge.spark.log import tail
-from bridge.spark.shipping import cores, executor_task, executor_work, is_local
+from bridge.spark.shipping import cores, executor_task, executor_work
 from bridge.spark.worker import REPORTS
-from bridge.spool.spool import Manifest, Spool
+from bridge.spool.folder import SealedBatch
+from bridge.spool.spool import Spool
 from bridge.write.context import WriteContext
 from bridge.write.report import Failure, WorkReport, raise_failure, read_report
 
@@ -48,7 +52,7 @@ _TRIGGER = "100 milliseconds"
 _START_POLL = 0.05
 """Seconds between two looks whether the JVM is up."""
 _GRACE = 60.0
-"""Seconds that Spark has for its next manifest once the run is to end."""
+"""Seconds that Spark has for its next step once the run is to end."""
 
 
 def _warm_up(spark: SparkSession, tasks: int) -> None:
@@ -61,28 +65,29 @@ def _same(batches: Iterator[Any]) -> Iterator[Any]:
     yield from batches
 
 
-class Engine:
-    """One streaming query. `handle(manifest, reports)` is called in order, once a manifest, in Spark's callback thread.
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A sealed batch that Spark has loaded, with the reports of all its bundles."""
 
-    The JVM starts at `start`, in the background; until then sealing manifests costs files only.
+    batch: SealedBatch
+    reports: list[WorkReport]
+
+
+class Engine:
+    """One streaming query. It takes sealed batches, and gives each back once, in their order, as `finished`.
+
+    The JVM starts at `start`, in the background; until then sealing batches costs files only. Nothing that Spark has
+    finished is lost or waits for anybody: how far it may be ahead of the commits, the spool's size decides.
     """
 
     def __init__(
-        self,
-        *,
-        master: str,
-        conf: dict[str, str],
-        spool: Spool,
-        scratch: Path,
-        log: Path,
-        context: WriteContext,
-        handle: Callable[[Manifest, list[WorkReport]], None],
+        self, master: str, conf: dict[str, str], spool: Spool, scratch: Path, log: Path, context: WriteContext
     ) -> None:
         self._master, self._conf = master, conf
         self._spool, self._scratch, self._log, self._context = spool, scratch, log, context
-        self._handle = handle
-        self._sealed: dict[int, Manifest] = {}
-        self._handled = 0
+        self._sealed: dict[int, SealedBatch] = {}
+        self._finished = SimpleQueue[Finished | None]()
+        self._delivered = 0
         self._failure: BaseException | None = None
         self._thread: threading.Thread | None = None
         self._jvm: Jvm | None = None
@@ -91,10 +96,10 @@ class Engine:
         self._warming: threading.Thread | None = None
         self._query: Any = None
         self._plans: dict[tuple[str, str], Plan] = {}
-        self._changed = threading.Condition()
-        self._handling = threading.Lock()
         self._stopping = False
-        self.tasks, self.grace = cores(master), _GRACE
+        self.tasks = cores(master)
+        self.grace = _GRACE
+        """Seconds that Spark has for its next step once the run is to end."""
 
     def start(self) -> None:
         """Start the JVM and the query in the background, once."""
@@ -102,10 +107,29 @@ class Engine:
             self._thread = threading.Thread(target=self._run, name="spark-start", daemon=True)
             self._thread.start()
 
-    def seal(self, manifest: Manifest) -> None:
-        """Note a manifest that Spark is to deliver. Called before anything else is sealed."""
-        with self._changed:
-            self._sealed[manifest.seq] = manifest
+    def seal(self, batch: SealedBatch) -> None:
+        """Note a batch that Spark is to deliver. Called before the spool releases it."""
+        self._sealed[batch.seq] = batch
+
+    def finished(self, wait: float = 0.0) -> list[Finished]:
+        """Return what Spark has finished meanwhile; waits so many seconds for the first of it, or for `wake`."""
+        items: list[Finished] = []
+        with suppress(Empty):
+            if wait and (item := self._finished.get(timeout=wait)):
+                items.append(item)
+            while True:
+                if item := self._finished.get_nowait():
+                    items.append(item)
+        return items
+
+    def wake(self) -> None:
+        """End a wait for what is finished; in any thread."""
+        self._finished.put(None)
+
+    def fail(self, error: BaseException) -> None:
+        """Have `check` raise this from now on, and take nothing more from Spark; in any thread."""
+        self._failure = self._failure or (error if isinstance(error, BridgeError) else self._explained(error))
+        self.wake()
 
     def check(self) -> None:
         """Raise what went wrong in the background, if anything did."""
@@ -120,69 +144,11 @@ class Engine:
         if ended:
             raise self._explained(ended)
 
-    def drain(self, tick: Callable[[], None]) -> None:
-        """Wait until every sealed manifest was handled; `tick` runs twice a second and may raise.
-
-        When it says that the run is to end, Spark has `grace` seconds for each further manifest. Then that error is
-        raised, here and by each later `check`, and no further manifest is handled.
-        """
-        self._await(lambda: not self._sealed, tick)
-
-    def commit(self, work: Callable[[], None], tick: Callable[[], None]) -> None:
-        """Do work that uses `each` when all manifests are handled, and wait for it as `drain` does."""
-        if self._query is None:
-            work()
-            return
-        raised: list[BaseException | None] = []
-
-        def run() -> None:
-            error = None
-            try:
-                with self._handling:
-                    self._require_going_on()
-                    work()
-            except BaseException as caught:  # noqa: BLE001 - whatever it was, who waits raises it
-                error = caught
-            with self._changed:
-                raised.append(error)
-                self._changed.notify_all()
-
-        threading.Thread(target=run, name="commit", daemon=True).start()
-        self._await(lambda: bool(raised), tick)
-        if raised[0]:
-            raise raised[0]
-
-    def _await(self, done: Callable[[], bool], tick: Callable[[], None]) -> None:
-        stop: BridgeError | None = None
-        progress, limit = None, 0.0
-        while True:
-            try:
-                tick()
-            except (Interrupted, TapError) as error:
-                stop = stop or error
-            self.check()
-            with self._changed:
-                if done():
-                    return
-                self._changed.wait(0.5)
-            if stop and progress != (progress := (self._query is not None, self._handled)):
-                limit = time.monotonic() + self.grace
-            if stop and time.monotonic() > limit:
-                given_up = f"Spark had not finished {self.grace:.0f} s later: rows that are in no commit were given up"
-                stop.hint = "\n".join((stop.hint, given_up, tail(self._log)))
-                self._fail(stop)
-                raise stop
-
-    def wait(self) -> None:
-        """Wait for the next manifest to be handled, half a second at most."""
-        with self._changed:
-            self._changed.wait(0.5)
-
     def each(self, work: Callable[[WriteContext, Any], Struct], payloads: Sequence[Any]) -> list[Any]:
         """Do a piece of work for each payload, on the executors if there are any, and return the reports in order.
 
-        `work` is a function of a module and pure but for its pending files: Spark may run it twice. To be called while
-        a manifest is handled, or when all are. Raises what a report says that failed.
+        `work` is a function of a module and pure but for its pending files: Spark may run it twice. Raises what a
+        report says that failed.
         """
         context = replace(self._context, layouts=dict(self._context.layouts))
         if self._query is None or not payloads:
@@ -225,9 +191,14 @@ class Engine:
         self._plans[stream, schema] = plan
 
     @property
+    def is_up(self) -> bool:
+        """Whether the query runs."""
+        return self._query is not None
+
+    @property
     def stage(self) -> str:
-        """What it is at, for people, while sealed manifests wait."""
-        return "writing" if self._query is not None else "starting Spark"
+        """What it is at, for people, while sealed batches wait."""
+        return "writing" if self.is_up else "starting Spark"
 
     @property
     def takes_leave(self) -> bool:
@@ -235,17 +206,8 @@ class Engine:
         return bool(self._session and self._session.takes_leave)
 
     def stop(self, *, hurry: bool) -> None:
-        """End query and JVM, in a `hurry` if the run is not a success.
-
-        A batch that is being handled is waited for, though not its work in Spark for longer than `grace`; after that
-        none is handled any more.
-        """
-        # A dead JVM does not wait for its callback; the lease must not go before the commit.
-        if not self._handling.acquire(timeout=0 if self._failure else self.grace):
-            self._cancel()
-            self._handling.acquire()
+        """End query and JVM, in a `hurry` if the run is not a success."""
         self._stopping = True
-        self._handling.release()
         if self._jvm and not self._session:
             self._jvm.kill()  # it is not up yet, and may never be: nothing in it is worth waiting for
         if self._thread:
@@ -255,12 +217,12 @@ class Engine:
         if self._session:
             if not is_local(self._master):
                 if hurry:
-                    self._cancel()
+                    self.cancel()
                 with suppress(Exception):
                     self._query.stop()
             self._session.close(hurry=hurry)
 
-    def _cancel(self) -> None:
+    def cancel(self) -> None:
         """Have all that runs in Spark fail: whoever waits for it hears of that."""
         if self._jvm and self._jvm.process and is_local(self._master):
             self._jvm.kill()
@@ -283,7 +245,7 @@ class Engine:
             self._warming.start()
             self._query = self._start_query(spark)
         except BaseException as error:  # noqa: BLE001 - whatever it was, the main thread raises it
-            self._fail(error if isinstance(error, BridgeError) else self._explained(error))
+            self.fail(error)
 
     def _start_query(self, session: SparkSession) -> Any:
         source = (
@@ -291,17 +253,16 @@ class Engine:
             .option("mode", "FAILFAST")
             .option("maxFileAge", "36500d")
             .option("maxFilesPerTrigger", 4)
-            .json(_GLOB.sub(r"\\\g<0>", _uri(self._spool.folder / "manifests")))
+            .json(_GLOB.sub(r"\\\g<0>", _uri(self._spool.folder.batches)))
         )
         checkpoint = _uri(self._scratch / "checkpoint")
         writer = source.writeStream.foreachBatch(self._batch).option("checkpointLocation", checkpoint)
         return writer.trigger(processingTime=_TRIGGER).start()
 
     def _batch(self, frame: DataFrame, _: int) -> None:
-        """Load one micro-batch: one Spark job for all of its streams, then its manifests in order."""
+        """Load one micro-batch: one Spark job for all of its streams; in Spark's callback thread."""
         try:
-            with self._changed:
-                bundles = sum(len(manifest.bundles) for manifest in self._sealed.values())
+            bundles = sum(len(batch.bundles) for batch in list(self._sealed.values()))
             if not bundles:
                 return  # Spark runs a finished batch again after a stop
             parts = min(bundles, frame.sparkSession.sparkContext.defaultParallelism)
@@ -312,11 +273,11 @@ class Engine:
             rows = spread.mapInArrow(executor_task(context, self._shipped), REPORTS).collect()
             self._deliver(rows, self._transformed(spread, context, {row.seq for row in rows}))
         except BaseException as error:
-            self._fail(error if isinstance(error, BridgeError) else self._explained(error))
+            self.fail(error)
             raise
 
     def _transformed(self, frame: DataFrame, context: WriteContext, seqs: set[int]) -> list[Any]:
-        """Load the rows of these manifests that go through Spark SQL: a job for each stream and schema."""
+        """Load the rows of these batches that go through Spark SQL: a job for each stream and schema."""
         bundles = [bundle for seq in seqs if seq in self._sealed for bundle in self._sealed[seq].bundles]
         found = {(segment.stream, segment.schema): None for bundle in bundles for segment in bundle}
         rows: list[Any] = []
@@ -327,37 +288,26 @@ class Engine:
         return rows
 
     def _deliver(self, rows: list[Any], more: list[Any]) -> None:
+        """Queue the batches that these reports are of. Raises `EngineError` unless they are the next ones, whole."""
         reports: dict[int, dict[int, WorkReport]] = defaultdict(dict)
         transformed: dict[int, list[WorkReport]] = defaultdict(list)
         for row in more:
             transformed[row.seq].append(read_report(row.report))
         for row in rows:
-            if row.seq <= self._handled:
+            if row.seq <= self._delivered:
                 continue
             if row.bundle in reports[row.seq]:
-                raise EngineError("Spark delivered a bundle twice", hint=_REPORT_IT, manifest=row.seq)
+                raise EngineError("Spark delivered a bundle twice", hint=_REPORT_IT, batch=row.seq)
             reports[row.seq][row.bundle] = read_report(row.report)
         for seq in sorted(reports):
-            manifest = self._sealed.get(seq)
-            if seq != self._handled + 1 or manifest is None:
-                raise EngineError("Spark skipped a manifest", hint=_REPORT_IT, want=self._handled + 1, have=seq)
-            with self._handling:
-                self._require_going_on()
-                self._handle(manifest, [*reports[seq].values(), *transformed[seq]])
-            self._spool.retire(manifest)
-            with self._changed:
-                self._handled = seq
-                del self._sealed[seq]
-                self._changed.notify_all()
-
-    def _require_going_on(self) -> None:
-        if self._stopping or self._failure:
-            raise EngineError("the run ended before this batch", hint="nothing was committed for it")
-
-    def _fail(self, error: BaseException) -> None:
-        with self._changed:
-            self._failure = self._failure or error
-            self._changed.notify_all()
+            if self._stopping or self._failure:
+                raise EngineError("the run ended before this batch", hint="nothing was committed for it")
+            batch = self._sealed.get(seq)
+            if seq != self._delivered + 1 or batch is None:
+                raise EngineError("Spark skipped a batch", hint=_REPORT_IT, want=self._delivered + 1, have=seq)
+            self._delivered = seq
+            del self._sealed[seq]
+            self._finished.put(Finished(batch, [*reports[seq].values(), *transformed[seq]]))
 
     def _explained(self, error: BaseException | None) -> BridgeError:
         code = self._session.exit_code() if self._session else None

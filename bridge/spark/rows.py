@@ -18,7 +18,7 @@ from bridge.decode.casting import refit
 from bridge.errors import BridgeError, EngineError
 from bridge.schema.json_schema import EXTRA, source
 from bridge.schema.table_schema import with_extra
-from bridge.spool.spool import Segment
+from bridge.spool.folder import Segment
 from bridge.write.context import WriteContext
 from bridge.write.metadata_columns import fill_metadata
 from bridge.write.report import WorkReport, failure, read_report
@@ -29,7 +29,7 @@ from bridge.write.versions import by_version
 
 _BUNDLE, _SPLIT = "\x1fbundle", "\x1fsplit"
 _SHIFT = 32
-"""Bits of a bundle's number, below those of its manifest's."""
+"""Bits of a bundle's number, below those of its batch's."""
 
 
 def hidden_type(fields: list[pa.Field]) -> pa.DataType:

@@ -26,11 +26,6 @@ OTHER_BRIDGE = "the executor imports another singer-bridge"
 """How a task says that, before where it is; the driver looks for it in Spark's error."""
 
 
-def is_local(master: str) -> bool:
-    """Return whether executors live on this machine, with its Python and its folders."""
-    return master.startswith("local")
-
-
 def cores(master: str) -> int:
     """Return how many tasks a master runs at once, as far as its name tells."""
     inside = master[6:-1].split(",", maxsplit=1)[0] if master.startswith("local[") else ""

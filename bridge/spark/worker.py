@@ -13,7 +13,7 @@ from msgspec import json
 
 from bridge.errors import BridgeError, EngineError
 from bridge.spark.rows import decode_rows, store_rows
-from bridge.spool.spool import Segment
+from bridge.spool.folder import Segment, SpoolFolder
 from bridge.write.report import WorkReport, failure
 from bridge.write.task import write_bundles
 
@@ -29,7 +29,7 @@ def load(pickled_context: bytes, batches: Iterator[Any]) -> Iterator[Any]:
     """Turn bundles into reports; a spool that this machine does not see is one, too."""
     context = pickle.loads(pickled_context)  # noqa: S301 - the driver's
     rows = [row for batch in batches for row in batch.to_pylist()]
-    if rows and not os.access(os.path.join(context.spool, "segments"), os.R_OK | os.X_OK):
+    if rows and not os.access(SpoolFolder(context.spool).segments, os.R_OK | os.X_OK):
         error = EngineError("an executor cannot read the spool", hint=SHARE_SPOOL, host=_host(), folder=context.spool)
         reports: Iterator[WorkReport] = iter([failure(error)] * len(rows))
     else:

@@ -1,25 +1,23 @@
-"""The spool: RECORD lines between the tap and Spark, in sealed segments listed by numbered manifests.
+"""The writer of the spool: RECORD lines between the tap and Spark, in segments listed by numbered batches.
 
-Scratch: nothing here outlives its run, a later run deletes it unread, and so nothing is fsynced. A manifest never
+Scratch: nothing here outlives its run, a later run deletes it unread, and so nothing is fsynced. A batch never
 straddles a STATE that might be committed: it ends at the latest STATE seen, or, when none was seen since the last
-manifest, wherever the byte limit struck; either way all of its lines belong to one epoch.
+batch, wherever the byte limit struck; either way all of its lines belong to one epoch.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from bridge.errors import EngineError, LakeError
+from bridge.spool.folder import SealedBatch, Segment, SpoolFolder, read_fully
 
 _SLICE = 4 << 20
 """Bytes decoded at once by an executor, and a chunk more; slices end at a line end, so a long line makes a long one."""
@@ -29,41 +27,6 @@ _BUFFER = 4 << 20
 
 _LARGE = 128 << 10
 """Bytes that are written as they come: to gather them would cost a copy."""
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """A half-open byte range of a sealed file: whole RECORD lines of one stream under one schema.
-
-    `prefix` begins every line, or is empty when lines have to be parsed to find their record. Where a stream's order
-    matters (`Spool.ordered`), its segments do not overlap in time: (manifest, `order`) is the order of its messages.
-    """
-
-    stream: str
-    schema: str
-    file: str
-    start: int
-    end: int
-    lines: int
-    crc: int
-    prefix: str
-    order: int = 0
-    """Counts the segments of the run, from 1."""
-    at: int = 0
-    """When the manifest was sealed, in milliseconds since 1970: one time for all that is decoded together."""
-    first: int = 0
-    """How many of the stream's records came before it in this run; about, where its messages take turns in form."""
-
-
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """What one seal handed to Spark. `seq` starts at 1 and has no gaps; a bundle is the work of one task."""
-
-    seq: int
-    bundles: list[list[Segment]]
-    files: list[str]
-    size: int
-    lines: int
 
 
 _Slice = tuple[int, int, int, int, int]
@@ -114,8 +77,7 @@ class _Folder:
     held: int = 0
     files: int = 0
     seq: int = 0
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    """`held` shrinks in the thread that handles Spark's batches."""
+    writers: list[Spool] = field(default_factory=list)
 
 
 class Spool:
@@ -125,8 +87,9 @@ class Spool:
     """
 
     def __init__(self, folder: Path, beside: Spool | None = None) -> None:
-        self.folder = folder
+        self.folder = SpoolFolder(folder)
         self._shared: _Folder = beside._shared if beside else _Folder()
+        self._shared.writers.append(self)
         self.fresh = 0  # bytes since the last seal
         self.marked = False  # a STATE was seen since the last seal
         self.ordered: set[str] = set()  # streams of which the order of messages matters
@@ -137,19 +100,20 @@ class Spool:
         self._open: dict[_Key, _Open] = {}
         self._touched: set[_Key] = set()
         if not beside:
-            shutil.rmtree(folder, ignore_errors=True)
-            for name in ("manifests", "segments", "schemas"):
-                self._explain((folder / name).mkdir, parents=True)
+            self._explain(self.folder.create)
 
     @property
     def held(self) -> int:
         return self._shared.held
 
+    @property
+    def unsealed(self) -> int:
+        """Bytes that no batch has yet, of all writers."""
+        return sum(writer.fresh for writer in self._shared.writers)
+
     def put_schema(self, name: str, data: bytes) -> None:
         """Keep a schema where executors find it, once."""
-        path = self.folder / "schemas" / name
-        if not path.exists():
-            self._explain(lambda: path.write_bytes(data))
+        self._explain(self.folder.put_schema, name, data)
 
     def append(self, stream: str, schema: str, prefix: bytes | None, data: bytes | memoryview, lines: int) -> None:
         """Add whole lines to the stream's open file."""
@@ -162,13 +126,12 @@ class Spool:
         segment.buffer.append(data)
         self._order = segment.add(data, lines, self._order)
         self._touched.add(key)
-        with self._shared.lock:
-            self._shared.held += len(data)
+        self._shared.held += len(data)
         self.fresh += len(data)
         self._buffered += len(data)
         if len(data) >= _LARGE:
             self._buffered -= sum(len(part) for part in segment.buffer)
-            self._explain(lambda: self._write(segment))
+            self._explain(self._write, segment)
         elif self._buffered > _BUFFER:
             self._flush()
 
@@ -194,15 +157,14 @@ class Spool:
         self._touched.clear()
         self.marked = True
 
-    def seal(self, *, tasks: int, all_lines: bool = False) -> Manifest | None:
-        """Close what the latest STATE covers, or everything, and write a manifest of it; None if that is nothing.
+    def seal(self, *, tasks: int, all_lines: bool = False) -> SealedBatch | None:
+        """Close what the latest STATE covers, or everything, and list it as a batch; None if that is nothing.
 
-        `tasks` is how many tasks can work at once. Lines after the latest STATE open the next manifest. Spark sees
-        the manifest once it is released.
+        `tasks` is how many tasks can work at once. Lines after the latest STATE open the next batch. Spark sees the
+        batch once it is released.
         """
         self._flush()
         keep_tail = self.marked and not all_lines
-        files: list[str] = []
         segments: list[Segment] = []
         at = int(time.time() * 1000)
         for key, segment in list(self._open.items()):
@@ -213,11 +175,10 @@ class Spool:
                 self._open[key] = self._carry(segment, size)
             if size:
                 segments += self._segments(key, segment.file, slices, at)
-                files.append(segment.file)
         self._touched = set(self._open)
         self.fresh = sum(segment.size for segment in self._open.values())
         self.marked = False
-        return self._manifest(self._numbered(segments), files, tasks) if segments else None
+        return self._batch(self._numbered(segments), tasks) if segments else None
 
     def _numbered(self, segments: list[Segment]) -> list[Segment]:
         first: dict[int, int] = {}
@@ -226,17 +187,14 @@ class Spool:
             self._counted[segment.stream] = first[segment.order] + segment.lines
         return [replace(segment, first=first[segment.order]) for segment in segments]
 
-    def retire(self, manifest: Manifest) -> None:
-        """Delete a manifest and its segments: their rows are in durable pending files."""
-        for name in manifest.files:
-            (self.folder / "segments" / name).unlink(missing_ok=True)
-        (self.folder / "manifests" / _manifest_name(manifest.seq)).unlink(missing_ok=True)
-        with self._shared.lock:
-            self._shared.held -= manifest.size
+    def retire(self, batch: SealedBatch) -> None:
+        """Delete a batch and its segments: their rows are in durable pending files."""
+        self.folder.delete(batch)
+        self._shared.held -= batch.size
 
     def close(self) -> None:
         """Delete the folder."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.rmtree(self.folder.path, ignore_errors=True)
 
     def _new(self) -> _Open:
         self._shared.files += 1
@@ -245,12 +203,12 @@ class Spool:
     def _flush(self) -> None:
         for segment in self._open.values():
             if segment.buffer:
-                self._explain(lambda segment=segment: self._write(segment))
+                self._explain(self._write, segment)
         self._buffered = 0
 
     def _write(self, segment: _Open) -> None:
         # Opened for each write: two thousand streams must not need two thousand descriptors.
-        with open(self.folder / "segments" / segment.file, "ab", buffering=0) as file:
+        with open(self.folder.segments / segment.file, "ab", buffering=0) as file:
             for part in segment.buffer:
                 view = memoryview(part)
                 while view:
@@ -260,7 +218,7 @@ class Spool:
     def _carry(self, segment: _Open, size: int) -> _Open:
         """Move the lines after `size` into a new file. Its epoch has no mark yet, so a byte moves at most once."""
         rest = self._new()
-        source, target = (self.folder / "segments" / name for name in (segment.file, rest.file))
+        source, target = (self.folder.segments / name for name in (segment.file, rest.file))
 
         def move() -> None:
             if not size:
@@ -270,7 +228,7 @@ class Spool:
             with source.open("r+b") as old, target.open("wb") as new:
                 old.seek(size)
                 for start, end, *_, order in segment.rest(size):
-                    data = _read(old, end - start)
+                    data = read_fully(old, end - start)
                     new.write(data)
                     rest.closed = True  # slices stay what they are: others of the stream may lie between them
                     rest.add(data, data.count(b"\n"), order)
@@ -288,60 +246,28 @@ class Spool:
         for start, end, lines, crc, order in slices:
             yield Segment(stream, schema, name, start, end, lines, crc, prefix.decode(), order, at)
 
-    def _manifest(self, segments: list[Segment], files: list[str], tasks: int) -> Manifest:
+    def _batch(self, segments: list[Segment], tasks: int) -> SealedBatch:
         self._shared.seq += 1
-        size, lines = sum(s.end - s.start for s in segments), sum(s.lines for s in segments)
-        manifest = Manifest(self._shared.seq, _bundles(segments, size, tasks), files, size, lines)
-        rows = (
-            orjson.dumps({"seq": manifest.seq, "bundle": number, "segments": [asdict(s) for s in bundle]})
-            for number, bundle in enumerate(manifest.bundles)
-        )
-        hidden = self._hidden(manifest)
+        batch = SealedBatch(self._shared.seq, _bundles(segments, tasks))
+        self._explain(self.folder.write_batch, batch)
+        return batch
 
-        def write() -> None:
-            hidden.write_bytes(b"\n".join(rows) + b"\n")
-            # Spark's file source takes files in the order of their mtime, whatever their names and the clock say.
-            os.utime(hidden, (manifest.seq, manifest.seq))
+    def release(self, batch: SealedBatch) -> None:
+        """Let Spark see a sealed batch."""
+        self._explain(os.rename, self.folder.hidden(batch.seq), self.folder.batch(batch.seq))
 
-        self._explain(write)
-        return manifest
-
-    def release(self, manifest: Manifest) -> None:
-        """Let Spark see a sealed manifest."""
-        hidden = self._hidden(manifest)
-        self._explain(lambda: os.rename(hidden, hidden.with_name(hidden.name[1:])))
-
-    def _hidden(self, manifest: Manifest) -> Path:
-        return self.folder / "manifests" / f".{_manifest_name(manifest.seq)}"
-
-    def _explain(self, action: Callable[..., object], **arguments: Any) -> None:
+    def _explain(self, action: Callable[..., object], *arguments: Any) -> None:
         try:
-            action(**arguments)
+            action(*arguments)
         except OSError as error:
             hint = "free some space there or set `spool.dir` to another disk; nothing that was committed is lost"
-            raise LakeError(f"cannot write to the spool: {error.strerror}", hint=hint, folder=self.folder) from error
+            what = f"cannot write to the spool: {error.strerror}"
+            raise LakeError(what, hint=hint, folder=self.folder.path) from error
 
 
-def read_segment(folder: Path, segment: Segment) -> bytes:
-    """Return a segment's bytes. Raises `EngineError` if they are not what was written."""
-    with open(folder / "segments" / segment.file, "rb", buffering=0) as file:
-        file.seek(segment.start)
-        data = _read(file, segment.end - segment.start)
-    if len(data) != segment.end - segment.start or zlib.crc32(data) != segment.crc:
-        raise EngineError("a segment changed on disk", hint="check the spool's disk; run again", file=segment.file)
-    return data
-
-
-def _read(file: object, size: int) -> bytes:
-    parts = []
-    while size and (part := file.read(size)):  # type: ignore[attr-defined]
-        parts.append(part)
-        size -= len(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def _bundles(segments: list[Segment], size: int, tasks: int) -> list[list[Segment]]:
+def _bundles(segments: list[Segment], tasks: int) -> list[list[Segment]]:
     """Share segments out in order, nearly equal in bytes: few streams a task, so few files."""
+    size = sum(segment.end - segment.start for segment in segments)
     count = max(1, min(tasks, -(-size // _SLICE)))
     bundles: list[list[Segment]] = [[] for _ in range(count)]
     before = 0
@@ -349,7 +275,3 @@ def _bundles(segments: list[Segment], size: int, tasks: int) -> list[list[Segmen
         bundles[min(count - 1, before * count // size)].append(segment)
         before += segment.end - segment.start
     return [bundle for bundle in bundles if bundle]
-
-
-def _manifest_name(seq: int) -> str:
-    return f"{seq:012d}.json"

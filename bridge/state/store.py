@@ -20,7 +20,7 @@ from typing import Any
 
 from bridge.commit.committer import Committer
 from bridge.commit.open import open_pipeline
-from bridge.commit.state_file import expect_object, read_state_file, was_said
+from bridge.commit.state_file import read_state_file
 from bridge.errors import CommitLost, PipelineHeld, SettingsError
 from bridge.lake.lease import holder, holds, last_lease
 from bridge.lake.log import Log, bookmarks
@@ -41,14 +41,12 @@ _SUCH_AS = 'such as {"bookmarks": {"users": {"replication_key": "id", "replicati
 class Stored:
     """The STATE that the next run would start from, as of commit `version`; None before there is any.
 
-    `edited`: it stands in `state.json` only, where somebody wrote it by hand. `older`: that file holds an older STATE
-    of the log, so that a run would refuse to start; the STATE here is the log's.
+    `edited`: it stands in `state.json` only, where somebody wrote it by hand.
     """
 
     version: int
     state: Any
     edited: bool = False
-    older: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,16 +119,12 @@ class StateStore:
         while True:
             head = self._log.latest()
             state = self._state_at(head)
-            there = read_state_file(self._storage, self.pipeline)
-            if there is None or there == state:
+            file = read_state_file(self._storage, self.pipeline)
+            died = last_lease(self._storage, self.pipeline).get("closed") is None
+            if file.compare(self._log, head, state, died=died) != "edited":
                 return Stored(head, state)
-            older = was_said(self._log, head, there)
-            # After a death the file is a step behind, and so it is in the middle of a commit: not somebody's doing.
-            behind = older and last_lease(self._storage, self.pipeline).get("closed") is None
-            if not older:
-                expect_object(self._storage, self.pipeline, there)
-            if self._log.latest() == head and (behind or read_state_file(self._storage, self.pipeline) == there):
-                return Stored(head, state if older else there, edited=not older, older=older and not behind)
+            if self._log.latest() == head and read_state_file(self._storage, self.pipeline) == file:
+                return Stored(head, file.edited(self._storage, self.pipeline), edited=True)
 
     def get(self, stream: str | None = None) -> Any:
         """Return the STATE, or a stream's bookmark; None if there is none."""
@@ -142,10 +136,8 @@ class StateStore:
         record = next(read_runs(self._storage, self.pipeline, 1), None)
         if record is None:
             return None
-        status = str(record["status"])
-        if status == "running" and not holds(self._storage, self.pipeline, str(record["run_id"])):
-            status = "died"
-        return LastRun(str(record["run_id"]), status, record)
+        alive = record.status != "running" or holds(self._storage, self.pipeline, record.run_id)
+        return LastRun(record.run_id, record.status if alive else "died", record.stored)
 
     # writing
 

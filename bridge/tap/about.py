@@ -25,11 +25,11 @@ class Setting:
 
     name: str
     kind: str
-    """JSON's word for its type, empty where the tap does not say."""
+    """JSON's word for its type, empty if the tap does not say."""
     required: bool
     secret: bool
     default: Any
-    """None: there is none."""
+    """None if there is none."""
     choices: tuple[Any, ...]
     description: str
     """One line."""
@@ -37,7 +37,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """A tap's own words. What it leaves out is empty."""
+    """What a tap says about itself. What it leaves out is empty."""
 
     name: str
     version: str
@@ -51,15 +51,15 @@ class About:
 
 
 def about(argv: Sequence[str], environ: Mapping[str, str]) -> About | None:
-    """Return what the tap says about itself, None when it does not know the question. Never raises for its answer."""
-    said = _ask([*argv, "--about", "--format", "json"], environ)
+    """Ask the tap about itself; None if it does not know the question. No answer raises an error."""
+    answer = _ask([*argv, "--about", "--format", "json"], environ)
     with suppress(ValueError, TypeError, AttributeError):
-        return _about(orjson.loads(said))
+        return _about(orjson.loads(answer))
     return None
 
 
 def _ask(command: list[str], environ: Mapping[str, str]) -> bytes:
-    """Return what a command prints, nothing if it fails; a tap that starts to extract instead is stopped."""
+    """Return what a command prints, nothing if it fails. A tap that starts to extract instead is stopped."""
     try:
         process = subprocess.Popen(
             command,
@@ -72,24 +72,24 @@ def _ask(command: list[str], environ: Mapping[str, str]) -> bytes:
     except OSError:
         return b""
     try:
-        said, _ = process.communicate(timeout=_PATIENCE.total_seconds())
+        answer, _ = process.communicate(timeout=_PATIENCE.total_seconds())
     except subprocess.TimeoutExpired:
-        said = b""
+        answer = b""
     finally:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         process.stdout.close()  # type: ignore[union-attr]
-    return said if process.returncode == 0 else b""
+    return answer if process.returncode == 0 else b""
 
 
-def _about(said: dict[str, Any]) -> About:
-    schema = said.get("settings") or {}
+def _about(answer: dict[str, Any]) -> About:
+    schema = answer.get("settings") or {}
     required = schema.get("required") or ()
     properties = schema.get("properties") or {}
     settings = tuple(_setting(name, kind, name in required) for name, kind in properties.items())
-    capabilities = tuple(map(str, said.get("capabilities") or ()))
-    return About(str(said.get("name") or ""), str(said.get("version") or ""), capabilities, settings)
+    capabilities = tuple(map(str, answer.get("capabilities") or ()))
+    return About(str(answer.get("name") or ""), str(answer.get("version") or ""), capabilities, settings)
 
 
 def _setting(name: str, schema: dict[str, Any], required: bool) -> Setting:
@@ -102,6 +102,6 @@ def _setting(name: str, schema: dict[str, Any], required: bool) -> Setting:
 
 
 def _kind(schema: dict[str, Any]) -> str:
-    """Return the first type that is not null, also of `anyOf` and `oneOf`."""
+    """The first type that is not null, also inside `anyOf` and `oneOf`."""
     kinds = schema.get("type") or [_kind(one) for key in ("anyOf", "oneOf") for one in schema.get(key) or ()]
     return next((kind for kind in ([kinds] if isinstance(kinds, str) else kinds) if kind and kind != "null"), "")

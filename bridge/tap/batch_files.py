@@ -1,11 +1,11 @@
-"""BATCH: the files of a manifest as the RECORD lines that the tap could have sent instead, in their order.
+"""BATCH: turns the files of a manifest into the RECORD lines that the tap could have sent instead, in their order.
 
-From here on nothing tells a BATCH from RECORDs: the same segments, types, rejects and epochs. A file is read, and all
-of it, where its message stands, as the tap may delete it afterwards; one that cannot be read to its end is an error,
-and no commit has any row of it.
+From here on a BATCH is like RECORDs: the same segments, types, rejects and epochs. A whole file is read when its
+message comes, as the tap may delete it afterwards. A file that cannot be read to its end is an error, and no commit has
+a row of it.
 
-A row of a Parquet file becomes JSON without loss: a decimal with its digits, a time as ISO text, bytes in base64. What
-has no offset is UTC, as everywhere.
+A row of a Parquet file becomes JSON without loss: a decimal with its digits, a time as ISO text, bytes in base64. A
+time without an offset is UTC, as everywhere.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _HINT = "nothing of it was committed; look into the file and into the tap's `bat
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """Reads files: those in buckets as `s3` says, by itself as the AWS_* environment does.
+    """Reads files: those in buckets as `s3` says, or the AWS_* environment.
 
     `scratch` takes the copy of a file in a bucket while it is read. `tick` runs now and then, and may raise. A line may
     have `longest` bytes.
@@ -47,7 +47,7 @@ class Batches:
     longest: int = LONGEST_LINE
 
     def records(self, batch: Batch) -> Iterator[Records]:
-        """Yield the records, about a MiB at once. Raises `DataError` for a file that cannot be read to its end."""
+        """Yield the records, about a MiB at once. Raises `DataError` if a file cannot be read to its end."""
         read = self._reader(batch)
         prefix = b'{"type":"RECORD","stream":%s,"record":' % orjson.dumps(batch.stream)
         end = b"}\n" if batch.version is None else b',"version":%d}\n' % batch.version
@@ -59,14 +59,15 @@ class Batches:
                     yield Records(batch.stream, data[: -len(prefix)], count, prefix)
 
     def _reader(self, batch: Batch) -> Callable[[IO[bytes]], Iterator[tuple[bytes, int]]]:
-        """Return what turns an open file into whole lines and their number."""
-        form, said = (str(batch.encoding.get(key) or "").lower() for key in ("format", "compression"))
+        """The function that turns an open file into whole lines and their number."""
+        form, packed = (str(batch.encoding.get(key) or "").lower() for key in ("format", "compression"))
         if form == "parquet":
             return _parquet_lines
-        if form == "jsonl" and said in ("", "none", *_MAGIC):
-            return lambda file: _json_lines(file, said, self.longest)
+        if form == "jsonl" and packed in ("", "none", *_MAGIC):
+            return lambda file: _json_lines(file, packed, self.longest)
         hint = "set the tap's `batch_config` to jsonl with gzip, zstd or none, or to parquet"
-        raise DataError("a BATCH of an unknown encoding", hint=hint, stream=batch.stream, format=form, compression=said)
+        facts = {"stream": batch.stream, "format": form, "compression": packed}
+        raise DataError("a BATCH of an unknown encoding", hint=hint, **facts)
 
     @contextmanager
     def _opened(self, uri: str, stream: str) -> Iterator[IO[bytes]]:
@@ -87,7 +88,7 @@ class Batches:
 
     @contextmanager
     def _fetched(self, place: str, uri: str, stream: str) -> Iterator[IO[bytes]]:
-        """A copy of an object: it stays the same while it is read, and a broken connection tears nothing."""
+        """A copy of an object: it cannot change while it is read, and a broken connection tears nothing."""
         bucket, _, key = place.partition("/")
         with tempfile.TemporaryFile(dir=self.scratch) as copy:
             for data in self._downloaded(bucket, key, uri, stream):
@@ -106,7 +107,7 @@ class Batches:
 
 
 def _local(path: str) -> Path:
-    """The file of a URI; taps that do not encode what they write in one name it as it stands."""
+    """The file of a URI; some taps do not percent-encode the path."""
     decoded = Path(unquote(path))
     return decoded if decoded.exists() or not Path(path).exists() else Path(path)
 
@@ -126,14 +127,14 @@ def _unreadable(uri: str, stream: str, reason: str) -> DataError:
     return DataError(f"a file of a BATCH cannot be read: {reason}", hint=_HINT, stream=stream, file=uri)
 
 
-def _json_lines(file: IO[bytes], said: str, longest: int) -> Iterator[tuple[bytes, int]]:
-    """Whole lines of a JSON lines file. Compression that nobody spoke of is undone: no JSON begins with its bytes."""
+def _json_lines(file: IO[bytes], declared: str, longest: int) -> Iterator[tuple[bytes, int]]:
+    """Whole lines of a JSON lines file. Undeclared compression is undone, too: no JSON begins with its bytes."""
     start = file.read(4)
     file.seek(0)
-    found = next((name for name, magic in _MAGIC.items() if start.startswith(magic)), "none")
-    if said in _MAGIC and found != said:
-        raise ValueError(f"it is not compressed with {said}, as the BATCH says")
-    with _plain(file, found) as text:
+    actual = next((name for name, magic in _MAGIC.items() if start.startswith(magic)), "none")
+    if declared in _MAGIC and actual != declared:
+        raise ValueError(f"it is not compressed with {declared}, as the BATCH says")
+    with _plain(file, actual) as text:
         if text.peek(3)[:3] == _BOM:
             text.read(3)
         parts, begun = list[bytes](), 0
@@ -167,8 +168,8 @@ def _counted(data: bytes) -> Iterator[tuple[bytes, int]]:
     """Lines and their number, without blank ones, which are no records."""
     lines = data.count(b"\n")
     if data.count(b"\n{") + data.startswith(b"{") < lines:
-        kept = [line for line in data.split(b"\n") if line.strip()]
-        data, lines = b"".join(line + b"\n" for line in kept), len(kept)
+        records = [line for line in data.split(b"\n") if line.strip()]
+        data, lines = b"".join(line + b"\n" for line in records), len(records)
     if lines:
         yield data, lines
 

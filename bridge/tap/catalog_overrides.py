@@ -1,6 +1,6 @@
-"""What `streams` of bridge.yaml says of a stream's replication, written into the catalog that the tap is passed.
+"""Writes what `streams` of bridge.yaml says about a stream's replication into the catalog that the tap gets.
 
-Taps of the Singer SDK read the keys beside the schema, others metadata's, so both say the same.
+Taps of the Singer SDK read the keys beside the schema, others those in the metadata, so both say the same.
 """
 
 from __future__ import annotations
@@ -32,40 +32,40 @@ from bridge.singer.catalog import (
 )
 
 _OF_TAP = ("replication_method", "replication_key")
-"""Only the tap can do these; `key_properties` hold for the table as well, whatever the tap makes of them."""
+"""Only the tap can do these; `key_properties` apply to the table as well, whatever the tap makes of them."""
 
 _ABOUT_METHODS = re.compile(r"replication[ _-]?method|FULL[ _]TABLE", re.IGNORECASE)
-"""How a tap speaks that misses one."""
+"""How a tap complains about a missing one."""
 
 _LISTED = 8
 
 _OF_TAP_ALONE = "_sdc_"
-"""How the names of columns begin that a tap adds to a table's: a catalog does not list them until it runs."""
+"""The prefix of columns that a tap adds to those of a table: a catalog does not list them until it runs."""
 
 _LSN = "_sdc_lsn"
 """meltanolabs-tap-postgres' column for the position in PostgreSQL's log."""
 
 
 def wants_catalog(pipeline: Pipeline) -> bool:
-    """Return whether anything is overridden that only a catalog can tell the tap."""
+    """Whether the settings override something that only a catalog can tell the tap."""
     return any(getattr(keys, key) is not None for keys in pipeline.streams.values() for key in _OF_TAP)
 
 
 def wanted_methods(words: str, pipeline: Pipeline, catalog: Catalog | None) -> str:
-    """Return how to say what a tap that failed with these words lacks: streams' replication methods; else nothing."""
+    """A hint for a tap that failed with these words as streams have no replication method; empty if they have."""
     lacking = sorted(s for s in selected_streams(catalog or {"streams": []}) if not replication_method(catalog, s))
     if not lacking or not _ABOUT_METHODS.search(words):
         return ""
     example = dumps(lacking[0] if len(lacking) == 1 else "*").decode().strip()
     return (
         f"no replication method is set for {', '.join(lacking[:_LISTED])}{' ...' if lacking[_LISTED:] else ''}: "
-        f"say it in the catalog, or in bridge.yaml under pipelines.{pipeline.name}:\n"
+        f"set it in the catalog, or in bridge.yaml under pipelines.{pipeline.name}:\n"
         f"  streams: {{{example}: {{replication_method: FULL_TABLE}}}}   # or INCREMENTAL, with a replication_key\n"
     )
 
 
 def overridden(catalog: Catalog, pipeline: Pipeline, loaded: Collection[str]) -> tuple[Catalog, list[str]]:
-    """Return the catalog with the pipeline's overrides for these streams, and what the operator should know of them.
+    """Return the catalog with the pipeline's overrides for these streams, and notes for the operator.
 
     Raises `SettingsError` for what the tap does not offer: a method, a replication key, a column.
     """
@@ -80,7 +80,7 @@ def overridden(catalog: Catalog, pipeline: Pipeline, loaded: Collection[str]) ->
 
 
 def with_methods(catalog: Catalog) -> Catalog:
-    """Return the catalog with FULL_TABLE, which every tap can do, for each stream whose method nobody chose.
+    """Return the catalog with FULL_TABLE for each stream whose method nobody chose: every tap can do that.
 
     Taps of databases that leave the choice to their user fail at such a stream.
     """
@@ -88,22 +88,22 @@ def with_methods(catalog: Catalog) -> Catalog:
     for stream in result["streams"]:
         name, alone = stream_id(stream), {"streams": [stream]}
         if not replication_method(alone, name) and not replication_key(alone, name):
-            _say(stream, {"replication-method": "FULL_TABLE"})
+            _set(stream, {"replication-method": "FULL_TABLE"})
     return result
 
 
 def named(pipeline: Pipeline, catalog: Catalog | None) -> Pipeline:
-    """Return the pipeline that knows the streams' names: settings for either of a stream's names hold for it."""
+    """The pipeline with its streams' names: settings for either of a stream's names apply to it."""
     return pipeline.model_copy(update={"names": stream_names(catalog)}) if catalog else pipeline
 
 
 def unmatched_globs(pipeline: Pipeline, names: Collection[str]) -> list[str]:
-    """Return the globs under `streams` that match none of these names. `*` is for whatever there may be."""
+    """The globs under `streams` that match none of these names. `*` may match nothing."""
     return [glob for glob in pipeline.streams if glob != "*" and not any(fnmatchcase(name, glob) for name in names)]
 
 
 def _check_globs(catalog: Catalog, pipeline: Pipeline) -> list[str]:
-    """Raise `SettingsError` for settings of a stream that there is not; of what `defaults` says return a note."""
+    """Raise `SettingsError` for settings of a stream that does not exist; for those of `defaults` return a note."""
     names = {name for stream in catalog["streams"] for name in (stream_id(stream), record_name(stream))}
     notes = list[str]()
     for glob in unmatched_globs(pipeline, names) if names else ():
@@ -112,7 +112,7 @@ def _check_globs(catalog: Catalog, pipeline: Pipeline) -> list[str]:
             notes.append(f"streams.{glob} of the settings matches no stream. {guess}".strip())
             continue
         listed = ", ".join(stream_ids(catalog)[:_LISTED]) + (" ..." if len(catalog["streams"]) > _LISTED else "")
-        hint = f"{guess or f'the catalog has: {listed}'}; a table that is new comes with --refresh-catalog"
+        hint = f"{guess or f'the catalog has: {listed}'}; --refresh-catalog finds new tables"
         raise SettingsError("settings for a stream that the tap does not have", hint=hint, glob=f"streams.{glob}")
     return notes
 
@@ -120,7 +120,7 @@ def _check_globs(catalog: Catalog, pipeline: Pipeline) -> list[str]:
 def without_log(catalog: Catalog, streams: Collection[str]) -> tuple[Catalog, list[str]]:
     """Return the catalog with FULL_TABLE for those of these streams that are LOG_BASED, and their ids.
 
-    Whoever only tries a tap must not read a log: what a replication slot gave once, no later run gets.
+    A trial must not read a log: what a replication slot gave once, no later run gets.
     """
     result = copy.deepcopy(catalog)
     log_based = [
@@ -129,13 +129,13 @@ def without_log(catalog: Catalog, streams: Collection[str]) -> tuple[Catalog, li
         if stream_id(stream) in streams and replication_method({"streams": [stream]}, stream_id(stream)) == "LOG_BASED"
     ]
     for stream in log_based:
-        _say(stream, {"replication-method": "FULL_TABLE", "replication-key": None})
+        _set(stream, {"replication-method": "FULL_TABLE", "replication-key": None})
     return result, [stream_id(stream) for stream in log_based]
 
 
 def _override(stream: StreamEntry, keys: StreamKeys) -> list[str]:
     name, alone = stream_id(stream), {"streams": [stream]}
-    said: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     method = keys.replication_method or replication_method(alone, name)
     key = keys.replication_key or replication_key(alone, name)
     if keys.replication_method:
@@ -146,15 +146,15 @@ def _override(stream: StreamEntry, keys: StreamKeys) -> list[str]:
     if keys.replication_method == "INCREMENTAL" and not key:
         key = _only_key(stream)
     if keys.replication_method or (keys.replication_key and method == "INCREMENTAL"):
-        said["replication-method"] = method
+        facts["replication-method"] = method
     if keys.replication_key or (keys.replication_method == "INCREMENTAL" and key):
-        said["replication-key"] = key
+        facts["replication-key"] = key
     if keys.key_properties is not None:
         _check_columns(stream, "key_properties", keys.key_properties)
-        said[_key_name(stream)] = keys.key_properties
-    _say(stream, said)
+        facts[_key_name(stream)] = keys.key_properties
+    _set(stream, facts)
     if _misses_lsn(stream):
-        _say(stream, {"replication-key": _LSN})
+        _set(stream, {"replication-key": _LSN})
     if keys.replication_key and method != "INCREMENTAL" and not keys.replication_key.startswith(_OF_TAP_ALONE):
         return [f"the replication key {key} of {name} has no effect: its replication method is {method}"]
     return []
@@ -165,23 +165,24 @@ def _key_name(stream: StreamEntry) -> str:
     return "view-key-properties" if view else "table-key-properties"
 
 
-def _say(stream: StreamEntry, said: dict[str, Any]) -> None:
-    if not said:
+def _set(stream: StreamEntry, facts: dict[str, Any]) -> None:
+    """Write facts into a catalog entry, in both places, and select the columns that they name."""
+    if not facts:
         return
     if has_metadata(stream):
-        write(stream, {(): said})
-    for key, value in said.items():
+        write(stream, {(): facts})
+    for key, value in facts.items():
         stream[key.replace("-", "_") if "key-properties" not in key else "key_properties"] = value
-    needed = [said.get("replication-key"), *(said.get(_key_name(stream)) or ())]
+    needed = [facts.get("replication-key"), *(facts.get(_key_name(stream)) or ())]
     known = columns(stream)
     listed = [name for name in needed if name and ((name,) in known or not name.startswith(_OF_TAP_ALONE))]
     write(stream, {(column,): {"selected": True} for column in listed})
 
 
 def _misses_lsn(stream: StreamEntry) -> bool:
-    """Return whether meltanolabs-tap-postgres would read this stream from the start of its slot in each run.
+    """Whether meltanolabs-tap-postgres would read this stream from the start of its slot in each run.
 
-    It compares the bookmark with `_sdc_lsn` only where the catalog names that as the replication key, and nobody does.
+    It compares the bookmark with `_sdc_lsn` only if the catalog names that as the replication key, which no user does.
     The tap of pipelinewise, which needs no such key, names the database in its catalog.
     """
     facts, name, alone = root_facts(stream), stream_id(stream), {"streams": [stream]}
@@ -190,7 +191,7 @@ def _misses_lsn(stream: StreamEntry) -> bool:
 
 
 def _check_method(stream: StreamEntry, method: str) -> None:
-    """Refuse a method other than the one that the tap forces; for database tables that is only a tap's default."""
+    """Refuse another method than the one that the tap forces; for database tables that is only the tap's default."""
     facts = root_facts(stream)
     forced = str(facts.get("forced-replication-method") or "").upper()
     if forced and forced != method and "schema-name" not in facts:
@@ -209,7 +210,7 @@ def _check_key(stream: StreamEntry, key: str) -> None:
 
 
 def _only_key(stream: StreamEntry) -> str | None:
-    """Return the one key there is to replicate by, None where the tap knows it by itself. Raises `SettingsError`."""
+    """The only key to replicate by, None if the tap itself knows it. Raises `SettingsError` if there are several."""
     facts = root_facts(stream)
     valid = [str(name) for name in facts.get("valid-replication-keys") or ()]
     if len(valid) == 1:

@@ -1,10 +1,10 @@
-"""The catalog that is kept between runs, and beside it what the tap itself last said.
+"""The catalog that is stored between runs, and beside it the one that the tap last discovered.
 
 ```
 .singer-bridge/catalogs/<pipeline>.json             passed to the tap; the user may edit it
-.singer-bridge/catalogs/discovered/<pipeline>.json  the tap's own last words: what was edited is the difference
+.singer-bridge/catalogs/discovered/<pipeline>.json  as the tap discovered it: the difference is the user's edits
 ```
-With `source.catalog` that file is the kept one. Both are replaced whole, so a crash leaves the old or the new.
+With `source.catalog`, that file is the stored one. Both are replaced whole, so a crash leaves the old or the new.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from bridge.tap.catalog_overrides import named
 
 
 def catalog_file(home: Path, pipeline: str) -> Path:
-    """Return where `discover` keeps a pipeline's catalog."""
+    """Where `discover` stores a pipeline's catalog."""
     return home / "catalogs" / f"{pipeline}.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """What came of a discovery: the catalog with the user's edits, and what is different from the last one."""
+    """What a discovery gave: the catalog with the user's edits, and what changed since the last one."""
 
     catalog: Catalog
     changes: Changes
@@ -41,21 +41,22 @@ class Discovery:
     """There was nothing to compare with."""
 
     def told(self) -> list[str]:
-        """Return a line for each thing that is different, and for each edit that stands against the tap."""
-        return [
-            *self.changes.told(),
-            *(f"{place}: your edit stands, the tap's own changed" for place in self.overruled),
-        ]
+        """A line for each change, and for each edit that stands against the tap."""
+        return [*self.changes.lines(), *map(_stands, self.overruled)]
+
+
+def _stands(place: str) -> str:
+    return f"{place}: your edit stands, though the tap changed it too"
 
 
 def with_names(pipeline: Pipeline, home: Path) -> Pipeline:
-    """Return the pipeline that knows its streams' names by the kept catalog, if there is one that can be read."""
-    with suppress(SettingsError):  # an unreadable catalog is the run's matter
-        return named(pipeline, Kept(home, pipeline).read())
+    """The pipeline with its streams' names from the stored catalog, if there is one that can be read."""
+    with suppress(SettingsError):  # the run reports an unreadable catalog
+        return named(pipeline, CatalogStore(home, pipeline).read())
     return pipeline
 
 
-class Kept:
+class CatalogStore:
     """The files of one pipeline's catalog."""
 
     def __init__(self, home: Path, pipeline: Pipeline) -> None:
@@ -64,7 +65,7 @@ class Kept:
         self._memory_file = home / "catalogs" / "discovered" / f"{pipeline.name}.json"
 
     def read(self) -> Catalog | None:
-        """Return the kept catalog, None if there is none. Raises `SettingsError`, also where source.catalog misses."""
+        """The stored catalog, None if there is none. Raises `SettingsError`, also for a missing source.catalog."""
         try:
             text = self.file.read_bytes()
         except FileNotFoundError as error:
@@ -76,7 +77,7 @@ class Kept:
         with suppress(TapError):
             if (catalog := parse_catalog(text)) is not None:
                 return catalog
-        hint = "correct it; or delete it, and `singer-bridge discover` makes it anew, without your edits"
+        hint = "correct it; or delete it, and `singer-bridge discover` makes a new one, without your edits"
         raise SettingsError("this file is not a catalog", hint=hint, file=self.file)
 
     def _unreadable(self, error: OSError) -> SettingsError:
@@ -84,8 +85,8 @@ class Kept:
         return SettingsError(f"cannot read the catalog: {error.strerror}", hint=hint, file=self.file)
 
     def merged(self, now: Catalog, *, keep: bool = True) -> Discovery:
-        """Return what the tap says now with the edits of the kept catalog, and keep it. Raises `SettingsError`."""
-        # An empty file is what the shell makes of `discover --json > catalog.json` before we look.
+        """Apply the edits of the stored catalog to the tap's new one, and store the result. Raises `SettingsError`."""
+        # The shell makes an empty file of `discover --json > catalog.json` before we look.
         edited = self.read() if self.file.exists() and self.file.stat().st_size else None
         memory = self._memory()
         before = memory.get("catalog")
@@ -96,23 +97,22 @@ class Kept:
         if keep:
             if merged.catalog != edited:
                 self._replace(self.file, merged.catalog)
-            self._replace(self._memory_file, memory | {"format": 1, "catalog": now, "gone": merged.gone})
+            self._replace(self._memory_file, memory | {"format": 1, "catalog": now, "gone": merged.removed})
         return Discovery(merged.catalog, changes, merged.overruled, edited is None)
 
     def retyped(self, now: Catalog, streams: Collection[str]) -> list[str]:
-        """Bring the types of the streams' columns up to date, and return a line for each that changed."""
+        """Update the types of the streams' columns; return a line for each that changed."""
         before = self._memory().get("catalog")
         if before is None:
             return []
         catalog, lines = with_new_types(before, now, streams)
         if lines:
-            found = self.merged(catalog)
-            lines += [f"{place}: your edit stands, the tap's own changed" for place in found.overruled]
+            lines += map(_stands, self.merged(catalog).overruled)
         return lines
 
     @property
     def seconds(self) -> float | None:
-        """How long the tap took to discover the last time; None where we did not see it, or the catalog is given."""
+        """How long the tap took for its last discovery; None if we did not see one, or the catalog is given."""
         if self._given:
             return None
         with suppress(KeyError, TypeError, ValueError):
@@ -125,9 +125,9 @@ class Kept:
             self._replace(self._memory_file, self._memory() | {"format": 1, "seconds": round(seconds, 3)})
 
     def flag(self, tap: str) -> str | None:
-        """Return the flag by which that tap takes its catalog, None if it is not known yet."""
-        said = self._memory().get("flag")
-        return str(said["flag"]) if isinstance(said, dict) and said.get("tap") == tap else None
+        """The flag by which that tap takes its catalog, None if it is not known yet."""
+        noted = self._memory().get("flag")
+        return str(noted["flag"]) if isinstance(noted, dict) and noted.get("tap") == tap else None
 
     def remember_flag(self, tap: str, flag: str) -> None:
         """Note the flag, so that the tap need not be asked again."""
@@ -135,7 +135,7 @@ class Kept:
             self._replace(self._memory_file, self._memory() | {"format": 1, "flag": {"tap": tap, "flag": flag}})
 
     def _memory(self) -> dict[str, Any]:
-        """Return what was noted; without it, or with what makes no sense, edits are guessed as for a foreign file."""
+        """What was noted; empty if there is none, or none that makes sense: then edits are guessed."""
         with suppress(OSError, NotJson):
             memory = loads(self._memory_file.read_bytes())
             if isinstance(memory, dict) and memory.get("format") == 1:
@@ -149,5 +149,5 @@ class Kept:
             with draft_of(file) as draft:
                 draft.write_bytes(dumps(value, indent=2))
         except OSError as error:
-            hint = "give the rights to write it, or print it with `singer-bridge discover --json`"
-            raise SettingsError(f"cannot keep the catalog: {error.strerror}", hint=hint, file=file) from error
+            hint = "give this user the right to write it, or print it with `singer-bridge discover --json`"
+            raise SettingsError(f"cannot store the catalog: {error.strerror}", hint=hint, file=file) from error

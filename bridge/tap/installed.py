@@ -1,6 +1,6 @@
-"""Which package a tap's program was installed by: read from the venv around it, without starting anything.
+"""Which package installed a tap's program? Read from the venv around it, without starting anything.
 
-The answer is for the run record. A program that no package put there, such as a script of one's own, has no version.
+The answer is for the run record. A program of no package, such as your own script, has no version.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ _UNKNOWN = "unknown"
 
 
 def tap_version(program: str) -> str:
-    """Return the version of the package whose program this is, or "unknown". Never raises for what is found."""
+    """The version of the package whose program this is, or "unknown". Nothing in the venv raises an error."""
     return tap_package(program)[1]
 
 
 def tap_package(program: str) -> tuple[str, str]:
-    """Return name and version of the package whose program this is, each "unknown" where nothing says it."""
+    """Name and version of the package whose program this is, each "unknown" if nothing says it."""
     path = Path(program)
     try:
         for folder in dict.fromkeys(_package_folders(path)):
@@ -31,13 +31,13 @@ def tap_package(program: str) -> tuple[str, str]:
 
 
 def _package_folders(program: Path) -> Iterator[Path]:
-    """Yield where the packages of the venv are that a program, or the link to it, stands in."""
+    """The package folders of the venv that a program, or the link to it, is in."""
     for place in (program, program.resolve()):
         yield from sorted(place.parent.parent.glob("lib*/python3*/*-packages"))
 
 
 def _has_program(package: Distribution, name: str) -> bool:
-    # As text: parsing the entry points of every package of a venv would take longer than reading them.
+    # Read as text: parsing the entry points of every package of a venv takes longer than reading them.
     text = package.read_text("entry_points.txt") or ""
     scripts = text.partition("[console_scripts]")[2].partition("\n[")[0]
     return any(line.partition("=")[0].strip() == name for line in scripts.splitlines())

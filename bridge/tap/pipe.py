@@ -1,4 +1,4 @@
-"""Where a load's messages come from: a pipe, read in large chunks, whoever writes at its other end."""
+"""Where a load's messages come from: a pipe, read in large chunks, whoever writes to it."""
 
 from __future__ import annotations
 
@@ -15,41 +15,43 @@ from bridge.singer.messages import Message
 _CHUNK = 1 << 20
 _SMALL = 1 << 16
 READ_BYTES = _SMALL + _CHUNK
-"""At most so many bytes come in one piece."""
+"""At most this many bytes come in one piece."""
 
 _GATHER = timedelta(milliseconds=2)
+_STEP = 0.05
+"""Seconds between two ticks while nothing comes."""
 LEFT_OPEN = timedelta(seconds=10)
-"""Silence after a tap's exit that is the end of its output, though a program that it left holds the pipe open."""
+"""After a tap's exit, this much silence ends its output, even if a program that it started holds the pipe open."""
 
 
 class Silent(Exception):
-    """Nothing came for as long as that was allowed."""
+    """Nothing came for longer than allowed."""
 
 
 class Feed(Protocol):
-    """What a load reads. `proves_end`: its end is known to be in good order, as that of a tap that exits 0."""
+    """What a load reads. `proves_end`: we know whether it ended in good order, as with a tap that exits 0."""
 
     @property
     def proves_end(self) -> bool: ...
 
     def chunks(self, *, idle: timedelta | None, tick: Callable[[], None]) -> Iterator[bytes]:
-        """Yield what was written, until its end; `tick` runs at least twice a second, and may raise to end it."""
+        """Yield what comes, until its end; `tick` runs at least twice a second, and may raise to end the reading."""
         ...
 
     def heard(self, messages: Iterable[Message]) -> Iterable[Message]:
-        """Return those of the messages that are to be acted upon."""
+        """Return the messages to act upon."""
         ...
 
     def wait(self, *, idle: timedelta | None, tick: Callable[[], None]) -> None:
-        """Wait for the writer after the end of its output. Raises `TapError` if it is known to have failed."""
+        """Wait for the writer after the end of its output. Raises `TapError` if we know that it failed."""
         ...
 
     def terminate(self) -> None:
-        """Have no more written."""
+        """Stop the writer."""
         ...
 
     def failure(self, message: str) -> TapError:
-        """Return the error that says what the writer did, and what it said last."""
+        """The error that says what the writer did, with its last lines on stderr."""
         ...
 
 
@@ -58,14 +60,14 @@ def read_pipe(
 ) -> Iterator[bytes]:
     """Yield what comes, until its end. `tick` runs at least twice a second and may raise to end the reading.
 
-    Once the writer has `ended`, it is the end, too, that nothing comes for `LEFT_OPEN`: something else holds the pipe.
-    Raises `Silent` when nothing at all came for `idle`.
+    If the writer has `ended` but something else holds the pipe, `LEFT_OPEN` of silence is the end, too. Raises `Silent`
+    when nothing at all came for `idle`.
     """
     last, limit = time.monotonic(), idle.total_seconds() if idle else float("inf")
     alone: float | None = None
     while True:
         tick()
-        if not select.select([fd], [], [], 0.5)[0]:
+        if not select.select([fd], [], [], _STEP)[0]:
             if ended():
                 alone = alone or time.monotonic()
                 if time.monotonic() - max(alone, last) > LEFT_OPEN.total_seconds():
@@ -81,7 +83,7 @@ def read_pipe(
 
 
 def _fill(fd: int) -> bytes:
-    """Read what is there now, up to one chunk; waits only for the first byte."""
+    """Read what is available now, up to one chunk; waits only for the first byte."""
     first = os.read(fd, _CHUNK)
     if not first or len(first) >= _SMALL:
         return first

@@ -1,9 +1,9 @@
 """One tap process: started with `--config --catalog --state`, read in large chunks, never left behind.
 
-The tap leads a session of its own, so Ctrl-C reaches only us and a whole tree of helpers can be stopped at once.
-A small guard process waits on a pipe that only we hold; when we die, however we die, it stops the tap's group and
+The tap leads a session of its own, so Ctrl-C reaches only us, and a whole tree of helpers can be stopped at once.
+A small guard process waits on a pipe that only we hold. When we die, however we die, it stops the tap's group and
 deletes its files.
-stderr is drained at all times into the run's log. Secrets reach the tap in files of mode 600 that are gone at exit.
+A thread always drains stderr into the run's log. Secrets reach the tap in files of mode 600 that we delete at exit.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ _F_SETPIPE_SZ = 1031
 _LINE = 1 << 16
 """Bytes of a line of stderr that are read at once."""
 
-# Reads the tap's process group, then waits: a line means that the tap has ended, end-of-file that we have.
+# Reads the tap's process group, then waits: a line means that the tap has ended; end-of-file, that we have.
 _GUARD = (
     'read -r group && read -r ended && exit; kill -s TERM -- "-$group"; rm -rf "$1"; sleep 1; kill -s KILL -- "-$group"'
 )
-# The tap registers itself with the guard before it becomes the tap: there is no instant at which it is unguarded.
-# The guard's pipe comes in as stdin, the one number that every shell can redirect, and is gone after the exec.
+# The shell registers with the guard before it becomes the tap: the tap is unguarded at no instant.
+# The guard's pipe comes in as stdin, the one number that every shell can redirect, and is closed by the exec.
 _START = 'echo $$ >&0; exec "$@" </dev/null'
 
 
 def find_executable(argv: Sequence[str], folder: Path | None, environ: dict[str, str]) -> list[str]:
-    """Return argv with its program found: in the tap's own venv, on PATH, beside our own program, or as a path.
+    """Return argv with its program's path: in the tap's own venv, on PATH, beside our own program, or as it is.
 
     Raises `TapNotFound`.
     """
     places = [*([str(folder)] if folder else []), environ.get("PATH", os.defpath), str(Path(sys.executable).parent)]
-    found = shutil.which(argv[0], path=os.pathsep.join(places))
-    if not found:
+    program = shutil.which(argv[0], path=os.pathsep.join(places))
+    if not program:
         hint = "install it (`pip_url` in bridge.yaml and `singer-bridge install`), or give its full path"
         if folder and not folder.exists():
             hint = "`singer-bridge install` puts it into an environment of its own, from its `pip_url`"
         raise TapNotFound("the tap was not found", hint=hint, tap=argv[0])
-    return [found, *argv[1:]]
+    return [program, *argv[1:]]
 
 
 class Log(Protocol):
@@ -162,16 +162,16 @@ class Tap:
         stream = self._process.stderr
         assert stream
         with stream, open(stream.fileno(), "rb", closefd=False) as lines:
-            held = b""  # of a line longer than what is read at once: the tail in which a secret may begin
+            tail = b""  # of a line longer than what is read at once: a secret may begin in it
             while piece := lines.readline(_LINE):
-                line = held + piece
+                line = tail + piece
                 cut = len(line) if line.endswith(b"\n") else self._redact.settled(line)
-                self._keep(line[:cut])
-                held = line[cut:]
-            if held:
-                self._keep(held)
+                self._log_line(line[:cut])
+                tail = line[cut:]
+            if tail:
+                self._log_line(tail)
 
-    def _keep(self, line: bytes) -> None:
+    def _log_line(self, line: bytes) -> None:
         line = self._redact(line)
         self._last_lines.append(line)
         with suppress(OSError, ValueError):  # a full disk, a closed log: the tap must never wait for us here
@@ -181,8 +181,8 @@ class Tap:
     def chunks(self, *, idle: timedelta | None, tick: Callable[[], None]) -> Iterator[bytes]:
         """Yield stdout until its end. `tick` runs at least twice a second and may raise to end the run.
 
-        What a tap that has exited leaves behind with its stdout open is stopped after some seconds of silence.
-        Raises `TapError` when nothing at all came for `idle`; the tap is then already stopped.
+        Programs that an exited tap leaves with its stdout open are stopped after some seconds of silence. Raises
+        `TapError` when nothing at all came for `idle`; the tap is then already stopped.
         """
         assert self._process.stdout
         try:
@@ -191,11 +191,11 @@ class Tap:
                 self.kill()
         except Silent:
             self.kill()
-            hint = "raise `source.idle_timeout` if it needs longer; " + self._said()
+            hint = "raise `source.idle_timeout` if it needs longer; " + self._last_words()
             raise TapError("the tap was silent for too long and was stopped", hint=hint, idle_timeout=idle) from None
 
     def heard(self, messages: Iterable[Message]) -> Iterable[Message]:
-        """Return the messages as they are: all of them count."""
+        """The messages as they are: all of them count."""
         return messages
 
     def wait(self, *, idle: timedelta | None, tick: Callable[[], None]) -> None:
@@ -203,10 +203,11 @@ class Tap:
         code = self._exit_code(idle, tick)
         self._stderr.join(timeout=5)
         if code < 0:
-            raise TapError("the tap was killed by a signal", hint=self._said(), signal=signal.Signals(-code).name)
+            raise TapError("the tap was killed by a signal", hint=self._last_words(), signal=signal.Signals(-code).name)
         if code or self.stopped:
             why = "" if self.stopped else reason(self._last_text())
-            raise TapError(f"the tap failed: {why}" if why else "the tap failed", hint=self._said(), exit_code=code)
+            text = f"the tap failed: {why}" if why else "the tap failed"
+            raise TapError(text, hint=self._last_words(), exit_code=code)
 
     def _exit_code(self, idle: timedelta | None, tick: Callable[[], None]) -> int:
         limit = time.monotonic() + (idle.total_seconds() if idle else float("inf"))
@@ -216,13 +217,14 @@ class Tap:
                 return self._process.wait(0.5)
             if time.monotonic() > limit:
                 self.kill()
-                raise TapError("the tap closed its output and did not exit", hint=self._said(), idle_timeout=idle)
+                hint = self._last_words()
+                raise TapError("the tap closed its output and did not exit", hint=hint, idle_timeout=idle)
 
     def failure(self, message: str) -> TapError:
-        """Return a `TapError` that shows the tap's last stderr lines."""
-        return TapError(message, hint=self._said())
+        """A `TapError` with the tap's last lines on stderr."""
+        return TapError(message, hint=self._last_words())
 
-    def _said(self) -> str:
+    def _last_words(self) -> str:
         return last_words(self._last_text())
 
     def _last_text(self) -> str:
@@ -237,7 +239,7 @@ class Tap:
         self.kill()
 
     def kill(self) -> None:
-        """Stop whatever is left of the tap's group, now."""
+        """Stop what is left of the tap's group, now."""
         self.signal(signal.SIGKILL)
         self._process.wait()
 

@@ -1,7 +1,7 @@
-"""Several taps read at once, into one thread: each by a thread that only waits for its pipe.
+"""Reads several taps at once: each has a thread that only waits for its pipe.
 
-What they say is acted upon by one thread alone, in the order in which it came. Whoever has more to say than that one
-takes waits, and its pipe with it; a tap that says nothing holds up nobody.
+One thread handles their output, in the order in which it came. A tap that is faster than that thread waits; a tap that
+sends nothing holds up nobody.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from bridge.tap.pipe import Feed
 SIGNAL_GRACE = 0.05
 """Seconds after a tap's end in which a signal to us still counts: `systemctl stop` reaches both, the tap first."""
 
+_LISTEN = 0.05
+"""Seconds between two ticks while no tap says anything."""
 _STEP = 0.5
-"""Seconds after which a thread that waits looks whether it shall end."""
+"""Seconds after which a waiting thread checks whether it should end."""
 
 Said = bytes | None | BaseException
-"""A chunk of output; nothing of it any more; that the tap ended in good order; or how it did not."""
+"""A chunk of output, `b""` at its end; None when the tap ended in good order, or the error that ended it."""
 
 
 class _Stopped(Exception):
-    """Nobody listens any more."""
+    """Nobody reads the tap any more."""
 
 
 class Pumps:
-    """A thread for each of the taps while it is entered; leaving it waits for them. The taps are started, and are ended
-    by who started them.
-    """
+    """A context manager with a thread for each tap; it ends with them. The caller starts and ends the taps."""
 
     def __init__(self, taps: Sequence[Feed], *, idle: timedelta | None) -> None:
         self._taps, self._idle = taps, idle
@@ -59,14 +59,14 @@ class Pumps:
         self._join()
 
     def heard(self, tick: Callable[[], None]) -> Iterator[tuple[int, Said]]:
-        """Yield what each of the taps says until all have ended; `tick` runs at least twice a second and may raise.
+        """Yield each tap's output until all have ended, as `Said`, with the tap's number.
 
-        Of each: chunks, `b""` at the end of its output, and None once it has exited 0; or the error that ended it.
+        `tick` runs at least twice a second and may raise.
         """
         while self._live:
             tick()
             try:
-                number, said = self._said.get(timeout=_STEP)
+                number, said = self._said.get(timeout=_LISTEN)
             except Empty:
                 continue
             if number in self._live:
@@ -76,16 +76,16 @@ class Pumps:
 
     @property
     def live(self) -> set[int]:
-        """The taps that have not ended, and were not stopped."""
+        """The taps that have neither ended nor been stopped."""
         return set(self._live)
 
     def stop(self, number: int) -> None:
-        """Have a tap stopped, and hear no more of it. Its thread waits until it is gone."""
+        """Stop a tap, and read it no more. Its thread waits for its end."""
         self._live.discard(number)
         self._stopped[number].set()
 
     def stop_all(self) -> None:
-        """Stop those that are left, all at once, and wait until they are gone."""
+        """Stop all that are left at once, and wait for their end."""
         for number in self.live:
             self.stop(number)
         self._left.set()
@@ -105,7 +105,7 @@ class Pumps:
         except _Stopped:
             if self._stopped[number].is_set():
                 tap.terminate()
-        except BaseException as error:  # noqa: BLE001 - whatever it was, who listens raises it
+        except BaseException as error:  # noqa: BLE001 - whatever it was, the reader raises it
             with suppress(_Stopped):
                 self._say(number, error)
 

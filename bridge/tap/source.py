@@ -17,51 +17,39 @@ from bridge.settings.redact import redactor
 from bridge.singer.catalog import Catalog, deselected, has_metadata, parse_catalog, stream_names
 from bridge.singer.selection import is_glob, loaded_streams, select, unmatched
 from bridge.tap.catalog_overrides import overridden, wants_catalog
-from bridge.tap.catalog_store import Discovery, Kept, catalog_file
+from bridge.tap.catalog_store import CatalogStore, Discovery
 from bridge.tap.process import Tap, find_executable
 from bridge.tap.slot_source import tap_settings
 from bridge.tap.venv import Venv
 
-__all__ = ["SILENT", "Source", "catalog_file", "environment", "home_folder", "taps_folder"]
-
 SILENT = (
-    "no stream came from the tap, and it was passed no catalog: many taps extract only what one selects. "
-    "Make it with `singer-bridge discover {name}`, choose by `singer-bridge select {name} STREAM...`"
+    "the tap sent no stream, and it got no catalog: many taps extract only what is selected. "
+    "Make a catalog with `singer-bridge discover {name}`, choose by `singer-bridge select {name} STREAM...`"
 )
-"""What to say of a tap without a catalog that ended well and named no stream, where nothing was loaded before."""
+"""The warning for a tap without a catalog that ended well and named no stream, if nothing was loaded before."""
 
 _WITHOUT = "run it without --stream, source.select and streams; or write a catalog yourself and set source.catalog"
 _DISCOVER_LIMIT = timedelta(minutes=5)
 _QUICK = timedelta(seconds=5)
-"""A tap that discovered in less is asked before each run whether types have changed."""
+"""A tap that discovers faster is asked before each run whether types have changed."""
 _PATIENCE = timedelta(seconds=15)
-"""A tap that is silent for so long when it is asked is not asked again before the next `discover`."""
+"""A tap that stays silent this long when asked is not asked again before the next `discover`."""
 _HELP_LIMIT = timedelta(seconds=20)
 _LONGEST_HELP = 1 << 18
 _CATALOG_FLAGS = ("--catalog", "--properties")
 
 
 def home_folder(settings_file: Path | None) -> Path:
-    """Return the project's `.singer-bridge`: beside bridge.yaml, else here; or as the variable says."""
+    """The project's `.singer-bridge`: beside bridge.yaml, else here; or as the variable says."""
     if given := os.environ.get("SINGER_BRIDGE_HOME"):
         return Path(given).expanduser().absolute()
     return (settings_file.parent if settings_file else Path.cwd()).absolute() / ".singer-bridge"
 
 
-def taps_folder(home: Path, pipeline: Pipeline) -> Path | None:
-    """Return where `install` puts the programs of a pipeline's tap, None where it has none to put."""
-    return Venv(home, pipeline.source.pip_url).bin if pipeline.source.pip_url else None
-
-
-def environment(pipeline: Pipeline) -> dict[str, str]:
-    """Return the tap's environment: ours and the settings'."""
-    return dict(os.environ) | pipeline.source.env
-
-
 class Source:
     """The tap of one pipeline. Nothing runs before `discover` or `start`; `tick` may raise to end a discovery.
 
-    `notes` is what the operator should hear of its catalog; `discovery` what came of the last one.
+    `notes` are for the operator, about the catalog; `discovery` is the result of the last one.
     """
 
     def __init__(self, pipeline: Pipeline, home: Path, tick: Callable[[], None] = lambda: None) -> None:
@@ -69,25 +57,26 @@ class Source:
         self._tick = tick
         self.home = home
         self.redact = redactor(pipeline.secrets)
-        self.environ = environment(pipeline)
-        self.argv = find_executable(pipeline.source.argv, taps_folder(home, pipeline), self.environ)
+        self.environ = dict(os.environ) | pipeline.source.env
+        programs = Venv(home, pipeline.source.pip_url).bin if pipeline.source.pip_url else None
+        self.argv = find_executable(pipeline.source.argv, programs, self.environ)
         self._flag = self.argv.pop() if self.argv[-1] in _CATALOG_FLAGS and len(self.argv) > 1 else None
-        self.kept = Kept(home, pipeline)
+        self.catalogs = CatalogStore(home, pipeline)
         self.notes: list[str] = []
         self.discovery: Discovery | None = None
 
     def catalog(self, only: Sequence[str], *, refresh: bool, compare: bool = True) -> tuple[Catalog | None, set[str]]:
         """Return the catalog to pass, if any, and the names of the streams that it deselects.
 
-        Discovers when a choice or an override needs it, or when asked to; keeps what it found for the next run. With
-        `compare` a tap that discovers quickly is asked whether types of columns have changed.
+        Discovers if a selection or an override needs it, or to `refresh`, and stores the catalog for the next run. With
+        `compare`, a tap that discovers quickly is asked whether types of columns have changed.
         """
-        wanted = bool(self.pipeline.source.select or only or wants_catalog(self.pipeline))
-        wanted = wanted or self.pipeline.source.parallelism != 1
-        catalog = None if refresh else self.kept.read()
+        needed = bool(self.pipeline.source.select or only or wants_catalog(self.pipeline))
+        needed = needed or self.pipeline.source.parallelism != 1
+        catalog = None if refresh else self.catalogs.read()
         if catalog is not None and compare:
             catalog = self._retyped(catalog, only)
-        if catalog is None and (wanted or refresh):
+        if catalog is None and (needed or refresh):
             catalog = self.discover()
             self.notes += self.discovery.told() if self.discovery else ["this tap does not discover"]
         if catalog is None:
@@ -97,29 +86,29 @@ class Source:
         return catalog, deselected(catalog)
 
     def _ids(self, catalog: Catalog, only: Sequence[str]) -> list[str]:
-        """Return the ids of streams that may be named as their RECORDs are; of namesakes the one that is selected."""
+        """The ids of streams that may be named as their RECORDs are; of namesakes, the one that is selected."""
         names, loaded = stream_names(catalog), loaded_streams(catalog, self.pipeline.source.select) if only else set()
-        known = {name: names.get(name, (name,)) for name in only}
-        return [next((one for one in all_ if one in loaded), all_[0]) for all_ in known.values()]
+        ids = {name: names.get(name, (name,)) for name in only}
+        return [next((one for one in namesakes if one in loaded), namesakes[0]) for namesakes in ids.values()]
 
     def _retyped(self, catalog: Catalog, only: Sequence[str]) -> Catalog:
-        """Return the kept catalog with the types that columns have now, as far as the tap says so quickly."""
-        took = self.kept.seconds
+        """The stored catalog with the present types of columns, if the tap tells them quickly."""
+        took = self.catalogs.seconds
         if self.pipeline.source.discover == "never" or took is None or took > _QUICK.total_seconds():
             return catalog
         began = time.monotonic()
         try:
             now = self.ask(_PATIENCE)
-        except TapError:  # what is wrong with the tap, its extraction will say
+        except TapError:  # the extraction will report what is wrong with the tap
             now = None
         if (took := time.monotonic() - began) > _PATIENCE.total_seconds():
-            self.kept.remember_seconds(took)
-        lines = self.kept.retyped(now, loaded_streams(catalog, self.pipeline.source.select, only)) if now else []
+            self.catalogs.remember_seconds(took)
+        lines = self.catalogs.retyped(now, loaded_streams(catalog, self.pipeline.source.select, only)) if now else []
         self.notes += [f"{line}; the kept catalog was brought up to date" for line in lines]
-        return (self.kept.read() or catalog) if lines else catalog
+        return (self.catalogs.read() or catalog) if lines else catalog
 
     def _do_without(self, only: Sequence[str]) -> None:
-        """Raise `SettingsError` where something was chosen that only a catalog can tell the tap."""
+        """Raise `SettingsError` if something was chosen that only a catalog can tell the tap."""
         if only:
             hint = "this tap does not discover, so its streams cannot be chosen; run it without --stream"
             raise SettingsError("--stream needs a catalog", hint=hint)
@@ -129,47 +118,46 @@ class Source:
             ("source.parallelism", self.pipeline.source.parallelism != 1),
         ):
             if given:
-                hint = (
-                    "this tap does not discover: write a catalog yourself and set source.catalog, or remove the setting"
-                )
+                hint = "this tap does not discover: write a catalog and set source.catalog, or remove the setting"
                 raise SettingsError("the setting has no effect without a catalog", hint=hint, setting=setting)
 
     def narrowed(self, catalog: Catalog, only: Sequence[str] = ()) -> Catalog:
-        """Return the catalog as settings and `only` have it: overrides written, streams and columns selected."""
+        """The catalog as settings and `only` have it: overrides written, streams and columns selected."""
         patterns = self.pipeline.source.select
         loaded = loaded_streams(catalog, patterns, only)
         catalog, notes = overridden(catalog, self.pipeline, loaded)
         self.notes += notes
         for text, guess in unmatched(catalog, patterns):
-            if not text.startswith("!") or not is_glob(text):  # "!*.secret_*" may well stand for what is yet to come
+            if not text.startswith("!") or not is_glob(text):  # "!*.secret_*" may be there for future columns
                 self.notes.append(f"select: {text} matches nothing. {guess}".strip())
         if patterns or only:
             return select(catalog, patterns, only)
-        if catalog["streams"] and not loaded:  # most taps would send nothing, and what others send would be ignored
+        if catalog["streams"] and not loaded:  # most taps would send nothing; what others send would be ignored
             hint = f"choose: `singer-bridge select {self.pipeline.name} STREAM...`, '*' for all"
-            raise SettingsError("the catalog selects no stream", hint=hint, file=self.kept.file)
+            raise SettingsError("the catalog selects no stream", hint=hint, file=self.catalogs.file)
         return catalog
 
     def discover(self, *, keep: bool = True) -> Catalog | None:
-        """Run `--discover` and keep the catalog, with the user's edits of the last one; None if the tap cannot.
+        """Run `--discover` and store the catalog, with the user's edits of the last one; None if the tap cannot.
 
-        What changed is in `discovery`. Raises `TapError`, and `SettingsError` for a kept catalog that is unreadable.
+        What changed is in `discovery`. Raises `TapError`, and `SettingsError` for an unreadable stored catalog.
         """
         self.discovery = None
         began = time.monotonic()
-        found = self.ask()
-        if found is None:
+        discovered = self.ask()
+        if discovered is None:
             return None
         took = time.monotonic() - began
-        self.discovery = self.kept.merged(found, keep=keep)
+        self.discovery = self.catalogs.merged(discovered, keep=keep)
         if keep:
-            self.kept.remember_seconds(took)
-            self.kept.remember_flag(self.argv[0], self._ask_flag(found))
+            self.catalogs.remember_seconds(took)
+            self.catalogs.remember_flag(self.argv[0], self._ask_flag(discovered))
         return self.discovery.catalog
 
     def ask(self, limit: timedelta = _DISCOVER_LIMIT) -> Catalog | None:
-        """Run `--discover` and keep nothing; None if the tap answers by running. Raises `TapError`, also where nothing
-        comes from the tap for as long as `limit`.
+        """Run `--discover` and store nothing; None if the tap answers by running.
+
+        Raises `TapError`, also if nothing comes from the tap for as long as `limit`.
         """
         text = bytearray()
         with open(os.devnull, "wb") as log, self._tap([*self.argv, "--discover"], log) as tap:
@@ -189,9 +177,9 @@ class Source:
                 raise failed from error
 
     def _ask_flag(self, catalog: Catalog) -> str:
-        """Return the flag by which the tap takes its catalog, as its --help says.
+        """The flag by which the tap takes its catalog, as its --help says.
 
-        Where it knows both, an older catalog, without metadata, is one that it looks for in --properties.
+        If it knows both, it expects an older catalog, without metadata, in --properties.
         """
         text = bytearray()
         with suppress(TapError), open(os.devnull, "wb") as log, self._tap([*self.argv, "--help"], log) as tap:
@@ -206,12 +194,12 @@ class Source:
     def _catalog_flag(self, catalog: Catalog) -> str:
         own = [word for word in self.argv[1:] if word.split("=")[0] in _CATALOG_FLAGS]
         if own:
-            hint = "set source.catalog to that file; or write the flag last and without a value, to have it used"
+            hint = "set source.catalog to that file; or write the flag last and without a value: then it is used"
             raise SettingsError("source.tap passes a catalog of its own", hint=hint, flag=own[0].split("=")[0])
-        flag = self._flag or self.kept.flag(self.argv[0])
+        flag = self._flag or self.catalogs.flag(self.argv[0])
         if flag is None:
             flag = self._ask_flag(catalog)
-            self.kept.remember_flag(self.argv[0], flag)
+            self.catalogs.remember_flag(self.argv[0], flag)
         return flag
 
     def _tap(self, argv: list[str], log: Any, settings: Mapping[str, Any] | None = None, **given: Any) -> Tap:
@@ -219,7 +207,7 @@ class Source:
         return Tap(argv, config=config, environ=self.environ, log=log, redact=self.redact, **given)
 
     def start(self, catalog: Catalog | None, state: Any, log: Any, settings: Mapping[str, Any] | None = None) -> Tap:
-        """Return the tap for one run, not yet started. `settings` count before those of the pipeline."""
+        """The tap for one run, not yet started. `settings` override those of the pipeline."""
         flag = {"catalog_flag": self._catalog_flag(catalog)} if catalog is not None else {}
         return self._tap(self.argv, log, settings, catalog=catalog, state=state, **flag)
 

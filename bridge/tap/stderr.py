@@ -1,7 +1,7 @@
-"""What a tap wrote last: the one line that is its reason, and the lines that tell why, without the noise around them.
+"""The end of a tap's stderr: the one line with the reason of a failure, and the lines that explain it, without noise.
 
-Frames of tracebacks are folded, and lines at INFO and below are left out where there are others. Secrets are masked
-before. The whole of it is in the run's log.
+Frames of tracebacks are folded. Lines at INFO and below are left out if there are others. Secrets are already masked.
+All of it is in the run's log.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _FOLD = "  ..."
 _EXCEPTION = re.compile(r"(?!(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):)[A-Za-z_][\w.]*: \S|[\w.]*(?:Error|Exception)$")
 _FRAME = re.compile(r'\s+(?:File ".*", line \d+|[\^~]+\s*$)')
 _BOX = ("│", "╭", "╰")
-"""How lines of a traceback begin that a tap prints in a frame."""
+"""How the lines of a traceback begin if the tap draws a frame around it."""
 _TIME = r"[\d\WTZ_]*"
 _NAME = r"(?:[\w.*-]+\s*[-|:]\s*)?"
 _WHERE = rf"^(?:{_TIME}{_NAME}|.{{0,200}}?\blevel[\"']?\s*[=:]\s*[\"']?)"
@@ -29,32 +29,32 @@ _WARNING = re.compile(rf"{_WHERE}(?:WARN|WARNING|warn|warning)\b")
 
 
 def reason(text: str) -> str:
-    """Return why a tap failed, on one line: its exception's, else its last one; empty if it said nothing."""
+    """Why a tap failed, on one line: that of its exception, otherwise its last one; empty if it wrote nothing."""
     lines = list(_folded(text))
     shown = [line for line in lines if line.strip() and line != _FOLD]
     raised = [line for line in shown if _EXCEPTION.match(line)] if _FOLD in lines else []
-    found = (raised or [line for line in shown if not _is_quiet(line)] or shown or [""])[-1].strip()
-    return found if len(found) <= _LONGEST else found[: _LONGEST - 3] + "..."
+    why = (raised or [line for line in shown if not _is_quiet(line)] or shown or [""])[-1].strip()
+    return why if len(why) <= _LONGEST else why[: _LONGEST - 3] + "..."
 
 
 def last_words(text: str) -> str:
-    """Return a hint with the lines that tell why a tap failed, each of them whole: errors first, then warnings.
+    """A hint with the lines that tell why a tap failed, whole: errors first, then warnings.
 
-    Where a tap wrote nothing but lines at INFO and below, these are its last ones.
+    If a tap wrote only lines at INFO and below, its last ones.
     """
-    lines = list(_folded(text.strip("\n").rstrip()))  # not stripped at its left: a first line may be a frame's
+    lines = list(_folded(text.strip("\n").rstrip()))  # not stripped on the left: the first line may be a frame's
     shown = "\n".join(_telling(lines) or lines[-_SHOWN:])
     return f"{SAID}\n{shown}" if shown else "it wrote nothing to stderr"
 
 
 def _is_quiet(line: str) -> bool:
-    """Whether a line is at INFO or below. `Error: INFO schema` is not: what stands before the level is a name."""
+    """Whether a line is at INFO or below. `Error: INFO schema` is not: a name stands before the level."""
     start = _QUIET.match(line)
     return start is not None and not _LOUD.search(start[0])
 
 
 def _telling(lines: Sequence[str]) -> list[str]:
-    """Return the lines above INFO: the latest errors, and lines without a level, and then warnings if there is room."""
+    """The lines above INFO: the latest errors and lines without a level, then warnings if there is room."""
     louder = [line for line in lines if not _is_quiet(line)]
     warnings = [line for line in louder if _WARNING.match(line)]
     errors = [line for line in louder if not _WARNING.match(line)]

@@ -1,4 +1,4 @@
-"""The tap at the other end of a pipe: not ours to start, nor to ask how it ended."""
+"""A tap at the other end of a pipe: another program starts it, and we cannot know how it ended."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ class Start:
 
 
 class Stdin:
-    """Messages on a pipe or in a file, as a target reads them. Its end says nothing of how the tap ended.
+    """Messages on a pipe or in a file, as a target reads them. Their end does not say how the tap ended.
 
-    `activates`: ACTIVATE_VERSION is acted upon. `through` may rewrite the messages. `counts` are those that came, by
-    type, RECORDs by their number.
+    `activates`: ACTIVATE_VERSION has an effect. `through` may rewrite the messages. `counts` counts them by type.
     """
 
     proves_end = False
@@ -46,29 +45,29 @@ class Stdin:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave the pipe as it is: its writer hears of our end when we end."""
+        """Leave the pipe as it is: its writer notices when we end."""
 
     def echo(self, tick: Callable[[], None]) -> Start | None:
-        """Return the STATE that is the very first message, None if that is another one. Waits for it.
+        """Return the STATE if it is the very first message, else None. Waits for that message.
 
-        Taps of the Singer SDK begin with the STATE that they were given. Of any other tap it is as good: no row came
-        before it, so what follows is what a tap sends that was started with it.
+        Taps of the Singer SDK begin with the STATE that they were given. From any other tap it is as good: no row came
+        before it, so the tap goes on as if it had been started with it.
         """
-        read, size = list[bytes](), 0
+        chunks, size = list[bytes](), 0
         for chunk in self._chunks(tick):
-            read.append(chunk)
+            chunks.append(chunk)
             size += len(chunk)
-            if size > LONGEST_LINE or (b"\n" in chunk and b"\n" in b"".join(read).lstrip()):
+            if size > LONGEST_LINE or (b"\n" in chunk and b"\n" in b"".join(chunks).lstrip()):
                 break
-        self._ahead = read
-        line = b"".join(read).lstrip().split(b"\n", 1)[0]
+        self._ahead = chunks
+        line = b"".join(chunks).lstrip().split(b"\n", 1)[0]
         message = parse(line)
         if message is None or str(message["type"]).upper() != "STATE" or not isinstance(message.get("value"), dict):
             return None
         return Start(parse_state(line))
 
     def chunks(self, *, idle: timedelta | None, tick: Callable[[], None]) -> Iterator[bytes]:
-        """Yield what is on the pipe until its end, however long that takes: `idle` is for taps of our own."""
+        """Yield what is on the pipe until its end, however long that takes: `idle` is for taps that we start."""
         return self._through(self._chunks(tick))
 
     def _chunks(self, tick: Callable[[], None]) -> Iterator[bytes]:
@@ -84,7 +83,7 @@ class Stdin:
             yield from read_pipe(fd, idle=None, tick=tick)
 
     def heard(self, messages: Iterable[Message]) -> Iterator[Message]:
-        """Yield the messages that count. Raises `DataError` for a SCHEMA that no target of the Singer SDK takes."""
+        """Yield the messages to act upon. Raises `DataError` for a SCHEMA that no target of the Singer SDK accepts."""
         for message in messages:
             self.counts[_TYPES.get(type(message).__name__, "")] += message.lines if isinstance(message, Records) else 1
             if isinstance(message, Schema) and not isinstance(message.schema.get("properties"), dict):
@@ -95,54 +94,54 @@ class Stdin:
                 yield message
 
     def wait(self, *, idle: timedelta | None, tick: Callable[[], None]) -> None:
-        """Return at once: there is nothing to wait for."""
+        """There is nothing to wait for."""
         tick()
 
     def terminate(self) -> None:
-        """Read no more; the writer hears of it when we end."""
+        """Read no more; the writer notices when we end."""
 
     def failure(self, message: str) -> TapError:
-        """Return the error; what the tap said elsewhere is not ours to see."""
-        return TapError(message, hint="look at the tap's own log; what it had sent up to its last STATE was kept")
+        """The error alone: we cannot see the tap's own log."""
+        return TapError(message, hint="look at the tap's own log; what it had sent up to its last STATE is committed")
 
 
 class Piped:
-    """What takes the place of a `Source` where the tap is somebody else's, and hears of each committed STATE.
+    """Replaces a `Source` if another program starts the tap, and passes on each committed STATE.
 
-    `name` is what the tap is called. `told` is called with each STATE; an `OSError` of its own ends the run. `start` is
-    the STATE that the tap was started with, where that is known; else its first message may say it.
+    `name` is the tap's name. `emit` is called with each STATE; if it raises an `OSError`, the run ends. `start` is the
+    STATE that the tap was started with, if known; otherwise its first message may say it.
     """
 
-    def __init__(self, name: str, feed: Stdin, told: Callable[[Any], None], start: Start | None = None) -> None:
+    def __init__(self, name: str, feed: Stdin, emit: Callable[[Any], None], start: Start | None = None) -> None:
         self.argv = [name]
         self.notes: list[str] = []
-        self._feed, self._told, self._start = feed, told, start
-        self._deaf: OSError | None = None
+        self._feed, self._emit, self._start = feed, emit, start
+        self._failure: OSError | None = None
 
     def catalog(self, only: Sequence[str], *, refresh: bool) -> tuple[None, set[str]]:
-        """Return that no catalog is known."""
+        """No catalog is known."""
         return None, set()
 
     def start(self, catalog: object, state: object, log: object, settings: object = None) -> Stdin:
-        """Return the pipe: the tap has its catalog and STATE already, and its log is elsewhere."""
+        """The pipe: the tap already has its catalog and STATE, and its log is elsewhere."""
         return self._feed
 
     def started(self, tick: Callable[[], None]) -> Start | None:
-        """Return what the tap was started with, None if nobody knows; may wait for its first message."""
+        """What the tap was started with, None if nobody knows; may wait for its first message."""
         return self._start or self._feed.echo(tick)
 
     def said(self, state: Any) -> None:
-        """Tell a STATE; in whichever thread commits."""
+        """Pass on a committed STATE; called in the thread that commits."""
         try:
-            self._told(state)
+            self._emit(state)
         except OSError as error:
-            self._deaf = error
+            self._failure = error
 
     def check(self) -> None:
-        """Raise `TapError` once nobody hears our STATEs any more."""
-        if self._deaf:
-            hint = "what was committed stays; a tap that is started again is matched with what it sends again"
-            raise TapError(f"nobody reads the STATEs: {self._deaf.strerror}", hint=hint)
+        """Raise `TapError` once nobody reads our STATEs."""
+        if self._failure:
+            hint = "what is committed stays; if the tap is started again, rows that it repeats are recognised"
+            raise TapError(f"nobody reads the STATEs: {self._failure.strerror}", hint=hint)
 
 
 _TYPES = {

@@ -47,11 +47,7 @@ class File:
         self._file = storage.open_pending(self._source, f"{layout.folder}/{self.name}", over=over is not None)
         order = pq.SortingColumn.from_ordering(schema, sort_keys(layout.sort_by)) if layout.sort_by else None
         self._writer = pq.ParquetWriter(
-            self._file,
-            schema,
-            compression=context.compression,
-            compression_level=context.level,
-            sorting_columns=order,
+            self._file, schema, compression=context.compression, compression_level=context.level, sorting_columns=order
         )
         self._unsaid = Unsaid()
 

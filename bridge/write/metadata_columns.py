@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from bridge.decode.decoder import Decoded
 from bridge.schema.json_schema import LEFT_OUT, TIMESTAMP, source
 from bridge.schema.table_schema import TableSchema
-from bridge.spool.spool import Segment
+from bridge.spool.folder import Segment
 from bridge.write.layout import TableLayout
 
 DELETED_AT = "_sdc_deleted_at"

@@ -11,12 +11,12 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from bridge.errors import DataError, SettingsError, did_you_mean
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
 """A folder's name for null, as Hive writes it."""
@@ -80,15 +80,11 @@ def _field(schema: pa.Schema, stream: str, setting: str, column: str) -> pa.Fiel
 
 
 def _is_nested(field: pa.Field) -> bool:
-    import pyarrow as pa
-
     return bool(pa.types.is_nested(field.type)) or (field.metadata or {}).get(b"kind", b"").decode() in _NO_KEYS
 
 
 def _no_folder(field: pa.Field, granularity: str | None) -> str | None:
     """Why a column cannot name folders; None if it can."""
-    import pyarrow as pa
-
     if _is_nested(field):
         return "a list, an object or JSON"
     if pa.types.is_floating(field.type):
@@ -153,9 +149,6 @@ def partitioned(
 
 def _sorted(table: pa.Table, codes: pa.Array | None, sort_by: Sequence[str]) -> pa.Table:
     """Sort rows by code, then by the columns; equal rows keep their order."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     keys = [(table.column(name), order) for name, order in sort_keys(sort_by)]
     if codes is not None:
         keys.insert(0, (codes, "ascending"))
@@ -169,9 +162,6 @@ def _sorted(table: pa.Table, codes: pa.Array | None, sort_by: Sequence[str]) -> 
 
 def folders_of(table: pa.Table, partition_by: Sequence[Partition]) -> pa.Array:
     """Each row's folder."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     columns = []
     for partition in partition_by:
         column = table.column(partition.column)
@@ -185,7 +175,5 @@ def folders_of(table: pa.Table, partition_by: Sequence[Partition]) -> pa.Array:
 
 def _ends(codes: pa.Array, count: int) -> list[int]:
     """For each of `count` codes, where its rows end once they are sorted by code."""
-    import pyarrow.compute as pc
-
     counted = {entry["values"]: entry["counts"] for entry in pc.value_counts(codes).to_pylist()}
     return list(accumulate(counted[code] for code in range(count)))

@@ -21,7 +21,7 @@ from bridge.exact_json import NotJson, dumps, loads
 from bridge.lake.folder_names import folder_name
 from bridge.lake.log import meta
 from bridge.lake.records import RejectFile
-from bridge.spool.spool import Segment
+from bridge.spool.folder import Segment
 from bridge.storage import Storage
 from bridge.write.context import WriteContext
 from bridge.write.report import Rejected

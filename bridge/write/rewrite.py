@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,6 +21,7 @@ from bridge.lake.records import FileAdd, PendingFile, TableState
 from bridge.lake.schemas import read_schema
 from bridge.schema.table_schema import TableSchema
 from bridge.schema.widening import stands_beside
+from bridge.spool.folder import SpoolFolder
 from bridge.storage import Add, Storage
 from bridge.write.context import MapOnExecutors, WriteContext
 from bridge.write.file import File
@@ -83,7 +83,7 @@ class Rewriting:
         """Remember the columns of a stream's pending files, by their name in the spool."""
         columns = self._older.setdefault(stream, {})
         if name not in columns:
-            columns[name] = spooled_schema(Path(self._context.spool), name)
+            columns[name] = spooled_schema(SpoolFolder(self._context.spool), name)
 
     def adopt(self, stream: str, name: str) -> None:
         """Remember the columns of an earlier run's staged files, by their name in the bucket."""

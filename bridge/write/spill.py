@@ -21,7 +21,7 @@ from bridge.decode.exact import Reject
 from bridge.errors import LakeError
 from bridge.schema.json_schema import EXTRA
 from bridge.singer.messages import parse
-from bridge.spool.spool import Segment
+from bridge.spool.folder import Segment, SpoolFolder
 from bridge.write.context import WriteContext
 from bridge.write.keys import key_columns, key_order, keys_of
 from bridge.write.report import SpillFile
@@ -44,7 +44,7 @@ _SAMPLES = 64
 
 def spill_folder(context: WriteContext) -> Path:
     """Where spills are, in the spool."""
-    return Path(context.spool) / "merge"
+    return SpoolFolder(context.spool).spills
 
 
 def reject_without_key(decoded: Decoded, data: bytes, keys: Sequence[str]) -> Decoded:

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +20,7 @@ from bridge.decode.decoder import Decoded
 from bridge.errors import BridgeError
 from bridge.lake.records import PendingFile
 from bridge.schema.table_schema import TableSchema
-from bridge.spool.spool import Segment, read_segment
+from bridge.spool.folder import Segment, SpoolFolder
 from bridge.write.context import WriteContext
 from bridge.write.file import File
 from bridge.write.metadata_columns import fill_metadata
@@ -98,7 +97,7 @@ class SegmentReader:
 
     def __init__(self, context: WriteContext) -> None:
         self.report = WorkReport()
-        self._context, self._spool = context, Path(context.spool)
+        self._context, self._spool = context, SpoolFolder(context.spool)
         self._schemas: dict[str, TableSchema] = {}
         self._rejects: dict[str, list[dict[str, Any]]] = {}
 
@@ -107,7 +106,7 @@ class SegmentReader:
         schema = self._schemas.get(segment.schema) or spooled_schema(self._spool, segment.schema)
         self._schemas[segment.schema] = schema
         rules = read_rules(self._spool, segment.schema, segment.stream)
-        data, layout = read_segment(self._spool, segment), self._context.layouts[segment.stream]
+        data, layout = self._spool.read_segment(segment), self._context.layouts[segment.stream]
         envelope, prefix = layout.metadata or bool(layout.keys), segment.prefix.encode() or None
         decoded = decode_valid(data, schema, prefix, rules, envelope=envelope)
         if is_mixed(decoded) and not envelope:  # rare: a tap that began its table anew

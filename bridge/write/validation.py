@@ -4,26 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
-from typing import Any
 
 from bridge.decode.decoder import Decoded, decode
 from bridge.decode.validate import Rules, without_lines
 from bridge.schema.table_schema import TableSchema
-
-RULES = ".rules"
-"""The end of the name under which the spool keeps a SCHEMA's rules, if they are to be checked."""
+from bridge.spool.folder import SpoolFolder
 
 
-def spooled_schema(spool: Path, name: str) -> TableSchema:
+def spooled_schema(spool: SpoolFolder, name: str) -> TableSchema:
     """Read the columns of segments by their name in the spool."""
-    return TableSchema.from_json((spool / "schemas" / name).read_bytes())
+    return TableSchema.from_json(spool.read_schema(name))
 
 
-def read_rules(spool: Path, schema: str, stream: str) -> Rules | None:
+def read_rules(spool: SpoolFolder, schema: str, stream: str) -> Rules | None:
     """Read the rules of a spool's schema. Raises `DataError` if no record can be checked against them."""
-    file = spool / "schemas" / f"{schema}{RULES}"
-    return _compiled(file.read_bytes(), stream) if file.exists() else None
+    text = spool.read_rules(schema)
+    return _compiled(text, stream) if text is not None else None
 
 
 @lru_cache(100)
@@ -31,13 +27,15 @@ def _compiled(text: bytes, stream: str) -> Rules:
     return Rules(text, stream)
 
 
-def decode_valid(data: bytes, schema: TableSchema, prefix: bytes | None, rules: Rules | None, **asked: Any) -> Decoded:
-    """`decode(data, schema, prefix, ...)`, where lines that break a rule are rejects as well."""
+def decode_valid(
+    data: bytes, schema: TableSchema, prefix: bytes | None, rules: Rules | None, *, envelope: bool = False
+) -> Decoded:
+    """`decode`, where lines that break a rule are rejects as well."""
     broken = rules.rejects(data) if rules else []
     if not broken:
-        return decode(data, schema, prefix, **asked)
+        return decode(data, schema, prefix, envelope=envelope)
     rest, numbers = without_lines(data, {reject.line for reject in broken})
-    decoded = decode(rest, schema, prefix, **asked)
+    decoded = decode(rest, schema, prefix, envelope=envelope)
     others = [replace(reject, line=numbers[reject.line]) for reject in decoded.rejects]
     decoded.rejects = sorted([*broken, *others], key=lambda reject: reject.line)
     return decoded

@@ -44,14 +44,14 @@ class _Open:
 
 @dataclass(slots=True)
 class Writer:
-    """Writes rows of one stream and one schema. Calls `done` with each file whose rows are written, to finish it."""
+    """Writes rows of one stream and one schema. `on_written` gets each file with all its rows, to finish it."""
 
     storage: Storage
     context: WriteContext
     seq: int
     stream: str
     schema: pa.Schema
-    done: Callable[[File], None]
+    on_written: Callable[[File], None]
     folders: set[str] = field(default_factory=set)
     """Those with rows."""
     _gathered: list[pa.Table] = field(default_factory=list)
@@ -117,7 +117,7 @@ class Writer:
         return current
 
     def _close(self, folder: str) -> None:
-        self.done(self._files.pop(folder).file)
+        self.on_written(self._files.pop(folder).file)
 
 
 def _head(table: pa.Table, limit: int) -> pa.Table:

@@ -1,4 +1,4 @@
-"""A Singer tap that plays a recorded file again, as fast as the disk or as slow as it is told.
+"""A Singer tap that plays a recorded file again, as fast as the disk or as slow as you set it.
 
 ```
 config.py     the settings        recording.py   what is in the file

@@ -24,7 +24,7 @@ def run(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        _log("error: nobody reads our stdout any more")
+        _log("error: nobody reads our stdout")
     except OSError as error:
         _log(f"error: {error}")
     return 1
@@ -46,11 +46,9 @@ def _dispatch(options: argparse.Namespace) -> int:
     skipped = recording.deselected(options.catalog) if options.catalog else set()
     place = recording.Place()
     if options.state and settings.honour_state:
-        found = recording.find_place(settings.path, options.state)
-        place = found or place
-        _log(
-            "resuming after the given state" if found else "the given state is not in the recording; playing all of it"
-        )
+        after = recording.find_place(settings.path, options.state)
+        place = after or place
+        _log("resuming after the given state" if after else "the recording does not have that state; playing all of it")
     player.play(settings, place, skipped, STDOUT)
     return 0
 

@@ -68,9 +68,9 @@ def json_schema() -> dict[str, Any]:
 
 
 def _check(key: str, value: Any, kind: dict[str, Any]) -> None:
-    wanted = PYTHON_TYPES[kind["type"]]
+    expected = PYTHON_TYPES[kind["type"]]
     # bool is an int to Python, not to JSON
-    if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
+    if not isinstance(value, expected) or (expected is int and isinstance(value, bool)):
         raise TapError(f"{key} must be of type {kind['type']}")
     if "minimum" in kind and value < kind["minimum"]:
         raise TapError(f"{key} must be at least {kind['minimum']}")

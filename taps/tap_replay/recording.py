@@ -27,9 +27,9 @@ class Lines:
 
     def kind(self, line: bytes) -> tuple[str, str]:
         """(type, stream) of a line; ("", "") if it is not a Singer message."""
-        head, found, _ = line.partition(b'"record"')
-        # a head that names the stream names the type too, in every writer known; others are parsed in full
-        cacheable = bool(found) and b'"stream"' in head and b'"type"' in head
+        head, key, _ = line.partition(b'"record"')
+        # a head that names the stream names the type too, with every known writer; others are parsed in full
+        cacheable = bool(key) and b'"stream"' in head and b'"type"' in head
         if cacheable and head in self._seen:
             return self._seen[head]
         message = parse(line)
@@ -65,7 +65,7 @@ def find_place(path: str, state_path: str) -> Place | None:
     SCHEMA lines before the place are named again only for streams that go on without one of their own: a stream that
     was finished must not look like one that is empty now.
     """
-    wanted = _canonical(read_json(state_path, "state"))
+    expected = _canonical(read_json(state_path, "state"))
     lines, place, offset = Lines(), None, 0
     schemas: dict[str, bytes] = {}
     before: dict[str, bytes] = {}
@@ -75,7 +75,7 @@ def find_place(path: str, state_path: str) -> Place | None:
         for line in file:
             offset += len(line)
             kind, stream = lines.kind(line)
-            if kind == "STATE" and _canonical(parse(line).get("value")) == wanted:
+            if kind == "STATE" and _canonical(parse(line).get("value")) == expected:
                 place, before, own, needed = Place(offset), dict(schemas), set(), set()
             elif kind == "SCHEMA":
                 schemas[stream] = line

@@ -23,7 +23,7 @@ def run(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        log("error: nobody reads our stdout any more")
+        log("error: nobody reads our stdout")
     except OSError as error:
         log(f"error: {error}")
     return 1

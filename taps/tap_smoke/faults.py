@@ -37,7 +37,7 @@ class Sigterm:
 
     def _on_signal(self, *_: object) -> None:
         self._asked = True
-        # a sleep would go on after the handler; raising there is safe, since all is written
+        # a sleep would continue after the handler; raising here is safe, as all is written
         if self._asleep:
             self.check()
 

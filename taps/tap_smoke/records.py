@@ -39,23 +39,23 @@ def column_schemas(stream: StreamSettings) -> dict[str, dict[str, Any]]:
 
 
 class Recipe:
-    """Makes the records of one stream in one dialect. `kept` are the selected columns."""
+    """Makes the records of one stream in one dialect. `selected` are its columns."""
 
     def __init__(
-        self, seed: int, stream: StreamSettings, kept: set[str], dialect: Dialect, version: int | None
+        self, seed: int, stream: StreamSettings, selected: set[str], dialect: Dialect, version: int | None
     ) -> None:
-        self.stream, self.kept, self.dialect = stream, kept, dialect
+        self.stream, self.selected, self.dialect = stream, selected, dialect
         self._salt = crc32(f"{seed}/{stream.name}".encode())
         self._before, self._after = dialect.envelope(stream.name, version)
         special = stream.types or stream.schema_change or stream.extra_field or stream.bad_value
-        whole = set(column_schemas(stream)) <= kept
+        whole = set(column_schemas(stream)) <= selected
         self._template = self._make_template() if whole and not special else None
         self._names = [dialect.text(name) for name in NAMES]
         self._payloads = (stream.wide + 7) // 8
 
     def schema(self, number: int) -> dict[str, Any]:
         """The JSON Schema that record `number` is under."""
-        schemas = {name: schema for name, schema in column_schemas(self.stream).items() if name in self.kept}
+        schemas = {name: schema for name, schema in column_schemas(self.stream).items() if name in self.selected}
         change = self.stream.schema_change
         if change and number >= change.at:
             if change.add:
@@ -79,7 +79,7 @@ class Recipe:
             row["payload"] = self._payload(mixed)
         if self.stream.types:
             row.update(columns.values(number, mixed))
-        row = {name: value for name, value in row.items() if name in self.kept}
+        row = {name: value for name, value in row.items() if name in self.selected}
         self._disturb(row, number, mixed)
         return row
 

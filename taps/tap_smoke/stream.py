@@ -41,7 +41,7 @@ class Stream:
         first, end = self._next, self._next + count
         self._next, self.sent = end, self.sent + count
         change = self.settings.schema_change
-        # a run that begins at the change has said so in its opening
+        # if a run begins at the change, its opening has the new SCHEMA
         if change and first <= change.at < end and change.at > self._bookmark.first:
             old, new = self._recipe.lines(first, change.at), self._recipe.lines(change.at, end)
             return old + self._schema(change.at) + new

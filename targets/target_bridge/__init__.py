@@ -1,7 +1,7 @@
-"""`target-bridge`, a Singer target: the engine of singer-bridge behind the Singer SDK's command line and settings.
+"""`target-bridge`, a Singer target: the engine of singer-bridge with the Singer SDK's command line and settings.
 
 ```
-target.py     the SDK's Target, with one load in place of its loop    settings.py   config.json as a pipeline
+target.py     the SDK's Target, with one load instead of its loop    settings.py   config.json as a pipeline
 origin.py     which STATE the tap was started with, as Meltano says   mapped.py     stream maps, flattening
 ```
 """
@@ -24,7 +24,7 @@ def main() -> None:
 
 
 def __getattr__(name: str) -> Any:
-    """Import the target when it is asked for: the SDK takes its time."""
+    """Import the target only when it is used: the SDK takes long to import."""
     if name == "TargetBridge":
         from target_bridge.target import TargetBridge
 

@@ -1,4 +1,4 @@
-"""Stream maps and flattening by the Singer SDK's own mapper, record by record: it is slow, and as the SDK does it."""
+"""Stream maps and flattening by the Singer SDK's own mapper, record by record: slow, but just as the SDK does it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from singer_sdk.singerlib.json import deserialize_json, serialize_json
 
 from bridge.errors import DataError
 
-__all__ = ["Mapped"]
-
 
 class Mapped:
-    """Rewrites lines: `Mapped(mapper)(chunks)` yields the messages that the maps make of those in the chunks.
+    """Rewrites lines: `Mapped(mapper)(chunks)` yields what the maps make of the messages in the chunks.
 
-    What is no message, or has no stream, goes through as it is. A stream that a map renames or doubles keeps its
-    bookmark under the tap's name; so its rows are committed at the end, not at a STATE in between.
+    A line that is no message, or has no stream, stays as it is. A stream that a map renames or doubles has its bookmark
+    under the tap's name, so its rows are committed at the end, not at a STATE in between.
     """
 
     def __init__(self, mapper: PluginMapper) -> None:
@@ -36,22 +34,22 @@ class Mapped:
     def _line(self, line: bytes) -> bytes:
         try:
             message = deserialize_json(line)
-            act = None if self._untouched(message) else self._acts.get(str(message["type"]).upper())
+            rewrite = None if self._untouched(message) else self._rewrites.get(str(message["type"]).upper())
         except (ValueError, TypeError, KeyError, RecursionError):
-            act = None
-        if act is None:
+            rewrite = None
+        if rewrite is None:
             return line + b"\n"
         try:
-            return b"".join(serialize_json(made).encode() + b"\n" for made in act(self, message))
+            return b"".join(serialize_json(made).encode() + b"\n" for made in rewrite(self, message))
         except DataError:
             raise
-        except Exception as error:  # what a map's expression raises is anything
+        except Exception as error:  # a map's expression may raise anything
             text = f"{type(error).__name__}: {error}"[:200]
             hint = "correct stream_maps, or what the tap sends"
             raise DataError(f"a stream map failed: {text}", hint=hint, stream=message.get("stream")) from error
 
     def _untouched(self, message: dict[str, Any]) -> bool:
-        """Return whether no map is about the stream, so that its lines stay what they are."""
+        """Whether no map concerns the stream, so that its lines stay as they are."""
         maps = self._mapper.stream_maps.get(message.get("stream", ""), ())
         plain = all(isinstance(one, SameRecordTransform) and not one.flattening_enabled for one in maps)
         return bool(maps) and plain and str(message["type"]).upper() != "SCHEMA"
@@ -73,7 +71,7 @@ class Mapped:
 
     def _record(self, message: dict[str, Any]) -> Iterator[dict[str, Any]]:
         if message["stream"] not in self._mapper.stream_maps:
-            yield message  # before its SCHEMA: the load says so
+            yield message  # it came before its SCHEMA: the load refuses it
             return
         for one in self._maps(message):
             record = one.transform(dict(message["record"]))
@@ -97,7 +95,7 @@ class Mapped:
         maps = self._mapper.stream_maps[message["stream"]]
         return [one for one in maps if not isinstance(one, RemoveRecordTransform)]
 
-    _acts: ClassVar[dict[str, Callable[[Mapped, dict[str, Any]], Iterator[dict[str, Any]]]]] = {
+    _rewrites: ClassVar[dict[str, Callable[[Mapped, dict[str, Any]], Iterator[dict[str, Any]]]]] = {
         "SCHEMA": _schema,
         "RECORD": _record,
         "ACTIVATE_VERSION": _activate,

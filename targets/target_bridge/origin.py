@@ -1,8 +1,8 @@
-"""Which STATE the tap was started with: what Meltano gave to it, or what a setting says.
+"""Which STATE the tap was started with: what Meltano gave it, or what a setting says.
 
-`meltano run` writes it into one file an extractor, whatever the environment, before it starts the loader. So a second
-run of the same extractor may write over it, and then nobody knows: what is newer than our own config file is not
-believed. `meltano el` has a folder for each run, where it lies beside our config file: the other one is old then.
+`meltano run` writes it into one file for each extractor, whatever the environment, before it starts the loader. A
+second run of the same extractor may overwrite that file, so we ignore one that is newer than our own config file.
+`meltano el` has a folder for each run, with the STATE beside our config file: then the other file is old.
 """
 
 from __future__ import annotations
@@ -16,16 +16,14 @@ from bridge.errors import SettingsError
 from bridge.exact_json import NotJson, loads
 from bridge.tap.stdin import Start
 
-__all__ = ["MELTANO_LOADER", "given_state", "meltano_state"]
-
 MELTANO_LOADER = ("MELTANO_SYS_DIR_ROOT", "MELTANO_EXTRACTOR_NAME", "MELTANO_LOADER_NAME")
-"""The variables by which a loader knows that Meltano started it, beside an extractor."""
+"""If these variables are set, Meltano started this loader beside an extractor."""
 
 
 def given_state(path: Path) -> Start:
-    """Return the STATE in a file, that was given to the tap as its `--state`. Raises `SettingsError`.
+    """Return the STATE in the file that the tap got as its `--state`. Raises `SettingsError`.
 
-    No file, or an empty one, is a tap that was started without.
+    If there is no file, or an empty one, the tap was started without a STATE.
     """
     try:
         text = path.read_bytes()
@@ -47,10 +45,10 @@ def _parsed(text: bytes, path: Path) -> Start:
 
 
 def meltano_state(environ: Mapping[str, str], written: int | None, beside: Path | None = None) -> Start | None:
-    """Return what Meltano gave to the extractor beside which it started us; None if that is not known.
+    """Return what Meltano gave to the extractor that it started with us; None if nobody knows.
 
-    `written` is when our own config file was, in ns: Meltano writes it after the extractor's STATE. `beside` is the
-    folder that it is in.
+    `written` is when our own config file was written, in ns: Meltano writes it after the extractor's STATE. `beside` is
+    the folder that it is in.
     """
     if written is None or not all(environ.get(name) for name in MELTANO_LOADER):
         return None
@@ -65,5 +63,5 @@ def meltano_state(environ: Mapping[str, str], written: int | None, beside: Path 
     except OSError:
         return None
     if changed > written:
-        return None  # by another run of this extractor: it is the other one's
+        return None  # another run of this extractor wrote it for itself
     return Start(None) if text is None else _parsed(text, path)

@@ -1,7 +1,7 @@
-"""The plugin as Meltano has to know it, made from what `target-bridge --about` says of itself.
+"""The plugin's definition for Meltano, made from what `target-bridge --about` says about itself.
 
-`deploy/meltano/target-bridge.yml` is for `meltano add --from-ref`, the files below `hub/` are entries for the hub of
-plugins. To write them anew: `python -m target_bridge.plugin deploy/meltano`. Without a folder it prints the first one,
+`deploy/meltano/target-bridge.yml` is for `meltano add --from-ref`; the files below `hub/` are entries for the hub of
+plugins. `python -m target_bridge.plugin deploy/meltano` writes them again. Without a folder it prints the first one,
 which also comes with the package, beside this file.
 """
 
@@ -18,8 +18,6 @@ import yaml
 
 from target_bridge.settings import ALIASES
 
-__all__ = ["about", "plugin_files"]
-
 _VALUES = {"path": "$MELTANO_EXTRACT__LOAD_SCHEMA", "pipeline": "$MELTANO_ENVIRONMENT.$MELTANO_EXTRACTOR_NAME"}
 """Defaults that only Meltano can know: its own folder, and its own commit log, for each extractor."""
 _KINDS = {"boolean": "boolean", "integer": "integer", "number": "decimal", "array": "array", "object": "object"}
@@ -29,16 +27,16 @@ _HEADER = "# Made by `python -m target_bridge.plugin deploy/meltano` from what `
 
 
 def about() -> dict[str, Any]:
-    """Return what the installed target says of itself."""
+    """What the installed target says about itself."""
     words = [sys.executable, "-m", "target_bridge", "--about", "--format=json"]
-    said: dict[str, Any] = json.loads(subprocess.run(words, check=True, stdout=subprocess.PIPE).stdout)
-    return said
+    answer: dict[str, Any] = json.loads(subprocess.run(words, check=True, stdout=subprocess.PIPE).stdout)
+    return answer
 
 
-def plugin_files(said: dict[str, Any]) -> dict[str, str]:
-    """Return the files' texts by their paths below deploy/meltano."""
-    ours = _definition(said, "target-bridge", "Singer Bridge")
-    parquet = _definition(said, "target-parquet", "Parquet")
+def plugin_files(about: dict[str, Any]) -> dict[str, str]:
+    """The files' texts by their paths below deploy/meltano."""
+    ours = _definition(about, "target-bridge", "Singer Bridge")
+    parquet = _definition(about, "target-parquet", "Parquet")
     return {
         "target-bridge.yml": _HEADER + _text(ours),
         "hub/loaders/target-bridge/singer-bridge.yml": _text({**ours, **_page("https://spark.apache.org/")}),
@@ -46,7 +44,7 @@ def plugin_files(said: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _definition(said: dict[str, Any], name: str, label: str) -> dict[str, Any]:
+def _definition(about: dict[str, Any], name: str, label: str) -> dict[str, Any]:
     return {
         "name": name,
         "namespace": name.replace("-", "_"),
@@ -55,14 +53,14 @@ def _definition(said: dict[str, Any], name: str, label: str) -> dict[str, Any]:
         "description": _SHORT,
         "pip_url": "singer-bridge",
         "executable": "target-bridge",
-        "capabilities": sorted(said["capabilities"]),
+        "capabilities": sorted(about["capabilities"]),
         "settings_group_validation": [["bucket"]],
-        "settings": list(_settings(said["settings"]["properties"])),
+        "settings": list(_settings(about["settings"]["properties"])),
     }
 
 
 def _page(domain: str) -> dict[str, Any]:
-    """Return what only the hub's page of a plugin has."""
+    """What only the hub's page of a plugin has."""
     return {
         "domain_url": domain,
         "keywords": ["meltano_sdk", "file", "parquet", "delta", "iceberg", "spark"],
@@ -72,7 +70,7 @@ def _page(domain: str) -> dict[str, Any]:
 
 
 def _settings(properties: dict[str, Any], inside: str = "") -> Iterator[dict[str, Any]]:
-    """Yield the settings; an object with names of its own is one setting for each, called by its path."""
+    """The settings; an object with known keys is one setting for each key, named by its path."""
     other = {name: [alias for alias, real in ALIASES.items() if real == name] for name in ALIASES.values()}
     for name, schema in properties.items():
         inner = schema.get("properties", {})

@@ -16,8 +16,6 @@ from bridge.settings.redact import SPARK_SECRET, worth_hiding
 from bridge.settings.text.tree import Key
 from bridge.settings.values.checked import pipeline_name
 
-__all__ = ["ALIASES", "CONFIG_JSONSCHEMA", "credentials", "pipeline_of"]
-
 ALIASES = {"destination_path": "bucket", "compression_method": "compression", "partition_cols": "partition_by"}
 """Other names of settings, by which other targets know them."""
 _PLACES: dict[str, Key] = {
@@ -238,55 +236,55 @@ class _Setting:
 
 
 def credentials(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the keys among the settings as boto3 looks for them in the environment."""
+    """The credentials among the settings, as boto3 looks for them in the environment."""
     return {name: config[key] for key, name in _CREDENTIALS.items() if config.get(key)}
 
 
 def pipeline_of(config: Mapping[str, Any], environ: Mapping[str, str]) -> Pipeline:
     """Return the pipeline that the settings describe. Raises `SettingsError` naming the setting.
 
-    A relative bucket is relative to the current folder; Meltano's is the project's.
+    A relative bucket is relative to the current folder; under Meltano that is the project's.
     """
-    said = {name: value for name, value in config.items() if value is not None and value != ""}
+    given = {name: value for name, value in config.items() if value is not None and value != ""}
     for alias, name in ALIASES.items():
-        if alias in said and said.setdefault(name, said[alias]) != said[alias]:
+        if alias in given and given.setdefault(name, given[alias]) != given[alias]:
             raise SettingsError(f"{alias} is another name of {name}", hint="keep one of them")
-    if "bucket" not in said:
+    if "bucket" not in given:
         raise SettingsError("bucket: missing setting", hint="give a folder, or s3://bucket/prefix")
     tap = environ.get("MELTANO_EXTRACTOR_NAME") or "tap"
-    keys: dict[str, Any] = {"name": _pipeline_name(said, environ), "source": {"tap": [tap]}}
+    keys: dict[str, Any] = {"name": _pipeline_name(given, environ), "source": {"tap": [tap]}}
     for name, place in _PLACES.items():
-        if name in said and name != "pipeline":
+        if name in given and name != "pipeline":
             section = keys
             for part in place[:-1]:
                 section = section.setdefault(str(part), {})
-            section[str(place[-1])] = _value(name, said[name])
-    _refuse_what_is_the_taps(said.get("streams") or {})
+            section[str(place[-1])] = _value(name, given[name])
+    _refuse_settings_of_the_tap(given.get("streams") or {})
     if wrong := pipeline_name(keys["name"]):
         raise _Setting().error(("name",), *wrong)
     try:
         pipeline = Pipeline.model_validate(keys)
     except ValidationError as error:
         raise explained(error, _Setting())[0][1] from None
-    secrets = [said[key] for key in _CREDENTIALS if key in said]
+    secrets = [given[key] for key in _CREDENTIALS if key in given]
     secrets += [text for key, text in pipeline.spark.conf.items() if SPARK_SECRET.search(key)]
     return pipeline.model_copy(update={"secrets": worth_hiding(secrets)})
 
 
 def _value(name: str, value: Any) -> Any:
-    """Return a setting as bridge.yaml has it."""
+    """A setting's value as bridge.yaml has it."""
     if name == "validate_records":
         return "full" if value else "types"
     return f"{value}s" if name == "batch_wait_limit_seconds" else value
 
 
-def _pipeline_name(said: Mapping[str, Any], environ: Mapping[str, str]) -> str:
-    """Return the pipeline's name: without an environment, Meltano's own default begins with the dot alone."""
+def _pipeline_name(given: Mapping[str, Any], environ: Mapping[str, str]) -> str:
+    """The pipeline's name. Without an environment, Meltano's own default begins with a dot, which is removed."""
     parts = [environ.get("MELTANO_ENVIRONMENT"), environ.get("MELTANO_EXTRACTOR_NAME")]
-    return str(said.get("pipeline", "")).strip(".") or ".".join(filter(None, parts)) or _NAME
+    return str(given.get("pipeline", "")).strip(".") or ".".join(filter(None, parts)) or _NAME
 
 
-def _refuse_what_is_the_taps(streams: Mapping[str, Any]) -> None:
+def _refuse_settings_of_the_tap(streams: Mapping[str, Any]) -> None:
     for glob, keys in streams.items():
         for key in _NOT_OURS:
             if isinstance(keys, dict) and key in keys:

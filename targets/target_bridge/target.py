@@ -1,8 +1,7 @@
 """The Singer SDK's command line, settings and mapper around one load of ours.
 
-The SDK hands every line to callbacks; here its message reader takes the whole input at once and gives it to a `Run`, so
-a target is as fast as `singer-bridge run`, and keeps the same promise. A STATE is printed once all that it covers is
-committed.
+The SDK passes every line to callbacks. Here its message reader passes the whole input to a `Run`, so the target is as
+fast as `singer-bridge run`, and makes the same promise. It prints a STATE once all that it covers is committed.
 """
 
 from __future__ import annotations
@@ -26,7 +25,8 @@ from singer_sdk.io_base import SingerReader
 from bridge.cli.plain import plain
 from bridge.errors import BridgeError, RecordBeforeSchema, did_you_mean
 from bridge.exact_json import dumps
-from bridge.load.run import Request, Result, Run
+from bridge.load.result import Result
+from bridge.load.run import Request, Run
 from bridge.settings.options import Pipeline
 from bridge.tap.source import home_folder
 from bridge.tap.stdin import Piped, Start, Stdin
@@ -34,14 +34,12 @@ from target_bridge.mapped import Mapped
 from target_bridge.origin import given_state, meltano_state
 from target_bridge.settings import CONFIG_JSONSCHEMA, credentials, pipeline_of
 
-__all__ = ["TargetBridge"]
-
 _MAPPING = ("stream_maps", "flattening_enabled")
 _KEY = ("key is missing", "key is null")
 
 
 class _WholeInput(SingerReader):
-    """Reads all messages by a load of the target's."""
+    """Lets the target load all messages at once."""
 
     def __init__(self, load: Callable[[IO[Any]], Counter[str]]) -> None:
         super().__init__()
@@ -80,7 +78,7 @@ class TargetBridge(Target):
         self.message_reader = _WholeInput(self._load)
 
     def _validate_config(self, *, raise_errors: bool = True) -> list[str]:
-        """Add to the SDK's errors which setting may have been meant."""
+        """Add "did you mean" to the SDK's errors."""
         try:
             return super()._validate_config(raise_errors=raise_errors)
         except ConfigValidationError as error:
@@ -90,8 +88,8 @@ class TargetBridge(Target):
             raise
 
     def _load(self, file: IO[Any]) -> Counter[str]:
-        """Load what a file holds. Raises the SDK's errors where it has one of its own, else ours."""
-        logging.getLogger("py4j").setLevel(logging.CRITICAL)  # a JVM that is stopped is none of its business
+        """Load a file's messages. Raises the SDK's error if it has one for the case, otherwise ours."""
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it would complain when we stop the JVM
         try:
             pipeline = pipeline_of(self.config, os.environ)
             os.environ.update(credentials(self.config))
@@ -111,7 +109,7 @@ class TargetBridge(Target):
         stdin = Stdin(getattr(file, "buffer", file), activates=activates, **through)
         tap = pipeline.source.argv[0]
         piped = Piped(tap, stdin, self._print, self._started_with())
-        # Whoever killed Meltano left its target, which still commits what it has, and is done soon.
+        # If somebody killed Meltano, its target may still be committing what it has, and is done soon.
         wait = timedelta(minutes=1) if "MELTANO_LOADER_NAME" in os.environ else None
         result = Run(pipeline, Request(wait=wait), _home(), piped=piped).execute()
         if not result.error:
@@ -124,7 +122,7 @@ class TargetBridge(Target):
         return meltano_state(os.environ, self._written, self._beside)
 
     def _print(self, state: Any) -> None:
-        """Write a STATE as a line of its own; in the thread that commits."""
+        """Write a STATE on a line; called in the thread that commits."""
         text = dumps(state).decode()
         if text == self._printed:
             return
@@ -133,7 +131,7 @@ class TargetBridge(Target):
             sys.stdout.write(text + "\n")
             sys.stdout.flush()
         except BrokenPipeError:
-            with suppress(OSError):  # else Python tries once more when it ends, and complains
+            with suppress(OSError):  # otherwise Python tries again when it ends, and complains
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise
 
@@ -156,21 +154,21 @@ class TargetBridge(Target):
 
     @classmethod
     def invoke(cls, **given: Any) -> None:
-        """Run the command; what fails is logged, with what to do about it, and decides on the exit code."""
+        """Run the command. A failure is logged, with what to do about it, and decides the exit code."""
         try:
             super().invoke(**given)
         except Exception as error:
             failed = error if isinstance(error, BridgeError) else error.__cause__
             if not isinstance(failed, BridgeError):
                 raise
-            cls.logger.error(plain(failed.message))  # noqa: TRY400 - a traceback says nothing to whom it concerns
+            cls.logger.error(plain(failed.message))  # noqa: TRY400 - a traceback would not help the user
             for line in failed.hint.splitlines():
                 cls.logger.error("  %s", plain(line))  # noqa: TRY400
             sys.exit(failed.exit_code)
 
 
 def _raise(error: BridgeError) -> NoReturn:
-    """Raise the error as the SDK calls it, where it has a name for it."""
+    """Raise the SDK's own error for this case if it has one."""
     if isinstance(error, RecordBeforeSchema):
         raise RecordsWithoutSchemaException(error.message) from error
     if error.facts.get("reason") in _KEY:
@@ -179,6 +177,6 @@ def _raise(error: BridgeError) -> NoReturn:
 
 
 def _home() -> Path:
-    """Return where scratch goes: beside Meltano's own, if it is Meltano that runs us."""
+    """Where scratch goes: beside Meltano's own, if Meltano runs us."""
     meltano = os.environ.get("MELTANO_SYS_DIR_ROOT")
     return Path(meltano) / "singer-bridge" if meltano and "SINGER_BRIDGE_HOME" not in os.environ else home_folder(None)

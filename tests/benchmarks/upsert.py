@@ -26,7 +26,7 @@ from deltalake import DeltaTable, WriterProperties, write_deltalake
 from bridge.lake.log import changes_of
 from bridge.lake.records import FileAdd, LiveFile, TableState
 from bridge.schema.table_schema import TableSchema
-from bridge.spool.spool import Segment
+from bridge.spool.folder import Segment
 from bridge.storage.local.storage import LocalStorage
 from bridge.write.context import WriteContext
 from bridge.write.file import File

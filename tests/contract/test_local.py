@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.lake.log import View, changes_of, inverse
+from bridge.lake.log import Snapshot, changes_of, inverse
 from bridge.storage import Change
 from bridge.storage.local.storage import LocalStorage
 from tests.support.records import commit_record
@@ -59,7 +59,7 @@ def test_taking_back_what_died_half_published(tmp_path: Path, exchange: bool, mo
         storage = LocalStorage(tmp_path / str(step))
         old = record(1, pend(storage, "o1.parquet", "o2.parquet"), [])
         storage.publish(changes_of("p", old))
-        before = View().after(old)
+        before = Snapshot().after(old)
         half = record(2, pend(storage, "n1.parquet", "n2.parquet"), ["o1.parquet", "o2.parquet"])
         with crashing(storage.root, step) as faults:
             storage.publish(changes_of("p", half))

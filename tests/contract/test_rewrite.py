@@ -12,7 +12,7 @@ from msgspec import structs
 
 from bridge.errors import LakeError
 from bridge.lake.folder_names import file_name
-from bridge.lake.log import View, changes_of, inverse
+from bridge.lake.log import Snapshot, changes_of, inverse
 from bridge.lake.records import CommitRecord
 from bridge.storage import Add, Change, Missing, Storage
 from bridge.storage.local.storage import LocalStorage
@@ -28,11 +28,11 @@ OLD, NEW = {"a=1/k1": b"a=1/k1", "k2": b"k2"}, {"a=1/k1": b"A=1/K1", "k2": b"K2"
 """Two files before and after; a file's size says nothing of which it is."""
 
 
-def _first(storage: Storage) -> View:
+def _first(storage: Storage) -> Snapshot:
     """A table of two files, one of them in a Hive folder."""
     first = record(1, pend(storage, *OLD), [])
     storage.publish(changes_of("p", first))
-    return View().after(first)
+    return Snapshot().after(first)
 
 
 def _publish(storage: Storage, whole: CommitRecord) -> None:
@@ -43,7 +43,7 @@ def _rows(storage: Storage) -> dict[str, bytes]:
     return {name: storage.read(f"t/{name}") or b"" for name in table(storage)}
 
 
-def _take_back(storage: Storage, half: CommitRecord, before: View) -> CommitRecord:
+def _take_back(storage: Storage, half: CommitRecord, before: Snapshot) -> CommitRecord:
     """The commit that takes a rewriting back, made as recovery makes it."""
     done = storage.settle_rewrites(changes_of("p", half))
     names = {one.add.key: file_name(9, seq, one.add.key.removeprefix("t/")) for seq, one in enumerate(done)}
@@ -89,7 +89,7 @@ def test_what_is_not_there_is_missing(storage: Storage) -> None:
     for _ in range(2):
         _publish(storage, back)
         assert (_rows(storage), waiting(storage)) == (OLD, set())
-    assert View().after(record(1, (), [])).after(back).tables["t"].files.keys() == set(OLD)
+    assert Snapshot().after(record(1, (), [])).after(back).tables["t"].files.keys() == set(OLD)
 
 
 @EVERY_KIND
@@ -126,7 +126,7 @@ def test_walk_and_empty_folders(storage: Storage) -> None:
         assert set(storage.list("t")) == {"a=1"}
         assert set(storage.list("t/a=1")) == {"b=y"}
     assert kept(storage, 2) == {"a=1/b=x/f1": b"a=1/b=x/f1", "f3": b"f3"}
-    back = commit_record(3, *inverse("p", gone, View().after(whole)), kind="void")
+    back = commit_record(3, *inverse("p", gone, Snapshot().after(whole)), kind="void")
     for _ in range(2):
         _publish(storage, back)
         assert (table(storage), kept(storage, 2)) == ({"a=1/b=x/f1", "a=1/b=y/f2", "f3"}, {})
@@ -176,7 +176,7 @@ def test_rewriting_goes_on_where_it_died_in_a_folder(tmp_path: Path) -> None:
     assert (step > 8, mixed > 0) == (True, True)
 
 
-def _finished(storage: Storage, half: CommitRecord, before: View, *, take_back: bool) -> None:
+def _finished(storage: Storage, half: CommitRecord, before: Snapshot, *, take_back: bool) -> None:
     back = _take_back(storage, half, before) if take_back else half
     for _ in range(2):
         _publish(storage, back)
@@ -256,7 +256,7 @@ def test_a_completion_lands_late(s3: S3Server, lakes: Lakes, take_back: bool) ->
     assert _rows(storage) == latest
 
 
-def _overtake(storage: Storage, half: CommitRecord, before: View, *, take_back: bool) -> dict[str, bytes]:
+def _overtake(storage: Storage, half: CommitRecord, before: Snapshot, *, take_back: bool) -> dict[str, bytes]:
     """Finish a commit or take it back, and commit two more that rewrite what it did; return the table then."""
     last = half
     if take_back:

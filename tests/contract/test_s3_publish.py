@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from bridge.errors import LakeError
-from bridge.lake.log import View, changes_of, inverse
+from bridge.lake.log import Snapshot, changes_of, inverse
 from bridge.lake.records import CommitRecord
 from bridge.storage import Change, Missing, Remove, Storage
 from tests.support.records import commit_record
@@ -44,7 +44,7 @@ def _half(storage: Storage) -> tuple[CommitRecord, CommitRecord]:
     old = record(1, pend(storage, "o1", "o2"), [])
     storage.publish(changes_of("p", old))
     half = record(2, pend(storage, "n1", "n2"), ["o1", "o2"])
-    return half, commit_record(3, *inverse("p", half, View().after(old)), kind="void")
+    return half, commit_record(3, *inverse("p", half, Snapshot().after(old)), kind="void")
 
 
 @pytest.mark.parametrize("name", ["append and remove", "two tables"])

@@ -1,7 +1,7 @@
-"""One run without Spark and without a tap process: the real intake, spool, decoding, ledger and commit protocol.
+"""One run without Spark and without a tap process: the real dispatcher, spool, decoding, ledger and commit protocol.
 
 Wired as `bridge.load.loader` wires them. Only the engine is missing: a bundle is written where it is sealed, in the
-same order in which Spark would deliver it, `lag` manifests late.
+same order in which Spark would deliver it, `lag` batches late.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from typing import Any
 from bridge.commit.committer import Committer
 from bridge.commit.open import open_pipeline
 from bridge.errors import TapError
-from bridge.load.accounting import Ledger
-from bridge.load.barriers import Barrier, Epochs
+from bridge.load.accounting import Accounting
+from bridge.load.barriers import BarrierPolicy
 from bridge.load.checks.table_guard import Guard
-from bridge.load.dispatcher import Intake
-from bridge.load.table_plan import Placement
+from bridge.load.dispatcher import Dispatcher, DispatchRules
+from bridge.load.events import Event, Sealed
+from bridge.load.tables.table_plan import TablePlanner
 from bridge.settings.inline import inline_pipeline
 from bridge.settings.options import Pipeline
 from bridge.settings.values.guarding import Guard as TableGuard
 from bridge.singer.messages import Reader
-from bridge.spool.spool import Manifest, Spool
+from bridge.spool.spool import Spool
 from bridge.storage import Storage, open_storage
 from bridge.write.context import WriteContext
 from bridge.write.rejects import write_rejects
@@ -64,32 +65,25 @@ class Run:
     def _load(self, storage: Storage, committer: Committer, scratch: Path) -> None:
         shutil.rmtree(scratch, ignore_errors=True)
         adopted = {} if self.full else {s: stage.version for s, stage in committer.view.staged.items()}
-        placement = Placement(
+        placement = TablePlanner(
             storage, self._settings(storage), committer.view, self.catalog, full=self.full, append=False
         )
         job = WriteContext(storage.uri, PIPELINE, "run", committer.generation, str(scratch), "zstd", placement.layouts)
         self._storage, self._job, self._spool = storage, job, Spool(scratch)
-        self._ledger = Ledger(
+        self._ledger = Accounting(
             committer,
             job,
             adopted=adopted,
             max_rejects=self.max_rejects,
-            seen=lambda record: self.mark("the report"),
             guard=Guard(self._settings(storage).model_copy(update={"guard": _ANY_SIZE})),
         )
-        self._waiting: list[tuple[Manifest, Barrier | None, list[dict[str, Any]]]] = []
-        self._begun_anew: list[str] = []
-        self._void: dict[int, list[str]] = {}
+        self._waiting: list[Sealed] = []
         self._last_seq = 0
-        self._intake = Intake(
-            Epochs(committer.view.state, staged=adopted, whole=self.full),
+        self._dispatcher = Dispatcher(
+            BarrierPolicy(committer.view.state, staged=adopted, whole=self.full),
             self._spool,
-            placement.open,
-            self._flush,
-            self._begun_anew.append,
-            timedelta(0),
-            1 << 30,
-            self.max_rejects,
+            placement,
+            DispatchRules(timedelta(0), 1 << 30, max_noise=self.max_rejects),
         )
         self._read(None if self.full else committer.view.state)
 
@@ -109,40 +103,38 @@ class Run:
         for line in self.tap(state):
             if isinstance(line, TapError):
                 self.mark("the end of the tap")
-                self._intake.end(clean=False)
+                self._act(self._dispatcher.end(clean=False))
                 self._drain(0)
                 raise line
-            self._intake.take(reader.feed(line.encode() + b"\n"))
+            self._act(self._dispatcher.take(reader.feed(line.encode() + b"\n")))
         self.mark("the end of the tap")
-        self._intake.end(clean=True)
+        self._act(self._dispatcher.end(clean=True))
         self._drain(0)
 
-    def _flush(self, barrier: Barrier | None, all_lines: bool) -> None:
-        noise: list[dict[str, Any]] = []
-        if barrier is not None:
-            noise, self._intake.noise = self._intake.noise, noise
-        manifest = self._spool.seal(tasks=2, all_lines=all_lines)
-        if manifest is not None:
-            self._last_seq = manifest.seq
-            self._waiting.append((manifest, barrier, noise))
-            self._void[manifest.seq], self._begun_anew[:] = self._begun_anew[:], []
-            self._drain(self.lag)
-        elif barrier is not None:
-            self._drain(0)
-            self._ledger.discard_staged(self._begun_anew)
-            self._begun_anew.clear()
-            self._commit(barrier, noise)
+    def _act(self, events: Iterable[Event]) -> None:
+        for event in events:
+            assert isinstance(event, Sealed)
+            self._waiting.append(event)
+            self._drain(self.lag if event.batch else 0)
 
     def _drain(self, lag: int) -> None:
         while len(self._waiting) > lag:
-            manifest, barrier, noise = self._waiting.pop(0)
-            self._ledger.discard_staged(self._void.pop(manifest.seq))
-            self._ledger.add(manifest, [write_bundle(self._job, manifest.seq, bundle) for bundle in manifest.bundles])
-            if barrier is not None:
-                self._commit(barrier, noise)
-            self._spool.retire(manifest)
+            sealed = self._waiting.pop(0)
+            self._ledger.discard_staged(sealed.begun_anew)
+            if batch := sealed.batch:
+                self._last_seq = batch.seq
+                self._ledger.add(batch, [write_bundle(self._job, batch.seq, bundle) for bundle in batch.bundles])
+            if sealed.barrier:
+                self._commit(sealed)
+            if batch:
+                self._spool.retire(batch)
 
-    def _commit(self, barrier: Barrier, noise: list[dict[str, Any]]) -> None:
-        if noise:
-            self._ledger.reject(write_rejects(self._storage, self._job, None, noise))
-        self._ledger.commit(barrier, self._last_seq)
+    def _commit(self, sealed: Sealed) -> None:
+        assert sealed.barrier
+        if sealed.noise:
+            self._ledger.reject(write_rejects(self._storage, self._job, None, list(sealed.noise)))
+        prepared = self._ledger.prepare(sealed.barrier, self._last_seq)
+        if self._ledger.commit(prepared):
+            self.mark("the report")
+        if prepared.refusal:
+            raise prepared.refusal

@@ -11,15 +11,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
-from .bucket import Bucket, File, Record
-from .model import Committer, Stop, World
+from .lives import Life, Parked, World
+from .store import NEVER_CHANGES, Bucket, File, Object, Request, is_over, record_of
 
 State = tuple[int, int, tuple[int, ...]]
 """The bucket's number, how many runs were started, the numbers of those that are alive."""
+
+
+ENDS = {"closed", "lost", "unknown", "a pending file is gone", "a pending file is not what was written"}
+"""How a run may end."""
 
 
 @dataclass
@@ -44,16 +49,16 @@ class Explored:
 
     @property
     def kinds(self) -> set[str]:
-        return {record.kind for bucket in self.buckets for record in bucket.log}
+        return {record_of(data).kind for bucket in self.buckets for data in bucket.log}
 
 
 class _Runs:
     """Every position in the life of every run, by number. With `merge`, those with the same future have the same."""
 
-    def __init__(self, world: World, broken: str, merge: bool) -> None:
-        self.world, self.broken, self._merge = world, broken, merge
+    def __init__(self, world: World, life: type[Life], merge: bool) -> None:
+        self.world, self._life, self._merge = world, life, merge
         self.run: list[int] = []
-        self.asks: list[tuple[Any, ...] | None] = []  # what it asks the bucket next; None at its end
+        self.asks: list[Request | None] = []  # what it asks the bucket next; None at its end
         self.end: list[str] = []
         self._answers: list[tuple[Any, ...]] = []
         self._numbers: dict[Any, int] = {}
@@ -72,42 +77,24 @@ class _Runs:
 
     def _position(self, run: int, answers: tuple[Any, ...]) -> int:
         asks, end = None, ""
-        committer = Committer(run, self.world, self.broken)
-        life = committer.life()
         try:
-            asks = next(life)
-            for answer in answers:
-                asks = life.send(answer)
-        except StopIteration:
-            asks, end = None, "closed"
-        except Stop as stop:
-            asks, end = None, str(stop)
-        key: Any = (run, end)
-        if asks is not None:
-            key = (run, tuple(_frames(life)), tuple(vars(committer).items())) if self._merge else (run, answers)
+            end = self._life(run, self.world, answers, merge=self._merge).end()
+            key: Any = (run, end)
+        except Parked as parked:
+            asks, key = parked.request, (run, parked.request, parked.place)
         if key not in self._numbers:
             self._numbers[key] = len(self.run)
             self.run.append(run)
             self.asks.append(asks)
             self.end.append(end)
             self._answers.append(answers)
-        life.close()
         return self._numbers[key]
 
 
-def _frames(generator: Any) -> Iterator[Any]:
-    """Yield where a generator stands, and those it delegates to, with their locals."""
-    while generator is not None:
-        frame = generator.gi_frame
-        seen = tuple(sorted((name, value) for name, value in frame.f_locals.items() if name != "self"))
-        yield frame.f_code.co_name, frame.f_lasti, seen
-        generator = generator.gi_yieldfrom
-
-
 class _Explorer:
-    def __init__(self, world: World, broken: str, mend: bool, merge: bool) -> None:
+    def __init__(self, world: World, life: type[Life], mend: bool, merge: bool) -> None:
         self.world, self._mend = world, mend
-        self.runs = _Runs(world, broken, merge)
+        self.runs = _Runs(world, life, merge)
         self.buckets: list[Bucket] = []
         self.ends: set[str] = set()
         self._numbers: dict[Bucket, int] = {}
@@ -127,10 +114,16 @@ class _Explorer:
         """Return the buckets and the run's positions after its next step: one of each possible answer."""
         key = (bucket, run)
         if key not in self._steps:
-            name, *args = self.runs.asks[run] or ()
-            answers = getattr(self.buckets[bucket], name)(*args)
-            self._steps[key] = [(self.number(after), self.runs.after(run, answer)) for answer, after in answers]
+            answers = self.buckets[bucket].answers(self.runs.asks[run] or ())
+            self._steps[key] = [self._on(after, self.runs.after(run, answer)) for answer, after in answers]
         return self._steps[key]
+
+    def _on(self, bucket: Bucket, run: int) -> tuple[int, int]:
+        """Go on over requests whose answer is settled: it is all the same when they are made."""
+        while (asks := self.runs.asks[run]) and bucket.is_settled(asks):
+            ((answer, bucket),) = bucket.answers(asks)
+            run = self.runs.after(run, answer)
+        return self.number(bucket), run
 
     def events(self, bucket: int) -> list[int]:
         if bucket not in self._events:
@@ -168,7 +161,7 @@ class _Explorer:
 
     def alarms(self) -> list[str]:
         """Return how runs ended that blamed the lake or its user: never right here, nobody has touched it."""
-        return [end for end in sorted(self.ends) if end.startswith(("corrupt", "refused"))]
+        return sorted(self.ends - ENDS)
 
     def mend(self, bucket: int, run: int) -> str:
         """Let a run go on alone, whatever it is answered, and return what is wrong then."""
@@ -183,16 +176,34 @@ class _Explorer:
         return self._mended[key]
 
 
+@cache
+def _first(world: World) -> Bucket:
+    """The bucket at the beginning: for an overwrite, and for files that are rewritten, with a first load in it."""
+    owner = b'{"format": 1, "pipeline": "p", "stream": "s"}'
+    trouble = {"purges": world.purges, "losses": world.losses, "repeats": world.repeats}
+    bucket = Bucket({NEVER_CHANGES[1]: Object(owner)}, overwrite=world.overwrite, repeats=world.repeats)
+    over = tuple(filter(is_over, world.parts))
+    if world.overwrite or over:
+        parts = over or world.parts[-1:]
+        runs = _Runs(replace(world, parts=parts, last=1), Life, merge=True)
+        run = runs.new(0)
+        while (asks := runs.asks[run]) is not None:
+            answer, bucket = bucket.answers(asks)[0]
+            run = runs.after(run, answer)
+        assert runs.end[run] == "closed"
+    return replace(bucket, **trouble)
+
+
 def explore(
-    world: World, broken: str = "", *, mend: bool = True, merge: bool = True, limit: int = 5_000_000
+    world: World, life: type[Life] = Life, *, mend: bool = True, merge: bool = True, limit: int = 5_000_000
 ) -> Explored:
     """Go through all states, or to the first that breaks a promise. Raises `MemoryError` above so many states.
 
     With `mend` one more run goes on alone from every bucket that comes up: it has to get everything right.
     Without `merge` each history of a run is told apart from any other, which takes many more states.
     """
-    explorer = _Explorer(world, broken, mend, merge)
-    start: State = (explorer.number(world.bucket()), 0, ())
+    explorer = _Explorer(world, life, mend, merge)
+    start: State = (explorer.number(_first(world)), 0, ())
     came: dict[State, State | None] = {start: None}
     queue = deque([start])
     found = None
@@ -244,15 +255,21 @@ def _line(explorer: _Explorer, before: State, after: State) -> str:
 
 
 def _answers(explorer: _Explorer, bucket: int, run: int) -> list[Any]:
-    name, *args = explorer.runs.asks[run] or ()
-    return [answer for answer, _ in getattr(explorer.buckets[bucket], name)(*args)]
+    return [answer for answer, _ in explorer.buckets[bucket].answers(explorer.runs.asks[run] or ())]
 
 
 def _short(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.decode() if len(value) < 60 else _commit(value)
     if isinstance(value, File):
-        return f"{value.part}{value.load}g{value.generation}r{value.run}"
-    if isinstance(value, Record):
-        return f"{value.kind}(STATE {value.state}{f', takes back {value.voids}' if value.voids else ''})"
-    if isinstance(value, (tuple, frozenset)):
-        return "[" + " ".join(map(_short, sorted(value, key=str) if isinstance(value, frozenset) else value)) + "]"
+        return value.name
+    if isinstance(value, tuple):
+        return "[" + " ".join(map(_short, value)) + "]"
     return str(value)
+
+
+def _commit(data: bytes) -> str:
+    if b'"nonce"' not in data:
+        return "..."
+    record = record_of(data)
+    return f"{record.kind}(STATE {record.state}{f', takes back {record.voids}' if record.voids else ''})"

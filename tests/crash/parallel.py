@@ -17,14 +17,15 @@ from typing import Any
 from bridge.commit.committer import Committer
 from bridge.errors import TapError
 from bridge.load.division import divided
+from bridge.load.plan import LoadPlan
 from bridge.load.scratch import Scratch
-from bridge.load.table_plan import Placement
-from bridge.load.tap_session import Follow
+from bridge.load.tables.table_plan import TablePlanner
+from bridge.load.tap_reader import TapReader
 from bridge.settings.options import Pipeline
 from bridge.singer.messages import Message
 from bridge.state.lookback import Lookback
 from bridge.storage import Storage
-from tests.support.pipe import InProcess
+from tests.support.pipe import InProcess, Watched
 
 from .driver import PIPELINE, Line, Run
 
@@ -56,22 +57,20 @@ class Parallel(Run):
         home = Scratch(scratch, pipeline, "run")
         home.prepare(storage)
         turns = _Turns(self.order, {group.streams[0] for group in division.groups})
-        load = InProcess(
+        plan = LoadPlan(
             pipeline,
             committer,
-            Placement(storage, pipeline, committer.view, catalog, full=False, append=False),
+            TablePlanner(storage, pipeline, committer.view, catalog, full=False, append=False),
             home,
-            Follow(lambda: None, lambda stage: None),
-            full=False,
-            deselected=set(),
-            kept=set(),
-            restarted=set(committer.view.staged),
+            Watched(),
+            restarted=frozenset(committer.view.staged),
             lookbacks=[Lookback() for _ in division.groups],
             division=division,
         )
+        load = InProcess(plan)
         try:
             said = [(group.streams[0], self.taps[group.streams[0]](group.state)) for group in division.groups]
-            load.read(*(_Tap(stream, lines, turns) for stream, lines in said))
+            TapReader(plan, load).read(*(_Tap(stream, lines, turns) for stream, lines in said))
         finally:
             self.mark("the end of the tap")
             load.close()

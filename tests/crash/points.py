@@ -56,7 +56,7 @@ def _of_spool(event: Event) -> str:
         return "..."
     if "retire" in event.names:
         return "a segment is let go"
-    if "manifests/" in event.target:
+    if "batches/" in event.target:
         return "the spool is sealed"
     return "a segment"
 
@@ -76,6 +76,7 @@ def _of_note(event: Event, path: str) -> str:
 _NOTES = {
     "lake.json": "the lake",
     "state.json": "state.json",
+    "published.json": "the witness",
     "schemas": "the schema",
     "rejects": "the rejects",
     "streams": "what a stream is at",
@@ -237,6 +238,7 @@ POINTS: list[Point] = [
     Point("before rolling forward", (), (*_COMING, "a copy for the trash", "old bytes are kept"), "recovery"),
     *_publishing("recovery", "rolling forward"),
     *_around("state.json", phase="recovery", name="state.json is repaired"),
+    *_around("the witness", phase="recovery", name="the witness of state.json is repaired"),
     *_around("a rewriting is given up"),
     *_around("void", name="a commit is taken back"),
     Point("taking back, some files done", _BACK, _BACK, "void"),
@@ -262,6 +264,7 @@ POINTS: list[Point] = [
     *_around("the commit", name="the commit record"),
     *_publishing("run", "publishing"),
     *_around("state.json", phase="run"),
+    *_around("the witness", phase="run", name="the witness of state.json"),
     *_around("the report"),
     *_around("a segment is let go", name="segments are let go"),
     Point("while segments are let go", ("a segment is let go",), ("a segment is let go",)),

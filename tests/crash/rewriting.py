@@ -20,6 +20,7 @@ from bridge.commit.rollback import roll_back
 from bridge.lake.folder_names import file_name
 from bridge.lake.log import meta
 from bridge.lake.ownership import Owner, claim
+from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.schemas import keep_schema
 from bridge.maintain.compact import Wish, compact
 from bridge.schema.table_schema import TableSchema
@@ -61,7 +62,7 @@ class Rewrites(Run):
                 )
                 for stream in ("t", "n")
             ]
-            committer.commit(state, entries, merged=False, through=0, staged={}, rejects=[])
+            committer.commit(PipelineState(state), entries, merged=False, through=0, staged={}, rejects=[])
             self.mark("the report")
         self.mark("the end of the tap")
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
+from bridge.lake.pipeline_state import begun
 from bridge.lake.records import TapGroup
-from bridge.lake.tap_groups import begun
 
 from .cases import CASES
 from .faults import Fault
@@ -21,10 +21,10 @@ from .scenes import Scene, Stage
 CASE = CASES["parallel"]
 
 
-def merged(streams: Any, view: Any) -> Any:
+def merged(streams: Any, stored: Any) -> Any:
     """The divided streams as they would start if each were given the STATE that is shown for all."""
-    groups, idle, _ = begun(streams, view)
-    return [TapGroup(group.streams, view.state) for group in groups], idle, []
+    groups, idle, _ = begun(streams, stored)
+    return [TapGroup(group.streams, stored.shown) for group in groups], idle, []
 
 
 def test_a_state_put_together_loses_rows(place_of: Callable[[str], Place]) -> None:

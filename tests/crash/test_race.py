@@ -19,6 +19,7 @@ from bridge.commit.committer import Committer
 from bridge.commit.open import open_committer
 from bridge.errors import CommitLost, LakeError
 from bridge.lake.log import meta
+from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.records import TableChange
 from bridge.storage import Storage, open_storage
 from tests.support.lake import DEAD
@@ -59,7 +60,7 @@ def step_on(storage: Storage, committer: Committer) -> None:
     ]
     whole = [pending_file(storage, committer, "t", range(1, done + 4))]
     entries = [entry("a", appended, []), entry("t", whole, list(table.files) if table else [])]
-    committer.commit({"bookmarks": {"a": done + 3}}, entries)
+    committer.commit(PipelineState({"bookmarks": {"a": done + 3}}), entries)
 
 
 def opened(place: Place) -> tuple[Storage, Committer]:

@@ -107,7 +107,7 @@ def test_what_is_pasted_and_uncommented_is_right(
     assert "next_page" not in text
     file.write_text(re.sub(r"# sqlalchemy_url: .*", f'sqlalchemy_url: "{url}"', text))
     doctor = project.command("doctor", "p", "--no-spark")
-    assert (doctor.code, "nothing is selected, and no catalog is kept" in doctor.out) == (0, True), doctor.out
+    assert (doctor.code, "nothing is selected, and there is no catalog" in doctor.out) == (0, True), doctor.out
     assert project.command("discover", "p").code == 0
     assert project.command("select", "p", "public-*").code == 0
     file.write_text(file.read_text().replace("# filter_schemas: []", 'filter_schemas: ["public"]'))

@@ -169,7 +169,6 @@ def test_a_stop_while_the_jvm_starts_takes_seconds(tmp_path: Path) -> None:
         scratch=scratch,
         log=tmp_path / "log",
         context=job,
-        handle=lambda *_: None,
     )
     engine.start()
     while not list(scratch.glob("jvm-*")):

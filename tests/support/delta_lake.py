@@ -15,6 +15,7 @@ from bridge.commit.committer import Committer
 from bridge.commit.open import open_committer
 from bridge.lake.folder_names import file_name
 from bridge.lake.log import Log, meta
+from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.records import TableChange
 from bridge.lake.schemas import keep_schema
 from bridge.maintain.verify.check import verify
@@ -57,18 +58,18 @@ class DeltaLake:
 
     def append(self, committer: Committer, ids: list[int], **columns: Any) -> None:
         """Commit rows, with the STATE that they are the last."""
-        committer.commit({"last": ids[-1]}, [self.entry(self.pending(committer, ids, **columns))])
+        committer.commit(PipelineState({"last": ids[-1]}), [self.entry(self.pending(committer, ids, **columns))])
 
     def replace(self, committer: Committer, ids: list[int], **columns: Any) -> None:
         """Commit rows instead of all that the table has."""
         new, old = self.pending(committer, ids, **columns), list(committer.view.tables["s"].files)
-        committer.commit({"last": ids[-1]}, [self.entry(new, removes=old, mode="replace")])
+        committer.commit(PipelineState({"last": ids[-1]}), [self.entry(new, removes=old, mode="replace")])
 
     def rewrite(self, committer: Committer, ids: list[int], **columns: Any) -> None:
         """Commit one file anew, with other rows, and add another, as a merge by key does."""
         old = min(committer.view.tables["s"].files)
         files = [self.pending(committer, part, **columns) for part in (ids[:-1], ids[-1:])]
-        committer.commit({"last": ids[-1]}, [self.entry(*files, removes=[old])])
+        committer.commit(PipelineState({"last": ids[-1]}), [self.entry(*files, removes=[old])])
 
     def pipeline(self, **more: Any) -> Pipeline:
         """Settings of a pipeline that loads the table; `more` is said of its destination."""

@@ -16,6 +16,7 @@ from bridge.commit.open import open_committer
 from bridge.errors import LakeError
 from bridge.lake.lease import take
 from bridge.lake.log import Log, meta
+from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.records import TableChange
 from bridge.storage.local.storage import LocalStorage
 from tests.support.records import table_change
@@ -58,7 +59,7 @@ class Lake:
     def load(self, committer: Committer, state: Any, **facts: Any) -> dict[str, Any]:
         """Commit one new file of the table `s` and return it."""
         file = self.pending(committer.generation)
-        committer.commit(state, [self.entry(file)], **facts)
+        committer.commit(PipelineState(state), [self.entry(file)], **facts)
         return file
 
     def visible(self, stream: str = "s") -> set[str]:
@@ -81,6 +82,14 @@ class Lake:
 
     def edit_state(self, text: str) -> None:
         self.storage.write(".bridge/p/state.json", text.encode())
+
+    def state_files(self) -> dict[str, bytes]:
+        """`state.json` and its witness, as a run that dies now would leave them."""
+        return {name: self.storage.read(f".bridge/p/{name}") or b"" for name in ("state.json", "published.json")}
+
+    def leave(self, files: dict[str, bytes]) -> None:
+        for name, data in files.items():
+            self.storage.write(f".bridge/p/{name}", data)
 
     def manifest(self, stream: str = "s") -> set[str]:
         return {
@@ -158,7 +167,7 @@ def unpublished(lake: Lake, state: Any, entries: list[TableChange], last: dict[s
     committer = lake.open(last, storage)
     storage.armed = True
     with pytest.raises(LakeError, match="cannot reach the bucket"):
-        committer.commit(state, entries, **facts)
+        committer.commit(PipelineState(state), entries, **facts)
 
 
 @contextmanager

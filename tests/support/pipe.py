@@ -5,7 +5,7 @@ lake = Pipe(tmp_path)
 found = lake.load(b'{"type":"SCHEMA",...}\\n...', load_method="overwrite")
 assert found.rows("users") == [{"id": 1}]
 ```
-`bridge.load.loader.Load` wires the parts, as it does in a run. A bundle is decoded in this process, from the manifest
+The parts are wired as in a run. A bundle is decoded in this process, from the manifest
 that Spark would read, and its report goes the way of Spark's reports.
 """
 
@@ -30,17 +30,20 @@ import pyarrow.parquet as pq
 
 from bridge.commit.open import open_pipeline
 from bridge.errors import BridgeError, TapError
-from bridge.lake.log import View
+from bridge.lake.log import Snapshot
 from bridge.lake.runs import new_run_id
-from bridge.load.checks.replay_guard import Superseding
-from bridge.load.dispatcher import Counts
-from bridge.load.loader import Follow, Load
+from bridge.load.checks.replay_guard import ReplayGuard
+from bridge.load.loader import Loader
+from bridge.load.plan import LoadPlan, RunContext
+from bridge.load.result import Counts
 from bridge.load.scratch import Scratch
-from bridge.load.table_plan import Placement
+from bridge.load.stop import Stop
+from bridge.load.tables.table_plan import TablePlanner
+from bridge.load.tap_reader import TapReader
 from bridge.settings.options import Pipeline
 from bridge.singer.messages import Message
-from bridge.spark import Engine
-from bridge.spool.spool import Segment
+from bridge.spark.query import Engine, Finished
+from bridge.spool.folder import Segment
 from bridge.storage import lake_of
 from bridge.tap.stdin import Start, Stdin
 from bridge.write.context import WriteContext
@@ -70,7 +73,7 @@ class Found:
     """What a load left behind."""
 
     root: Path
-    view: View
+    view: Snapshot
     counts: dict[str, Counts]
     warnings: list[str]
     error: BridgeError | None
@@ -114,13 +117,28 @@ class Listening:
     said: Callable[[Any], None] = lambda state: None
 
 
+class Watched(RunContext):
+    """A run without signals and lease: `tick` ends it, `listening` hears its STATEs."""
+
+    def __init__(self, tick: Callable[[], None] = lambda: None, listening: Listening | None = None) -> None:
+        super().__init__(Stop())
+        self._ends, self._listening = tick, listening
+
+    def tick(self) -> None:
+        self._ends()
+
+    def committed(self, state: Any) -> None:
+        if self._listening:
+            self._listening.said(state)
+
+
 @dataclass
 class Pipe:
     """The pipeline `p` over a lake in `root/lake`; each `load` is a run, `tick` raises when it shall end."""
 
     root: Path
     tick: Callable[[], None] = lambda: None
-    kind: type[Load] = field(default_factory=lambda: InProcess)
+    kind: type[Loader] = field(default_factory=lambda: InProcess)
     lake: Path = field(init=False)
 
     def __post_init__(self) -> None:
@@ -152,32 +170,34 @@ class Pipe:
         found: Found | None = None
         error: BridgeError | None = None
         data = [data] if isinstance(data, bytes) else data
-        said = listening.said if listening else lambda state: None
         try:
             with ExitStack() as stack:
                 committer = stack.enter_context(open_pipeline(storage, "p", run))
-                superseding = Superseding(committer, listening.start) if listening else None
+                superseding = ReplayGuard(committer, listening.start) if listening else None
                 view = superseding.view if superseding else committer.view
-                placement = Placement(storage, pipeline, view, catalog, full=full, append=False)
-                load = self.kind(
+                placement = TablePlanner(storage, pipeline, view, catalog, full=full, append=False)
+                plan = LoadPlan(
                     pipeline,
                     committer,
                     placement,
                     scratch,
-                    Follow(self.tick, lambda stage: None, said),
+                    Watched(self.tick, listening),
                     full=full,
-                    deselected=set(deselected),
-                    kept=set(deselected),
-                    restarted=set(committer.view.staged),
+                    deselected=frozenset(deselected),
+                    kept=frozenset(deselected),
+                    restarted=frozenset(committer.view.staged),
                     max_records=max_records,
-                    superseding=superseding,
+                    replay_guard=superseding,
                 )
+                load = self.kind(plan)
+                reader = TapReader(plan, load)
                 started(committer.view.state)
                 try:
-                    load.read(Stdin(io.BytesIO(b"".join(data))) if listening else _Tap(data, fails))
+                    reader.read(Stdin(io.BytesIO(b"".join(data))) if listening else _Tap(data, fails))
                 except BridgeError as failed:
                     error = failed
-                warnings = [*(superseding.notes if superseding else ()), *load.close()]
+                closing = load.close()
+                warnings = [*(superseding.notes if superseding else ()), *reader.warnings(), *closing]
                 found = Found(self.lake, committer.view, load.counts, warnings, error, load.commits)
                 if error:
                     raise error
@@ -227,45 +247,34 @@ class _Tap:
 
 
 class _Engine(Engine):
-    """The engine before its JVM: bundles are decoded where Spark's reports are taken in."""
+    """The engine before its JVM: bundles are decoded where Spark's reports are asked for."""
 
     def start(self) -> None:
         pass
 
-    def check(self) -> None:
-        super().check()
+    def finished(self, wait: float = 0.0) -> list[Finished]:
         for seq in sorted(self._sealed):
-            manifest = self._spool.folder / "manifests" / f"{seq:012d}.json"
-            if manifest.exists():  # it is released a moment after it is sealed
-                try:
-                    self._deliver(done(self._context, manifest), [])
-                except BaseException as error:
-                    self._fail(error)
-                    raise
+            self._deliver(done(self._context, self._spool.folder.batch(seq)), [])
+        return super().finished(wait)
 
 
-def done(job: WriteContext, manifest: Path) -> list[Any]:
+def done(context: WriteContext, batch: Path) -> list[Any]:
     """Do what Spark's workers do for a sealed batch, and return its rows of reports."""
-    rows = [orjson.loads(line) for line in manifest.read_bytes().splitlines()]
-    reports = [write_bundle(job, row["seq"], [Segment(**segment) for segment in row["segments"]]) for row in rows]
+    rows = [orjson.loads(line) for line in batch.read_bytes().splitlines()]
+    reports = [write_bundle(context, row["seq"], [Segment(**segment) for segment in row["segments"]]) for row in rows]
     return [
         SimpleNamespace(seq=row["seq"], bundle=row["bundle"], report=msgspec.json.encode(report).decode())
         for row, report in zip(rows, reports, strict=True)
     ]
 
 
-class InProcess(Load):
+class InProcess(Loader):
+    """A load whose Spark is this process."""
+
     engine: type[Engine] = _Engine
 
-    def _new_engine(self, scratch: Scratch) -> Engine:
-        engine = self.engine(
-            master="local[2]",
-            conf={},
-            spool=self._spool,
-            scratch=scratch.spark,
-            log=scratch.spark_log,
-            context=self._context,
-            handle=self._handle,
-        )
+    def _new_engine(self) -> Engine:
+        scratch = self._plan.scratch
+        engine = self.engine("local[2]", {}, self.spool, scratch.spark, scratch.spark_log, self._context)
         engine.tasks = 2
         return engine

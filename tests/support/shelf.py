@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bridge.exact_json import dumps
-from bridge.lake.log import Log, View
+from bridge.lake.log import Log, Snapshot
 from bridge.maintain.rejects.replay import Replayed, replay
 from bridge.maintain.rejects.survey import Group, Wanted, find, groups, read
 from bridge.storage.local.storage import LocalStorage
@@ -49,7 +49,7 @@ class Shelf(Pipe):
     def log(self) -> Log:
         return Log(self.storage, "p")
 
-    def view(self) -> View:
+    def view(self) -> Snapshot:
         return self.log.view(self.log.head())
 
     def say(self, *messages: dict[str, Any], **settings: Any) -> Found:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
-import zlib
 from collections.abc import Callable
 from datetime import date, datetime, timezone
 from decimal import Decimal
@@ -21,11 +19,11 @@ from bridge.errors import LakeError
 from bridge.exact_json import dumps
 from bridge.lake.folder_names import folder_name
 from bridge.lake.schemas import read_schema
-from bridge.load.accounting import Ledger
+from bridge.load.accounting import Accounting
 from bridge.load.barriers import Barrier, Publication
 from bridge.schema.merging import Evolution
 from bridge.schema.table_schema import TableSchema, from_singer, merge
-from bridge.spool.spool import Manifest, Segment
+from bridge.spool.folder import SealedBatch, Segment, SpoolFolder
 from bridge.storage import Storage
 from bridge.storage.local.storage import LocalStorage
 from bridge.write.context import WriteContext
@@ -46,8 +44,7 @@ class Shop:
         self.root = root / "lake"
         self.storage = bucket or LocalStorage(self.root)
         self.spool = root / "spool"
-        (self.spool / "segments").mkdir(parents=True)
-        (self.spool / "schemas").mkdir()
+        SpoolFolder(self.spool).create()
         self.layout = layout
         self._head = 0
         self.rejects: list[dict[str, Any]] = []  # of the latest load
@@ -85,29 +82,28 @@ class Shop:
         `top` what a SCHEMA says besides its properties. The records are of a `version`; one is complete to `activate`.
         """
         committer = open_committer(storage or self.storage, "shop", "run", last={"closed": self._head})
-        seen: list[dict[str, Any]] = []
         table = committer.view.tables.get(stream)
         kept = read_schema(self.storage, "shop", table.schema) if table and table.schema and mode != "replace" else None
         said = [*([before] if before else []), (properties, records)]
         folder = table.folder if table else f"shop/{self._folder(committer, stream)}"
         targets = {stream: TableLayout(folder, **(self.layout | layout))}
         job = WriteContext(self.storage.uri, "shop", "run", committer.generation, str(self.spool), "zstd", targets)
-        ledger = Ledger(committer, job, adopted={}, max_rejects=max_rejects, seen=seen.append)
+        ledger = Accounting(committer, job, adopted={}, max_rejects=max_rejects)
         schema, segments = TableSchema(pa.schema([])), []
         for columns, rows in said:
             schema = kept = merge(kept, from_singer({"properties": columns, **(top or {})}, list(keys)), evolution)
             segments += [self._segment(stream, schema, rows, version, len(segments))] if rows else []
         if segments:
-            files, lines = [segment.file for segment in segments], sum(segment.lines for segment in segments)
-            manifest = Manifest(1, [segments], files, sum(segment.end for segment in segments), lines)
             report = write_bundle(job, 1, segments)
-            ledger.add(manifest, [report])
+            ledger.add(SealedBatch(1, [segments]), [report])
             self.rejects = [orjson.loads(line) for r in report.rejects for line in self._lines(r.file.file)]
         state = {"bookmarks": {"n": self._head + 1}}
         active = {} if activate is None else {stream: activate}
-        ledger.commit(Barrier(state, False, {stream: mode}, {}, {stream: schema}, True, active), through=1)
+        barrier = Barrier(state, False, {stream: mode}, {}, {stream: schema}, True, active)
+        record = ledger.commit(ledger.prepare(barrier, through=1))
         self._head = committer.view.n
-        return seen[0]
+        assert record
+        return record
 
     def _lines(self, key: str) -> list[bytes]:
         return (self.storage.read(key) or b"").splitlines()
@@ -122,10 +118,9 @@ class Shop:
         """Write the spool's file for these records."""
         said = {"type": "RECORD", "stream": stream} | ({} if version is None else {"version": version})
         lines = [dumps(said | {"record": record}) + b"\n" for record in records]
-        data, file = b"".join(lines), f"{uuid.uuid4().hex}.jsonl"
-        (self.spool / "schemas" / schema.hash).write_bytes(schema.to_json())
-        (self.spool / "segments" / file).write_bytes(data)
-        return Segment(stream, schema.hash, file, 0, len(data), len(lines), zlib.crc32(data), "", order)
+        spool = SpoolFolder(self.spool)
+        spool.put_schema(schema.hash, schema.to_json())
+        return spool.put_segment(stream, schema.hash, b"".join(lines), order=order)
 
 
 def typing(root: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from target_bridge import TargetBridge
 
-from bridge.lake.log import Log, View
+from bridge.lake.log import Log, Snapshot
 from bridge.storage import open_storage
 from tests.support.pipe import InProcess, plain
 
@@ -52,7 +52,7 @@ def target(folder: Path, text: bytes, **config: Any) -> Typed:
     return Typed(code, [json.loads(line) for line in lines], out.getvalue())
 
 
-def lake_of(folder: Path, pipeline: str = "target-bridge") -> View:
+def lake_of(folder: Path, pipeline: str = "target-bridge") -> Snapshot:
     """The lake as its log says it is."""
     log = Log(open_storage(str(folder / "lake")), pipeline)
     return log.view(log.head())

@@ -111,7 +111,7 @@ def show(selection: Selection, *, commit: str | None, json_output: bool) -> None
     step = commit_step(log, view.n, number)
     if step is None:
         hint = f"singer-bridge commits list {typed(chosen.pipeline)} shows them"
-        raise SettingsError("there is no such commit", hint=hint, commit=number, last=view.said)
+        raise SettingsError("there is no such commit", hint=hint, commit=number, last=view.last_change)
     obstacle = _obstacle(log, number)
     if json_output:
         as_json(_as_json(chosen.pipeline.name, step) | {"rollback": obstacle is None, "why_not": obstacle})

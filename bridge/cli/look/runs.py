@@ -17,10 +17,10 @@ from bridge.cli.options import json_option, limit_option, pipeline_verb
 from bridge.cli.plain import PlainLines
 from bridge.cli.selection import ChosenPipeline, Selection
 from bridge.cli.show import as_json, console, count, moment, note, print_table, size
-from bridge.cli.survey import Unread, readable, settled, survey, with_warnings
+from bridge.cli.survey import Unread, readable, survey, with_true_status, with_warnings
 from bridge.errors import SettingsError
 from bridge.exact_json import dumps
-from bridge.lake.runs import is_run_id, read_log, read_run, read_runs, records
+from bridge.lake.runs import RunRecord, StreamResult, is_run_id, read_log, read_run, read_runs
 from bridge.settings.options import Pipeline
 from bridge.settings.values.units import parse_duration
 from bridge.singer.state import bookmark
@@ -75,10 +75,10 @@ def list_(
         raise SettingsError("two names for one pipeline", hint="give NAME or --pipeline", name=name, other=only)
     among = survey(selection.of(name or only))
     chosen, code = readable(among)
-    latest = heapq.merge(*(_runs(each, since) for each in chosen), key=lambda record: record["run_id"], reverse=True)
-    shown = list(islice((record for record in latest if status in (None, record["status"])), limit))
+    latest = heapq.merge(*(_runs(each, since) for each in chosen), key=lambda record: record.run_id, reverse=True)
+    shown = list(islice((record for record in latest if status in (None, record.status)), limit))
     if json_output:
-        as_json(shown)
+        as_json([record.stored for record in shown])
     elif shown or code:
         _print_list(shown, [each for each in among if isinstance(each, Unread)], several=len(among) > 1)
     else:
@@ -86,21 +86,21 @@ def list_(
     return code
 
 
-def _runs(chosen: ChosenPipeline, since: datetime | None) -> Iterator[dict[str, Any]]:
+def _runs(chosen: ChosenPipeline, since: datetime | None) -> Iterator[RunRecord]:
     storage = chosen.log.storage
-    return (settled(storage, record) for record in read_runs(storage, chosen.pipeline.name, since=since))
+    return (with_true_status(storage, record) for record in read_runs(storage, chosen.pipeline.name, since=since))
 
 
-def _print_list(shown: Sequence[dict[str, Any]], unread: Sequence[Unread], *, several: bool) -> None:
+def _print_list(shown: Sequence[RunRecord], unread: Sequence[Unread], *, several: bool) -> None:
     rows = [
         [
-            record["pipeline"],
-            record["run_id"],
-            with_warnings(record["status"], len(record.get("warnings", []))),
-            "-" if (loaded := records(record)) is None else count(loaded),
-            str(record.get("commits", "")),
-            f"{record.get('seconds', {}).get('load', 0):.1f} s" if "ended" in record else "-",
-            shorten((record.get("error") or {}).get("message", ""), _LONGEST, placeholder=" ..."),
+            record.pipeline,
+            record.run_id,
+            with_warnings(record.status, len(record.warnings)),
+            "-" if record.records is None else count(record.records),
+            "" if record.commits is None else str(record.commits),
+            f"{record.seconds.get('load', 0):.1f} s" if record.ended else "-",
+            shorten(record.error.message if record.error else "", _LONGEST, placeholder=" ..."),
         ]
         for record in shown
     ]
@@ -130,21 +130,21 @@ def show(selection: Selection, run_id: str | None, logs: bool, json_output: bool
     if logs:
         _print_logs(chosen, record)
     elif json_output:
-        as_json(record | {"streams": _streams(record, chosen.with_names)})
+        as_json(record.stored | {"streams": _streams(record, chosen.with_names)})
     else:
         _print(record, chosen.with_names)
 
 
-def _find(among: Sequence[ChosenPipeline], run_id: str | None) -> tuple[ChosenPipeline, dict[str, Any]]:
+def _find(among: Sequence[ChosenPipeline], run_id: str | None) -> tuple[ChosenPipeline, RunRecord]:
     """Return a run and its pipeline: the one with this ID, or the latest of all."""
-    matches: list[tuple[ChosenPipeline, dict[str, Any]]] = []
+    matches: list[tuple[ChosenPipeline, RunRecord]] = []
     for chosen in among:
         storage, name = chosen.log.storage, chosen.pipeline.name
         record = read_run(storage, name, run_id) if run_id else next(read_runs(storage, name, 1), None)
         if record:
-            matches.append((chosen, settled(storage, record)))
+            matches.append((chosen, with_true_status(storage, record)))
     if matches:
-        return max(matches, key=lambda each: str(each[1]["run_id"]))
+        return max(matches, key=lambda each: each[1].run_id)
     names = ", ".join(chosen.pipeline.name for chosen in among)
     if run_id:
         hint = "`singer-bridge runs list` has them; the oldest go after `retention.runs`"
@@ -152,10 +152,10 @@ def _find(among: Sequence[ChosenPipeline], run_id: str | None) -> tuple[ChosenPi
     raise SettingsError("no runs yet", hint="`singer-bridge run` makes the first", pipeline=names)
 
 
-def _print_logs(chosen: ChosenPipeline, record: dict[str, Any]) -> None:
+def _print_logs(chosen: ChosenPipeline, record: RunRecord) -> None:
     from bridge.load.scratch import Scratch
 
-    pipeline, run = chosen.pipeline, record["run_id"]
+    pipeline, run = chosen.pipeline, record.run_id
     scratch, storage = Scratch(chosen.home, pipeline, run), chosen.log.storage
     for suffix, here in (("", scratch.tap_log), (".spark", scratch.spark_log)):
         # Logs come into the bucket when their run ends. Those of one that died, or is active, are on its machine.
@@ -165,52 +165,59 @@ def _print_logs(chosen: ChosenPipeline, record: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def _streams(record: dict[str, Any], pipeline: Pipeline) -> dict[str, Any]:
-    """Return the result of each stream, with its bookmark before and after."""
-    before, after = record.get("state_before"), record.get("state")
+def _bookmarks(record: RunRecord, pipeline: Pipeline) -> dict[str, tuple[Any, Any]]:
+    """Return the bookmark of each stream before and after the run."""
+    names = {stream: pipeline.names_of(stream) for stream in record.streams}
+    return {s: (bookmark(record.state_before, own), bookmark(record.state, own)) for s, own in names.items()}
+
+
+def _streams(record: RunRecord, pipeline: Pipeline) -> dict[str, Any]:
+    """Return the result of each stream as it is stored, with its bookmark before and after."""
     return {
-        stream: facts | {"bookmark_before": bookmark(before, names), "bookmark": bookmark(after, names)}
-        for stream, facts in record.get("streams", {}).items()
-        for names in [pipeline.names_of(stream)]
+        stream: record.stored["streams"][stream] | {"bookmark_before": before, "bookmark": after}
+        for stream, (before, after) in _bookmarks(record, pipeline).items()
     }
 
 
-def _print(record: dict[str, Any], pipeline: Pipeline) -> None:
+def _print(record: RunRecord, pipeline: Pipeline) -> None:
     out = console()
-    tap = f"{record.get('tap', '')} {record.get('tap_version', '')}".strip()
-    facts = {key: record.get(key, "") for key in ("pipeline", "run_id", "status", "started", "ended", "commits")}
-    facts |= {key: moment(facts[key]) for key in ("started", "ended")}
-    if "load" in record.get("seconds", {}):
-        facts["duration"] = f"{record['seconds']['load']:.1f} s"
-    if record.get("attempt", 1) > 1:
-        facts["attempt"] = record["attempt"]
-    if record.get("skipped"):
-        facts["skipped"] = ", ".join(record["skipped"])
-    for fact, value in (facts | {"tap": tap}).items():
+    facts = {"pipeline": record.pipeline, "run_id": record.run_id, "status": record.status}
+    facts |= {"started": moment(record.started), "ended": moment(record.ended or "")}
+    facts["commits"] = "" if record.commits is None else str(record.commits)
+    if "load" in record.seconds:
+        facts["duration"] = f"{record.seconds['load']:.1f} s"
+    if record.attempt > 1:
+        facts["attempt"] = str(record.attempt)
+    if record.skipped:
+        facts["skipped"] = ", ".join(record.skipped)
+    for fact, value in (facts | {"tap": f"{record.tap} {record.tap_version}".strip()}).items():
         out.print(f"{fact.replace('_', ' '):>12}  {value}", markup=False)
-    for fact in ("state_before", "state"):
-        out.print(f"{fact.replace('_', ' '):>12}  {_compact(record.get(fact))}", markup=False, soft_wrap=True)
-    streams = _streams(record, pipeline)
-    if streams:
-        out.print()
-        columns = ["stream", "load method", "records", "rejected", "files", "size", "time"]
-        less = [*([] if any(f["rejected"] for f in streams.values()) else ["rejected"]), "files", "time"]
-        rows = [_row(stream, facts) for stream, facts in streams.items()]
-        print_table(columns, rows, right=columns[2:], folds=["load method"], less=less)
-        out.print()
-        bookmarks = [[s, _compact(f["bookmark_before"]), _compact(f["bookmark"])] for s, f in streams.items()]
-        columns = ["stream", "bookmark before", "bookmark after"]
-        print_table(columns, bookmarks, folds=columns[1:])
-    for warning in record.get("warnings", []):
+    for fact, state in (("state before", record.state_before), ("state", record.state)):
+        out.print(f"{fact:>12}  {_compact(state)}", markup=False, soft_wrap=True)
+    if record.streams:
+        _print_streams(record, pipeline)
+    for warning in record.warnings:
         note("warning", "yellow", warning)
-    if record.get("error"):
-        note("error", "red", record["error"]["message"])
-        note("hint", "yellow", record["error"]["hint"])
+    if record.error:
+        note("error", "red", record.error.message)
+        note("hint", "yellow", record.error.hint)
 
 
-def _row(stream: str, facts: dict[str, Any]) -> list[str]:
-    figures = [count(facts[key]) for key in ("records", "rejected", "files")]
-    return [stream, facts["load_method"], *figures, size(facts["bytes"]), _seconds(facts.get("seconds", 0))]
+def _print_streams(record: RunRecord, pipeline: Pipeline) -> None:
+    console().print()
+    columns = ["stream", "load method", "records", "rejected", "files", "size", "time"]
+    less = [*([] if any(result.rejected for result in record.streams.values()) else ["rejected"]), "files", "time"]
+    rows = [_row(stream, result) for stream, result in record.streams.items()]
+    print_table(columns, rows, right=columns[2:], folds=["load method"], less=less)
+    console().print()
+    bookmarks = [[s, _compact(before), _compact(after)] for s, (before, after) in _bookmarks(record, pipeline).items()]
+    columns = ["stream", "bookmark before", "bookmark after"]
+    print_table(columns, bookmarks, folds=columns[1:])
+
+
+def _row(stream: str, result: StreamResult) -> list[str]:
+    figures = [count(number) for number in (result.records, result.rejected, result.files)]
+    return [stream, result.load_method, *figures, size(result.bytes), _seconds(result.seconds)]
 
 
 def _seconds(seconds: float) -> str:

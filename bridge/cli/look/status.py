@@ -13,11 +13,11 @@ from bridge.cli import report
 from bridge.cli.options import json_option, pipeline_verb
 from bridge.cli.selection import ChosenPipeline, Selection
 from bridge.cli.show import as_json, count, print_table
-from bridge.cli.survey import Unread, settled, survey, with_warnings
+from bridge.cli.survey import Unread, survey, with_true_status, with_warnings
 from bridge.errors import BridgeError
 from bridge.lake.lease import fate, holder, silence
-from bridge.lake.log import View, bookmarks
-from bridge.lake.runs import read_runs, records
+from bridge.lake.log import Snapshot, bookmarks
+from bridge.lake.runs import read_runs
 from bridge.state.store import StateStore
 
 _COLUMNS = ["pipeline", "last run", "ended", "status", "records", "rows", "bookmarks moved", "held by"]
@@ -57,20 +57,20 @@ def _facts(chosen: ChosenPipeline, now: datetime) -> dict[str, Any]:
     log, name = chosen.log, chosen.pipeline.name
     storage = log.storage
     run = next(read_runs(storage, name, 1), None)
-    run = settled(storage, run) if run else None
+    run = with_true_status(storage, run) if run else None
     view = log.view(log.latest())
     StateStore.at(storage, name).read()  # raises for a `state.json` that would stop the next run
     held = holder(storage, name)
     return {
         "pipeline": name,
         "bucket": storage.uri,
-        "status": run["status"] if run else "never ran",
-        "run_id": run["run_id"] if run else None,
-        "started": run.get("started") if run else None,
-        "ended": run.get("ended") if run else None,
-        "records": records(run) if run else None,
-        "warnings": len(run.get("warnings", [])) if run else 0,
-        "error": (run.get("error") or {}).get("message") if run else None,
+        "status": run.status if run else "never ran",
+        "run_id": run.run_id if run else None,
+        "started": run.started if run else None,
+        "ended": run.ended if run else None,
+        "records": run.records if run else None,
+        "warnings": len(run.warnings) if run else 0,
+        "error": run.error.message if run and run.error else None,
         "commit": view.n,
         "rows": sum(table.rows for table in view.tables.values()),
         "bookmarks": _bookmarks(view, now),
@@ -85,11 +85,11 @@ def _held_by(held: dict[str, Any]) -> dict[str, Any]:
     return facts | {"process": fate(held), "silent_seconds": silent and round(silent.total_seconds())}
 
 
-def _bookmarks(view: View, now: datetime) -> dict[str, Any]:
+def _bookmarks(view: Snapshot, now: datetime) -> dict[str, Any]:
     """Return each stream's bookmark, and when it last changed."""
     facts = {}
     for stream, bookmark in bookmarks(view.state).items():
-        moved = view.moved.get(stream)
+        moved = view.bookmark_changed_at.get(stream)
         age = round((now - datetime.fromisoformat(moved)).total_seconds()) if moved else None
         facts[stream] = {"bookmark": bookmark, "moved": moved or None, "age_seconds": age}
     return facts

@@ -245,7 +245,7 @@ def _dicts(rows: pa.Table) -> list[dict[str, Any]]:
 @tables.command("history")
 @pipeline_verb
 @_one_stream
-@click.option("--diff", is_flag=True, help="Print each column that came, changed or went, a line each.")
+@click.option("--diff", is_flag=True, help="Print each column that was added, changed or removed.")
 @json_option()
 def history(selection: Selection, stream: str | None, diff: bool, json_output: bool) -> None:
     """List the schemas that a table has had. The oldest comes first, each with the commit that brought it.

@@ -16,7 +16,7 @@ from bridge.cli.plain import echo
 from bridge.cli.selection import Selection, committed
 from bridge.cli.show import console, count, count_of, note, size
 from bridge.errors import SettingsError, did_you_mean
-from bridge.lake.log import Log, View
+from bridge.lake.log import Log, Snapshot
 from bridge.settings.options import Pipeline
 from bridge.state.store import StateStore
 
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 @pipeline_verb
 @streams_option
 @click.option("--to-size", type=SIZE, metavar="SIZE", help="Size of the new files, such as 256MiB; else `file_size`.")
-@click.option("--older-than", type=DURATION, metavar="AGE", help="Only files that were committed so long ago, as 1d.")
+@click.option(
+    "--older-than", type=DURATION, metavar="AGE", help="Only files that were committed this long ago, such as 1d."
+)
 @changing(NEEDS_YES)
 def compact(
     selection: Selection, *, streams: tuple[str, ...], to_size: int | None, older_than: timedelta | None, answer: Answer
@@ -64,7 +66,7 @@ def compact(
     _finish(answer, pipeline.name, view.n, planned, done)
 
 
-def _tables(view: View, pipeline: Pipeline, streams: Sequence[str]) -> frozenset[str]:
+def _tables(view: Snapshot, pipeline: Pipeline, streams: Sequence[str]) -> frozenset[str]:
     """Return the tables of these streams. Raises `SettingsError` for a stream without a table."""
     chosen = list[str]()
     for stream in streams:

@@ -20,7 +20,7 @@ from bridge.lake.log import Log, bookmarks
 from bridge.singer.catalog import replication_method
 from bridge.singer.state_edits import differences
 from bridge.state.store import StateStore
-from bridge.tap.catalog_store import Kept
+from bridge.tap.catalog_store import CatalogStore
 
 
 @click.command()
@@ -71,12 +71,12 @@ def _show(shown: Plan) -> None:
         files = f"{count_of(back, 'file')} back, {count(removed)} removed"
         line = f"{change.stream}: {count_of(rows[0], 'row')}, then {count(rows[1])}; {files}"
         console(err=True).print(line, markup=False, soft_wrap=True)
-    print_differences(differences(shown.before, shown.state))
+    print_differences(differences(shown.before, shown.after.shown))
 
 
 def _warnings(chosen: ChosenPipeline, shown: Plan) -> list[str]:
     warnings = []
-    if streams := follows_a_log(shown.before, shown.state, _log_based(chosen, shown)):
+    if streams := follows_a_log(shown.before, shown.after.shown, _log_based(chosen, shown)):
         warnings.append(
             f"{_named(streams)}: the tap reads a database's log (LOG_BASED), and may not get the changes since then "
             "again: the database lets go of what was once confirmed. If it has, load anew: "
@@ -96,8 +96,8 @@ def _named(streams: Sequence[str]) -> str:
 def _log_based(chosen: ChosenPipeline, shown: Plan) -> set[str]:
     catalog = None
     with suppress(SettingsError):  # the next run will report an unreadable catalog
-        catalog = Kept(chosen.home, chosen.pipeline).read()
-    streams = {*bookmarks(shown.before), *bookmarks(shown.state)}
+        catalog = CatalogStore(chosen.home, chosen.pipeline).read()
+    streams = {*bookmarks(shown.before), *bookmarks(shown.after.shown)}
     return {stream for stream in streams if replication_method(catalog, stream) == "LOG_BASED"}
 
 
@@ -112,4 +112,4 @@ def _as_json(done: Plan, warnings: list[str]) -> dict[str, Any]:
         }
         for change in done.tables
     ]
-    return {"to": done.to, "tables": tables, "before": done.before, "after": done.state, "warnings": warnings}
+    return {"to": done.to, "tables": tables, "before": done.before, "after": done.after.shown, "warnings": warnings}

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import timedelta
 from typing import Any
 
 import click
 
+from bridge.cli.answer import Answer
 from bridge.cli.confirm import warn
 from bridge.cli.options import json_option, pipeline_verb
 from bridge.cli.plain import echo
 from bridge.cli.selection import Selection
 from bridge.cli.show import as_json, moment
-from bridge.errors import PipelineHeld, SettingsError
+from bridge.errors import PipelineHeld
 from bridge.lake.lease import fate, holder, last_lease, release, silence
 from bridge.storage import Storage
 
@@ -37,7 +37,7 @@ def unlock(selection: Selection, json_output: bool, yes: bool) -> None:
     owner = _held(storage, pipeline)
     if owner:
         _expect_lock_can_go(storage, owner)
-        _confirm(pipeline, owner, yes=yes)
+        _confirm(pipeline, owner, Answer(dry_run=False, yes=yes, json_output=json_output))
         if other := release(storage, pipeline, owner):
             hint = "look again: singer-bridge status"
             raise PipelineHeld("another run took it meanwhile", hint=hint, run=other.get("run"), host=other.get("host"))
@@ -72,17 +72,16 @@ def _expect_lock_can_go(storage: Storage, owner: dict[str, Any]) -> None:
     raise PipelineHeld("a process has the lock", hint=hints.get(state, elsewhere), **facts)
 
 
-def _confirm(pipeline: str, owner: dict[str, Any], *, yes: bool) -> None:
+def _confirm(pipeline: str, owner: dict[str, Any], answer: Answer) -> None:
     """Ask whether to take it from a run that may be alive. Raises `SettingsError` if nobody can be asked."""
-    if yes or fate(owner) == "gone":
+    if answer.yes or fate(owner) == "gone":
         return
     who = ", ".join(f"{key} {owner.get(key, 'unknown')}" for key in ("run", "pid", "host"))
     situation = f"{pipeline} is held since {moment(owner.get('since'))} by {who}; {_signs_of_life(owner)}"
-    if not sys.stdin.isatty():
-        hint = "if that process is dead: --yes. A run takes over by itself when it gives no sign of life for a minute"
-        raise SettingsError(f"nobody is there to be asked: {situation}", hint=hint)
+    hint = "if that process is dead: --yes. A run takes over by itself when it gives no sign of life for a minute"
+    answer.require_consent(hint, f"nobody is there to be asked: {situation}")
     warn(situation)
-    click.confirm("take it away?", abort=True, err=True)
+    answer.goes_ahead("take it away?")
 
 
 def _signs_of_life(owner: dict[str, Any]) -> str:

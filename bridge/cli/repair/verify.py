@@ -27,7 +27,7 @@ _MARKS = {"error": ("red", "✗"), "warning": ("yellow", "!"), "ok": ("green", "
 
 @click.command()
 @pipelines_verb
-@click.option("--repair", is_flag=True, help="Mend what can be mended without guessing, and look again.")
+@click.option("--repair", is_flag=True, help="Repair what needs no guess, and check again.")
 @json_option("Print one JSON object; an array with several pipelines.")
 def verify(selection: Selection, *, repair: bool, json_output: bool) -> int:
     """Check the files of the tables, and all that is derived from the commit log, against it. Nothing is changed.

@@ -16,8 +16,9 @@ from bridge.cli.run.summary import summary
 from bridge.cli.selection import ChosenPipeline
 from bridge.cli.show import as_json, console, moment
 from bridge.errors import Interrupted, SettingsError
+from bridge.load.result import Result
 from bridge.load.retry import Attempts
-from bridge.load.run import Request, Result, Run
+from bridge.load.run import Request, Run
 from bridge.load.stop import Stop
 from bridge.settings.options import Pipeline
 
@@ -26,7 +27,7 @@ _NOT_IN_EVENTS = {"format", "state", "state_before", "warnings", "error"}
 
 
 @dataclass(frozen=True, slots=True)
-class Voice:
+class RunReporter:
     """How runs are reported. `several`: the JSON is an array, and summaries name the pipeline."""
 
     json: bool = False
@@ -35,7 +36,7 @@ class Voice:
     progress: bool = True
     several: bool = False
 
-    def say(self, text: str, event: str, **facts: object) -> None:
+    def announce(self, text: str, event: str, **facts: object) -> None:
         """Report what happens between runs."""
         if self.quiet:
             return
@@ -66,11 +67,13 @@ class Voice:
         return self.progress and not self.quiet and (events.is_json() or not (self.json or self.verbose))
 
 
-class Batch:
+class PipelineRunner:
     """Some pipelines, run one after another."""
 
-    def __init__(self, chosen: Sequence[ChosenPipeline], request: Request, voice: Voice, *, keep_going: bool) -> None:
-        self._chosen, self._request, self._voice = chosen, request, voice
+    def __init__(
+        self, chosen: Sequence[ChosenPipeline], request: Request, reporter: RunReporter, *, keep_going: bool
+    ) -> None:
+        self._chosen, self._request, self._reporter = chosen, request, reporter
         self._keep_going = keep_going
         self._stop = Stop()
         self._code = 0
@@ -79,8 +82,8 @@ class Batch:
         """Run them, and return the worst exit code. The first failure ends it, unless `keep_going`; a signal always."""
         with self._stop:
             results = self._all()
-        if self._voice.json:
-            as_json([result.to_json() for result in results] if self._voice.several else results[0].to_json())
+        if self._reporter.json:
+            as_json([result.to_json() for result in results] if self._reporter.several else results[0].to_json())
         return self._code
 
     def repeat(self, every: timedelta) -> int:
@@ -96,7 +99,7 @@ class Batch:
                     return self._code
                 rest = every - timedelta(seconds=time.monotonic() - began) % every
                 at = (datetime.now().astimezone() + rest).isoformat(timespec="seconds")
-                self._voice.say(f"next run at {moment(at)}", "next_run", at=at)
+                self._reporter.announce(f"next run at {moment(at)}", "next_run", at=at)
                 try:
                     self._stop.sleep(rest)
                 except Interrupted as error:
@@ -109,32 +112,32 @@ class Batch:
             result = self._one(chosen)
             results.append(result)
             if result.status == "interrupted" or (result.error and not self._keep_going):
-                self._left_out([other.pipeline.name for other in self._chosen[place + 1 :]], result)
+                self._report_skipped([other.pipeline.name for other in self._chosen[place + 1 :]], result)
                 break
         return results
 
     def _one(self, chosen: ChosenPipeline) -> Result:
         pipeline = chosen.pipeline
-        result = Attempts(self._stop, self._execute, self._waiting).run(pipeline, self._request, chosen.home)
-        code = self._voice.finished(result, pipeline.retry.attempts)
+        result = Attempts(self._stop, self._execute, self._report_retry).run(pipeline, self._request, chosen.home)
+        code = self._reporter.finished(result, pipeline.retry.attempts)
         self._code = code if result.status == "interrupted" else max(self._code, code)
         return result
 
     def _execute(self, run: Run) -> Result:
-        voice = self._voice
-        if voice.verbose:
+        reporter = self._reporter
+        if reporter.verbose:
             run.echo = events.TapLines(run.pipeline.name) if events.is_json() else PlainLines(sys.stderr.buffer)
-        if events.is_json() and not voice.quiet:
+        if events.is_json() and not reporter.quiet:
             events.emit("info", "run_started", pipeline=run.pipeline.name, run_id=run.result.run_id)
-        with Progress(run, enabled=voice.shows_progress()):
+        with Progress(run, enabled=reporter.shows_progress()):
             return run.execute()
 
-    def _waiting(self, pipeline: Pipeline, result: Result, pause: timedelta) -> None:
-        self._voice.finished(result, pipeline.retry.attempts)
+    def _report_retry(self, pipeline: Pipeline, result: Result, pause: timedelta) -> None:
+        self._reporter.finished(result, pipeline.retry.attempts)
         following, seconds = f"{result.attempt + 1} of {pipeline.retry.attempts}", pause.total_seconds()
-        self._voice.say(f"attempt {following} in {seconds:.0f} s", "retry", attempt=following, seconds=seconds)
+        self._reporter.announce(f"attempt {following} in {seconds:.0f} s", "retry", attempt=following, seconds=seconds)
 
-    def _left_out(self, names: list[str], result: Result) -> None:
+    def _report_skipped(self, names: list[str], result: Result) -> None:
         if names:
             why = "" if isinstance(result.error, Interrupted) else "; --keep-going goes on after a failure"
-            self._voice.say(f"not run: {', '.join(names)}{why}", "not_run", pipelines=names)
+            self._reporter.announce(f"not run: {', '.join(names)}{why}", "not_run", pipelines=names)

@@ -8,24 +8,23 @@ from typing import Any
 
 from bridge.cli.selection import ChosenPipeline
 from bridge.cli.show import as_json, console, count, note, print_table
+from bridge.commit.state_file import edit_note, short_bookmark
 from bridge.exact_json import dumps
-from bridge.lake.log import View
+from bridge.lake.log import Snapshot
 from bridge.load.barriers import METHODS
 from bridge.load.checks.fingerprint import fingerprint, noticed
 from bridge.load.checks.resume import completed, leave_out
 from bridge.load.division import divided
-from bridge.load.methods import outlook, refusal
 from bridge.load.run import Request
-from bridge.load.table_plan import Placement, refuse_namesakes
+from bridge.load.tables.methods import outlook, refusal
+from bridge.load.tables.table_plan import TablePlanner, refuse_namesakes
 from bridge.project.last_commit import LastCommits
 from bridge.settings.options import Pipeline
 from bridge.singer.catalog import selected_streams
 from bridge.singer.state import bookmark, is_empty, without
+from bridge.state.store import StateStore
 from bridge.tap.catalog_overrides import named
 from bridge.tap.source import Source
-
-_WIDEST = 40
-"""Characters of a bookmark in the table; `--json` has all of it."""
 
 
 def plan(chosen: Sequence[ChosenPipeline], request: Request, *, json_output: bool, several: bool) -> int:
@@ -48,7 +47,10 @@ def _facts(chosen: ChosenPipeline, request: Request) -> dict[str, Any]:
     log = chosen.log
     storage = log.storage
     notes = LastCommits(chosen.home, pipeline).check(storage, full=request.full and not request.streams)
-    view = log.view(log.latest())
+    view, stored = log.view(log.latest()), StateStore.at(storage, pipeline.name).read()
+    if stored.edited:
+        notes.append(edit_note(view.state, stored.state))
+        view = replace(view, pipeline_state=view.pipeline_state.given(stored.state))
     source = Source(pipeline, chosen.home)
     catalog, _ = source.catalog(request.streams, refresh=request.refresh_catalog)
     pipeline = named(pipeline, catalog)
@@ -58,8 +60,8 @@ def _facts(chosen: ChosenPipeline, request: Request) -> dict[str, Any]:
         catalog, _ = leave_out(catalog, skipped, view.state if request.state is None else request.state)
     full = request.full or not pipeline.incremental.enabled
     if request.state is not None:
-        view = replace(view, state=request.state, groups=None if view.groups is None else [])
-    placement = Placement(storage, pipeline, view, catalog, full=full, append=request.append)
+        view = replace(view, pipeline_state=view.pipeline_state.given(request.state))
+    placement = TablePlanner(storage, pipeline, view, catalog, full=full, append=request.append)
     division, unlike = divided(pipeline, storage, view, catalog)
     state = _state(view, pipeline.all_names(request.streams), full=full)
     names = sorted(selected_streams(catalog)) if catalog else sorted(view.tables)
@@ -85,7 +87,7 @@ def _facts(chosen: ChosenPipeline, request: Request) -> dict[str, Any]:
     }
 
 
-def _repeats(pipeline: Pipeline, placement: Placement, view: View, names: Sequence[str]) -> list[str]:
+def _repeats(pipeline: Pipeline, placement: TablePlanner, view: Snapshot, names: Sequence[str]) -> list[str]:
     """Return a warning if the run would be refused, or else about what later runs do by default."""
     if again := placement.repeating(names):
         error = refusal(pipeline, again)
@@ -97,7 +99,7 @@ def _repeats(pipeline: Pipeline, placement: Placement, view: View, names: Sequen
     )
 
 
-def _state(view: View, asked: Collection[str], *, full: bool) -> Any:
+def _state(view: Snapshot, asked: Collection[str], *, full: bool) -> Any:
     """Return the STATE that the tap would get; None if it starts from the beginning."""
     stored = view.state
     if full:
@@ -105,7 +107,7 @@ def _state(view: View, asked: Collection[str], *, full: bool) -> Any:
     return None if is_empty(stored) else stored
 
 
-def _stream(placement: Placement, view: View, names: tuple[str, ...], state: Any) -> dict[str, Any]:
+def _stream(placement: TablePlanner, view: Snapshot, names: tuple[str, ...], state: Any) -> dict[str, Any]:
     method, mode, reason = placement.expected(names[0])
     live = view.table(names)
     return {
@@ -126,22 +128,12 @@ def _start(facts: dict[str, Any]) -> str:
     return f"state: {dumps(state).decode().strip()}" if state else "state: none, the tap starts from the beginning"
 
 
-def _short(value: Any) -> str:
-    """Return a bookmark's value, or the whole bookmark if it has several, cut to what a table can show."""
-    if isinstance(value, dict) and value.get("replication_key_value") is not None:
-        value = value["replication_key_value"]
-    elif isinstance(value, dict) and len(value) == 1:
-        (value,) = value.values()
-    text = value if isinstance(value, str) else "" if value is None else dumps(value).decode().strip()
-    return text if len(text) <= _WIDEST else text[: _WIDEST - 3] + "..."
-
-
 def _print(facts: dict[str, Any]) -> None:
     out = console()
     out.print(f"[bold]{facts['pipeline']}[/]  {facts['tap']} -> {facts['bucket']}", soft_wrap=True)
     out.print(_start(facts), soft_wrap=True, markup=False)
     rows = [
-        [s["stream"], f"{s['load_method']} ({s['reason']})", count(s["rows_now"]), _short(s["bookmark"])]
+        [s["stream"], f"{s['load_method']} ({s['reason']})", count(s["rows_now"]), short_bookmark(s["bookmark"])]
         for s in facts["streams"]
     ]
     if rows:

@@ -19,8 +19,8 @@ from rich.text import Text
 from bridge.cli import events
 from bridge.cli.plain import plain
 from bridge.cli.show import console, count, count_of, size
-from bridge.load.dispatcher import Counts
 from bridge.load.loader import LEAVING
+from bridge.load.result import Counts
 from bridge.load.run import Run
 
 _SHOWN = 15

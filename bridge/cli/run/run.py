@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @pipelines_verb
-@click.option("--keep-going", is_flag=True, help="With several: go on after one that failed.")
+@click.option("--keep-going", is_flag=True, help="With several pipelines: go on after one failed.")
 @click.option("--tap", metavar="COMMAND", help="Tap to run, with its flags; needs --to.")
 @click.option("--tap-config", metavar="FILE|JSON", help="The tap's settings: a file, or JSON; needs --to.")
 @click.option("--catalog", metavar="FILE", help="Catalog to pass to the tap; needs --to.")
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
 @click.option(
     "--full", "--full-refresh", is_flag=True, help="Start from the beginning and replace the tables at the end."
 )
-@click.option("--append", is_flag=True, help="With --full: append to append-only tables all the same.")
-@click.option("--resume", is_flag=True, help="Leave out the streams that the last run completed before it failed.")
+@click.option("--append", is_flag=True, help="With --full: append to append-only tables, which otherwise refuse it.")
+@click.option("--resume", is_flag=True, help="Skip the streams that the last run completed before it failed.")
 @click.option("--state", "state_file", type=click.Path(path_type=Path), metavar="FILE", help="Start from this STATE.")
 @click.option("--refresh-catalog", is_flag=True, help="Discover again.")
-@click.option("--max-records", type=click.IntRange(1), metavar="N", help="Stop the tap after about so many records.")
-@click.option("--adopt", is_flag=True, help="Make files that were in the tables' folders before a part of the tables.")
+@click.option("--max-records", type=click.IntRange(1), metavar="N", help="Stop the tap after about this many records.")
+@click.option("--adopt", is_flag=True, help="Take over files that were in the tables' folders before.")
 @click.option("--no-guard", is_flag=True, help="Replace tables even where `guard` would keep the old one.")
 @click.option("--timeout", type=DURATION, metavar="30m", help="Stop a run that takes longer.")
-@click.option("--wait", type=DURATION, metavar="10m", help="Wait so long for a run that holds the pipeline.")
+@click.option("--wait", type=DURATION, metavar="10m", help="Wait this long for a run that holds the pipeline.")
 @click.option("--every", type=DURATION, metavar="5m", help="Run again and again, in the foreground, until Ctrl-C.")
 @click.option("--dry-run", is_flag=True, help="Say what would happen, and why; change nothing.")
 @json_option("Print one JSON document, and nothing else on stdout.")
-@click.option("--no-progress", is_flag=True, help="No progress while it runs.")
+@click.option("--no-progress", is_flag=True, help="Show no progress.")
 @click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the tap's log and full tracebacks.")
 def run(selection: Selection, **asked: Any) -> int:
@@ -56,7 +56,7 @@ def run(selection: Selection, **asked: Any) -> int:
     singer-bridge run flights
     singer-bridge run --tap "tap-x --flag" --tap-config config.json --to ./lake --name x
     """
-    from bridge.load.run import Result
+    from bridge.load.result import Result
 
     several = selection.several
     try:
@@ -78,17 +78,17 @@ def _run(chosen: Sequence[ChosenPipeline], asked: dict[str, Any], *, several: bo
         from bridge.cli.run.plan import plan
 
         return plan(chosen, request, json_output=asked["json_output"], several=several)
-    from bridge.cli.run.many import Batch, Voice
+    from bridge.cli.run.many import PipelineRunner, RunReporter
 
-    voice = Voice(
+    reporter = RunReporter(
         json=asked["json_output"],
         quiet=asked["quiet"],
         verbose=asked["verbose"],
         progress=not asked["no_progress"],
         several=several,
     )
-    batch = Batch(chosen, request, voice, keep_going=asked["keep_going"])
-    return batch.repeat(asked["every"]) if asked["every"] else batch.once()
+    runner = PipelineRunner(chosen, request, reporter, keep_going=asked["keep_going"])
+    return runner.repeat(asked["every"]) if asked["every"] else runner.once()
 
 
 def _check(asked: dict[str, Any], *, several: bool) -> None:

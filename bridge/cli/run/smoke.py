@@ -36,13 +36,21 @@ _MARKS = {
 @click.option("--tap-config", metavar="FILE|JSON", help="The tap's settings: a file, or JSON.")
 @streams_option
 @click.option(
-    "--max-records", type=click.IntRange(1), default=500, show_default=True, help="Stop each run after so many."
+    "--max-records",
+    type=click.IntRange(1),
+    default=500,
+    show_default=True,
+    help="Stop each run after this many records.",
 )
 @click.option(
-    "--max-seconds", type=click.FloatRange(1), default=60, show_default=True, help="Stop each run after so long."
+    "--max-seconds",
+    type=click.FloatRange(1),
+    default=60,
+    show_default=True,
+    help="Stop each run after this many seconds.",
 )
-@click.option("--static", is_flag=True, help="The source does not change: two equal runs have to be equal.")
-@click.option("--load", "load_too", is_flag=True, help="Load into a temporary lake as well, with the real engine.")
+@click.option("--static", is_flag=True, help="The source does not change: two runs must send the same.")
+@click.option("--load", "load_too", is_flag=True, help="Also load into a temporary lake, with the real engine.")
 @click.option(
     "--golden", type=click.Path(path_type=Path), metavar="FILE", help="Compare schemas with FILE; made if absent."
 )

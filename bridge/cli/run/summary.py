@@ -6,7 +6,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from bridge.cli.show import console, count, count_of, note, print_table, size
-from bridge.load.run import Result
+from bridge.load.result import Result
 
 _MARKS = {"success": ("green", "✓"), "failed": ("red", "✗"), "interrupted": ("yellow", "■")}
 

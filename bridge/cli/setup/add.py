@@ -38,7 +38,7 @@ _NO_FILE = "singer-bridge init writes one"
 @click.command()
 @click.argument("new", metavar="NAME")
 @click.option("--tap", required=True, metavar="COMMAND", help="The tap, with its arguments.")
-@click.option("--pip-url", metavar="P", help="What pip installs it from, such as tap-x==1.2; installs it now.")
+@click.option("--pip-url", metavar="P", help="Package to install it from now, such as tap-x==1.2.")
 @click.option("--to", metavar="URI", help="Bucket (default: where the other pipelines go, else ./lake).")
 @click.option("-f", "--file", type=click.Path(path_type=Path), help=f"Settings file (default: {FILE_NAME}, upward).")
 @click.option("--yes", is_flag=True, help="Ask nothing: what is required becomes a variable to fill in.")

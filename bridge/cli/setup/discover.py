@@ -11,7 +11,7 @@ from bridge.cli.selection import Selection, typed
 from bridge.cli.setup.propose import print_unknown
 from bridge.cli.show import as_json, console, count_of, note, print_table
 from bridge.errors import SettingsError
-from bridge.load.methods import of_catalog
+from bridge.load.tables.methods import of_catalog
 from bridge.singer.catalog import Catalog, is_system, replication_method, stream_id
 from bridge.singer.selection import loaded_streams
 from bridge.tap.source import Source
@@ -21,7 +21,7 @@ from bridge.tap.source import Source
 @pipeline_verb
 @click.option("--tap", metavar="COMMAND", help="Tap to ask, with its flags; needs --to.")
 @click.option("--tap-config", metavar="FILE|JSON", help="The tap's settings: a file, or JSON.")
-@click.option("--diff", is_flag=True, help="Print what changed since the last discovery, and keep nothing.")
+@click.option("--diff", is_flag=True, help="Print what changed since the last discovery, and store nothing.")
 @json_option("Print the plain Singer catalog; with --diff the changes.")
 def discover(selection: Selection, diff: bool, json_output: bool) -> int:
     """Ask the tap which streams it has, and store its catalog: later runs pass it to the tap.
@@ -93,4 +93,4 @@ def _print_changes(source: Source, catalog: Catalog, *, diff: bool) -> None:
     if diff and not discovery.told():
         console().print("nothing was discovered before" if discovery.first else "nothing changed")
     if not diff:
-        console().print(f"[dim]kept in {source.kept.file}[/]", soft_wrap=True)
+        console().print(f"[dim]kept in {source.catalogs.file}[/]", soft_wrap=True)

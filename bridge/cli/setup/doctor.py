@@ -16,7 +16,7 @@ from bridge.cli.options import json_option, pipeline_verb
 from bridge.cli.selection import ChosenPipeline, Selection, settings_in
 from bridge.cli.show import as_json, console, count_of
 from bridge.errors import BridgeError
-from bridge.maintain.doctor.finding import Check, Finding, error, exit_code, fine, looked_at, warning
+from bridge.maintain.doctor.finding import Check, Finding, error, exit_code, fine, run_checks, warning
 from bridge.settings.load import FILE_NAME, Settings, find_file
 from bridge.tap.source import home_folder
 from bridge.tap.stderr import SAID
@@ -65,14 +65,14 @@ def _findings(selection: Selection, *, spark: bool) -> Iterator[tuple[str | None
     """Yield the findings, each with its pipeline; None stands for the machine."""
     from bridge.maintain.doctor.machine import machine_checks, spark_check
 
-    yield from ((None, finding) for finding in looked_at(machine_checks()))
+    yield from ((None, finding) for finding in run_checks(machine_checks()))
     targets = _targets(selection)
     engines = [
         (one.pipeline.spark.master, one.pipeline.spark.conf) for _, one in targets if isinstance(one, ChosenPipeline)
     ]
     different = {repr(engine): engine for engine in engines or [("local[*]", {})]}
     checks = [spark_check(*engine) for engine in different.values()] if spark else []
-    yield from ((None, finding) for finding in looked_at(checks))
+    yield from ((None, finding) for finding in run_checks(checks))
     for place, one in targets:
         if isinstance(one, Finding):
             yield place, one
@@ -84,7 +84,7 @@ def _findings(selection: Selection, *, spark: bool) -> Iterator[tuple[str | None
                     f"{selection.file or FILE_NAME} is as it should be" if selection.to is None else "as given",
                 ),
             )
-            yield from ((place, finding) for finding in looked_at(_pipeline_checks(one)))
+            yield from ((place, finding) for finding in run_checks(_pipeline_checks(one)))
 
 
 def _targets(selection: Selection) -> list[tuple[str | None, ChosenPipeline | Finding]]:

@@ -20,7 +20,7 @@ _NOTES = {
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path), default=Path())
-@click.option("--force", is_flag=True, help="Write bridge.schema.json anew, as after an upgrade; no other file.")
+@click.option("--force", is_flag=True, help="Write bridge.schema.json again, as after an upgrade; no other file.")
 def init(folder: Path, *, force: bool) -> None:
     """Start a project: a commented bridge.yaml that runs, its schema for editors, .gitignore and .env.example.
 

@@ -22,7 +22,7 @@ from bridge.tap.venv import Installation, Venv
 @pipeline_verb
 @all_option("The taps of all pipelines.")
 @click.option("--locked", is_flag=True, help="Exactly the versions of the lock file; fail if there is none.")
-@click.option("--upgrade", is_flag=True, help="Choose the versions anew, and write the lock file.")
+@click.option("--upgrade", is_flag=True, help="Choose the versions again, and write the lock file.")
 def install(selection: Selection, *, locked: bool, upgrade: bool) -> int:
     """Install the tap from `pip_url` into a virtual environment; it replaces an earlier one only when it is complete.
 

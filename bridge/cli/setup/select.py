@@ -25,7 +25,7 @@ from bridge.tap.catalog_overrides import overridden
 @pipeline_verb
 @click.argument("patterns", metavar="[PATTERN]...", nargs=-1)
 @click.option("--exclude", is_flag=True, help="Leave out what the patterns name.")
-@click.option("--rm", "remove", is_flag=True, help="Take the patterns out of the list again.")
+@click.option("--rm", "remove", is_flag=True, help="Remove the patterns from the list.")
 @click.option("--list", "list_", is_flag=True, help="Show what is selected, and why; also done without a PATTERN.")
 @click.option("--all", "every", is_flag=True, help="With --list: what is left out, too.")
 @json_option("As JSON, all streams and columns.")
@@ -80,9 +80,9 @@ def _resolved(selection: Selection, patterns: tuple[str, ...]) -> tuple[ChosenPi
 
 def _catalog(chosen: ChosenPipeline) -> Catalog:
     """Return the stored catalog, which needs neither tap nor network; else ask the tap."""
-    from bridge.tap.catalog_store import Kept
+    from bridge.tap.catalog_store import CatalogStore
 
-    catalog = Kept(chosen.home, chosen.pipeline).read()
+    catalog = CatalogStore(chosen.home, chosen.pipeline).read()
     if catalog is None:
         from bridge.tap.source import Source
 

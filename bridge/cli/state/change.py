@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from bridge.cli.answer import Answer
-from bridge.cli.confirm import change, commit_confirmed, settled, store_of, warn
+from bridge.cli.confirm import change, commit_confirmed, read_committed, store_of, warn
 from bridge.cli.options import changing, pipeline_verb, stream_option, streams_option
 from bridge.cli.plain import echo
 from bridge.cli.selection import Selection, in_environment
@@ -28,7 +28,7 @@ _NO_STATE = ("no STATE was given", "give JSON, a file, or - for stdin")
 @pipeline_verb
 @click.argument("value", metavar="STATE", required=False)
 @stream_option("Set this stream's bookmark; the others keep theirs.")
-@click.option("--force", is_flag=True, help="With -s: also of a stream that nobody knows.")
+@click.option("--force", is_flag=True, help="With -s: even if no such stream exists.")
 @changing()
 def set_(selection: Selection, *, value: str | None, stream: str | None, force: bool, answer: Answer) -> None:
     """Replace the STATE: JSON, a file, or - for stdin. With -s, replace one stream's bookmark.
@@ -150,7 +150,7 @@ def edit(selection: Selection, answer: Answer) -> None:
     store = store_of(chosen)
     if not answer.dry_run:
         store.refuse_if_held()
-    seen = store.read() if answer.dry_run else settled(store)
+    seen = store.read() if answer.dry_run else read_committed(store)
     text = dumps({"bookmarks": {}} if seen.state is None else seen.state, indent=2).decode()
     edited = _edited(text)
     if edited is None:

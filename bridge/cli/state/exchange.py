@@ -21,7 +21,9 @@ from bridge.singer.state_edits import with_bookmarks
 from bridge.state.exchange import FORMATS, Format
 from bridge.storage import open_storage
 
-_FORMAT = click.option("--format", "format_name", type=click.Choice(list(FORMATS)), required=True, help="Whose format.")
+_FORMAT = click.option(
+    "--format", "format_name", type=click.Choice(list(FORMATS)), required=True, help="Which tool's format."
+)
 
 
 @click.command("export")
@@ -54,7 +56,7 @@ def export(selection: Selection, format_name: str, streams: tuple[str, ...], out
 @click.argument("source", metavar="FILE", required=False)
 @_FORMAT
 @streams_option
-@click.option("--id", "which", metavar="ID", help="Which one, where there are several: Meltano's state ID, a pipeline.")
+@click.option("--id", "which", metavar="ID", help="Which one, if there are several: Meltano's state ID, a pipeline.")
 @changing()
 def import_(
     selection: Selection,

@@ -28,8 +28,6 @@ def _read(pipeline: Pipeline) -> Stored:
         committed(pipeline)
     if seen.edited:
         warn("state.json was edited by hand: the next run starts from it, and records it as a commit")
-    if seen.older:
-        warn("state.json is older than the lake: the next run will refuse it; delete it, the log has the last STATE")
     return seen
 
 
@@ -83,7 +81,7 @@ def _cell(value: Any) -> str:
 def _rows(chosen: ChosenPipeline, *, quiet: bool) -> Iterator[dict[str, Any]]:
     pipeline, log = chosen.pipeline, chosen.log
     seen = store_of(pipeline).read() if quiet else _read(pipeline)
-    moved = log.view(seen.version).moved if seen.version and not seen.edited else {}
+    moved = log.view(seen.version).bookmark_changed_at if seen.version and not seen.edited else {}
     for stream, value in bookmarks(seen.state).items():
         at = moved.get(stream)
         commit = last_move(log, seen.version, stream, at) if at else None

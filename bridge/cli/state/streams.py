@@ -15,7 +15,7 @@ from bridge.settings.options import Pipeline
 from bridge.singer.catalog import stream_ids
 from bridge.singer.state import is_flat
 from bridge.singer.state_edits import streams_of
-from bridge.tap.catalog_store import Kept
+from bridge.tap.catalog_store import CatalogStore
 
 _RUNS = 20
 """How many of the latest runs are searched for a stream's load method."""
@@ -26,7 +26,7 @@ def expect_existing(chosen: ChosenPipeline, state: Any, stream: str) -> None:
     log = chosen.log
     existing = {*streams_of(state), *log.view(log.latest()).tables}
     with suppress(SettingsError):  # the next run will report an unreadable catalog
-        catalog = Kept(chosen.home, chosen.pipeline).read() or {"streams": []}
+        catalog = CatalogStore(chosen.home, chosen.pipeline).read() or {"streams": []}
         existing |= {*stream_ids(catalog), *(str(each["stream"]) for each in catalog["streams"] if "stream" in each)}
     if existing and stream not in existing:
         names = did_you_mean(stream, existing) or f"there are: {', '.join(sorted(existing))}"
@@ -60,7 +60,7 @@ def _load_methods(pipeline: Pipeline, log: Log) -> dict[str, str]:
     """Return each stream's load method: from the settings, else from the latest run with that stream."""
     methods: dict[str, str] = {}
     for run in read_runs(log.storage, log.pipeline, _RUNS):
-        for stream, facts in run.get("streams", {}).items():
-            methods.setdefault(stream, str(facts.get("load_method", "append-only")).split()[0])
+        for stream, result in run.streams.items():
+            methods.setdefault(stream, (result.load_method or "append-only").split()[0])
     declared = {stream: pipeline.load_method(stream) for stream in log.view(log.latest()).tables}
     return methods | {stream: method for stream, method in declared.items() if method != "auto"}

@@ -6,9 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from bridge.lake.records import TableState
+from bridge.storage import Storage
 
 if TYPE_CHECKING:
     from bridge.schema.table_schema import TableSchema
+
+
+def folder_uri(storage: Storage, folder: str) -> str:
+    """The URI by which libraries open a folder of the bucket. Nothing in it is percent-encoded."""
+    return f"{storage.uri if storage.folder is None else f'file://{storage.uri}'}/{folder}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from bridge.errors import SettingsError
 from bridge.lake.formats.protocol import Commit
-from bridge.lake.log import Log, View, left_behind
+from bridge.lake.log import Log, Snapshot, left_behind
 from bridge.lake.records import CommitRecord, TableChange, TableState
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class TableLogs:
             self._catalog = open_catalog(storage, facts), facts
         return IcebergLog(storage, folder, pipeline, stream, *self._catalog)
 
-    def check(self, view: View, change: TableChange) -> None:
+    def check(self, view: Snapshot, change: TableChange) -> None:
         """Raise, before there is a commit, if the table could not follow it: of a format only, nothing for others."""
         if change.has_own_log:
             own = self.of(change.folder, change.stream, change.format)
@@ -90,7 +90,7 @@ class TableLogs:
         commit = Commit(record.n, record.at, record.kind, record.run)
         self._publish(commit, change.stream, table, change.schema or self._voided(record, change.stream))
 
-    def repair(self, stream: str, view: View, run: str) -> None:
+    def repair(self, stream: str, view: Snapshot, run: str) -> None:
         """Make a table's own log say what ours does, whatever somebody else did to it."""
         at = datetime.now(timezone.utc).isoformat()
         commit, table = Commit(view.n, at, "repair", run, again=True), view.tables[stream]

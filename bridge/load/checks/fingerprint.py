@@ -17,7 +17,8 @@ from typing import Any
 
 from bridge.errors import CorruptLake
 from bridge.exact_json import NotJson, dumps, loads
-from bridge.lake.log import View
+from bridge.lake.log import Snapshot
+from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.runs import read_runs
 from bridge.settings.options import Pipeline
 from bridge.settings.redact import SECRET_KEY, redactor
@@ -77,8 +78,8 @@ def last_fingerprint(storage: Storage, pipeline: str) -> dict[str, Any] | None:
     """Return the fingerprint of the latest successful run, None where there is none to compare with."""
     with suppress(CorruptLake):  # no run depends on the record of another
         for record in read_runs(storage, pipeline, _RUNS_BACK):
-            found = record.get("fingerprint")
-            if record.get("status") == "success" and isinstance(found, dict) and found.keys() >= _PARTS:
+            found = record.fingerprint
+            if record.status == "success" and isinstance(found, dict) and found.keys() >= _PARTS:
                 return dict(found)
     return None
 
@@ -87,7 +88,7 @@ def noticed(
     storage: Storage,
     pipeline: str,
     now: dict[str, Any],
-    view: View,
+    view: Snapshot,
     *,
     full: bool,
     streams: Collection[str],
@@ -100,14 +101,14 @@ def noticed(
     are all that each stream has.
     """
     restarted = (streams or None) if full else ()
-    given = view if state is None else replace(view, state=state)
+    given = view if state is None else replace(view, pipeline_state=PipelineState(state))
     return changed_since(last_fingerprint(storage, pipeline), now, given, restarted, names)
 
 
 def changed_since(
     before: dict[str, Any] | None,
     now: dict[str, Any],
-    view: View,
+    view: Snapshot,
     restarted: Collection[str] | None = (),
     names: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> list[str]:
@@ -127,7 +128,7 @@ def changed_since(
     return warnings
 
 
-def _stream(names: tuple[str, ...], before: dict[str, Any], now: dict[str, Any], view: View) -> Iterator[str]:
+def _stream(names: tuple[str, ...], before: dict[str, Any], now: dict[str, Any], view: Snapshot) -> Iterator[str]:
     name, said = names[0], bookmark(view.state, names)
     own = said.get("replication_key") if isinstance(said, dict) else None
     then = before.get(name, {})

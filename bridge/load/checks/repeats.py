@@ -14,10 +14,10 @@ from decimal import Decimal
 from typing import Any
 
 from bridge.errors import BridgeError
-from bridge.lake.log import View
+from bridge.lake.log import Snapshot
 from bridge.lake.records import TableState
-from bridge.load.dispatcher import Counts
-from bridge.load.methods import Method, outlook
+from bridge.load.result import Counts
+from bridge.load.tables.methods import Method, outlook
 from bridge.settings.options import Pipeline
 from bridge.singer.state import bookmark, is_empty, is_flat, resume_point
 from bridge.storage import Storage
@@ -47,8 +47,8 @@ class Seen:
 
     pipeline: Pipeline
     methods: Mapping[str, Method]
-    before: View
-    after: View
+    before: Snapshot
+    after: Snapshot
     piped: bool
     """The tap was not ours to start."""
 

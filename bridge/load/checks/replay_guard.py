@@ -28,7 +28,8 @@ from msgspec import UNSET
 from bridge.commit.committer import Committer
 from bridge.commit.rollback import Plan, commit_plan, plan
 from bridge.errors import LakeError, SettingsError
-from bridge.lake.log import View
+from bridge.lake.log import Snapshot
+from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.records import CommitRecord
 from bridge.singer.state import is_empty
 from bridge.singer.state_edits import same
@@ -40,7 +41,7 @@ def same_state(one: Any, other: Any) -> bool:
     return same(one, other) or (is_empty(one) and is_empty(other))
 
 
-class Superseding:
+class ReplayGuard:
     """What one run takes back, found when it opens. `state` is what its tap goes on from, as far as it is known.
 
     `pending`: something is still to be taken back, right before the first commit. `notes` are for the operator.
@@ -81,9 +82,9 @@ class Superseding:
         return self._plan is not None
 
     @property
-    def view(self) -> View:
+    def view(self) -> Snapshot:
         """Return the lake with the STATE that the tap goes on from."""
-        return replace(self._committer.view, state=self.state)
+        return replace(self._committer.view, pipeline_state=PipelineState(self.state))
 
     def at_commit(self) -> None:
         """Take back what is still to be taken back: the first commit of the run follows."""
@@ -128,8 +129,7 @@ class Superseding:
         gone = [file for file, reject in view.rejects.items() if file not in before and reject.stream in uncovered]
         self._facts = {"rejects": [], "consumed": gone}
         tables = tuple(change for change in found.tables if change.stream in uncovered)
-        now = {"state": view.state, "groups": view.groups, "staged": view.staged}
-        kept = replace(found, **now, tables=tables, restarted=(), dropped=())
+        kept = replace(found, after=view.pipeline_state, staged=view.staged, tables=tables, restarted=(), dropped=())
         return kept if tables else None
 
 
@@ -166,7 +166,7 @@ def _died(records: list[CommitRecord]) -> bool:
     return fenced or not any(map(_adds, records))
 
 
-def _only_removes(plan: Plan, view: View) -> bool:
+def _only_removes(plan: Plan, view: Snapshot) -> bool:
     """Return whether rows vanish and nothing else changes: then a run may go on as if that were done."""
     versions = (version for change in plan.tables for version in (change.now.version, change.then.version))
     back = any(change.back for change in plan.tables)

@@ -23,15 +23,14 @@ def completed(storage: Storage, pipeline: str, names: Mapping[str, tuple[str, ..
     None at all where a stream that was under way is appended and has no bookmark of its own: it may be the child of one
     that looks complete, whose bookmark stands for its rows, too. `names` are all that each stream has.
     """
-    last = next(read_runs(storage, pipeline, 1), {})
-    if last.get("status") not in ("failed", "interrupted"):
+    last = next(read_runs(storage, pipeline, 1), None)
+    if last is None or last.status not in ("failed", "interrupted"):
         return set()
-    streams = last.get("streams", {})
-    done = {name for name, facts in streams.items() if facts.get("complete")}
-    appended = {name for name, facts in streams.items() if facts.get("load_method") == "append-only"}
-    if any(resume_point(last.get("state"), names.get(name, (name,))) is None for name in appended - done):
+    done = {name for name, result in last.streams.items() if result.complete}
+    appended = {name for name, result in last.streams.items() if result.load_method == "append-only"}
+    if any(resume_point(last.state, names.get(name, (name,))) is None for name in appended - done):
         return set()
-    return done | set(last.get("skipped", []))
+    return done | set(last.skipped)
 
 
 def leave_out(catalog: dict[str, Any] | None, done: set[str], state: Any) -> tuple[dict[str, Any], set[str]]:

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bridge.errors import DataError
-from bridge.lake.log import View
+from bridge.lake.log import Snapshot
 from bridge.lake.records import RejectFile, StagedTable
+from bridge.settings.commands import pipeline_arguments
 from bridge.settings.options import Pipeline
 from bridge.write.report import WorkReport
 
@@ -132,13 +133,11 @@ class Guard:
 
     def _how(self, stream: str, limit: str) -> str:
         name = self._pipeline.name
-        show = f"look at them: singer-bridge rejects show {name} -s {stream}"
-        refresh = f"if the column has another type by now: singer-bridge run {name} --refresh-catalog"
-        if self._piped:
-            lake = f"--to {self._pipeline.destination.bucket} --name {name}"
-            show = f"look at them: singer-bridge rejects show {lake} -s {stream}"
-            refresh = "if the column has another type by now: have the tap discover again"
-        return f"{show}\n{refresh}\nto load what fits all the same: {self._accept(stream, limit)}"
+        where = pipeline_arguments(name, self._pipeline.destination.bucket, piped=self._piped)
+        show = f"look at them: singer-bridge rejects show {where} -s {stream}"
+        refresh = "have the tap discover again" if self._piped else f"singer-bridge run {name} --refresh-catalog"
+        again = f"if the column has another type by now: {refresh}"
+        return f"{show}\n{again}\nto load what fits all the same: {self._accept(stream, limit)}"
 
     def _later(self, stream: str) -> str:
         show, refresh = self._how(stream, "rejected").splitlines()[:2]
@@ -173,7 +172,7 @@ def without_limits(pipeline: Pipeline) -> Pipeline:
     return pipeline.model_copy(update={"guard": None, "streams": streams})
 
 
-def refused_before(view: View, streams: Iterable[str | None]) -> list[str]:
+def refused_before(view: Snapshot, streams: Iterable[str | None]) -> list[str]:
     """Return the reject files of refused commits that these streams left behind: their records came again."""
     wanted = set(streams)
     return [file for file, reject in view.rejects.items() if reject.refused and reject.stream in wanted]

@@ -1,14 +1,15 @@
-"""What one check found. A check that fails is a finding, too: the others go on."""
+"""What one check found. A check that fails is a finding, too, so the other checks are still made."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from bridge.errors import BridgeError
 
 Status = Literal["ok", "warning", "error"]
+_LISTED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +24,8 @@ class Finding:
     exit_code: int = 0
     """What a run would end with; 0 unless it is an error."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the finding as `doctor --json` prints it."""
+    def to_json(self) -> dict[str, str]:
+        """As `doctor --json` prints it."""
         return {"check": self.check, "status": self.status, "found": self.found, "fix": self.fix}
 
 
@@ -47,11 +48,11 @@ def error(check: str, failure: BridgeError) -> Finding:
     return Finding(check, "error", failure.message, failure.hint, failure.exit_code)
 
 
-def looked_at(checks: Iterable[Check]) -> Iterator[Finding]:
-    """Make the checks one after another; yield what each finds, as soon as it is found."""
-    for name, act in checks:
+def run_checks(checks: Iterable[Check]) -> Iterator[Finding]:
+    """Make the checks one after another; yield each finding at once."""
+    for name, check in checks:
         try:
-            yield from act()
+            yield from check()
         except BridgeError as failure:
             yield error(name, failure)
         except OSError as failure:
@@ -60,5 +61,10 @@ def looked_at(checks: Iterable[Check]) -> Iterator[Finding]:
 
 
 def exit_code(findings: Iterable[Finding]) -> int:
-    """Return the worst of the exit codes; warnings have none."""
+    """The worst of the exit codes; a warning has none."""
     return max((finding.exit_code for finding in findings), default=0)
+
+
+def first_of(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    return ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")

@@ -1,6 +1,6 @@
-"""What a run needs of the bucket and of the spool, each tried out under a name that no reader sees, and removed again.
+"""What a run needs of the bucket and of the spool. Each is tried under a name that no reader sees, then removed.
 
-Where the bucket is not there yet, the nearest folder above it is tried: nothing is left behind, not even a folder.
+If the bucket does not exist yet, the nearest folder above it is tried. Nothing is left behind, not even a folder.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ from bridge.lake.formats.registry import installed
 from bridge.lake.lease import holder, silence
 from bridge.lake.log import Log, meta
 from bridge.maintain.doctor.contents import content_checks
-from bridge.maintain.doctor.finding import Check, Finding, fine, looked_at, warning
+from bridge.maintain.doctor.finding import Check, Finding, fine, run_checks, warning
+from bridge.maintain.doctor.machine import nearest
 from bridge.settings.options import Pipeline
 from bridge.storage import Add, Change, Storage, lake_of
 from bridge.storage.local.storage import LocalStorage
 
 _ROOMY = 1 << 30
-"""Free bytes below which a bucket is worth a warning."""
+"""With fewer free bytes, a bucket gets a warning."""
 _SKEW = timedelta(seconds=5)
 _LISTED = 5
 
 
 class _Trial:
-    """The bucket, or the nearest folder above one that is not there yet, and a prefix in it for what we try out."""
+    """The bucket, or the nearest folder above one that does not exist yet, and a prefix in it for our trials."""
 
     def __init__(self, bucket: Storage) -> None:
         self.bucket = self.storage = bucket
@@ -45,7 +46,7 @@ class _Trial:
         self.prefix = f".doctor-{uuid.uuid4().hex}"
 
     def remove(self, *keys: str) -> None:
-        """Remove what a trial left, as far as it can be removed."""
+        """Remove what a trial left, as far as possible."""
         for key in keys:
             with suppress(LakeError):
                 self.storage.delete(key)
@@ -58,7 +59,7 @@ def _format(kind: str) -> Iterator[Finding]:
 
 
 def _catalog(pipeline: Pipeline, bucket: Storage) -> Iterator[Finding]:
-    """A catalog that does not answer ends a run before its tap is started."""
+    """A catalog that does not answer ends a run before its tap starts."""
     installed("iceberg")
     facts = facts_of(pipeline)
     if facts is None:
@@ -72,13 +73,8 @@ def _catalog(pipeline: Pipeline, bucket: Storage) -> Iterator[Finding]:
     yield fine("catalog", f"{facts.name} answers; the tables are in {facts.namespace}")
 
 
-def nearest(folder: Path) -> Path:
-    """Return the folder, or the nearest one above it that exists."""
-    return next(place for place in (folder, *folder.parents) if place.exists())
-
-
 def lake_checks(pipeline: Pipeline, storage: Storage | None = None) -> list[Check]:
-    """Return the checks of a pipeline's bucket."""
+    """The checks of a pipeline's bucket."""
     trial = _Trial(storage or lake_of(pipeline.destination))
     kind = pipeline.destination.format
     checks: list[Check] = [
@@ -90,7 +86,7 @@ def lake_checks(pipeline: Pipeline, storage: Storage | None = None) -> list[Chec
         ("lease", lambda: _lease(trial.bucket, pipeline.name)),
     ]
     if trial.bucket.uri.startswith("s3://"):
-        from bridge.maintain.doctor.s3 import s3_checks  # here: boto3 takes a while to load
+        from bridge.maintain.doctor.s3 import s3_checks  # boto3 takes a while to load
 
         return s3_checks(pipeline, trial.bucket, checks)
     checks = [("bucket", lambda: _bucket(trial)), *checks]
@@ -100,13 +96,13 @@ def lake_checks(pipeline: Pipeline, storage: Storage | None = None) -> list[Chec
             ("clock", lambda: _clock(trial, folder)),
             ("locks", lambda: _locks(trial, folder)),
             ("rights", lambda: _rights(root, pipeline)),
-            ("free space", lambda: _space("free space", folder, max(_ROOMY, 2 * pipeline.commit.bytes))),
+            ("free space", lambda: _space(folder, max(_ROOMY, 2 * pipeline.commit.bytes))),
         ]
     return checks
 
 
 def spool_checks(pipeline: Pipeline, home: Path) -> list[Check]:
-    """Return the checks of the scratch on this machine."""
+    """The checks of the scratch on this machine."""
     folder = pipeline.spool.dir or home / "spool"
     return [("spool", lambda: _spool(folder, pipeline.spool.max_bytes))]
 
@@ -119,8 +115,8 @@ def _bucket(trial: _Trial) -> Iterator[Finding]:
             raise LakeError("the bucket does not give back what was written", hint="look at its filesystem", bucket=key)
     finally:
         trial.remove(key)
-    there = trial.storage.uri == trial.bucket.uri
-    place = "" if there else f"; it is not there yet, the first run makes it in {trial.storage.uri}"
+    exists = trial.storage.uri == trial.bucket.uri
+    place = "" if exists else f"; it does not exist yet, the first run makes it in {trial.storage.uri}"
     yield fine("bucket", f"{trial.bucket.uri} can be written and read{place}")
 
 
@@ -129,10 +125,10 @@ def _put_if_absent(trial: _Trial) -> Iterator[Finding]:
     key = f"{trial.prefix}/number"
     try:
         first, second = (trial.storage.put_if_absent(key, data) for data in (b"first", b"second"))
-        kept = trial.storage.read(key)
+        stored = trial.storage.read(key)
     finally:
         trial.remove(key)
-    if not first or second or kept != b"first":
+    if not first or second or stored != b"first":
         hint = "two runs could both commit here: choose another place for the bucket"
         raise LakeError("the bucket does not keep two writers apart", hint=hint, bucket=trial.storage.uri)
     yield fine("put-if-absent", "the second writer of one name is refused")
@@ -158,8 +154,8 @@ def _log(storage: Storage, pipeline: str) -> Iterator[Finding]:
     log = Log(storage, pipeline)
     head = log.latest()
     tables = len(log.view(head).tables) if head else 0
-    yield fine("commit log", f"commits: {head}, tables: {tables}" if head else "empty: nothing was loaded yet")
-    yield from looked_at(content_checks(storage, pipeline))
+    yield fine("commit log", f"commits: {head}, tables: {tables}" if head else "empty: nothing is loaded yet")
+    yield from run_checks(content_checks(storage, pipeline))
 
 
 def _clock(trial: _Trial, folder: Path) -> Iterator[Finding]:
@@ -167,12 +163,12 @@ def _clock(trial: _Trial, folder: Path) -> Iterator[Finding]:
     try:
         before = time.time()
         trial.storage.write(key, b"what time is it?")
-        there, after = (folder / key).stat().st_mtime, time.time()
+        written, after = (folder / key).stat().st_mtime, time.time()
     finally:
         trial.remove(key)
-    skew = max(before - there, there - after, 0.0)
+    skew = max(before - written, written - after, 0.0)
     if skew > _SKEW.total_seconds():
-        fix = "set both clocks by NTP; the retention and the ages that are shown are wrong by as much"
+        fix = "set both clocks by NTP; until then retention, and the ages that are shown, are wrong by as much"
         yield warning("clock", f"the bucket's clock and ours differ by {skew:.0f} s", fix)
     else:
         yield fine("clock", "the bucket's clock agrees with ours")
@@ -206,8 +202,8 @@ def _rights(root: Path, pipeline: Pipeline) -> Iterator[Finding]:
     if closed:
         shown = ", ".join(map(str, closed[:_LISTED])) + (", ..." if len(closed) > _LISTED else "")
         hint = f"give them to the user that runs singer-bridge, such as by chown -R {os.geteuid()} {root}"
-        raise LakeError("folders of the lake are closed to this user", hint=hint, closed=shown)
-    yield fine("rights", "every folder of this pipeline is open to this user")
+        raise LakeError("this user cannot read or write folders of the lake", hint=hint, closed=shown)
+    yield fine("rights", "this user can read and write every folder of this pipeline")
 
 
 def _folders(folder: Path) -> list[Path]:
@@ -216,13 +212,13 @@ def _folders(folder: Path) -> list[Path]:
     return sorted(place for place in folder.iterdir() if place.is_dir())
 
 
-def _space(check: str, folder: Path, wanted: int) -> Iterator[Finding]:
+def _space(folder: Path, needed: int) -> Iterator[Finding]:
     free = shutil.disk_usage(folder).free
     text = f"{free / (1 << 30):.1f} GiB free at {folder}"
-    if free < wanted:
-        yield warning(check, text, f"free some space: {wanted / (1 << 30):.1f} GiB or more are comfortable")
+    if free < needed:
+        yield warning("free space", text, f"free some space: {needed / (1 << 30):.1f} GiB or more are comfortable")
     else:
-        yield fine(check, text)
+        yield fine("free space", text)
 
 
 def _lease(storage: Storage, pipeline: str) -> Iterator[Finding]:
@@ -232,20 +228,20 @@ def _lease(storage: Storage, pipeline: str) -> Iterator[Finding]:
         return
     who = ", ".join(f"{key} {owner.get(key, 'unknown')}" for key in ("run", "pid", "host", "since"))
     if silence(owner):
-        hint = "it may be dead; the next run waits for a sign of life, then takes over. At once: singer-bridge unlock"
-        yield warning("lease", f"held by {who}, who does not renew it any more", hint)
+        hint = "it may be dead; the next run waits for a sign of life, then takes over. To take over now: "
+        yield warning("lease", f"held by {who}, who no longer renews it", f"{hint}singer-bridge unlock")
     else:
         yield warning("lease", f"held by {who}", "a run is under way; wait for it, or end it by its pid")
 
 
-def _spool(folder: Path, wanted: int) -> Iterator[Finding]:
-    there = nearest(folder)
-    if not os.access(there, os.W_OK | os.X_OK):
-        hint = "set spool.dir to a folder that is, or SINGER_BRIDGE_HOME"
-        raise LakeError("the spool is not writable for this user", hint=hint, folder=there)
-    free = shutil.disk_usage(there).free
-    text = f"{free / (1 << 30):.1f} GiB free at {folder}, spool.max_bytes is {wanted / (1 << 30):.1f} GiB"
-    if free < wanted:
+def _spool(folder: Path, max_bytes: int) -> Iterator[Finding]:
+    existing = nearest(folder)
+    if not os.access(existing, os.W_OK | os.X_OK):
+        hint = "set spool.dir, or SINGER_BRIDGE_HOME, to a folder that is"
+        raise LakeError("this user cannot write to the spool", hint=hint, folder=existing)
+    free = shutil.disk_usage(existing).free
+    text = f"{free / (1 << 30):.1f} GiB free at {folder}, spool.max_bytes is {max_bytes / (1 << 30):.1f} GiB"
+    if free < max_bytes:
         yield warning("spool", text, "free some space, lower spool.max_bytes, or set spool.dir to a larger disk")
     else:
         yield fine("spool", text)

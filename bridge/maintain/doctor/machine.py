@@ -18,13 +18,18 @@ from bridge.spark.java import check_version, find_java, java_version
 
 
 def machine_checks() -> list[Check]:
-    """Return the checks of everything but Spark's start, which takes seconds."""
+    """The checks of everything but Spark's start, which takes seconds."""
     return [("python", _python), ("packages", _packages), ("java", _java), ("jvm archive", _archive)]
 
 
 def spark_check(master: str, conf: Mapping[str, str]) -> Check:
-    """Return the check that Spark starts as a pipeline sets it, and works."""
+    """The check that Spark starts with a pipeline's settings, and works."""
     return "spark", lambda: _spark(master, dict(conf))
+
+
+def nearest(folder: Path) -> Path:
+    """The folder, or the nearest one above it that exists."""
+    return next(place for place in (folder, *folder.parents) if place.exists())
 
 
 def _python() -> Iterator[Finding]:
@@ -32,16 +37,16 @@ def _python() -> Iterator[Finding]:
 
 
 def _packages() -> Iterator[Finding]:
-    found = {}
+    versions = {}
     for name in ("pyspark", "pyarrow", "pandas"):
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError as error:
             raise SettingsError(f"{name} is not installed", hint="pip install --upgrade singer-bridge") from error
-    if int(found["pandas"].split(".")[0]) >= 3:
+    if int(versions["pandas"].split(".")[0]) >= 3:
         hint = "pip install 'pandas<3'; Spark's Python workers do not work with pandas 3"
-        raise SettingsError("pandas is too new for Spark", hint=hint, found=found["pandas"])
-    yield fine("packages", ", ".join(f"{name} {number}" for name, number in found.items()))
+        raise SettingsError("pandas is too new for Spark", hint=hint, found=versions["pandas"])
+    yield fine("packages", ", ".join(f"{name} {number}" for name, number in versions.items()))
 
 
 def _java() -> Iterator[Finding]:
@@ -50,18 +55,18 @@ def _java() -> Iterator[Finding]:
 
 
 def _archive() -> Iterator[Finding]:
-    """The archive is a matter of speed only, so nothing here is an error."""
+    """Only speed depends on the archive, so nothing here is an error."""
     folder = platformdirs.user_cache_path("singer-bridge") / "jvm"
     archives = list(folder.glob("*.jsa"))
-    there = next(place for place in (folder, *folder.parents) if place.exists())
+    existing = nearest(folder)
     if archives:
         size = sum(path.stat().st_size for path in archives) >> 20
-        yield fine("jvm archive", f"there, {size} MiB in {folder}")
-    elif os.access(there, os.W_OK | os.X_OK):
-        yield fine("jvm archive", f"not there yet: the second run on this machine makes it, in {folder}")
+        yield fine("jvm archive", f"{size} MiB in {folder}")
+    elif os.access(existing, os.W_OK | os.X_OK):
+        yield fine("jvm archive", f"none yet: the second run on this machine makes it, in {folder}")
     else:
-        fix = f"make {there} writable, or set XDG_CACHE_HOME to a folder that is; Spark then starts in half the time"
-        yield warning("jvm archive", f"cannot be kept: {there} is not writable", fix)
+        fix = f"make {existing} writable, or set XDG_CACHE_HOME to a folder that is; Spark then starts in half the time"
+        yield warning("jvm archive", f"cannot be stored: {existing} is not writable", fix)
 
 
 def _spark(master: str, conf: dict[str, str]) -> Iterator[Finding]:

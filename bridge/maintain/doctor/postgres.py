@@ -1,4 +1,4 @@
-"""What replication from PostgreSQL needs of server, slot and selected tables, and what a tap cannot carry."""
+"""What replication from PostgreSQL needs of server, slot and selected tables; and what the tap would lose."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bridge.errors import SlotError
-from bridge.maintain.doctor.finding import Check, Finding, fine, looked_at, warning
+from bridge.maintain.doctor.finding import Check, Finding, fine, first_of, run_checks, warning
 from bridge.singer.catalog import (
     Catalog,
     columns,
@@ -20,10 +20,9 @@ from bridge.singer.catalog import (
 from bridge.slots import Database, SlotFacts, SlotSource, connect
 
 _MUCH_LOG = 1 << 30
-"""Bytes of log that a slot may keep before somebody should look: a server whose disk is full stops."""
-_LISTED = 8
+"""If a slot keeps more bytes of log, somebody should look: a server whose disk is full stops."""
 _PLUGIN = "wal2json"
-"""What both taps that we know read the log with."""
+"""Both taps that we know read the log through it."""
 _NO_LOG = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}
 
 _TABLES = """
@@ -47,7 +46,7 @@ class _Stream:
     log_based: bool
     has_key: bool
     doubles: frozenset[str]
-    """Columns whose catalog says that they are numbers, and not how many digits these have."""
+    """Columns that the catalog declares as numbers without saying how many digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,7 @@ class _Table:
 
 
 def postgres_checks(source: SlotSource, catalog: Catalog) -> list[Check]:
-    """Return the checks of the database that a tap reads these streams from. Nothing on the server is changed."""
+    """The checks of the database that a tap reads these streams from. Nothing on the server changes."""
     return [("postgres", lambda: _checked(source, _streams(catalog)))]
 
 
@@ -86,18 +85,17 @@ def _checked(source: SlotSource, streams: Sequence[_Stream]) -> Iterator[Finding
     log_based = [stream for stream in streams if stream.log_based]
     try:
         with connect(source) as database:
-            version, user, name = database.query("select current_setting('server_version'), user, current_database()")[
-                0
-            ]
+            sql = "select current_setting('server_version'), user, current_database()"
+            ((version, user, name),) = database.query(sql)
             yield fine("postgres", f"PostgreSQL {version}, database {name}, as {user}")
             if log_based:
-                yield from looked_at(_log_checks(database, source))
+                yield from run_checks(_log_checks(database, source))
             tables = _tables(database, streams)
-            yield from looked_at([("source tables", lambda: _log_tables(log_based, tables))] if log_based else [])
+            yield from run_checks([("source tables", lambda: _log_tables(log_based, tables))] if log_based else [])
             if source.kind == "meltanolabs":
-                yield from looked_at([("numeric", lambda: _numerics(streams, tables))])
+                yield from run_checks([("numeric", lambda: _numerics(streams, tables))])
     except SlotError as failure:
-        # Without LOG_BASED streams a run does not connect, so it does not fail either.
+        # Without LOG_BASED streams a run does not connect, so it would not fail.
         if log_based:
             raise
         yield warning("postgres", failure.message, failure.hint or "the tap itself may reach it")
@@ -126,7 +124,7 @@ def _wal_level(database: Database) -> Iterator[Finding]:
 
 
 def _rights(database: Database) -> Iterator[Finding]:
-    """Whether the role may replicate; managed servers have a role for it that one is a member of."""
+    """May the role replicate? On managed servers, members of a certain role may."""
     sql = "select rolsuper or rolreplication from pg_roles where rolname = user"
     by_membership = (
         "select coalesce(bool_or(pg_has_role(oid, 'member')), false) from pg_roles"
@@ -146,31 +144,29 @@ def _slot(database: Database, source: SlotSource) -> Iterator[Finding]:
         hint = f"SELECT pg_create_logical_replication_slot('{source.slot}', '{_PLUGIN}')"
         raise SlotError(f"there is no replication slot {source.slot}", hint=hint)
     if facts.plugin != _PLUGIN:
-        hint = f"drop it and make one with {_PLUGIN}, or name another one in {source.setting}"
-        raise SlotError(f"the slot {facts.name} is one of {facts.plugin}, which the tap does not read", hint=hint)
+        hint = f"drop it and create one with {_PLUGIN}, or name another one in {source.setting}"
+        raise SlotError(f"the slot {facts.name} uses {facts.plugin}, which the tap cannot read", hint=hint)
     here = database.one("select current_database()")
     if facts.database != here:
-        hint = f"make one in {here}, under another name, and set {source.setting}"
-        raise SlotError(f"the slot {facts.name} is one of the database {facts.database}", hint=hint)
+        hint = f"create one in {here}, under another name, and set {source.setting}"
+        raise SlotError(f"the slot {facts.name} belongs to the database {facts.database}", hint=hint)
     yield from _slot_log(facts)
 
 
 def _slot_log(facts: SlotFacts) -> Iterator[Finding]:
     if facts.lost:
         hint = (
-            f"SELECT pg_drop_replication_slot('{facts.name}'), make it anew, then `singer-bridge run --full`; "
+            f"SELECT pg_drop_replication_slot('{facts.name}'), create it again, then `singer-bridge run --full`; "
             "raise max_slot_wal_keep_size"
         )
         raise SlotError(f"the slot {facts.name} has lost log that it needs: changes are missing", hint=hint)
     text = f"{facts.name}, {facts.plugin}, keeps {facts.behind_bytes / (1 << 20):,.1f} MiB of log"
     if facts.active_pid is not None:
-        yield warning(
-            "slot", f"{text}, read by process {facts.active_pid} now", "a run of LOG_BASED streams needs it for itself"
-        )
+        fix = "a run of LOG_BASED streams needs it for itself"
+        yield warning("slot", f"{text}, read by process {facts.active_pid} now", fix)
     elif facts.wal_status == "unreserved":
-        yield warning(
-            "slot", f"{text}: the server is about to remove some of it", "run now; raise max_slot_wal_keep_size"
-        )
+        fix = "run now; raise max_slot_wal_keep_size"
+        yield warning("slot", f"{text}: the server is about to remove some of it", fix)
     elif facts.behind_bytes > _MUCH_LOG:
         yield warning("slot", text, "run the pipeline more often, or drop the slot if nobody reads it: the disk fills")
     else:
@@ -178,7 +174,7 @@ def _slot_log(facts: SlotFacts) -> Iterator[Finding]:
 
 
 def _free_slots(database: Database) -> Iterator[Finding]:
-    """Each process of the tap reads a copy of the slot, which is a slot while it runs."""
+    """Each process of the tap reads a copy of the slot, which takes one slot while it runs."""
     for setting, used in (
         ("max_replication_slots", "select count(*) from pg_replication_slots"),
         ("max_wal_senders", "select count(*) from pg_stat_replication"),
@@ -192,29 +188,30 @@ def _free_slots(database: Database) -> Iterator[Finding]:
 
 
 def _log_tables(streams: Sequence[_Stream], tables: dict[tuple[str, str], _Table]) -> Iterator[Finding]:
-    known = [
-        (stream, tables[stream.schema, stream.table]) for stream in streams if (stream.schema, stream.table) in tables
-    ]
-    partitioned = [stream.id for stream, table in known if table.kind == "p"]
-    unlogged = [stream.id for stream, table in known if table.kind in _NO_LOG or table.persistence != "p"]
-    silent = [stream.id for stream, table in known if table.kind == "r" and not _has_identity(table)]
-    keyless = [stream.id for stream, _ in known if not stream.has_key]
-    if partitioned:
-        fix = "select its partitions, whose names the log has, or set replication_method: FULL_TABLE"
-        yield warning(
-            "source tables", f"no change of a partitioned table comes under its name: {_some(partitioned)}", fix
-        )
-    if unlogged:
-        fix = "set streams.<stream>.replication_method: FULL_TABLE"
-        yield warning("source tables", f"the log has nothing of views and unlogged tables: {_some(unlogged)}", fix)
-    if silent:
-        fix = "ALTER TABLE <table> REPLICA IDENTITY FULL, or give it a primary key"
-        yield warning("source tables", f"UPDATE and DELETE do not come, without REPLICA IDENTITY: {_some(silent)}", fix)
-    if keyless:
-        fix = "set streams.<stream>.key_properties, so that a change replaces its row"
-        yield warning("source tables", f"without a key each change is one more row: {_some(keyless)}", fix)
-    if not (partitioned or unlogged or silent or keyless):
-        yield fine("source tables", f"{len(known)} LOG_BASED, each with its key and REPLICA IDENTITY")
+    existing = [(stream, tables[place]) for stream in streams if (place := (stream.schema, stream.table)) in tables]
+    problems = {
+        "no change of a partitioned table comes under its name": (
+            [stream.id for stream, table in existing if table.kind == "p"],
+            "select its partitions, whose names the log has, or set replication_method: FULL_TABLE",
+        ),
+        "the log has nothing of views and unlogged tables": (
+            [stream.id for stream, table in existing if table.kind in _NO_LOG or table.persistence != "p"],
+            "set streams.<stream>.replication_method: FULL_TABLE",
+        ),
+        "UPDATE and DELETE do not come, without REPLICA IDENTITY": (
+            [stream.id for stream, table in existing if table.kind == "r" and not _has_identity(table)],
+            "ALTER TABLE <table> REPLICA IDENTITY FULL, or give it a primary key",
+        ),
+        "without a key each change is one more row": (
+            [stream.id for stream, _ in existing if not stream.has_key],
+            "set streams.<stream>.key_properties, so that a change replaces its row",
+        ),
+    }
+    for problem, (affected, fix) in problems.items():
+        if affected:
+            yield warning("source tables", f"{problem}: {first_of(affected)}", fix)
+    if not any(affected for affected, _ in problems.values()):
+        yield fine("source tables", f"{len(existing)} LOG_BASED, each with its key and REPLICA IDENTITY")
 
 
 def _has_identity(table: _Table) -> bool:
@@ -226,16 +223,13 @@ def _is_double(schema: dict[str, Any]) -> bool:
 
 
 def _numerics(streams: Sequence[_Stream], tables: dict[tuple[str, str], _Table]) -> Iterator[Finding]:
-    found = [
+    doubles = [
         f"{stream.id}.{column}"
         for stream in streams
-        for column in getattr(tables.get((stream.schema, stream.table)), "numerics", ())
+        if (table := tables.get((stream.schema, stream.table)))
+        for column in table.numerics
         if column in stream.doubles
     ]
-    if found:
-        fix = "give them multipleOf in the catalog, or take pipelinewise-tap-postgres: see docs/postgres.md"
-        yield warning("numeric", f"the tap declares NUMERIC as a double, 15 digits: {_some(found)}", fix)
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")
+    if doubles:
+        fix = "give them multipleOf in the catalog, or use pipelinewise-tap-postgres: see docs/postgres.md"
+        yield warning("numeric", f"the tap declares NUMERIC as a double, 15 digits: {first_of(doubles)}", fix)

@@ -1,6 +1,6 @@
-"""What a run needs of an S3 bucket: each right tried out, and what the bucket does by itself looked up.
+"""What a run needs of an S3 bucket: each right is tried, and the rules of the bucket itself are looked up.
 
-All trials are below a prefix that no reader sees, and are removed again.
+All trials are below a prefix that no reader sees, and are removed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from datetime import timedelta
 from functools import partial
 
 from bridge.errors import LakeError
-from bridge.maintain.doctor.finding import Check, Finding, error, fine, looked_at, warning
+from bridge.maintain.doctor.finding import Check, Finding, error, fine, run_checks, warning
 from bridge.settings.options import Pipeline
 from bridge.settings.values.s3options import S3Options
 from bridge.storage import Storage
@@ -20,12 +20,12 @@ from bridge.storage.s3.facts import Place, Rule, lock_mode, look, rules, try_cop
 
 _SKEW = timedelta(seconds=5)
 _LONGEST_RUN = 3
-"""Days that an upload may have to wait: a long run, and a night until somebody starts the next."""
+"""Days that an upload may wait: a long run, and a night until somebody starts the next one."""
 _GIVEN_UP = "uploads that crashes leave behind: they cost space, and `singer-bridge` finds most of them itself"
 
 
 def s3_checks(pipeline: Pipeline, storage: Storage, further: list[Check]) -> list[Check]:
-    """Return the checks of an S3 bucket; all but the first, and the `further`, are made only where it is reached."""
+    """The checks of an S3 bucket. If it cannot be reached, only the first is made, and none of the `further`."""
     bucket = Bucket.of(storage.uri, pipeline.destination.s3_options or S3Options())
     return [("bucket", lambda: _bucket(bucket, storage, further))]
 
@@ -33,7 +33,7 @@ def s3_checks(pipeline: Pipeline, storage: Storage, further: list[Check]) -> lis
 def _bucket(bucket: Bucket, storage: Storage, further: list[Check]) -> Iterator[Finding]:
     place = look(bucket)
     server = f" on {bucket.options.endpoint_url}" if bucket.options.endpoint_url else ""
-    yield fine("bucket", f"{storage.uri}{server} is there" + (f", in {place.region}" if place.region else ""))
+    yield fine("bucket", f"{storage.uri}{server} exists" + (f", in {place.region}" if place.region else ""))
     prefix = f".doctor-{uuid.uuid4().hex}"
     checks: list[Check] = [
         ("rights", lambda: _rights(storage, prefix)),
@@ -47,11 +47,11 @@ def _bucket(bucket: Bucket, storage: Storage, further: list[Check]) -> Iterator[
         ("clock", lambda: _clock(place)),
         ("region", lambda: _region(place)),
     ]
-    yield from looked_at(checks)
+    yield from run_checks(checks)
 
 
 def _rights(storage: Storage, prefix: str) -> Iterator[Finding]:
-    """Try each request of a run; one that is refused must not hide the others."""
+    """Try each request that a run makes; one that is refused must not hide the others."""
     key, data = f"{prefix}/probe", b"is anybody there?"
     trials: list[tuple[str, Callable[[], object], object]] = [
         ("written", partial(storage.write, key, data), None),
@@ -61,11 +61,11 @@ def _rights(storage: Storage, prefix: str) -> Iterator[Finding]:
         ("deleted", partial(storage.delete, key), None),
     ]
     refused = 0
-    for done, act, expected in trials:
+    for verb, request, expected in trials:
         try:
-            if (answer := act()) != expected:
+            if (answer := request()) != expected:
                 hint = "the store does not answer as S3 does: look into its manual, or choose another"
-                raise LakeError(f"an object cannot be {done} as it should be", hint=hint, answer=answer)
+                raise LakeError(f"an object cannot be {verb} as it should be", hint=hint, answer=answer)
         except LakeError as failure:
             refused += 1
             yield error("rights", failure)
@@ -74,14 +74,14 @@ def _rights(storage: Storage, prefix: str) -> Iterator[Finding]:
 
 
 def _swap(storage: Storage, key: str) -> Iterator[Finding]:
-    """Two that swap one version: only the first may win."""
+    """If two swap the same version, only the first may win."""
     try:
         first = storage.compare_and_swap(key, b"first", None)
         second = storage.compare_and_swap(key, b"second", first)
-        late, kept = storage.compare_and_swap(key, b"late", first), storage.read(key)
+        late, stored = storage.compare_and_swap(key, b"late", first), storage.read(key)
     finally:
         storage.delete(key)
-    if not first or not second or late or kept != b"second":
+    if not first or not second or late or stored != b"second":
         hint = "two runs could both hold a pipeline here: the store must honour If-Match; choose another"
         raise LakeError("the bucket lets an old version replace a newer one", hint=hint, bucket=storage.uri)
     yield fine("swap", "a version that is not the newest is refused")
@@ -94,43 +94,47 @@ def _uploads(bucket: Bucket, key: str) -> Iterator[Finding]:
 
 def _copies(bucket: Bucket, key: str) -> Iterator[Finding]:
     if try_copy(bucket, key):
-        yield fine("copies", "an object is copied, and only in the version that was asked for")
+        yield fine("copies", "an object is copied, and only in the requested version")
         return
     yield warning(
         "copies",
-        "the store copies an object whichever version was asked for",
+        "the store copies an object whatever version is requested",
         "it ignores x-amz-copy-source-if-match, which matters where files are replaced under their names (upsert): "
-        "never `unlock` a pipeline whose run may live, or `rollback` may bring back rows that are newer than it says",
+        "never `unlock` a pipeline whose run may be alive, or `rollback` may bring back rows that are too new",
     )
+
+
+def _unreadable(check: str, failure: LakeError) -> Finding:
+    return fine(check, f"could not be read ({failure.message.partition(' at=')[0]}); nothing depends on it")
 
 
 def _lifecycle(bucket: Bucket, place: Place) -> Iterator[Finding]:
     try:
-        found = [rule for rule in rules(bucket) if rule.covers(bucket.prefix)]
+        covering = [rule for rule in rules(bucket) if rule.covers(bucket.prefix)]
     except LakeError as failure:
-        yield fine("lifecycle", f"could not be read ({failure.message.partition(' at=')[0]}); nothing depends on it")
+        yield _unreadable("lifecycle", failure)
         return
-    harmful = [finding for rule in found for finding in _harm(rule)]
+    harmful = [finding for rule in covering for finding in _harm(rule)]
     yield from harmful
-    days = min((rule.abort_days for rule in found if rule.abort_days is not None), default=None)
-    purges = ". This server ends uploads after 24 hours by itself: let no run be longer" if _is_minio(place) else ""
+    days = min((rule.abort_days for rule in covering if rule.abort_days is not None), default=None)
+    purges = ". This server itself ends uploads after 24 hours: let no run be longer" if _is_minio(place) else ""
     if days is None:
         text = f"no rule ends {_GIVEN_UP}. Advice: AbortIncompleteMultipartUpload after 7 days"
         yield fine("lifecycle", text + purges)
     elif not harmful:
-        yield fine("lifecycle", f"unfinished uploads end after {days} days, and no rule takes files away{purges}")
+        yield fine("lifecycle", f"unfinished uploads end after {days} days, and no rule deletes files{purges}")
 
 
 def _harm(rule: Rule) -> Iterator[Finding]:
     who = f"rule {rule.name or 'without a name'} on {rule.prefix or 'the whole bucket'}"
     if rule.expires:
-        fix = "leave this prefix out of it: tables have no files that are too old, and the commit log has to be whole"
+        fix = "exclude this prefix from it: old files of a table still count, and the commit log has to be whole"
         yield warning("lifecycle", f"{who} deletes objects of the lake: tables would lose rows", fix)
     if rule.archives:
-        fix = "leave this prefix out of it, or move objects to GLACIER_IR, which can be read at once"
+        fix = "exclude this prefix from it, or move objects to GLACIER_IR, which can be read at once"
         yield warning("lifecycle", f"{who} moves objects into an archive: tables could not be read", fix)
     if rule.abort_days is not None and rule.abort_days < _LONGEST_RUN:
-        fix = f"let it wait {_LONGEST_RUN} days or more: else a long run loses what it has not committed yet"
+        fix = f"let it wait {_LONGEST_RUN} days or more: otherwise a long run loses what it has not committed yet"
         yield warning("lifecycle", f"{who} ends uploads after {rule.abort_days} days", fix)
 
 
@@ -142,23 +146,23 @@ def _versioning(bucket: Bucket) -> Iterator[Finding]:
     try:
         status = versioning(bucket)
     except LakeError as failure:
-        yield fine("versioning", f"could not be read ({failure.message.partition(' at=')[0]}); nothing depends on it")
+        yield _unreadable("versioning", failure)
         return
     if status == "Enabled":
-        text = "on: what is deleted stays as an old version. Advice: NoncurrentVersionExpiration after 30 days"
+        text = "on: deleted objects stay as old versions. Advice: NoncurrentVersionExpiration after 30 days"
         yield fine("versioning", text)
     else:
-        yield fine("versioning", "off; it is not needed, and would bring back what somebody deletes by mistake")
+        yield fine("versioning", "off; a lake does not need it, but it can bring back what somebody deletes by mistake")
 
 
 def _object_lock(bucket: Bucket) -> Iterator[Finding]:
     try:
         mode = lock_mode(bucket)
     except LakeError as failure:
-        yield fine("object lock", f"could not be read ({failure.message.partition(' at=')[0]}); nothing depends on it")
+        yield _unreadable("object lock", failure)
         return
     if mode:
-        fix = "take a bucket without a default retention: what is removed from tables stays, and puts may be refused"
+        fix = "use a bucket without a default retention: removed files would stay, and puts may be refused"
         yield warning("object lock", f"every new object is locked ({mode.lower()})", fix)
     else:
         yield fine("object lock", "off")
@@ -174,7 +178,7 @@ def _clock(place: Place) -> Iterator[Finding]:
 
 def _region(place: Place) -> Iterator[Finding]:
     if place.region and place.asked not in ("aws-global", place.region):
-        fix = f"set destination.s3.region to {place.region}, or AWS_REGION: each first request goes a long way round"
-        yield warning("region", f"the bucket is in {place.region}, and {place.asked or 'no region'} is asked", fix)
+        fix = f"set destination.s3.region, or AWS_REGION, to {place.region}: each first request takes a detour"
+        yield warning("region", f"the bucket is in {place.region}, but {place.asked or 'no region'} is set", fix)
     elif place.region:
         yield fine("region", place.region)

@@ -1,8 +1,8 @@
-"""The Python that reads a table: by Polars, by pyarrow, and by Spark where SQL cannot say it.
+"""The Python that reads a table: with Polars, pyarrow, or Spark where SQL cannot do it.
 
-Each is given the columns that the commit log knows, so that what an older file lacks is null. `path` is the table's
-folder, `manifest` the file that lists the table's files; one of the two is what the code reads. `s3` says how the
-bucket is reached where it is one of S3; keys are the reader's own matter.
+The code names the columns of the commit log, so a column that an older file lacks is null. It reads either `path`, the
+table's folder, or `manifest`, the file that lists the table's files. `s3` says how to reach a bucket of S3; keys are
+the reader's own matter.
 """
 
 from __future__ import annotations
@@ -34,53 +34,54 @@ _POLARS = {
 }
 
 SPARK_FOLDERS = "recursiveFileLookup"
-"""Spark's option for files in folders whose names are no columns."""
+"""Spark's option for files in folders whose names are not columns."""
 
 _S3 = "s3://"
 _OPTIONS = "storage_options"
-"""Polars' own word for where an object store is; a variable of the code is called so, too."""
+"""Polars' own word for where an object store is; a variable in the code has this name, too."""
 
 
-def _text(text: str) -> str:
-    """Return a literal; what JSON writes is Python, too, and in the quotes that formatters want."""
-    return json.dumps(text, ensure_ascii=False)
+def text(value: str) -> str:
+    """A literal. A JSON string is Python, too, in the quotes that formatters want."""
+    return json.dumps(value, ensure_ascii=False)
 
 
-def _variable(name: str) -> str:
+def variable(name: str) -> str:
+    """A name for a variable."""
     return f"{name}_" if keyword.iskeyword(name) else name
 
 
 def spark_glob(path: str) -> str:
-    """Return the path as Spark reads it: as a glob, whatever it names."""
+    """The path with glob characters escaped: Spark reads every path as a glob."""
     return re.sub(r"([\[\]{}*?\\])", r"\\\1", path)
 
 
 def spark_by_manifest(name: str, columns: list[Entry], manifest: str, *, partitioned: bool = False) -> str:
-    """Return code for a session `spark`: its SQL could read a manifest with Hive only."""
+    """Code for a session `spark`; its SQL can read a manifest only with Hive."""
     schema = ", ".join(f"{SPARK.name(entry['name'])} {SPARK.type(entry['type'])}" for entry in columns)
-    folders = f".option({_text(SPARK_FOLDERS)}, True)" if partitioned else ""
+    folders = f".option({text(SPARK_FOLDERS)}, True)" if partitioned else ""
     return (
         "import re\n\n"
-        f"schema = {_text(schema)}\n"
-        f"lines = spark.read.text({_text(spark_glob(manifest))}).collect()\n"
+        f"schema = {text(schema)}\n"
+        f"lines = spark.read.text({text(spark_glob(manifest))}).collect()\n"
         'files = [re.sub(r"([][{}*?\\\\])", r"\\\\\\1", line.value) for line in lines]  # paths are globs to Spark\n'
-        f"{_variable(name)} = spark.read.schema(schema){folders}.parquet(*files)"
+        f"{variable(name)} = spark.read.schema(schema){folders}.parquet(*files)"
     )
 
 
 def pyarrow(name: str, columns: list[Entry], path: str, s3: S3Options, *, partitioned: bool = False) -> str:
-    """Return code that makes a dataset of the folder."""
-    # By itself it passes over folders that begin with `_`, as those of a partition by a column `_x` do.
-    source = _text(path.removeprefix(_S3)) + (', ignore_prefixes=["."]' if partitioned else "")
+    """Code that makes a dataset of the folder."""
+    # By default pyarrow skips folders that begin with `_`, such as those of a partition by a column `_x`.
+    source = text(path.removeprefix(_S3)) + (', ignore_prefixes=["."]' if partitioned else "")
     return _pyarrow(name, columns, "", source, s3 if path.startswith(_S3) else None)
 
 
 def pyarrow_by_manifest(name: str, columns: list[Entry], manifest: str, s3: S3Options) -> str:
-    """Return code that makes a dataset of the files that the manifest lists."""
+    """Code that makes a dataset of the files that the manifest lists."""
     if not manifest.startswith(_S3):
         return _pyarrow(name, columns, _listed(manifest), "files", None)
     files = (
-        f"with s3.open_input_stream({_text(manifest.removeprefix(_S3))}) as manifest:\n"
+        f"with s3.open_input_stream({text(manifest.removeprefix(_S3))}) as manifest:\n"
         f'    files = [line.removeprefix("{_S3}") for line in manifest.read().decode().splitlines()]\n'
     )
     return _pyarrow(name, columns, files, "files", s3)
@@ -89,19 +90,19 @@ def pyarrow_by_manifest(name: str, columns: list[Entry], manifest: str, s3: S3Op
 def polars(
     name: str, columns: list[Entry], path: str, manifest: str, s3: S3Options, *, partitioned: bool = False
 ) -> str:
-    """Return code that makes a lazy frame of the folder; it cannot list one of S3, and then goes by the manifest."""
+    """Code that makes a lazy frame of the folder; of a folder in S3 that it would have to list, by the manifest."""
     if path.startswith(_S3) and _may_mix_integers(columns):
         return polars_by_manifest(name, columns, manifest, s3)
     if _may_mix_integers(columns):
         below = "**/" if partitioned else ""
-        return _polars_joined(name, columns, f'files = sorted(Path({_text(path)}).glob("{below}*.parquet"))\n')
-    if path.startswith(_S3):  # a folder, and no object, by its slash
-        return _polars_scan(name, columns, _polars_options(s3), _text(f"{path}/"), partitioned=partitioned)
-    return _polars_scan(name, columns, "", _text(path), partitioned=partitioned)
+        return _polars_joined(name, columns, f'files = sorted(Path({text(path)}).glob("{below}*.parquet"))\n')
+    if path.startswith(_S3):  # the slash makes it a folder, not an object
+        return _polars_scan(name, columns, _polars_options(s3), text(f"{path}/"), partitioned=partitioned)
+    return _polars_scan(name, columns, "", text(path), partitioned=partitioned)
 
 
 def polars_by_manifest(name: str, columns: list[Entry], manifest: str, s3: S3Options) -> str:
-    """Return code that makes a lazy frame of the files that the manifest lists."""
+    """Code that makes a lazy frame of the files that the manifest lists."""
     files = _polars_listed(manifest, _polars_options(s3)) if manifest.startswith(_S3) else _listed(manifest)
     if _may_mix_integers(columns):
         return _polars_joined(name, columns, files)
@@ -109,7 +110,7 @@ def polars_by_manifest(name: str, columns: list[Entry], manifest: str, s3: S3Opt
 
 
 def _listed(manifest: str) -> str:
-    opened = f'open({_text(manifest)}, encoding="utf-8")'
+    opened = f'open({text(manifest)}, encoding="utf-8")'
     return f"with {opened} as manifest:\n    files = manifest.read().splitlines()\n"
 
 
@@ -117,18 +118,18 @@ def _pyarrow(name: str, columns: list[Entry], files: str, source: str, s3: S3Opt
     fields = "".join(f"    {_pyarrow_field(entry)},\n" for entry in columns)
     imported = opened = given = ""
     if s3:
-        said = {"endpoint_override": s3.endpoint_url, "region": s3.region}
-        arguments = ", ".join(f"{key}={_text(value)}" for key, value in said.items() if value)
+        settings = {"endpoint_override": s3.endpoint_url, "region": s3.region}
+        arguments = ", ".join(f"{key}={text(value)}" for key, value in settings.items() if value)
         imported, opened, given = "from pyarrow import fs\n", f"s3 = fs.S3FileSystem({arguments})\n", ", filesystem=s3"
     return (
         f"import pyarrow as pa\nimport pyarrow.dataset as ds\n{imported}\n{opened}{files}"
         f"schema = pa.schema([\n{fields}])\n"
-        f"{_variable(name)} = ds.dataset({source}, schema=schema{given})"
+        f"{variable(name)} = ds.dataset({source}, schema=schema{given})"
     )
 
 
 def _pyarrow_field(entry: Entry) -> str:
-    return f"({_text(entry['name'])}, {_pyarrow_type(entry['type'])})"
+    return f"({text(entry['name'])}, {_pyarrow_type(entry['type'])})"
 
 
 def _pyarrow_type(type_: Any) -> str:
@@ -140,23 +141,23 @@ def _pyarrow_type(type_: Any) -> str:
 
 
 def _may_mix_integers(columns: list[Entry]) -> bool:
-    """Whether older files may hold as int64 what is a decimal now, which one scan of Polars does not bring together."""
+    """Whether a decimal of today may be int64 in older files: one scan of Polars cannot read both."""
     return '"decimal": [38, 0]' in json.dumps([entry["type"] for entry in columns])
 
 
 def _polars_options(s3: S3Options) -> str:
-    """Return the line that says where the server is, empty for what Polars finds by itself."""
-    said = {"aws_endpoint_url": s3.endpoint_url, "aws_region": s3.region}
+    """The line that says where the server is; empty if Polars finds it without."""
+    settings = {"aws_endpoint_url": s3.endpoint_url, "aws_region": s3.region}
     if s3.endpoint_url and s3.endpoint_url.startswith("http:"):
-        said["aws_allow_http"] = "true"
-    written = ", ".join(f"{_text(key)}: {_text(value)}" for key, value in said.items() if value)
-    return f"{_OPTIONS} = {{{written}}}\n" if written else ""
+        settings["aws_allow_http"] = "true"
+    pairs = ", ".join(f"{text(key)}: {text(value)}" for key, value in settings.items() if value)
+    return f"{_OPTIONS} = {{{pairs}}}\n" if pairs else ""
 
 
 def _polars_listed(manifest: str, options: str) -> str:
-    """Return code that reads the manifest, which is no file to Python, as a table of one column."""
+    """Code that reads a manifest in a bucket as a table of one column, as Python cannot open it."""
     given = f", {_OPTIONS}={_OPTIONS}" if options else ""
-    read = f'{_text(manifest)}, has_header=False, separator="\\x01", quote_char=None{given}'
+    read = f'{text(manifest)}, has_header=False, separator="\\x01", quote_char=None{given}'
     return f"{options}listed = pl.scan_csv({read})\nfiles = listed.collect().to_series().to_list()\n"
 
 
@@ -165,7 +166,7 @@ def _polars_scan(name: str, columns: list[Entry], files: str, source: str, *, pa
     given = f"    {_OPTIONS}={_OPTIONS},\n" if files.startswith(_OPTIONS) else ""
     return (
         f"import polars as pl\n\n{files}schema = {{\n{_polars_columns(columns)}}}\n"
-        f"{_variable(name)} = pl.scan_parquet(\n"
+        f"{variable(name)} = pl.scan_parquet(\n"
         f"    {source},\n"
         "    schema=schema,\n"
         f"    glob=False,\n{folders}"
@@ -181,7 +182,7 @@ def _polars_joined(name: str, columns: list[Entry], files: str) -> str:
     return (
         f"{imports}import polars as pl\n\n{files}schema = {{\n{_polars_columns(columns)}}}\n"
         f"frames = [pl.scan_parquet(file, glob=False{given}) for file in files]\n"
-        f'{_variable(name)} = pl.concat(frames, how="diagonal_relaxed").select(schema.keys()).cast(schema)'
+        f'{variable(name)} = pl.concat(frames, how="diagonal_relaxed").select(schema.keys()).cast(schema)'
     )
 
 
@@ -190,7 +191,7 @@ def _polars_columns(columns: list[Entry]) -> str:
 
 
 def _polars_field(entry: Entry) -> str:
-    return f"{_text(entry['name'])}: {_polars_type(entry['type'])}"
+    return f"{text(entry['name'])}: {_polars_type(entry['type'])}"
 
 
 def _polars_type(type_: Any) -> str:

@@ -1,8 +1,8 @@
-"""The statement that reads a table in an engine; for Polars and pyarrow, and for Spark by the manifest, the code.
+"""The statement by which an engine reads a table; for Polars, pyarrow, and Spark by the manifest, it is Python code.
 
-Guarantee: every name and path is quoted as the engine reads it, and the columns are those that the commit log knows, in
-their order, so that a file written before a column was added is read with nulls in it. A column whose name an engine
-cannot have is left out, and a comment says so. For DuckDB 1.1, Polars 1.30, Spark 3.5, Athena 3, and newer ones.
+Guarantee: every name and path is quoted as the engine reads it. The columns are those of the commit log, in their
+order, so a file that is older than a column has nulls in it. A column whose name an engine does not accept is left out,
+and a comment says so. For DuckDB 1.1, Polars 1.30, Spark 3.5, Athena 3, and newer ones.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from bridge.settings.values.s3options import S3Options
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What is read: its columns, and where the engine finds it.
+    """The table to read: its columns, and where the engine finds it.
 
-    `bucket` is the bucket as the engine sees it; `own` is how it is called here, which is what manifests hold. Of `s3`
-    the server and its region count. Of a `partitioned` table files lie in folders, and have all columns all the same:
-    an engine is told not to look for columns in the folders' names, whose types it would have to guess.
+    `bucket` is the bucket as the engine sees it; `own` is its URI here, which manifests hold. Of `s3`, the server and
+    its region count. Files of a `partitioned` table are in folders, but still have all columns: an engine must not look
+    for columns in the folders' names, whose types it would have to guess.
     """
 
     folder: str
@@ -37,7 +37,7 @@ class Table:
 
     @property
     def name(self) -> str:
-        """A name that every engine takes; those of two tables differ where more than punctuation does."""
+        """A name that every engine takes; two tables get different names if they differ in more than punctuation."""
         plain = re.sub(r"\W+", "_", self.folder.rsplit("/", 1)[-1], flags=re.ASCII).strip("_").lower()
         return plain if re.match(r"[a-z]", plain) else f"t_{plain}"
 
@@ -51,12 +51,12 @@ class Table:
 
     @property
     def symlinks(self) -> str:
-        """The folder of the manifest's twin, with nothing else in it: Hive takes folders, not files."""
+        """The folder of the manifest's copy, with nothing else in it: Hive takes folders, not files."""
         return f"{self.bucket}/.bridge/tables/{self.folder}.symlinks"
 
 
 def statement(table: Table, dialect: str, *, view: bool = False, manifest: bool = False) -> str:
-    """Return the text to run. Raises SettingsError where the engine has no such thing."""
+    """Return the text to run. Raises `SettingsError` if the engine has no such thing."""
     engine = DIALECTS[dialect]
     plain, listed = (engine.view, engine.manifest_view) if view else (engine.folder, engine.manifest)
     write = listed if manifest else plain
@@ -71,7 +71,7 @@ def statement(table: Table, dialect: str, *, view: bool = False, manifest: bool 
 
 
 def _notes(table: Table, dialect: str, *, manifest: bool) -> Iterator[str]:
-    """Yield what the reader of the statement has to know first."""
+    """What the reader of the statement has to know first."""
     engine = DIALECTS[dialect]
     if engine.store and "://" not in table.bucket:
         hint = f"copy the bucket, and give --location {engine.store}://..."
@@ -88,14 +88,14 @@ def _notes(table: Table, dialect: str, *, manifest: bool) -> Iterator[str]:
 
 
 def _s3_notes(table: Table, dialect: str) -> Iterator[str]:
-    """Yield what an engine has to be told once to read from S3, and which server it is if not Amazon's."""
+    """What an engine needs once to read from S3, and the server if it is not Amazon's."""
     server, region = table.s3.endpoint_url, table.s3.region
     host = urlsplit(server).netloc if server else ""
     if dialect == "duckdb":
-        said = [f"REGION '{region}'"] if region else []
-        said += [f"ENDPOINT '{host}'", "URL_STYLE 'path'"] if host else []
-        said += ["USE_SSL false"] if server and server.startswith("http:") else []
-        yield f"first: CREATE SECRET ({', '.join(['TYPE s3', 'PROVIDER credential_chain', *said])});"
+        options = ["TYPE s3", "PROVIDER credential_chain", *([f"REGION '{region}'"] if region else [])]
+        options += [f"ENDPOINT '{host}'", "URL_STYLE 'path'"] if host else []
+        options += ["USE_SSL false"] if server and server.startswith("http:") else []
+        yield f"first: CREATE SECRET ({', '.join(options)});"
     elif dialect == "spark":
         yield "needs hadoop-aws and, but on EMR, spark.hadoop.fs.s3.impl=org.apache.hadoop.fs.s3a.S3AFileSystem"
         if server:
@@ -108,12 +108,13 @@ def _s3_notes(table: Table, dialect: str) -> Iterator[str]:
         yield "bigquery reads S3 by a connection of BigQuery Omni only; else copy the bucket, and give --location gs://..."
 
 
-def _uri(path: str) -> str:
+def file_uri(path: str) -> str:
+    """A path of this machine as a URI; a URI stays as it is."""
     return path if "://" in path else f"file://{path}"
 
 
 def _columns(table: Table, engine: Engine, form: str = "{name} {type}") -> str:
-    """Return the columns of a CREATE TABLE, a line each."""
+    """The columns of a CREATE TABLE, a line each."""
     lines = []
     for entry in table.columns:
         type_ = engine.type(entry["type"])
@@ -129,9 +130,13 @@ def _duckdb_select(table: Table, source: str, *, view: bool) -> str:
     read = f"FROM read_parquet({source}, union_by_name = true{folders});"
     if not view:
         return f"SELECT *\n{read}"
-    # A view remembers its columns: `*` would fail at the first new one.
+    return duckdb_view(table, read)
+
+
+def duckdb_view(table: Table, source: str) -> str:
+    """A view that names its columns: with `*` it would fail at the first new one."""
     columns = ",\n".join(f"  {DUCKDB.name(entry['name'])}" for entry in table.columns)
-    return f"CREATE OR REPLACE VIEW {DUCKDB.name(table.name)} AS\nSELECT\n{columns}\n{read}"
+    return f"CREATE OR REPLACE VIEW {DUCKDB.name(table.name)} AS\nSELECT\n{columns}\n{source}"
 
 
 def _duckdb_glob(path: str) -> str:
@@ -144,7 +149,7 @@ def _duckdb(table: Table, *, view: bool = False) -> str:
 
 
 def _duckdb_by_manifest(table: Table, *, view: bool = False) -> str:
-    """Return two statements: a table function takes a variable, and no subquery."""
+    """Two statements: a table function takes a variable, but no subquery."""
     lines = f"FROM read_text({DUCKDB.text(_duckdb_glob(table.manifest))})"
     variable = f"SET VARIABLE files = (SELECT regexp_extract_all(content, '[^\\n]+') {lines});"
     return variable + "\n" + _duckdb_select(table, "getvariable('files')", view=view)
@@ -169,7 +174,7 @@ def _spark_view(table: Table) -> str:
 def _hive(table: Table, stored: str, path: str) -> str:
     return (
         f"CREATE EXTERNAL TABLE IF NOT EXISTS {ATHENA.name(table.name)} (\n{_columns(table, ATHENA)}\n)\n"
-        f"{stored}\nLOCATION {ATHENA.text(_uri(path) + '/')};"
+        f"{stored}\nLOCATION {ATHENA.text(file_uri(path) + '/')};"
     )
 
 
@@ -178,7 +183,7 @@ def _athena(table: Table) -> str:
 
 
 def _symlinks(table: Table) -> str:
-    """Return what Hive and Athena share: each file in the location lists data files."""
+    """For Hive and Athena: each file in the location lists data files."""
     hive = "org.apache.hadoop.hive.ql.io"
     stored = (
         f"ROW FORMAT SERDE '{hive}.parquet.serde.ParquetHiveSerDe'\n"
@@ -191,7 +196,7 @@ def _symlinks(table: Table) -> str:
 def _trino(table: Table) -> str:
     return (
         f"CREATE TABLE IF NOT EXISTS {TRINO.name(table.name)} (\n{_columns(table, TRINO)}\n)\n"
-        f"WITH (external_location = {TRINO.text(_uri(table.path))}, format = 'PARQUET');"
+        f"WITH (external_location = {TRINO.text(file_uri(table.path))}, format = 'PARQUET');"
     )
 
 
@@ -200,7 +205,7 @@ def _trino_by_manifest(table: Table) -> str:
 
 
 def _bigquery(table: Table, *options: str) -> str:
-    options = options or (f"uris = [{BIGQUERY.text(_uri(table.path) + '/*.parquet')}]",)
+    options = options or (f"uris = [{BIGQUERY.text(file_uri(table.path) + '/*.parquet')}]",)
     text = ",\n  ".join(("format = 'PARQUET'", *options, "enable_list_inference = true"))
     return (
         f"CREATE OR REPLACE EXTERNAL TABLE {BIGQUERY.name(table.name)} (\n{_columns(table, BIGQUERY)}\n)\n"
@@ -209,13 +214,13 @@ def _bigquery(table: Table, *options: str) -> str:
 
 
 def _bigquery_by_manifest(table: Table) -> str:
-    uris = f"uris = [{BIGQUERY.text(_uri(table.manifest))}]"
+    uris = f"uris = [{BIGQUERY.text(file_uri(table.manifest))}]"
     return _bigquery(table, uris, "file_set_spec_type = 'NEW_LINE_DELIMITED_MANIFEST'")
 
 
 def _snowflake(table: Table) -> str:
-    """Return a stage for the table's folder alone, so that no path has to be quoted in LOCATION, and the table."""
-    url = _uri(table.path)
+    """A stage for the table's folder alone, so that LOCATION has no path to quote; then the table."""
+    url = file_uri(table.path)
     url = f"gcs://{url[5:]}" if url.startswith("gs://") else url
     stage, name = SNOWFLAKE.name(f"{table.name}_files"), SNOWFLAKE.name(table.name)
     columns = _columns(table, SNOWFLAKE, "{name} {type} AS (VALUE:{name}::{type})")
@@ -234,7 +239,7 @@ _Write = Callable[[Table], str]
 
 @dataclass(frozen=True, slots=True)
 class _Dialect:
-    """What a dialect can say. `sql` is None where it names no columns; `store` is the only place it can read from."""
+    """What a dialect can do. `sql` is None if it names no columns; `store` is the only place it can read from."""
 
     folder: _Write
     manifest: _Write | None = None

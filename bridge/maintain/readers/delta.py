@@ -1,24 +1,24 @@
-"""The statement, or the code, that reads a Delta table in an engine: each by its own reader of Delta's log.
+"""The statement, or the code, by which an engine reads a Delta table, each by its own reader of Delta's log.
 
-Guarantee: what is quoted is read by the engine as it is named. None of these lists the folder, where files are kept
-that the table has given up. What reads Parquet and no Delta takes the manifest: `tables ddl --manifest`.
+Guarantee: each name is quoted as the engine reads it. None of these lists the folder, which still has files that the
+table has removed. An engine that reads Parquet but not Delta takes the manifest: `tables ddl --manifest`.
 """
 
 from __future__ import annotations
 
 import json
-import keyword
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from bridge.errors import SettingsError
-from bridge.maintain.readers.ddl import Table
+from bridge.maintain.readers.code import text, variable
+from bridge.maintain.readers.ddl import Table, duckdb_view, file_uri
 from bridge.maintain.readers.engines import ATHENA, BIGQUERY, DUCKDB, SNOWFLAKE, SPARK, TRINO
 
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """How one engine reads Delta: a table, or where it has such a thing a view; `first` is what it needs."""
+    """How one engine reads Delta: as a table, or as a view if it has such a thing; `first` is what it needs."""
 
     table: Callable[[Table], str]
     view: Callable[[Table], str] | None = None
@@ -29,7 +29,7 @@ class _Reader:
 
 
 def delta_statement(table: Table, dialect: str, *, view: bool = False) -> str:
-    """Return the text to run. Raises `SettingsError` where the engine has no such thing."""
+    """Return the text to run. Raises `SettingsError` if the engine has no such thing."""
     reader = _READERS[dialect]
     write = reader.view if view else reader.table
     if write is None:
@@ -46,25 +46,17 @@ def delta_statement(table: Table, dialect: str, *, view: bool = False) -> str:
 
 
 def _uri(table: Table) -> str:
-    return table.path if "://" in table.path else f"file://{table.path}"
-
-
-def _text(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
-
-
-def _variable(table: Table) -> str:
-    return f"{table.name}_" if keyword.iskeyword(table.name) else table.name
+    return file_uri(table.path)
 
 
 def _options(table: Table) -> str:
-    """Return the argument that says where the bucket is; keys are found as the library finds them."""
+    """The argument that says where the bucket is; the library itself looks for keys."""
     if not table.bucket.startswith("s3://"):
         return ""
     server = table.s3.endpoint_url
-    said = {"aws_region": table.s3.region, "aws_endpoint_url": server}
-    said |= {"aws_allow_http": "true" if server and server.startswith("http:") else None}
-    options = {key: value for key, value in said.items() if value}
+    settings = {"aws_region": table.s3.region, "aws_endpoint_url": server}
+    settings |= {"aws_allow_http": "true" if server and server.startswith("http:") else None}
+    options = {key: value for key, value in settings.items() if value}
     return f", storage_options={json.dumps(options)}" if options else ""
 
 
@@ -73,18 +65,16 @@ def _duckdb(table: Table) -> str:
 
 
 def _duckdb_view(table: Table) -> str:
-    columns = ",\n".join(f"  {DUCKDB.name(entry['name'])}" for entry in table.columns)
-    source = f"FROM delta_scan({DUCKDB.text(_uri(table))});"
-    return f"CREATE OR REPLACE VIEW {DUCKDB.name(table.name)} AS\nSELECT\n{columns}\n{source}"
+    return duckdb_view(table, f"FROM delta_scan({DUCKDB.text(_uri(table))});")
 
 
 def _polars(table: Table) -> str:
-    return f"import polars as pl\n\n{_variable(table)} = pl.scan_delta({_text(table.path)}{_options(table)})"
+    return f"import polars as pl\n\n{variable(table.name)} = pl.scan_delta({text(table.path)}{_options(table)})"
 
 
 def _pyarrow(table: Table) -> str:
-    opened = f"DeltaTable({_text(table.path)}{_options(table)})"
-    return f"from deltalake import DeltaTable\n\n{_variable(table)} = {opened}.to_pyarrow_dataset()"
+    opened = f"DeltaTable({text(table.path)}{_options(table)})"
+    return f"from deltalake import DeltaTable\n\n{variable(table.name)} = {opened}.to_pyarrow_dataset()"
 
 
 def _spark(table: Table) -> str:

@@ -1,4 +1,4 @@
-"""How engines write names, texts and types in SQL, and which names they cannot have."""
+"""How engines write names, texts and types in SQL, and which names they do not accept."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _plain_name(name: str) -> bool:
 
 
 def _hive_name(name: str) -> bool:
-    """What Trino's Hive connector takes: the metastore keeps a table's names in one text, apart by commas."""
+    """What Trino's Hive connector takes: the metastore keeps a table's names in one text, separated by commas."""
     return bool(name) and "," not in name and name == name.strip(" ")
 
 
@@ -38,9 +38,9 @@ def _numeric(precision: int, scale: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """One engine's SQL. `struct` is what stands before, between name and type, and after; `array` takes the item.
+    """One engine's SQL. `struct` is the text before, between name and type, and after; `array` takes the item's type.
 
-    `struct` is None where nested values have one type for all, which is `array` then.
+    `struct` is None if all nested values have one type, which is then `array`.
     """
 
     quote: str
@@ -53,17 +53,17 @@ class Engine:
     lists_of_lists: bool = True
 
     def name(self, name: str) -> str:
-        """Return a quoted identifier."""
+        """A quoted identifier."""
         return f"{self.quote}{name.replace(self.quote, self.quote * 2)}{self.quote}"
 
     def text(self, text: str) -> str:
-        """Return a string literal."""
+        """A string literal."""
         if self.backslash:
             text = text.replace("\\", "\\\\").replace("'", "\\'")
         return "'" + (text if self.backslash else text.replace("'", "''")) + "'"
 
     def type(self, type_: Any) -> str:
-        """Return a column's type; empty where the engine has none, as for a struct of which no field can be named."""
+        """A column's type; empty if the engine has none, such as for a struct of which it can name no field."""
         if (item := item_of(type_)) is not None:
             inner = "" if item_of(item["type"]) and not self.lists_of_lists else self.type(item["type"])
             return inner and self.array.format(inner)
@@ -92,8 +92,8 @@ class Engine:
 
 
 def _types(integer: str, number: str, boolean: str, text: str, date: str, timestamp: str) -> dict[str, str]:
-    written = (integer, number, boolean, text, date, timestamp)
-    return dict(zip(("int64", "float64", "bool", "string", "date32", "timestamp[us, UTC]"), written, strict=True))
+    names = (integer, number, boolean, text, date, timestamp)
+    return dict(zip(("int64", "float64", "bool", "string", "date32", "timestamp[us, UTC]"), names, strict=True))
 
 
 _HIVE_TYPES = _types("bigint", "double", "boolean", "string", "date", "timestamp")

@@ -1,4 +1,4 @@
-"""Each schema that a table had, from the commits that gave it, and what one changed of the one before."""
+"""Each schema that a table had, and what changed from one to the next, from the commits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bridge.lake.table_columns import Entry, flat
 class Version:
     """A schema of the table. `rows`: of the whole table after commit `n`, which gave it this schema.
 
-    `added` and `gone` map columns to types, `changed` to the type before and after. A field of a struct is
+    `added` and `gone` map columns to types, `changed` maps them to the type before and after. A field of a struct is
     `column.field`, the items of a list are `column[]`.
     """
 
@@ -31,10 +31,10 @@ class Version:
 def schema_history(
     records: Iterable[CommitRecord], stream: str, columns: Callable[[str], list[Entry]]
 ) -> Iterator[Version]:
-    """Yield the versions, oldest first. `records` come in the log's order; the first may begin at a snapshot."""
+    """Yield the versions, oldest first. `records` come in the log's order; the first may have a snapshot."""
     table: TableState | None = None
     last: str | None = None
-    known: dict[str, str] = {}
+    before: dict[str, str] = {}
     for at, record in enumerate(records):
         snapshot = record.snapshot if at == 0 and record.snapshot else {}
         change = next((change for change in record.tables if change.stream == stream), None)
@@ -45,8 +45,8 @@ def schema_history(
         if not table or table.schema == last:
             continue
         now = flat(columns(table.schema)) if table.schema else {}
-        yield _version(record, table, known, now)
-        last, known = table.schema, now
+        yield _version(record, table, before, now)
+        last, before = table.schema, now
 
 
 def _version(record: CommitRecord, table: TableState, before: dict[str, str], now: dict[str, str]) -> Version:

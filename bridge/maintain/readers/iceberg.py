@@ -1,17 +1,17 @@
-"""The code, or the statement, that reads an Iceberg table in an engine: by the catalog that it is registered in.
+"""The code, or the statement, by which an engine reads an Iceberg table through its catalog.
 
-Guarantee: what is quoted is read by the engine as it is named, and no secret is printed. None of these lists the
-folder, where files are kept that the table has given up. What reads no Iceberg takes the manifest.
+Guarantee: each name is quoted as the engine reads it, and no secret is printed. None of these lists the folder, which
+still has files that the table has removed. An engine that cannot read Iceberg takes the manifest.
 """
 
 from __future__ import annotations
 
 import json
-import keyword
 from collections.abc import Callable
 
 from bridge.errors import SettingsError
 from bridge.lake.formats.iceberg.catalog import CatalogFacts
+from bridge.maintain.readers.code import text, variable
 from bridge.maintain.readers.ddl import Table
 from bridge.maintain.readers.engines import DUCKDB, SPARK, TRINO
 
@@ -24,17 +24,17 @@ _FIRST = {
 
 
 def iceberg_statement(table: Table, facts: CatalogFacts, dialect: str, *, view: bool = False) -> str:
-    """Return what to run. Raises `SettingsError` where the engine has no such thing."""
+    """Return what to run. Raises `SettingsError` if the engine has no such thing."""
     path = (*facts.namespace.split("."), table.folder.rpartition("/")[2])
     if view and dialect != "spark":
         raise SettingsError("no --view here", hint=f"{dialect} reads the table: leave the flag out", dialect=dialect)
     if dialect in ("polars", "pyarrow"):
         return _code(table, facts, dialect, path)
     if dialect == "duckdb" and facts.properties.get("type", "sql" if "://" in _uri(facts) else "") == "sql":
-        hint = "its tables are read in Python (--dialect pyarrow, then duckdb.sql), or by --manifest"
+        hint = "read its tables in Python (--dialect pyarrow, then duckdb.sql), or by --manifest"
         raise SettingsError("DuckDB cannot read a catalog in a database", hint=hint, catalog=facts.name)
     if dialect not in _QUOTES:
-        hint = f"have {dialect} use the catalog {facts.name}: the table is {'.'.join(path)}; or --manifest"
+        hint = f"let {dialect} use the catalog {facts.name}: the table is {'.'.join(path)}; or --manifest"
         raise SettingsError("there is no statement for Iceberg here", hint=hint, dialect=dialect)
     quoted = ".".join(_QUOTES[dialect](part) for part in (facts.name, *path))
     select = f"SELECT * FROM {quoted};"
@@ -49,10 +49,9 @@ def _uri(facts: CatalogFacts) -> str:
 
 
 def _code(table: Table, facts: CatalogFacts, dialect: str, path: tuple[str, ...]) -> str:
-    name = f"{table.name}_" if keyword.iskeyword(table.name) else table.name
-    properties = facts.properties | _files(table)
-    catalog = f"load_catalog({_text(facts.name)}, **{json.dumps(properties, ensure_ascii=False)})"
-    where = ", ".join(map(_text, path))
+    name, properties = variable(table.name), facts.properties | _files(table)
+    catalog = f"load_catalog({text(facts.name)}, **{json.dumps(properties, ensure_ascii=False)})"
+    where = ", ".join(map(text, path))
     lines = ["from pyiceberg.catalog import load_catalog", "", f"catalog = {catalog}"]
     if dialect == "polars":
         lines = ["import polars as pl", *lines, f"{name} = pl.scan_iceberg(catalog.load_table(({where})))"]
@@ -62,12 +61,8 @@ def _code(table: Table, facts: CatalogFacts, dialect: str, path: tuple[str, ...]
 
 
 def _files(table: Table) -> dict[str, str]:
-    """Return the properties that say where the bucket is; keys are found as the library finds them."""
+    """The properties that say where the bucket is; the library itself looks for keys."""
     if not table.bucket.startswith("s3://"):
         return {}
-    said = {"s3.endpoint": table.s3.endpoint_url, "s3.region": table.s3.region}
-    return {key: value for key, value in said.items() if value}
-
-
-def _text(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+    properties = {"s3.endpoint": table.s3.endpoint_url, "s3.region": table.s3.region}
+    return {key: value for key, value in properties.items() if value}

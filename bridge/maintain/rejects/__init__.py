@@ -1,1 +1,1 @@
-"""What could not be stored, afterwards: find it, read it, load what fits by now, or delete it."""
+"""Rejects, afterwards: find them, read them, load those that fit by now, or delete them."""

@@ -1,40 +1,38 @@
-"""Rejects deleted for good, by one commit of kind `purge` that says so: STATE and tables stay as they are."""
+"""Deletes rejects for good, by one commit of kind `purge`. STATE and tables stay as they are."""
 
 from __future__ import annotations
 
 from bridge.commit.committer import Committer
 from bridge.commit.open import open_pipeline
 from bridge.lake.records import RejectFile
-from bridge.maintain.rejects.rewrite import kept_of
+from bridge.maintain.rejects.rewrite import rewritten
 from bridge.maintain.rejects.survey import Group, Wanted, find, groups, orphans, read
 from bridge.storage import Storage
 
 
 def purge(storage: Storage, pipeline: str, wanted: Wanted) -> tuple[list[Group], int, list[str]]:
-    """Delete the rejects that are meant; return what they were, the last commit now, and what recovery had to do.
+    """Delete the requested rejects; return what they were, the last commit now, and what recovery had to do.
 
-    Files that no commit counts go, too, unless only a stream or a reason is meant. Nothing is deleted before the log
-    says that it is gone: whatever dies in between, the retention or the next purge deletes it. Raises `PipelineHeld`
-    while a run is alive.
+    Unless a stream or a reason is given, files that no commit counts are deleted, too. A file is deleted only after the
+    commit: if the purge dies in between, retention or the next purge deletes it. Raises `PipelineHeld` while a run is
+    alive.
     """
     with open_pipeline(storage, pipeline, brief=True) as committer:
         files = find(storage, pipeline, committer.view, wanted)
-        gone = groups(files, wanted)
+        purged = groups(files, wanted)
         if files:
             _commit(committer, files, wanted)
-        unnamed = wanted.stream is None and wanted.reason is None
-        for key in orphans(storage, pipeline, committer.view, wanted) if unnamed else [file.file for file in files]:
+        all_streams = wanted.stream is None and wanted.reason is None
+        for key in orphans(storage, pipeline, committer.view, wanted) if all_streams else [file.file for file in files]:
             storage.delete(key)
-    return gone, committer.view.n, committer.notes
+    return purged, committer.view.n, committer.notes
 
 
 def _commit(committer: Committer, files: list[RejectFile], wanted: Wanted) -> None:
-    kept = []
+    remaining = []
     for file in files:
-        rest = [reject for reject in read(committer.storage, file) if not wanted.says(reject["reason"])]
-        if rest:
-            kept.append(kept_of(committer, file, rest))
-    consumed = [file.file for file in files]
-    committer.commit(
-        committer.view.state, [], kind="purge", reason="rejects were purged", rejects=kept, consumed=consumed
-    )
+        rejects = [reject for reject in read(committer.storage, file) if not wanted.says(reject["reason"])]
+        if rejects:
+            remaining.append(rewritten(committer, file, rejects))
+    consumed, state = [file.file for file in files], committer.view.pipeline_state
+    committer.commit(state, [], kind="purge", reason="rejects were purged", rejects=remaining, consumed=consumed)

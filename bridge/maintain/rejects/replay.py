@@ -1,22 +1,19 @@
-"""Rejects read again with their table's present columns: one commit of kind `replay` adds the rows that now fit.
+"""Reads rejects again with the present columns of their table: one commit of kind `replay` adds the rows that now fit.
 
 ```
-lease -> recover -> which fit? -> pending files, and what is left in new reject files -> commit n -> publish
+lease -> recover -> which fit? -> pending files, and new reject files for the rest -> commit n -> publish
 ```
-The commit names the files that were consumed and those that hold what is left, so each record is a row or a reject,
-never both and never neither, wherever the replay dies: before the commit nothing has happened, after it the next one to
-hold the pipeline finishes it. The STATE stays. Consumed files stay in the bucket until the retention of rejects ends,
-where a rollback finds them again.
+The commit names the consumed files and those with the rest. So each record is a row or a reject, never both and never
+neither, wherever the replay dies: before the commit nothing has happened; after it, the next holder of the pipeline
+finishes it. The STATE stays. Consumed files stay in the bucket for `retention.rejects`, so a rollback can use them.
 """
 
 from __future__ import annotations
 
 import tempfile
 import time
-import zlib
 from collections import Counter
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -24,23 +21,23 @@ import pyarrow as pa
 from bridge.commit.committer import Committer
 from bridge.commit.open import open_pipeline
 from bridge.decode.decoder import decode
-from bridge.lake.log import Log, View
+from bridge.lake.log import Log, Snapshot
 from bridge.lake.records import RejectFile
 from bridge.lake.runs import write_streams
 from bridge.lake.schemas import read_schema
-from bridge.load.accounting import Ledger
+from bridge.load.accounting import Accounting
 from bridge.load.barriers import Barrier
-from bridge.load.column_plan import Shaping
-from bridge.load.methods import is_merged
-from bridge.load.table_plan import Placement
-from bridge.maintain.rejects.rewrite import kept_of
+from bridge.load.tables.column_plan import ColumnPlan
+from bridge.load.tables.methods import is_merged
+from bridge.load.tables.table_plan import TablePlanner
+from bridge.maintain.rejects.rewrite import rewritten
 from bridge.maintain.rejects.survey import Wanted, find, read
 from bridge.schema.json_schema import source
 from bridge.schema.merging import without_variants
 from bridge.schema.table_schema import TableSchema
 from bridge.settings.options import Pipeline
 from bridge.singer.messages import Schema
-from bridge.spool.spool import Manifest, Segment
+from bridge.spool.folder import SealedBatch, Segment, SpoolFolder
 from bridge.storage import Storage
 from bridge.write.context import WriteContext
 from bridge.write.metadata_columns import leave_out
@@ -54,7 +51,7 @@ _REFUSED = "of a commit that the guard refused: the next run brings these record
 class Outcome:
     """What becomes of one stream's rejects: `fit` records are rows now, `left` counts the others by reason.
 
-    `why` says why the stream as a whole stays as it is, empty if it does not.
+    `why` the whole stream stays as it is; empty if it does not.
     """
 
     fit: int = 0
@@ -64,7 +61,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What a replay did, or would do. `commit` is the last one now; none was made if nothing fits."""
+    """What a replay did, or would do. `commit` is the last one now; if nothing fits, the replay made none."""
 
     streams: dict[str | None, Outcome]
     commit: int
@@ -77,7 +74,7 @@ class Replayed:
 
 @dataclass(slots=True)
 class _Work:
-    """One stream's part: the lines that fit, and what is left of each file of which any does."""
+    """One stream's part: the lines that fit, and the rest of each file that has some."""
 
     stream: str
     schema: TableSchema
@@ -94,7 +91,7 @@ def rehearse(storage: Storage, pipeline: Pipeline, wanted: Wanted) -> Replayed:
 
 
 def replay(storage: Storage, pipeline: Pipeline, wanted: Wanted) -> Replayed:
-    """Load the rejects that are meant and fit by now. Raises `PipelineHeld` while a run is alive."""
+    """Load the requested rejects that fit by now. Raises `PipelineHeld` while a run is alive."""
     with open_pipeline(storage, pipeline.name, brief=True) as committer:
         placement = _placement(storage, pipeline, committer.view)
         streams, works = _judged(storage, pipeline, committer.view, wanted, placement)
@@ -107,18 +104,18 @@ def replay(storage: Storage, pipeline: Pipeline, wanted: Wanted) -> Replayed:
     return Replayed(streams, committer.view.n, tuple(committer.notes))
 
 
-def _placement(storage: Storage, pipeline: Pipeline, view: View) -> Placement:
-    return Placement(storage, pipeline, view, None, full=False, append=False)
+def _placement(storage: Storage, pipeline: Pipeline, view: Snapshot) -> TablePlanner:
+    return TablePlanner(storage, pipeline, view, None, full=False, append=False)
 
 
 def _judged(
-    storage: Storage, pipeline: Pipeline, view: View, wanted: Wanted, placement: Placement
+    storage: Storage, pipeline: Pipeline, view: Snapshot, wanted: Wanted, placement: TablePlanner
 ) -> tuple[dict[str | None, Outcome], list[_Work]]:
-    """Read what is meant with the columns that its tables have now."""
+    """Read the requested rejects with the columns that their tables have now."""
     outcomes: dict[str | None, Outcome] = {}
     files: dict[str, list[RejectFile]] = {}
     for file in find(storage, pipeline.name, view, wanted):
-        outcome = outcomes.setdefault(file.stream, Outcome(why=_hindrance(storage, file.stream, pipeline, view)))
+        outcome = outcomes.setdefault(file.stream, Outcome(why=_obstacle(storage, file.stream, pipeline, view)))
         if outcome.why or file.stream is None:
             outcome.left.update({r: records for r, (records, _) in file.reasons.items() if wanted.says(r)})
         elif file.refused:
@@ -126,19 +123,19 @@ def _judged(
         else:
             files.setdefault(file.stream, []).append(file)
     works = []
-    for stream, these in files.items():
-        rejects = [(file, list(read(storage, file))) for file in these]
-        names = {name for _, found in rejects for reject in found for name in properties_of(raw_of(reject))}
+    for stream, of_stream in files.items():
+        rejects = {file.file: list(read(storage, file)) for file in of_stream}
+        names = {name for those in rejects.values() for reject in those for name in properties_of(raw_of(reject))}
         work = _Work(stream, _columns(storage, pipeline, stream, view, placement, names))
-        for file, found in rejects:
-            _judge(file, found, wanted, work, outcomes[stream])
+        for file in of_stream:
+            _judge(file, rejects[file.file], wanted, work, outcomes[stream])
         if work.lines:
             works.append(work)
     return outcomes, works
 
 
-def _hindrance(storage: Storage, stream: str | None, pipeline: Pipeline, view: View) -> str:
-    """Return why nothing of a stream can be loaded, empty if it can."""
+def _obstacle(storage: Storage, stream: str | None, pipeline: Pipeline, view: Snapshot) -> str:
+    """Why nothing of a stream can be loaded; empty if it can."""
     if stream is None:
         return "no Singer messages: there is nothing to load"
     table = view.tables.get(stream)
@@ -147,36 +144,36 @@ def _hindrance(storage: Storage, stream: str | None, pipeline: Pipeline, view: V
     if stream in view.staged:
         return "its table is half loaded: run the pipeline first"
     if is_merged(storage, pipeline, stream):
-        return "an upsert: an old record must not replace what came after it; set the bookmark back and run"
+        return "an upsert: an old record must not replace a newer one; set the bookmark back and run"
     if pipeline.stream(stream).transform is not None:
-        return "its rows go through a transform, which only a run does; set the bookmark back and run"
+        return "its rows need a transform, which only a run does; set the bookmark back and run"
     return ""
 
 
 def _columns(
-    storage: Storage, pipeline: Pipeline, stream: str, view: View, placement: Placement, names: set[str]
+    storage: Storage, pipeline: Pipeline, stream: str, view: Snapshot, placement: TablePlanner, names: set[str]
 ) -> TableSchema:
-    """Return the table's columns, and what records with these properties are read into: what settings leave out, is."""
+    """The table's columns, for records with these properties; what the settings leave out is left out."""
     columns = read_schema(storage, pipeline.name, view.tables[stream].schema or "")
     properties: dict[str, Any] = {source(field): {} for field in columns.arrow}
     placement.open(Schema(stream, {"properties": properties}, None, None))
     reading = pa.schema(without_variants(columns.arrow))
     columns = TableSchema(columns.arrow, None if reading == columns.arrow else reading)
-    shaping = Shaping.of(pipeline, stream, None)
-    unwanted = sorted(name for name in names - properties.keys() if not shaping.wants(name))
-    fields = [pa.field(name, pa.string()) for name in unwanted]
+    shaping = ColumnPlan.of(pipeline, stream, None)
+    left_out = sorted(name for name in names - properties.keys() if not shaping.wants(name))
+    fields = [pa.field(name, pa.string()) for name in left_out]
     return leave_out(columns, fields, metadata=placement.layouts[stream].metadata)
 
 
 def _judge(file: RejectFile, rejects: list[dict[str, Any]], wanted: Wanted, work: _Work, outcome: Outcome) -> None:
-    """Decide which records of a file fit; one of which none does stays as it is."""
-    meant = [number for number, reject in enumerate(rejects) if wanted.says(reject["reason"])]
-    raw = {number: raw_of(rejects[number]) for number in meant}
-    found = decode(b"".join(line + b"\n" for line in raw.values()), work.schema, None)
-    unfit = {meant[reject.line]: reject for reject in found.rejects}
-    outcome.fit += len(meant) - len(unfit)
+    """Decide which records of a file fit. A file of which none does stays as it is."""
+    requested = [number for number, reject in enumerate(rejects) if wanted.says(reject["reason"])]
+    raw = {number: raw_of(rejects[number]) for number in requested}
+    decoded = decode(b"".join(line + b"\n" for line in raw.values()), work.schema, None)
+    unfit = {requested[reject.line]: reject for reject in decoded.rejects}
+    outcome.fit += len(requested) - len(unfit)
     outcome.left.update(reject.reason for reject in unfit.values())
-    if len(unfit) == len(meant):
+    if len(unfit) == len(requested):
         return
     work.lines += [line for number, line in raw.items() if number not in unfit]
     left = []
@@ -188,41 +185,37 @@ def _judge(file: RejectFile, rejects: list[dict[str, Any]], wanted: Wanted, work
     work.left.append((file, left))
 
 
-def _commit(committer: Committer, context: WriteContext, placement: Placement, works: list[_Work]) -> None:
+def _commit(committer: Committer, context: WriteContext, placement: TablePlanner, works: list[_Work]) -> None:
     lines = sum(len(work.lines) for work in works)
-    ledger = Ledger(committer, context, shared=placement.shared, adopted={}, max_rejects=lines, seen=lambda _: None)
-    (Path(context.spool) / "segments").mkdir()
-    (Path(context.spool) / "schemas").mkdir()
-    segments = [_segment(Path(context.spool), number, work) for number, work in enumerate(works, 1)]
-    bundles = [[segment] for segment in segments]
-    manifest = Manifest(1, bundles, [segment.file for segment in segments], sum(s.end for s in segments), lines)
-    ledger.add(manifest, [write_bundle(context, 1, bundle) for bundle in bundles])
-    view, consumed, kept = committer.view, [], []
+    ledger = Accounting(committer, context, shared=placement.shared, adopted={}, max_rejects=lines)
+    spool = SpoolFolder(context.spool)
+    spool.create()
+    bundles = [[_segment(spool, number, work)] for number, work in enumerate(works, 1)]
+    ledger.add(SealedBatch(1, bundles), [write_bundle(context, 1, bundle) for bundle in bundles])
+    view, consumed, remaining = committer.view, [], []
     for work in works:
         for file, left in work.left:
             consumed.append(file.file)
-            kept += [kept_of(committer, file, left)] if left else []
+            remaining += [rewritten(committer, file, left)] if left else []
+    barrier = Barrier(
+        state=view.state,
+        merged=False,
+        publish={work.stream: "append" for work in works},
+        staged={stream: stage.version for stream, stage in view.staged.items()},
+        schemas={work.stream: work.schema for work in works},
+        end=False,
+    )
     ledger.commit(
-        Barrier(
-            state=view.state,
-            merged=False,
-            publish={work.stream: "append" for work in works},
-            staged={stream: stage.version for stream, stage in view.staged.items()},
-            schemas={work.stream: work.schema for work in works},
-            end=False,
-        ),
-        through=1,
+        ledger.prepare(barrier, through=1),
         kind="replay",
         reason="rejects were replayed",
         consumed=consumed,
-        kept=kept,
+        kept=remaining,
     )
 
 
-def _segment(spool: Path, number: int, work: _Work) -> Segment:
+def _segment(spool: SpoolFolder, number: int, work: _Work) -> Segment:
     """Write the lines that fit into a spool of our own, as if a tap had said them just now."""
-    data, name = b"".join(line + b"\n" for line in work.lines), f"{number}.jsonl"
-    (spool / "schemas" / work.schema.hash).write_bytes(work.schema.to_json())
-    (spool / "segments" / name).write_bytes(data)
-    facts = (0, len(data), len(work.lines), zlib.crc32(data))
-    return Segment(work.stream, work.schema.hash, name, *facts, "", order=number, at=int(time.time() * 1000))
+    spool.put_schema(work.schema.hash, work.schema.to_json())
+    data = b"".join(line + b"\n" for line in work.lines)
+    return spool.put_segment(work.stream, work.schema.hash, data, order=number, at=int(time.time() * 1000))

@@ -1,4 +1,4 @@
-"""What is left of a reject file, in a new one."""
+"""A new reject file with the rejects that remain of an old one."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from bridge.lake.records import RejectFile
 from bridge.write.rejects import describe_file, new_reject_file
 
 
-def kept_of(committer: Committer, file: RejectFile, rejects: list[dict[str, Any]]) -> RejectFile:
-    """Write what is left of a file into a new one, as old as it, and return what a commit says of that."""
+def rewritten(committer: Committer, file: RejectFile, rejects: list[dict[str, Any]]) -> RejectFile:
+    """Write the remaining rejects of a file into a new one of the same age; return it as a commit names it."""
     key = new_reject_file(committer.log.pipeline, file.run, file.stream)
     lines = [orjson.dumps(reject) + b"\n" for reject in rejects]
     committer.storage.write(key, b"".join(lines))

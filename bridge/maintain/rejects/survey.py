@@ -10,29 +10,29 @@ from typing import Any
 import orjson
 
 from bridge.errors import CorruptLake
-from bridge.lake.log import View, meta
+from bridge.lake.log import Snapshot, meta
 from bridge.lake.records import RejectFile, run_of
 from bridge.storage import Storage
 from bridge.storage.parallel import parallel_map
 
 STDOUT = "(stdout)"
-"""What stands for the stream of lines that are no Singer messages."""
+"""The stream name of lines that are no Singer messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which rejects are meant; what is None means all. `reason` is a part of the reason's words, in any case."""
+    """Which rejects are requested; None means all. `reason` is a part of the reason's text, in any case."""
 
     stream: str | None = None
     run: str | None = None
     reason: str | None = None
 
     def file(self, stream: str | None, run: str) -> bool:
-        """Return whether rejects of a stream and a run can be meant."""
+        """Whether rejects of a stream and a run may be requested."""
         return self.stream in (None, STDOUT if stream is None else stream) and self.run in (None, run)
 
     def says(self, reason: str) -> bool:
-        """Return whether rejects with this reason are meant."""
+        """Whether rejects with this reason are requested."""
         return self.reason is None or self.reason.casefold() in reason.casefold()
 
 
@@ -47,12 +47,12 @@ class Group:
     bytes: int
 
 
-def find(storage: Storage, pipeline: str, view: View, wanted: Wanted) -> list[RejectFile]:
-    """Return the committed files that hold any of the rejects that are meant, oldest run first."""
-    there = set(_listed(storage, pipeline)) if view.rejects else set()
-    found = [file for key, file in view.rejects.items() if key in there]  # the retention deletes some
-    meant = [f for f in found if wanted.file(f.stream, f.run) and any(map(wanted.says, f.reasons))]
-    return sorted(meant, key=lambda file: (file.run, file.commit or 0, file.stream or "", file.file))
+def find(storage: Storage, pipeline: str, view: Snapshot, wanted: Wanted) -> list[RejectFile]:
+    """Return the committed files that hold any of the requested rejects, oldest run first."""
+    existing = set(_listed(storage, pipeline)) if view.rejects else set()
+    files = [file for key, file in view.rejects.items() if key in existing]  # retention deletes some
+    requested = [f for f in files if wanted.file(f.stream, f.run) and any(map(wanted.says, f.reasons))]
+    return sorted(requested, key=lambda file: (file.run, file.commit or 0, file.stream or "", file.file))
 
 
 def _listed(storage: Storage, pipeline: str) -> list[str]:
@@ -63,7 +63,7 @@ def _listed(storage: Storage, pipeline: str) -> list[str]:
 
 
 def groups(files: list[RejectFile], wanted: Wanted) -> list[Group]:
-    """Return what is meant, summed up, in the order of the files."""
+    """Sum up the requested rejects, in the order of the files."""
     records: Counter[tuple[str | None, str, str]] = Counter()
     sizes: Counter[tuple[str | None, str, str]] = Counter()
     for file in files:
@@ -74,10 +74,10 @@ def groups(files: list[RejectFile], wanted: Wanted) -> list[Group]:
     return [Group(*key, count, sizes[key]) for key, count in records.items()]
 
 
-def orphans(storage: Storage, pipeline: str, view: View, wanted: Wanted) -> list[str]:
-    """Return the files that no commit counts: of runs that died, of what was taken back or replayed.
+def orphans(storage: Storage, pipeline: str, view: Snapshot, wanted: Wanted) -> list[str]:
+    """Return the files that no commit counts: runs that died left them, or they were taken back or replayed.
 
-    To be asked only while the pipeline is held: a run that is alive has files that are not committed yet.
+    Call it only while you hold the pipeline: a run that is alive has files that are not committed yet.
     """
     staged = {reject.file for stage in view.staged.values() for reject in stage.rejects}
     loose = (key for key in _listed(storage, pipeline) if key not in view.rejects and key not in staged)
@@ -85,7 +85,7 @@ def orphans(storage: Storage, pipeline: str, view: View, wanted: Wanted) -> list
 
 
 def read(storage: Storage, file: RejectFile) -> Iterator[dict[str, Any]]:
-    """Yield the rejects of a file as they were written; none if the retention has deleted it meanwhile.
+    """Yield the rejects of a file as they were written; none if retention has deleted it meanwhile.
 
     Raises `CorruptLake` for a line that is no reject.
     """

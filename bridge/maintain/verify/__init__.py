@@ -1,10 +1,13 @@
-"""The lake against its log: whether what is in the bucket is what the commits say, and what can be mended.
+"""Checks the lake against its commit log: is what is in the bucket what the commits say? And repairs what it can.
 
 ```
-finding.py   one thing that is wrong: what it means, what to do, and how it is mended, if nothing need be guessed
-history.py   the commits: none missing, each readable, snapshots right          files.py    the tables' folders
-derived.py   what is derived from the log: manifests, STATE, streams, owners    check.py    all of it, beside a run
-mend.py      the repair: recovery, then one commit and what is derived, under the lease
+finding.py      one problem: what it means, what to do, and how it is repaired if nothing need be guessed
+history.py      the commits: none is missing, each can be read, the snapshots are right
+files.py        the tables' folders     unpublished.py  what the last commit has yet to make visible
+derived.py      what follows from the log: manifests, STATE, streams, owners
+tablelogs.py    the logs of Delta and Iceberg
+check.py        all checks, made beside a run
+mend.py         the repair, under the lease: recovery, then one commit and what follows from it
 ```
-Looking takes no lease and writes nothing.
+Checking takes no lease and writes nothing. Read `check.py` first.
 """

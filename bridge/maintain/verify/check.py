@@ -1,4 +1,4 @@
-"""All checks of one pipeline, made beside a run that may be alive: what only it could explain is looked at again."""
+"""All checks of one pipeline. A run may be alive meanwhile: what it could explain is checked again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from bridge.errors import CorruptLake
 from bridge.lake.lease import holder, last_lease
-from bridge.lake.log import Log, View, meta
+from bridge.lake.log import Log, Snapshot, meta
 from bridge.maintain.verify.derived import derived, lake
 from bridge.maintain.verify.files import Files
 from bridge.maintain.verify.finding import Finding, Report, error
@@ -22,7 +22,7 @@ _PAUSE = timedelta(milliseconds=500)
 
 
 class Verifier:
-    """Looks at one pipeline, as often as it is asked to; a file that was whole is not read again."""
+    """Checks one pipeline, as often as needed; a file that was whole is not read again."""
 
     def __init__(self, storage: Storage, pipeline: str) -> None:
         self.log = Log(storage, pipeline)
@@ -31,22 +31,22 @@ class Verifier:
         self.seen: tuple[dict[str, Any], str] = ({}, "")
 
     def look(self, lease: dict[str, Any], running: str = "") -> Report:
-        """Look once. `lease` is what the last holder wrote, `running` the run that holds the pipeline."""
+        """Check once. `lease` is what the last holder wrote, `running` the run that holds the pipeline."""
         self.seen = (lease, running)
         head = self.log.head()
         try:
             self._history = history = self._history or History(self.log)
             history.advance(head)
-        except CorruptLake as problem:
+        except CorruptLake as failure:
             key = meta(self.log.pipeline, "begins.json")
-            return Report(head=head, running=running, findings=[error("commits", key, problem.message, problem.hint)])
+            return Report(head=head, running=running, findings=[error("commits", key, failure.message, failure.hint)])
         view = history.view
         findings = [*(lake(self.log) if head or lease else ()), *history.findings]
         unfinished = bool(running) or lease.get("closed", 0) != head
         if view is None:
-            found = "what the tables hold cannot be known: they were not looked at"
-            findings.append(error("commits", self.log.key(head), found, "restore the commits that are damaged first"))
-            view = View(head)
+            problem = "the tables were not checked: without all commits nobody can know what they hold"
+            findings.append(error("commits", self.log.key(head), problem, "restore the damaged commits first"))
+            view = Snapshot(head)
         else:
             files = Files(history, view, unfinished, self._whole)
             findings += files.findings(running=bool(running))
@@ -54,7 +54,7 @@ class Verifier:
         return self._report(history, view, running, findings)
 
     @staticmethod
-    def _report(history: History, view: View, running: str, findings: list[Finding]) -> Report:
+    def _report(history: History, view: Snapshot, running: str, findings: list[Finding]) -> Report:
         files = [file for table in view.tables.values() for file in table.files.values()]
         return Report(
             head=history.head,
@@ -70,25 +70,25 @@ class Verifier:
 
 
 def verify(storage: Storage, pipeline: str) -> Report:
-    """Return what is wrong with a pipeline's part of the lake. Nothing is written, and no lease is taken.
+    """Report what is wrong with a pipeline's part of the lake. Writes nothing, takes no lease.
 
-    While somebody holds the pipeline only what is found again and again counts: he may be about to commit.
+    While a run holds the pipeline, only problems that every look finds count: the run may be about to commit.
     """
     verifier = Verifier(storage, pipeline)
-    report, kept = verifier.look(*lease_of(storage, pipeline)), list[Finding]()
+    report, lasting = verifier.look(*lease_of(storage, pipeline)), list[Finding]()
     for look in range(_LOOKS - 1):
         quiet = not report.running and lease_of(storage, pipeline) == verifier.seen
         if quiet and verifier.log.head() == report.head:
             return report
-        kept = [finding for finding in report.findings if not look or finding in kept]
-        if not kept:
+        lasting = [finding for finding in report.findings if not look or finding in lasting]
+        if not lasting:
             break
         time.sleep(_PAUSE.total_seconds())
         report = verifier.look(*lease_of(storage, pipeline))
-    return replace(report, findings=[finding for finding in report.findings if finding in kept])
+    return replace(report, findings=[finding for finding in report.findings if finding in lasting])
 
 
 def lease_of(storage: Storage, pipeline: str) -> tuple[dict[str, Any], str]:
-    """Return what the last holder wrote, and the run that is the holder now."""
+    """What the last holder wrote, and the run that holds the pipeline now."""
     held = holder(storage, pipeline)
     return last_lease(storage, pipeline), str(held.get("run", "unknown")) if held else ""

@@ -1,18 +1,19 @@
-"""What is derived from the log, for people and for readers: manifests, `state.json`, streams, owners, staged files."""
+"""What follows from the log, for people and for readers: manifests, `state.json`, streams, owners, staged files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
+from bridge.commit.cleanup import stale_pending
 from bridge.commit.manifests import listed_files, manifest_body, manifest_keys
-from bridge.commit.state_file import expect_object, read_state_file, state_key, was_said
+from bridge.commit.state_file import read_state_file, state_key
 from bridge.errors import BridgeError, CorruptLake
 from bridge.exact_json import NotJson, loads
-from bridge.lake.folder_names import generation_of, last_name, table_and_name
-from bridge.lake.log import Log, View, add_of, bookmarks, meta
+from bridge.lake.folder_names import last_name, table_and_name
+from bridge.lake.log import Log, Snapshot, add_of, bookmarks, meta
 from bridge.lake.ownership import Owner, owners_of
-from bridge.lake.records import FORMAT, FileAdd, PendingFile, TableState
+from bridge.lake.records import FORMAT, TableState
 from bridge.maintain.verify.finding import Finding, Mend, error, warning
 from bridge.maintain.verify.history import History
 from bridge.maintain.verify.tablelogs import own_log
@@ -22,21 +23,21 @@ _BACKUP = "restore it from a backup of the bucket"
 
 
 def lake(log: Log) -> Iterator[Finding]:
-    """Look at the file that says that the bucket is a lake."""
+    """Check the file that makes the bucket a lake."""
     key = ".bridge/lake.json"
-    said = _json(log, key)
-    if said is None:
-        yield warning("lake", key, "is not there", mend=Mend("recover"))
-    elif not isinstance(said, dict) or not isinstance(said.get("format"), int):
+    content = _json(log, key)
+    if content is None:
+        yield warning("lake", key, "is missing", mend=Mend("recover"))
+    elif not isinstance(content, dict) or not isinstance(content.get("format"), int):
         yield error("lake", key, "is unreadable: it says that this bucket is a lake, and in which format", _BACKUP)
-    elif said["format"] > FORMAT:
+    elif content["format"] > FORMAT:
         yield error("lake", key, "is of a newer format", "upgrade singer-bridge: a newer version wrote this bucket")
 
 
-def derived(history: History, view: View, *, unfinished: bool, running: bool) -> Iterator[Finding]:
-    """Look at all that follows from `view`; not at what a `running` run is about to write.
+def derived(history: History, view: Snapshot, *, unfinished: bool, running: bool) -> Iterator[Finding]:
+    """Check all that follows from `view`; not what a `running` run is about to write.
 
-    `unfinished`: the last run has not, or not yet, ended in good order.
+    `unfinished`: the last run has not ended in good order, or not yet.
     """
     log = history.log
     changing = {change.stream for change in history.last.tables} if running and history.last else set()
@@ -55,7 +56,7 @@ def derived(history: History, view: View, *, unfinished: bool, running: bool) ->
 
 
 def _json(log: Log, key: str) -> Any:
-    """Return what a JSON file says, None if there is none, and the text "" if it is none."""
+    """The content of a JSON file, None if there is no file, and the text "" if it is not JSON."""
     data = log.storage.read(key)
     try:
         return None if data is None else loads(data)
@@ -67,15 +68,15 @@ def _owner(log: Log, stream: str, table: TableState) -> Iterator[Finding]:
     key, me = f".bridge/tables/{table.folder}.json", Owner(log.pipeline, stream)
     try:
         owners, shared = owners_of(log.storage, table.folder)
-    except CorruptLake as problem:
-        yield error("owner", key, problem.message, problem.hint)
+    except CorruptLake as failure:
+        yield error("owner", key, failure.message, failure.hint)
         return
     if not owners:
-        found = "is not there: another pipeline could take the table for its own"
-        yield error("owner", key, found, mend=Mend("owner", stream))
+        problem = "is missing: another pipeline could take the table for its own"
+        yield error("owner", key, problem, mend=Mend("owner", stream))
     elif me not in owners or (len(owners) > 1 and not shared):
         fix = "one of the two needs another destination.path; then correct the file, which says whose the table is"
-        yield error("owner", key, f"says that the table is {owners[0].pipeline}'s, and our log has it too", fix)
+        yield error("owner", key, f"says that the table is {owners[0].pipeline}'s, but our log has it too", fix)
 
 
 def _manifests(log: Log, stream: str, table: TableState) -> Iterator[Finding]:
@@ -93,87 +94,69 @@ def _manifests(log: Log, stream: str, table: TableState) -> Iterator[Finding]:
         mend = Mend("manifest", stream)
         if data is not None and listed == [name.encode() for name in names]:
             place = data.splitlines()[0].decode(errors="replace").rpartition(f"/{table.folder}/")[0]
-            found = f"lists the files below {place}, where the run that wrote it had the bucket, and not below"
-            yield warning("manifest", key, f"{found} {log.storage.uri}", mend=mend)
+            problem = f"lists the files below {place}, where the bucket was when it was written, not below"
+            yield warning("manifest", key, f"{problem} {log.storage.uri}", mend=mend)
         else:
-            found = "is not there" if data is None else "does not list the table's files"
-            yield error("manifest", key, f"{found}: who reads by it gets other rows", mend=mend)
+            problem = "is missing" if data is None else "does not list the table's files"
+            yield error("manifest", key, f"{problem}: its readers get other rows", mend=mend)
 
 
 def _schema(log: Log, table: TableState) -> Iterator[Finding]:
     if table.schema is None:
         return
     key = meta(log.pipeline, "schemas", f"{table.schema}.json")
-    said = _json(log, key)
-    if not isinstance(said, dict) or "columns" not in said:
-        found = "is not there" if said is None else "is unreadable"
-        yield error(
-            "schema", key, f"{found}: it has the columns of {table.folder}, and no run loads it without", _BACKUP
-        )
+    content = _json(log, key)
+    if not isinstance(content, dict) or "columns" not in content:
+        problem = "is missing" if content is None else "is unreadable"
+        problem += f": it has the columns of {table.folder}, and no run loads that table without it"
+        yield error("schema", key, problem, _BACKUP)
 
 
-def _stream(log: Log, view: View, stream: str, table: TableState) -> Iterator[Finding]:
+def _stream(log: Log, view: Snapshot, stream: str, table: TableState) -> Iterator[Finding]:
     key = meta(log.pipeline, "streams", f"{table.folder.rsplit('/', 1)[-1]}.json")
-    said = _json(log, key)
-    wanted = {"bookmark": bookmarks(view.state).get(stream), "rows": table.rows, "files": len(table.files)}
-    if said is None:
-        yield warning("streams", key, "is not there; nothing of ours reads it", mend=Mend("stream", stream))
+    content = _json(log, key)
+    expected = {"bookmark": bookmarks(view.state).get(stream), "rows": table.rows, "files": len(table.files)}
+    if content is None:
+        yield warning("streams", key, "is missing; no run reads it", mend=Mend("stream", stream))
         return
-    wrong = [name for name in wanted if not isinstance(said, dict) or not same(said.get(name), wanted[name])]
+    wrong = [name for name in expected if not isinstance(content, dict) or not same(content.get(name), expected[name])]
     if wrong:
-        found = f"has another {' and '.join(wrong)} than the log; nothing of ours reads it"
-        yield warning("streams", key, found, mend=Mend("stream", stream))
+        problem = f"has another {' and '.join(wrong)} than the log; no run reads it"
+        yield warning("streams", key, problem, mend=Mend("stream", stream))
 
 
-def _state(log: Log, view: View, *, unfinished: bool, running: bool) -> Iterator[Finding]:
-    key = state_key(log.pipeline)
+def _state(log: Log, view: Snapshot, *, unfinished: bool, running: bool) -> Iterator[Finding]:
+    key, file = state_key(log.pipeline), read_state_file(log.storage, log.pipeline)
     try:
-        there = read_state_file(log.storage, log.pipeline)
-        if there is not None:
-            expect_object(log.storage, log.pipeline, there)
+        found = file.compare(log, view.n, view.state, died=unfinished)
+        if found == "edited":
+            file.edited(log.storage, log.pipeline)
     except CorruptLake as problem:
         yield error("state", key, f"{problem.message}; no run starts", mend=Mend("state", source=f"{key}.damaged"))
         return
-    if there == view.state:
-        return
-    if there is None or was_said(log, view.n, there):
-        if running:
-            return
-        behind = "is not there" if there is None else "has an older STATE than the log"
-        if there is None:
-            yield warning("state", key, f"{behind}; the next run writes it", mend=Mend("recover"))
-        elif unfinished:
-            yield warning("state", key, f"{behind}: the last run died before it was written", mend=Mend("state"))
-        else:
-            found = f"{behind}: no run starts, as it would load rows twice"
-            yield error("state", key, found, mend=Mend("state"))
-    else:
+    if found == "edited":
         fix = "nothing, if that was meant; `singer-bridge state get` shows it"
         yield warning("state", key, "was edited by hand: the next run starts from it", fix)
+    elif found == "behind" and not running:
+        yield warning("state", key, "has an older STATE than the log; the next run writes it", mend=Mend("recover"))
+    elif found == "absent" and view.state is not None and not running:
+        yield warning("state", key, "is not there; the next run writes it", mend=Mend("recover"))
 
 
-def _staged(log: Log, view: View) -> Iterator[Finding]:
+def _staged(log: Log, view: Snapshot) -> Iterator[Finding]:
     for stream, stage in sorted(view.staged.items()):
         for lost in log.storage.missing_pending([add_of("", file) for file in stage.files]):
-            found = f"is gone; it is of {stream}, which is half loaded: the next run starts that table again"
-            yield warning("staged", lost.source, found, mend=Mend("recover"))
+            problem = f"is missing; it is part of {stream}, which is half loaded: the next run starts that table again"
+            yield warning("staged", lost.source, problem, mend=Mend("recover"))
 
 
-def _pending(history: History, view: View, generation: int) -> Iterator[Finding]:
-    """Look for what can become visible no more, of generations below that of the next run.
-
-    Best effort: some backends list what is pending, some do not.
-    """
-    log = history.log
-    files: list[FileAdd | PendingFile] = [file for stage in view.staged.values() for file in stage.files]
-    files += [add for change in (history.last.tables if history.last else ()) for add in change.adds]
-    kept = {last_name(place) for file in files for place in (file.name, file.source)}
+def _pending(history: History, view: Snapshot, generation: int) -> Iterator[Finding]:
+    """Find files that can no longer become visible, of generations below that of the next run."""
+    adds = [add for change in (history.last.tables if history.last else ()) for add in change.adds]
+    last = {last_name(place) for add in adds for place in (add.name, add.source)}
     folders = {table.folder for table in view.tables.values()}
-    for pending in log.storage.pending(meta(log.pipeline, "pending")):
-        key = pending.key or pending.source
-        wrote, table = generation_of(key), table_and_name(key)[0]
-        if wrote is None or wrote >= generation or last_name(key) in kept:
-            continue
-        if not pending.upload or table in folders:
-            found = "was left by a run that died, and can become visible no more; it takes up space"
-            yield warning("pending", key, found, mend=Mend("recover"))
+    for pending, key in stale_pending(history.log, view, generation):
+        ours = not pending.upload or table_and_name(key)[0] in folders
+        if ours and last_name(key) not in last:
+            problem = "was left by a run that died, and can no longer become visible; it takes up space"
+            yield warning("pending", pending.key or pending.source, problem, mend=Mend("recover"))

@@ -1,4 +1,4 @@
-"""One thing that is not as the log says."""
+"""One thing in the bucket that is not as the commit log says."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True)
 class Mend:
-    """How a finding is mended without guessing.
+    """How a finding is repaired without guessing.
 
-    `how`: `publish` (the last commit, once more), `back` (the file at `source` belongs here), `trash` (it is of no
-    commit), `again` (a commit removed it, to `source`), `manifest`, `stream`, `owner` (it is written anew), `state`
-    (`state.json` goes, to `source` if that is given), `recover` (opening the pipeline does it), `table log` (one more
-    entry of the table's own log makes it say what ours does).
+    `how`: `publish` (the last commit again), `back` (the file at `source` belongs here), `trash` (no commit names the
+    file), `again` (a commit removed it, to `source`), `manifest`, `stream`, `owner` (written again), `state`
+    (`state.json` is deleted; a copy goes to `source` if given), `recover` (opening the pipeline does it), `table log`
+    (one more entry of the table's own log makes it agree with ours).
     """
 
     how: Literal["publish", "back", "trash", "again", "manifest", "stream", "owner", "recover", "state", "table log"]
@@ -23,7 +23,7 @@ class Mend:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found of one file of the bucket, by its key. An `error` needs repair; a `warning` does no harm yet."""
+    """A problem of one file of the bucket, by its key. An `error` needs repair; a `warning` does no harm yet."""
 
     severity: Literal["error", "warning"]
     check: str
@@ -33,7 +33,7 @@ class Finding:
     mend: Mend | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the finding as `verify --json` prints it."""
+        """As `verify --json` prints it."""
         facts = {"severity": self.severity, "check": self.check, "file": self.file, "found": self.found}
         return facts | {"fix": self.fix, "repairable": self.mend is not None}
 
@@ -42,18 +42,18 @@ _REPAIR = "singer-bridge verify NAME --repair"
 
 
 def error(check: str, file: str, found: str, fix: str = "", mend: Mend | None = None) -> Finding:
-    """Something that readers or the next run would get wrong, or stop at."""
+    """Readers or the next run would get something wrong, or stop here."""
     return Finding("error", check, file, found, fix or f"{_REPAIR} mends it", mend)
 
 
 def warning(check: str, file: str, found: str, fix: str = "", mend: Mend | None = None) -> Finding:
-    """Something that nobody gets wrong, or that the next run mends by itself."""
+    """Harmless for now, or the next run repairs it by itself."""
     return Finding("warning", check, file, found, fix or f"{_REPAIR} mends it", mend)
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was looked at, and what of it is wrong. `running` is the run that held the pipeline meanwhile, if any."""
+    """What was checked, and what is wrong. `running` is the run that held the pipeline meanwhile, if any."""
 
     head: int = 0
     first: int = 0
@@ -70,7 +70,7 @@ class Report:
         return sum(finding.severity == "error" for finding in self.findings)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report as `verify --json` prints it."""
+        """As `verify --json` prints it."""
         counts = {"commits": self.commits, "tables": self.tables, "files": self.files}
         status = "error" if self.errors else "warning" if self.findings else "ok"
         return {

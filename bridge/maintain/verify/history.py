@@ -1,33 +1,33 @@
-"""The commits, read from the log's beginning on: none is missing, each can be read, every snapshot is right."""
+"""The commits, read from the log's beginning: none is missing, each can be read, every snapshot is right."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from bridge.errors import CorruptLake, LakeError
-from bridge.lake.log import SNAPSHOT_EVERY, Log, View, changes_of
+from bridge.lake.log import SNAPSHOT_EVERY, Log, Snapshot, changes_of
 from bridge.lake.records import CommitRecord
 from bridge.maintain.verify.finding import Finding, error
 from bridge.storage.parallel import parallel_map
 
 _AT_ONCE = 500
-"""So many records are held in memory."""
+"""How many records are held in memory."""
 _RESTORE = "restore it from a backup of the bucket; nothing but its bytes can mend it"
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
-    """Which commit removed a file, and where it is since."""
+class Removal:
+    """Which commit removed a file, and where the file is now."""
 
     commit: int
     trash: str
 
 
 class History:
-    """The log of one pipeline; `advance` takes in what was committed since the last call.
+    """The log of one pipeline; `advance` reads what was committed since the last call.
 
-    `view` is the lake after commit `head`, None if it cannot be known. `complete` says that no record was missing, so
-    that what no commit names is of no commit.
+    `view` is the lake after commit `head`, None if nobody can know it. `complete`: no record is missing, so no commit
+    wrote a file that none of them names.
     """
 
     def __init__(self, log: Log) -> None:
@@ -36,11 +36,11 @@ class History:
 
     def _begin(self, first: int) -> None:
         self.first, self.head, self.commits = first, first - 1, 0
-        self.view: View | None = View() if first == 1 else None
+        self.view: Snapshot | None = Snapshot() if first == 1 else None
         self.complete = True
         self.added: dict[str, int] = {}
         self.rewritten: set[str] = set()
-        self.removed: dict[str, Gone] = {}
+        self.removed: dict[str, Removal] = {}
         self.findings: list[Finding] = []
         self.last: CommitRecord | None = None
 
@@ -50,15 +50,15 @@ class History:
             numbers = range(self.head + 1, min(self.head + _AT_ONCE, head) + 1)
             for n, record in zip(numbers, parallel_map(self.log.storage, self._read, numbers), strict=True):
                 if record is None and n < (first := self.log.beginning().first):
-                    self._begin(first)  # a run that ended meanwhile has cut the log
+                    self._begin(first)  # a run that ended meanwhile has shortened the log
                     break
                 self._take(n, record)
 
     def _read(self, n: int) -> CommitRecord | LakeError | None:
         try:
             return self.log.record(n)
-        except LakeError as problem:
-            return problem
+        except LakeError as failure:
+            return failure
 
     def _take(self, n: int, record: CommitRecord | LakeError | None) -> None:
         self.head = n
@@ -67,7 +67,7 @@ class History:
             self.commits += 1
             return
         if record is None:
-            finding = error("commits", self.log.key(n), f"commit {n} is missing, and there are later ones", _RESTORE)
+            finding = error("commits", self.log.key(n), f"commit {n} is missing, but later ones exist", _RESTORE)
         else:
             finding = error("commits", self.log.key(n), f"commit {n}: {record.message}", record.hint)
         self.findings.append(finding)
@@ -78,13 +78,14 @@ class History:
         after = self.view.after(record) if self.view is not None else None
         if n % SNAPSHOT_EVERY == 0:
             after = self._snapshot(n, record, after)
-        for change in changes_of(self.log.pipeline, record):
-            self.removed |= {remove.key: Gone(n, remove.trash) for remove in change.removes}
+        changes = list(changes_of(self.log.pipeline, record))
+        for change in changes:
+            self.removed |= {remove.key: Removal(n, remove.trash) for remove in change.removes}
         for table in record.tables:
-            if table.has_own_log:  # what its own log has removed stays where it is
+            if table.has_own_log:  # files that such a log removes stay where they are
                 keys = [f"{table.folder}/{name}" for name in table.removes]
-                self.removed |= {key: Gone(n, key) for key in keys}
-        for change in changes_of(self.log.pipeline, record):
+                self.removed |= {key: Removal(n, key) for key in keys}
+        for change in changes:
             self.rewritten |= {one.add.key for one in change.rewrites}
             for add in (*change.adds, *(one.add for one in change.rewrites)):
                 self.added[add.key] = n
@@ -93,14 +94,15 @@ class History:
             self.last = record
         self.view = after
 
-    def _snapshot(self, n: int, record: CommitRecord, after: View | None) -> View | None:
-        """Hold the record's snapshot against what the commits before it come to, and go on from the snapshot."""
+    def _snapshot(self, n: int, record: CommitRecord, after: Snapshot | None) -> Snapshot | None:
+        """Compare the record's snapshot with the sum of the commits before it, and go on from the snapshot."""
         try:
-            said = self.log.view(n)
-        except CorruptLake as problem:
-            self.findings.append(error("commits", self.log.key(n), f"its snapshot: {problem.message}", problem.hint))
+            snapshot = self.log.view(n)
+        except CorruptLake as failure:
+            self.findings.append(error("commits", self.log.key(n), f"its snapshot: {failure.message}", failure.hint))
             return after
-        if after is not None and (after.tables, record.moved or after.moved) != (said.tables, after.moved):
-            found = "its snapshot is not what the commits before it come to: which of them is right, nobody can know"
-            self.findings.append(error("commits", self.log.key(n), found, _RESTORE))
-        return said
+        moved = {} if after is None else after.bookmark_changed_at
+        if after is not None and (after.tables, record.moved or moved) != (snapshot.tables, moved):
+            problem = "its snapshot does not agree with the commits before it, and nobody can know which is right"
+            self.findings.append(error("commits", self.log.key(n), problem, _RESTORE))
+        return snapshot

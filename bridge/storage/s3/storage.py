@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from bridge.exact_json import dumps
 from bridge.settings.values.s3options import S3Options
@@ -67,8 +67,7 @@ class S3Storage:
     def list(self, prefix: str) -> Iterator[str]:
         folder = self._below(prefix)
         with self._bucket.explained("list", prefix):
-            pages = self._bucket.patient.get_paginator("list_objects_v2")
-            for page in pages.paginate(Bucket=self._bucket.name, Prefix=folder, Delimiter="/"):
+            for page in self._pages("list_objects_v2", folder, Delimiter="/"):
                 keys = [item["Key"] for item in page.get("Contents", [])]
                 keys += [item["Prefix"] for item in page.get("CommonPrefixes", [])]
                 names = (key.removeprefix(folder).rstrip("/") for key in keys)
@@ -77,8 +76,7 @@ class S3Storage:
     def walk(self, prefix: str) -> Iterator[str]:
         folder = self._below(prefix)
         with self._bucket.explained("list", prefix):
-            pages = self._bucket.patient.get_paginator("list_objects_v2")
-            for page in pages.paginate(Bucket=self._bucket.name, Prefix=folder):
+            for page in self._pages("list_objects_v2", folder):
                 paths = (item["Key"].removeprefix(folder) for item in page.get("Contents", []))
                 yield from (path for path in paths if path and not _HIDDEN.search(path))
 
@@ -98,13 +96,11 @@ class S3Storage:
         return PendingObject(self._bucket, source, key, over=over)
 
     def pending(self, folder: str) -> Iterator[Add]:
-        client, bucket = self._bucket.patient, self._bucket.name
         try:
-            for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=self._below(folder)):
+            for page in self._pages("list_objects_v2", self._below(folder)):
                 for item in page.get("Contents", []):
                     yield Add(item["Key"].removeprefix(self._bucket.prefix), "", 0)
-            uploads = client.get_paginator("list_multipart_uploads")
-            for page in uploads.paginate(Bucket=bucket, Prefix=self._bucket.prefix):
+            for page in self._pages("list_multipart_uploads", self._bucket.prefix):
                 for item in page.get("Uploads", []):
                     yield Add("", item["Key"].removeprefix(self._bucket.prefix), 0, item["UploadId"])
         except FAILURES:  # it needs rights of its own, and some stores cannot list uploads; nothing depends on it
@@ -124,6 +120,11 @@ class S3Storage:
 
     def tidy(self, folder: str, older: timedelta) -> int:
         return 0  # an object exists whole or not at all
+
+    def _pages(self, operation: str, prefix: str, **how: str) -> Iterator[dict[str, Any]]:
+        yield from self._bucket.patient.get_paginator(operation).paginate(
+            Bucket=self._bucket.name, Prefix=prefix, **how
+        )
 
     def _below(self, folder: str) -> str:
         folder = folder.strip("/")

@@ -78,12 +78,12 @@ def find_ranges(context: WriteContext, asked: tuple[str, Sequence[str], Sequence
 
 def _joined(parts: Sequence[ColumnRange | None]) -> ColumnRange | None:
     """The range of a column over all row groups of a file."""
-    known = [part for part in parts if part is not None]
-    if len(known) < len(parts):
+    present = [part for part in parts if part is not None]
+    if len(present) < len(parts):
         return None
-    least = [part[0] for part in known if part[0] is not None]
-    greatest = [part[1] for part in known if part[1] is not None]
-    return min(least, default=None), max(greatest, default=None), any(part[2] for part in known)
+    least = [part[0] for part in present if part[0] is not None]
+    greatest = [part[1] for part in present if part[1] is not None]
+    return min(least, default=None), max(greatest, default=None), any(part[2] for part in present)
 
 
 def _to_json(column: ColumnRange | None) -> Any:

@@ -266,12 +266,12 @@ def _write_new(context: WriteContext, spec: MergeSpec, rows: pa.Table) -> list[P
         return []
     files: list[PendingFile] = []
 
-    def done(file: File) -> None:
+    def on_written(file: File) -> None:
         file.finish()
         files.append(file.close())
 
     columns = spec.columns
-    writer = Writer(context.storage(), context, spec.seq, spec.stream, columns, done)
+    writer = Writer(context.storage(), context, spec.seq, spec.stream, columns, on_written)
     ordered = rows.take(key_order(spec.key(context).of(rows))).select(columns.names)
     writer.add(pa.Table.from_arrays(ordered.columns, schema=columns))
     writer.finish()

@@ -96,7 +96,7 @@ def test_edits_stay(folder: Path, typed: Typed) -> None:
     done = typed("discover")
     assert "orders yes LOG_BASED changes, merged by id" in lines(done.out)
     assert "rates FULL_TABLE replaces the table" in lines(done.out)
-    assert "changed: orders.replication-method: your edit stands, the tap's own changed" in done.out
+    assert "changed: orders.replication-method: your edit stands, though the tap changed it too" in done.out
     assert "changed: orders: replication method was INCREMENTAL, is FULL_TABLE" in done.out
 
 

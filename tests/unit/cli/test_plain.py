@@ -15,8 +15,8 @@ from bridge.cli.plain import PlainLines, plain, plain_json
 from bridge.cli.run.progress import Progress
 from bridge.cli.run.summary import summary
 from bridge.errors import TapError
-from bridge.lake.runs import RunRecord, log_key
-from bridge.load.dispatcher import Counts
+from bridge.lake.runs import RunFile, log_key
+from bridge.load.result import Counts
 from bridge.load.run import Request, Run
 from bridge.settings.load import load
 from tests.support.shelf import Shelf, record, schema, state
@@ -38,7 +38,7 @@ def evil(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Shelf:
     text = schema(EVIL, n={"type": ["null", "string"]})
     text["schema"]["properties"][EVIL] = {"type": "string"}
     shelf.say(text, record(1, "x", EVIL), record("bad" + EVIL, EVIL, EVIL), record(2, EVIL, EVIL), state(2, EVIL))
-    run = RunRecord(shelf.storage, "p", RUN, tap=EVIL, tap_version=EVIL)
+    run = RunFile(shelf.storage, "p", RUN, tap=EVIL, tap_version=EVIL)
     streams, error = {EVIL: Counts("append-only", EVIL).to_json()}, {"message": EVIL, "hint": EVIL}
     reached = {"state_before": None, "state": {"bookmarks": {EVIL: EVIL}}}
     run.finish(status="failed", streams=streams, error=error, warnings=[EVIL], skipped=[EVIL], **reached)

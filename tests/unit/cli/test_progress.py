@@ -10,8 +10,8 @@ import pytest
 
 from bridge.cli.run.progress import Progress
 from bridge.cli.show import console
-from bridge.load.dispatcher import Counts
 from bridge.load.loader import LEAVING
+from bridge.load.result import Counts
 from bridge.load.run import Request, Run
 from bridge.settings.load import load
 from bridge.settings.options import Pipeline
@@ -37,12 +37,12 @@ def test_the_rate_is_the_taps(run: Run) -> None:
     """It stands still when the tap has ended, and is none for a tap that was done at once."""
     now = time.monotonic()
     run.result.streams["users"] = Counts("overwrite", "", records=6000, first_at=now - 60, last_at=now - 57)
-    run.stage = "starting Spark"
+    run.context.stage = "starting Spark"
     assert "shop: starting Spark   0 s   2,000 records/s" in frame(run)
-    run.stage = "extracting"
+    run.context.stage = "extracting"
     assert "   100 records/s" in frame(run)
     run.result.streams["users"].last_at = now - 60
-    run.stage = "writing"
+    run.context.stage = "writing"
     assert "records/s" not in frame(run)
 
 
@@ -66,6 +66,6 @@ def test_what_is_prepared_once_is_said_at_once(run: Run, monkeypatch: pytest.Mon
     progress = Progress(run, enabled=True)
     monkeypatch.setattr(progress._console, "print", hear)
     with progress:
-        run.stage = LEAVING
+        run.context.stage = LEAVING
         assert said.wait(5)
     assert lines == [f"shop: {LEAVING}, 0 s, 0 streams, 0 records read, 0 committed"]

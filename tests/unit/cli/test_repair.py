@@ -63,7 +63,7 @@ def test_recover_as_json(shop: Shop, typed: Typed) -> None:
     """One object, an array with several; what recovery noted is in it."""
     (shop.root / ".bridge/shop/state.json").write_text('{"mine": 1}')
     said = json.loads(typed("recover shop --json").out)
-    note = "state.json was edited by hand: that STATE counts, as commit 5"
+    note = 'state.json was edited by hand: starting from {"mine":1}; rows since then come again'
     assert said == {"format": 1, "pipeline": "shop", "commit": 5, "died": None, "finished": None, "notes": [note]}
     several = json.loads(typed("recover --all --json").out)
     assert [(each["pipeline"], each["commit"]) for each in several] == [("shop", 5), ("other", 0)]
@@ -157,7 +157,7 @@ def test_repair(shop: Shop, typed: Typed) -> None:
     assert done.code == 0
     lines = done.out.splitlines()
     assert [line[0] for line in lines if not line.startswith("  ")] == ["✗", "✗", "✗", "m", "m", "✓"]
-    assert "mended: written anew: the manifests of orders" in lines
+    assert "mended: written again: the manifests of orders" in lines
     lose(shop)
     done = typed("verify shop --repair --json")
     assert (done.code, json.loads(done.out)["mended"]) == (3, [])

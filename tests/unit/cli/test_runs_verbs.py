@@ -12,7 +12,7 @@ import pytest
 
 from bridge.cli import main
 from bridge.lake.lease import take
-from bridge.lake.runs import RunRecord, log_key
+from bridge.lake.runs import RunFile, log_key
 from bridge.storage.local.storage import LocalStorage
 from tests.support.shell import Typed
 
@@ -48,7 +48,7 @@ def run_id(day: int, hour: int = 0) -> str:
 def ran(storage: LocalStorage, pipeline: str, day: int, status: str, **facts: Any) -> str:
     """A run that began on a day of January 2026, and how it ended; `running`: it did not."""
     run = run_id(day)
-    record = RunRecord(storage, pipeline, run, tap="tap-x", tap_version="1.2.3")
+    record = RunFile(storage, pipeline, run, tap="tap-x", tap_version="1.2.3")
     if status != "running":
         record.finish(status=status, **facts)
     if not storage.size(f".bridge/{pipeline}/lease.json"):
@@ -135,7 +135,7 @@ def test_filters(bridge: Bridge, words: list[str], days: str) -> None:
 def test_since_so_long_ago(bridge: Bridge, lake: LocalStorage) -> None:
     """A duration counts back from now."""
     yesterday = datetime.now(timezone.utc) - timedelta(hours=25)
-    RunRecord(lake, "orders", f"{yesterday:%Y%m%dT%H%M%SZ}-aaaa").finish(status="success")
+    RunFile(lake, "orders", f"{yesterday:%Y%m%dT%H%M%SZ}-aaaa").finish(status="success")
     assert len(listed(bridge("runs", "list", "--json", "--since", "2d")[1])) == 1
     assert listed(bridge("runs", "list", "--json", "--since", "1d")[1]) == []
 

@@ -7,8 +7,7 @@ from click import unstyle
 
 from bridge.cli.run.summary import summary
 from bridge.cli.show import count_of, moment, print_table
-from bridge.load.dispatcher import Counts
-from bridge.load.run import Result
+from bridge.load.result import Counts, Result
 
 RUN = "20261120T163504Z-z9m2"
 

@@ -183,14 +183,16 @@ def test_an_edit_by_hand_is_recorded_before_it_is_edited_again(shop: Project) ->
     assert shop.kinds() == ["state"] * 3
 
 
-def test_an_older_file(shop: Project) -> None:
-    """An older STATE in `state.json` is warned of by `get`, which shows the log's, and stops a change with exit 3."""
+def test_an_earlier_file(shop: Project) -> None:
+    """An earlier STATE in `state.json` is what `get` shows, with a warning, and what a change builds on."""
     shop.store().set("a", 7)
     shop.edit_state(text(STATE))
     done = shop.state("get", "shop", "-s", "a")
-    assert (done.json, "older than the lake" in done.err) == (7, True)
-    changed = shop.state("set", "shop", "-s", "a", "8")
-    assert (changed.code, "hint: an older STATE would load rows twice: rm " in changed.err) == (3, True)
+    assert (done.json, "edited by hand" in done.err) == (A, True)
+    changed = shop.state("set", "shop", "-s", "c", "8", "--force")
+    note = "note: state.json was edited by hand: starting from a"
+    assert (changed.code, note in changed.err, "rows since then come again" in changed.err) == (0, True, True)
+    assert shop.store().get() == {"bookmarks": {**STATE["bookmarks"], "c": 8}}
 
 
 def test_stderr_for_programs(shop: Project) -> None:

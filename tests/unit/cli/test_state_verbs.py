@@ -14,6 +14,7 @@ import pytest
 
 from bridge.commit.open import open_pipeline
 from bridge.lake.lease import take
+from bridge.lake.pipeline_state import PipelineState
 from bridge.storage.local.storage import LocalStorage
 from tests.support.records import table_change
 from tests.support.states import STATE, A, B, Project, project, shop, text
@@ -215,7 +216,7 @@ def test_clearing_says_what_doubles(shop: Project) -> None:
             with closing(committer.storage.open_pending(source, "t/f")) as file:
                 file.write(b"rows")
             adds = [{"name": name, "source": source, "size": 4, "rows": rows}]
-            committer.commit(STATE, [table_change(adds, stream=stream, folder=f"shop/{stream}")])
+            committer.commit(PipelineState(STATE), [table_change(adds, stream=stream, folder=f"shop/{stream}")])
     said = (
         "a (5,000 rows) and b (200) are append-only: the next run adds all their rows again; "
         "to load them anew without doubles: singer-bridge run shop --full"

@@ -18,7 +18,8 @@ from bridge.cli import main
 from bridge.commit.committer import Committer
 from bridge.commit.open import open_pipeline
 from bridge.lake.log import Log
-from bridge.lake.runs import RunRecord, new_run_id
+from bridge.lake.pipeline_state import PipelineState
+from bridge.lake.runs import RunFile, new_run_id
 from bridge.storage.local.storage import LocalStorage
 from tests.support.records import table_change
 from tests.support.shell import Typed
@@ -57,7 +58,7 @@ def writing(lake: LocalStorage, pipeline: str) -> Iterator[tuple[str, Committer]
     """A run at work, with its record."""
     run = new_run_id()
     with open_pipeline(lake, pipeline, run) as committer:
-        record = RunRecord(lake, pipeline, run)
+        record = RunFile(lake, pipeline, run)
         yield run, committer
         record.finish(status="success", streams={"s": {"records": 1234}}, error=None)
 
@@ -70,7 +71,7 @@ def commit(lake: LocalStorage, committer: Committer, state: Any) -> None:
     file.write(b"rows")
     file.close()
     adds = [{"name": name, "source": source, "size": 4, "rows": 1500}]
-    committer.commit(state, [table_change(adds, folder=f"{committer.log.pipeline}/s")])
+    committer.commit(PipelineState(state), [table_change(adds, folder=f"{committer.log.pipeline}/s")])
 
 
 def set_back(lake: LocalStorage, pipeline: str, n: int, age: timedelta) -> str:
@@ -126,7 +127,7 @@ def test_who_holds_it(bridge: Bridge, lake: LocalStorage) -> None:
 def test_a_run_that_died(bridge: Bridge, lake: LocalStorage) -> None:
     """A run that was killed is seen to have died, and to hold nothing."""
     run = new_run_id()
-    RunRecord(lake, "orders", run)
+    RunFile(lake, "orders", run)
     (row,) = json.loads(bridge("status", "orders", "--json")[1])
     assert (row["status"], row["run_id"], row["ended"], row["held_by"]) == ("died", run, None, None)
 

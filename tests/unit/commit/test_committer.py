@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
+from bridge.commit.open import open_committer
 from bridge.errors import BridgeError, CommitLost, CommitUnknown, EngineError, LakeError
+from bridge.lake.pipeline_state import PipelineState
+from bridge.storage.local.storage import LocalStorage
 from tests.support.lake import DEAD, FIRST, Faulty, Lake, closed, fail, unreachable
 from tests.support.records import staged_table
 
@@ -55,7 +58,7 @@ def test_generation_is_below_every_later_fence(lake: Lake, last: dict[str, Any])
 def test_abort_only_lower_generations(lake: Lake) -> None:
     """Pending files of a run that was fenced off go; those of this generation, of a later one and strangers stay."""
     old, staged = lake.pending(0), lake.pending(0)
-    lake.open(FIRST).commit({"t": 1}, [], staged={"t": staged_table(1, staged, stream="t")})
+    lake.open(FIRST).commit(PipelineState({"t": 1}), [], staged={"t": staged_table(1, staged, stream="t")})
     same, later = lake.pending(2), lake.pending(3)
     (lake.root / ".bridge/p/pending/note.txt").write_text("not ours")
     assert lake.open(DEAD).generation == 2
@@ -72,7 +75,7 @@ def test_a_fenced_writer_loses(lake: Lake) -> None:
     before = lake.everything()
     for _ in range(2):  # a loser never tries the next number
         with pytest.raises(CommitLost) as caught:
-            slow.commit({"n": "slow"}, [lake.entry(again)])
+            slow.commit(PipelineState({"n": "slow"}), [lake.entry(again)])
     assert caught.value.hint
     assert lake.everything() == before
     assert file["name"] not in lake.waiting
@@ -108,7 +111,7 @@ def test_race_for_one_number(lake: Lake) -> None:
     def race(number: int) -> None:
         start.wait()
         try:
-            runs[number].commit({"winner": number}, [lake.entry(files[number])])
+            runs[number].commit(PipelineState({"winner": number}), [lake.entry(files[number])])
             outcome.append(number)
         except CommitLost as error:
             outcome.append(error)
@@ -204,7 +207,7 @@ def test_pending_files_are_verified(lake: Lake, data: bytes | None, staged: bool
     path.unlink() if data is None else path.write_bytes(data)
     facts = {"staged": {"t": staged_table(1, bad, stream="t")}} if staged else {}
     with pytest.raises(EngineError, match="a pending file is not what was written") as caught:
-        committer.commit({"n": 1}, [lake.entry(good) if staged else lake.entry(good, bad)], **facts)
+        committer.commit(PipelineState({"n": 1}), [lake.entry(good) if staged else lake.entry(good, bad)], **facts)
     assert "nothing was committed" in caught.value.hint
     assert (lake.kinds, lake.visible(), lake.state) == ([], set(), None)
 
@@ -221,7 +224,7 @@ def test_pending_file_deleted_after_the_commit(lake: Lake) -> None:
 
     storage._publish, storage.armed = deleted, True
     with pytest.raises(LakeError, match="a pending file is gone"):
-        committer.commit({"n": 1}, [lake.entry(file)])
+        committer.commit(PipelineState({"n": 1}), [lake.entry(file)])
     assert lake.state is None
     assert lake.open(DEAD).view.state is None
     assert lake.kinds == ["data", "fence", "void"]
@@ -237,7 +240,7 @@ def test_manifest_is_the_table(lake: Lake) -> None:
         assert set(lines) == {str(lake.root / "p/s" / name) for name in names}
         assert lake.visible() == names
         if three["name"] not in names:
-            committer.commit({"n": 3}, [lake.entry(three, removes=tuple(names))])
+            committer.commit(PipelineState({"n": 3}), [lake.entry(three, removes=tuple(names))])
 
 
 def test_every_error_of_the_protocol_helps(lake: Lake) -> None:
@@ -249,16 +252,31 @@ def test_every_error_of_the_protocol_helps(lake: Lake) -> None:
     assert (caught.value.exit_code, bool(caught.value.hint)) == (3, True)
 
 
-def test_a_state_that_comes_back_is_another_file(lake: Lake) -> None:
-    """One that sleeps before it writes `state.json` does not find the bytes that it saw, whatever STATE is there."""
-    committer, seen = lake.open(FIRST), []
-    for state in ({"n": "a"}, {"n": "b"}, {"n": "a"}):
-        lake.load(committer, state)
-        stored = lake.storage.read_versioned(".bridge/p/state.json")
-        assert stored
-        seen.append(stored.etag)
-        assert lake.state == state
-    assert len(set(seen)) == 3
-    again = lake.open(DEAD)  # recovery writes what that writer would have written
-    stored = lake.storage.read_versioned(".bridge/p/state.json")
-    assert (again.view.n, stored and stored.etag) == (4, seen[2])
+class Sleeping(LocalStorage):
+    """A bucket before which a run sleeps for once, just as it is about to write `state.json`."""
+
+    sleep: Callable[[], None] | None = None
+
+    def compare_and_swap(self, key: str, data: bytes, etag: str | None) -> str | None:
+        if key.endswith("state.json") and self.sleep:
+            sleep, self.sleep = self.sleep, None
+            sleep()
+        return super().compare_and_swap(key, data, etag)
+
+
+def test_a_run_that_slept_until_the_state_came_back(lake: Lake) -> None:
+    """It finds the bytes that it saw, and swaps them; `published.json` ends it. The next run mends the file."""
+    storage = Sleeping(lake.root)
+    committer = open_committer(storage, "p", "slow", last=FIRST)
+    lake.load(committer, {"n": "a"})
+
+    def others() -> None:
+        other = lake.open(DEAD)
+        lake.load(other, {"n": "b"})
+        lake.load(other, {"n": "a"})
+
+    storage.sleep = others
+    with pytest.raises(CommitLost):
+        lake.load(committer, {"n": "slow"})
+    assert lake.open(DEAD).view.state == lake.state == {"n": "a"}
+    assert set(lake.kinds) == {"data", "fence"}

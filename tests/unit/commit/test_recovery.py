@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bridge.errors import CorruptLake, LakeError
+from bridge.lake.pipeline_state import PipelineState
 from tests.support.lake import DEAD, FIRST, Faulty, Lake, closed, fail, unpublished
 from tests.support.records import staged_table
 
@@ -91,7 +92,9 @@ def test_void_of_an_adopted_table(lake: Lake, flat: bool) -> None:
 
     staged = lake.pending(0)
     committer = lake.open(FIRST)
-    committer.commit(state(t={"version": 3, "pk": 5}, a=1), [], staged={"t": staged_table(3, staged, stream="t")})
+    committer.commit(
+        PipelineState(state(t={"version": 3, "pk": 5}, a=1)), [], staged={"t": staged_table(3, staged, stream="t")}
+    )
     unpublished(lake, state(t={}, a=2), [lake.entry(staged, stream="t")], closed(1), staged={})
     (lake.root / staged["source"]).unlink()
     opened = lake.open(DEAD)
@@ -103,7 +106,7 @@ def test_lost_staged_file(lake: Lake) -> None:
     """A half loaded table that lost a file is dropped when a run opens, with its bookmark; others stay staged."""
     kept, lost = lake.pending(0), lake.pending(0)
     stages = {s: staged_table(1, file, stream=s) for s, file in (("kept", kept), ("lost", lost))}
-    lake.open(FIRST).commit({"bookmarks": {"kept": 1, "lost": 1, "a": 1}}, [], staged=stages)
+    lake.open(FIRST).commit(PipelineState({"bookmarks": {"kept": 1, "lost": 1, "a": 1}}), [], staged=stages)
     (lake.root / lost["source"]).write_bytes(b"short")
     opened = lake.open(closed(1))
     assert opened.view.state == lake.state == {"bookmarks": {"kept": 1, "a": 1}}
@@ -141,28 +144,76 @@ def test_state_before_the_first_run(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("last", [closed(3), DEAD])
-def test_older_state_is_refused(lake: Lake, last: dict[str, Any]) -> None:
-    """An older STATE of the log would load rows twice: refused, and the hint says how to go on."""
+@pytest.mark.parametrize("n", [1, 2])
+def test_an_earlier_state_counts(lake: Lake, last: dict[str, Any], n: int) -> None:
+    """Who writes an earlier STATE into `state.json` goes back to it: it is recorded, and the rows since come again."""
     committer = lake.open(FIRST)
-    for n in (1, 2, 3):
-        lake.load(committer, {"n": n})
-    lake.edit_state('{"n": 1}')
-    with pytest.raises(LakeError, match="older than the lake") as caught:
-        lake.open(last)
-    assert "state.json; the commit log brings back" in caught.value.hint
-    (lake.root / ".bridge/p/state.json").unlink()
-    assert lake.open(last).view.state == lake.state == {"n": 3}
+    for number in (1, 2, 3):
+        lake.load(committer, {"n": number})
+    lake.edit_state(f'{{"n": {n}}}')
+    opened = lake.open(last)
+    assert opened.view.state == lake.state == {"n": n}
+    assert lake.kinds[-1] == "state"
+    assert len(opened.view.tables["s"].files) == 3
+    assert opened.notes == [f"state.json was edited by hand: starting from n {n}; rows since then come again"]
+    assert lake.open(closed(opened.view.n)).notes == []
 
 
-def test_lag_is_repaired_only_after_a_death(lake: Lake) -> None:
-    """The STATE before the last is what a run that died before step 5 leaves; after a clean end it is an edit."""
+@pytest.mark.parametrize("last", [closed(1), DEAD])
+def test_our_own_bytes_are_no_edit(lake: Lake, last: dict[str, Any]) -> None:
+    """A copy of `state.json` that is put back, and one that says the same in other words, change nothing."""
+    lake.load(lake.open(FIRST), {"n": 1})
+    ours = lake.storage.read(".bridge/p/state.json") or b""
+    for data in (b'{"n":1}', ours):
+        lake.storage.write(".bridge/p/state.json", data)
+        assert (lake.open(last).view.state, lake.state) == ({"n": 1}, {"n": 1})
+        last = DEAD
+    assert set(lake.kinds) <= {"data", "fence"}
+
+
+def test_what_a_death_left_is_no_edit(lake: Lake) -> None:
+    """A run that dies before or after `state.json`, and before `published.json`, leaves no STATE of a person's."""
+    committer = lake.open(FIRST)
+    lake.load(committer, {"n": 1})
+    before = lake.state_files()
+    lake.load(committer, {"n": 2})
+    after = lake.state_files()
+    for left in (before, after | {"published.json": before["published.json"]}, after):
+        lake.leave(left)
+        opened = lake.open(DEAD)
+        assert (opened.view.state, lake.state, opened.notes) == ({"n": 2}, {"n": 2}, [])
+    assert set(lake.kinds) == {"data", "fence"}
+
+
+def test_an_edit_after_a_death_counts(lake: Lake) -> None:
+    """Also the STATE before the last, which a run leaves that dies before `state.json`: `published.json` knows."""
     committer = lake.open(FIRST)
     for n in (1, 2):
         lake.load(committer, {"n": n})
     lake.edit_state('{"n": 1}')
-    with pytest.raises(LakeError, match="older than the lake"):
-        lake.open(closed(2))
-    assert lake.open(DEAD).view.state == lake.state == {"n": 2}
+    assert lake.open(DEAD).view.state == lake.state == {"n": 1}
+    assert lake.kinds[-1] == "state"
+
+
+@pytest.mark.parametrize(("last", "state"), [(closed(2), {"n": 1}), (DEAD, {"n": 2})])
+def test_a_lake_without_a_witness(lake: Lake, last: dict[str, Any], state: Any) -> None:
+    """Older versions left none: after a death the STATE before the last is theirs, after a clean end a person's."""
+    committer = lake.open(FIRST)
+    for n in (1, 2):
+        lake.load(committer, {"n": n})
+    lake.storage.delete(".bridge/p/published.json")
+    lake.edit_state('{"n": 1} \t\t ')
+    assert lake.open(last).view.state == lake.state == state
+
+
+def test_a_state_written_late_is_no_edit(lake: Lake) -> None:
+    """A run that slept before `state.json` until the STATE came back, and was killed as it woke, moves no bookmark."""
+    for last, n in ((FIRST, 1), (DEAD, 2), (DEAD, 3), (DEAD, 1)):
+        lake.load(lake.open(last), {"n": n})
+    opened = lake.open(DEAD)
+    lake.edit_state('{\n  "n": 2\n}')
+    opened = lake.open(DEAD)
+    assert (opened.view.state, lake.state, opened.notes) == ({"n": 1}, {"n": 1}, [])
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"n": 1} x', "\x00"])
@@ -190,8 +241,9 @@ def test_crash_between_a_given_state_and_its_file(lake: Lake) -> None:
     """A STATE given by an operator counts from its record on, also if the run died before `state.json` was written."""
     committer = lake.open(FIRST)
     lake.load(committer, {"n": 1})
+    before = lake.state_files()
     committer.set_state({"n": "given"}, "--state")
-    lake.edit_state('{"n": 1}')
+    lake.leave(before)
     assert lake.open(DEAD).view.state == lake.state == {"n": "given"}
 
 

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from bridge.commit.open import open_committer
 from bridge.commit.retention import Sweep, sweep
 from bridge.errors import CommitLost, CorruptLake, LakeError
-from bridge.lake.log import Beginning, Log, View
+from bridge.lake.log import Beginning, Log, Snapshot
+from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.records import CommitRecord
 from bridge.settings.options import Pipeline, Retention, Source
 from bridge.storage.local.storage import LocalStorage
@@ -49,9 +50,9 @@ def swept(lake: Lake, head: int, retention: Retention, *, after: timedelta = tim
     return work
 
 
-def fill(lake: Lake, last: int, *, kinds: dict[int, str] | None = None, age: timedelta = 200 * DAY) -> View:
+def fill(lake: Lake, last: int, *, kinds: dict[int, str] | None = None, age: timedelta = 200 * DAY) -> Snapshot:
     """Write records up to `last` with a STATE and a file each, all `age` old; the files exist nowhere."""
-    log, view, at = Log(lake.storage, "p"), View(), (NOW - age).isoformat()
+    log, view, at = Log(lake.storage, "p"), Snapshot(), (NOW - age).isoformat()
     for n in range(1, last + 1):
         kind = (kinds or {}).get(n, "data")
         adds = [{"name": f"f{n}", "source": f"x{n}", "size": 1, "rows": 1}] if kind == "data" else []
@@ -152,7 +153,7 @@ def test_a_number_is_never_given_out_again(lake: Lake) -> None:
     assert numbers(lake)[0] == 300
     before = lake.everything()
     with pytest.raises(CommitLost) as caught:
-        slow.commit({"n": "slow"}, [lake.entry(lake.pending(1))])
+        slow.commit(PipelineState({"n": "slow"}), [lake.entry(lake.pending(1))])
     assert "before it changed anything" in caught.value.hint
     assert lake.visible() == set()
     assert {name for name in lake.everything().keys() - before.keys() if "pending" not in name} == set()
@@ -188,7 +189,7 @@ def logs(draw: st.DrawFn) -> list[CommitRecord]:
     return records
 
 
-def check(log: Log, views: list[View]) -> int:
+def check(log: Log, views: list[Snapshot]) -> int:
     """Whatever was deleted: the head, and every commit from the log's beginning on, are as before; return that one."""
     head, first = log.head(), log.beginning().first
     assert head == len(views) - 1
@@ -233,7 +234,7 @@ def test_a_sweep_changes_nothing_that_can_be_read(
 ) -> None:
     """Over any log, at any times, cut off anywhere: the present, and each commit since the beginning, stay the same."""
     with bucket() as lake:
-        log, views = Log(lake.storage, "p"), [View()]
+        log, views = Log(lake.storage, "p"), [Snapshot()]
         for record in records:
             views.append(log.create(views[-1], record)[1])
         began = 1
@@ -257,7 +258,7 @@ def test_trash_is_kept_for_its_time(lake: Lake, kept: timedelta, left: int) -> N
     """Removed files stay in the trash for the retention, under no name that a reader takes for Parquet."""
     committer = lake.open(FIRST)
     old = lake.load(committer, {"n": 1})
-    committer.commit({"n": 2}, [lake.entry(lake.pending(0), removes=(old["name"],))])
+    committer.commit(PipelineState({"n": 2}), [lake.entry(lake.pending(0), removes=(old["name"],))])
     committer.set_state({"n": 3}, "test")
     swept(lake, 3, keep(trash=kept), after=timedelta(seconds=1))
     trash = [path for path in (lake.root / ".bridge/p/trash").rglob("*") if path.is_file()]
@@ -269,7 +270,7 @@ def test_trash_of_the_last_change_stays(lake: Lake) -> None:
     """What the last commit removed is kept whatever its age: a void of it would bring that back."""
     committer = lake.open(FIRST)
     old, new = lake.load(committer, None), lake.pending(0)
-    committer.commit(None, [lake.entry(new, removes=(old["name"],))])
+    committer.commit(PipelineState(), [lake.entry(new, removes=(old["name"],))])
     assert swept(lake, 2, keep(trash=timedelta(0)), after=DAY).deleted["trash"] == 0
     (lake.root / "p/s" / new["name"]).unlink()
     assert "taken back" in lake.open(DEAD).notes[0]
@@ -280,7 +281,7 @@ def test_a_trash_that_somebody_emptied(lake: Lake) -> None:
     """A run that died is recovered also where the trash of its last overwrite is gone by then."""
     committer = lake.open(FIRST)
     old, new = lake.load(committer, {"n": 1}), lake.pending(0)
-    committer.commit({"n": 2}, [lake.entry(new, removes=(old["name"],))])
+    committer.commit(PipelineState({"n": 2}), [lake.entry(new, removes=(old["name"],))])
     shutil.rmtree(lake.root / ".bridge/p/trash")
     assert lake.open(DEAD).view.state == {"n": 2}
     assert lake.visible() == {new["name"]}
@@ -292,7 +293,7 @@ def test_a_record_stays_while_its_trash_does(lake: Lake) -> None:
     old = lake.load(committer, {"n": 1})
     for n in range(2, 120):
         committer.set_state({"n": n}, "test")
-    committer.commit({"n": 120}, [lake.entry(lake.pending(0), removes=(old["name"],))])
+    committer.commit(PipelineState({"n": 120}), [lake.entry(lake.pending(0), removes=(old["name"],))])
     for n in range(121, 350):
         committer.set_state({"n": n}, "test")
     (lake.root / ".bridge/p/trash" / f"{999:020d}").mkdir()
@@ -355,7 +356,7 @@ def test_a_damaged_record_is_a_warning(lake: Lake) -> None:
     """A record that does not say what it removed keeps its trash, and the run its success."""
     committer = lake.open(FIRST)
     old = lake.load(committer, {"n": 1})
-    committer.commit({"n": 2}, [lake.entry(lake.pending(0), removes=(old["name"],))])
+    committer.commit(PipelineState({"n": 2}), [lake.entry(lake.pending(0), removes=(old["name"],))])
     committer.set_state({"n": 3}, "test")
     path = lake.root / committer.log.key(2)
     path.write_text(path.read_text().replace('"removes"', '"gone"'))

@@ -16,8 +16,9 @@ from bridge.commit.open import open_committer
 from bridge.commit.recover import recover
 from bridge.commit.rollback import Plan, follows_a_log, plan, roll_back
 from bridge.errors import CommitLost, LakeError, SettingsError
-from bridge.lake.log import Log, View
+from bridge.lake.log import Log, Snapshot
 from bridge.lake.ownership import Owner, claim
+from bridge.lake.pipeline_state import PipelineState
 from bridge.maintain.verify.check import verify
 from bridge.maintain.verify.mend import repair
 from tests.support.dying import die_at
@@ -47,7 +48,7 @@ def shop(tmp_path: Path) -> Shop:
     return made(tmp_path)
 
 
-def head(shop: Shop) -> View:
+def head(shop: Shop) -> Snapshot:
     log = Log(shop.storage, "shop")
     return log.view(log.head())
 
@@ -210,7 +211,7 @@ def test_what_was_confirmed_is_what_is_done(shop: Shop) -> None:
 def staged(lake: Lake, committer: Committer, version: int, mark: int) -> dict[str, Any]:
     file = lake.pending(committer.generation)
     stage = {"s": staged_table(version, file)}
-    committer.commit({"bookmarks": {"s": {"version": version, "pk": mark}, "o": mark}}, [], staged=stage)
+    committer.commit(PipelineState({"bookmarks": {"s": {"version": version, "pk": mark}, "o": mark}}), [], staged=stage)
     return file
 
 
@@ -256,7 +257,7 @@ def test_a_shared_table(tmp_path: Path) -> None:
     files = []
     for number, committer in enumerate((ours, open_committer(lake.storage, "q", "other", last=FIRST), ours)):
         files.append(lake.pending(0))
-        committer.commit({"n": number}, [structs.replace(lake.entry(files[-1]), shared=True)])
+        committer.commit(PipelineState({"n": number}), [structs.replace(lake.entry(files[-1]), shared=True)])
     recover(lake.storage, "p")
     roll_back(lake.storage, "p", 1)
     assert lake.visible() == lake.manifest() == {files[0]["name"], files[1]["name"]}
@@ -317,7 +318,7 @@ def test_on_s3(s3: Any, tmp_path: Path) -> None:
         file.close()
         add = {"name": name, "source": source, "size": 4 * number, "rows": 1, "upload": file.upload}
         change = table_change([add], names if removes else (), mode="replace" if removes else "append")
-        committer.commit({"n": number}, [change])
+        committer.commit(PipelineState({"n": number}), [change])
         names = [*names, name]
     recover(storage, "p")
 

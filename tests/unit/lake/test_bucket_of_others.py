@@ -12,7 +12,7 @@ import pytest
 
 from bridge.errors import CorruptLake, LakeError
 from bridge.lake.lease import take
-from bridge.lake.log import Log, View, changes_of
+from bridge.lake.log import Log, Snapshot, changes_of
 from bridge.storage import Add, Change, Remove, Rewrite
 from bridge.storage.local.storage import LocalStorage
 from tests.support.records import commit_record, table_change
@@ -159,7 +159,7 @@ def test_odd_names_are_names(lake: LocalStorage, name: str) -> None:
     log = Log(lake, "p")
     one = commit_record(1, table_change([add(name=name)]))
     lake.write(one.tables[0].adds[0].source, b"rows")
-    assert log.create(View(), one)[0]
+    assert log.create(Snapshot(), one)[0]
     again = log.record(1)
     assert again == one
     lake.publish(changes_of("p", again))

@@ -18,7 +18,7 @@ from bridge.commit.open import open_committer
 from bridge.commit.retention import Sweep
 from bridge.errors import CorruptLake
 from bridge.exact_json import dumps
-from bridge.lake.log import Log, View, bookmarks, changes_of, inverse
+from bridge.lake.log import Log, Snapshot, bookmarks, changes_of, inverse
 from bridge.lake.record_json import commit_bytes
 from bridge.lake.records import TableChange, TableState
 from bridge.settings.options import Retention
@@ -37,9 +37,9 @@ def entry(name: str, *removes: str, stream: str = "s", mode: str = "append") -> 
     return table_change([add], removes, stream, schema="c0", mode=mode)
 
 
-def fill(log: Log, last: int, tables: Callable[[int], list[TableChange]] = lambda n: [entry(f"f{n}")]) -> View:
+def fill(log: Log, last: int, tables: Callable[[int], list[TableChange]] = lambda n: [entry(f"f{n}")]) -> Snapshot:
     """Write records 1 to `last` as a run would and return the view after them."""
-    view = View()
+    view = Snapshot()
     for n in range(1, last + 1):
         created, view = log.create(view, commit_record(n, *tables(n)))
         assert created
@@ -58,7 +58,7 @@ def test_an_empty_log_has_no_head(log: Log) -> None:
     """A bucket without a log is a lake without tables and without STATE."""
     assert log.head() == 0
     assert log.head(7) == 0
-    assert log.view(0) == View()
+    assert log.view(0) == Snapshot()
     assert log.record(1) is None
     assert list(log.history(0)) == []
 
@@ -159,12 +159,12 @@ def test_view_follows_adds_and_removes(log: Log) -> None:
 def test_view_knows_when_bookmarks_moved(log: Log) -> None:
     """Each stream's bookmark has the time of the commit that last changed it, across snapshots too."""
     states = {1: {"a": 1, "b": 1}, 2: {"a": 2, "b": 1}, 3: {"a": 2, "b": 1, "c": {}}, 150: {"a": 2, "c": {}}, 151: {}}
-    view, said = View(), {}
+    view, said = Snapshot(), {}
     for n in range(1, 152):
         said = states.get(n, said)
         view = log.create(view, commit_record(n, at=f"t{n}", state={"bookmarks": said}))[1]
         assert n not in (*states, 100, 101) or log.view(n) == view
-    moved = {n: log.view(n).moved for n in (1, 2, 100, 149, 150, 151)}
+    moved = {n: log.view(n).bookmark_changed_at for n in (1, 2, 100, 149, 150, 151)}
     assert moved[1] == {"a": "t1", "b": "t1"}
     assert moved[2] == {"a": "t2", "b": "t1"}
     assert moved[100] == moved[149] == {"a": "t2", "b": "t1", "c": "t3"}
@@ -200,7 +200,7 @@ def test_latest_survives_any_lease(log: Log) -> None:
 def test_staged_files_are_the_last_records(log: Log) -> None:
     """Staged files live exactly as long as each record names them again."""
     stage = {"t": staged_table(3, {"name": "x", "source": "x.pending", "size": 1, "rows": 1}, stream="t")}
-    view = log.create(View(), commit_record(1, staged=stage))[1]
+    view = log.create(Snapshot(), commit_record(1, staged=stage))[1]
     assert log.view(1).staged == view.staged == stage
     log.create(view, commit_record(2, staged={}))
     assert log.view(2).staged == {}
@@ -209,7 +209,7 @@ def test_staged_files_are_the_last_records(log: Log) -> None:
 def test_snapshot_equals_the_fold(log: Log) -> None:
     """However far back the history goes, the view read from a snapshot is the view folded from the first record."""
     fill(log, 205, lambda n: [entry(f"f{n}", *([f"f{n - 3}"] if n > 3 else [])), entry(f"g{n}", stream=f"s{n % 7}")])
-    folded = View()
+    folded = Snapshot()
     for n in range(1, 206):
         folded = folded.after(next(log.history(n)))
         if n in (99, 100, 101, 199, 200, 205):

@@ -15,6 +15,7 @@ from bridge.commit.open import open_committer
 from bridge.errors import CorruptLake, LakeError
 from bridge.lake.log import meta
 from bridge.lake.ownership import Owner, claim, owned_by, owners_of, tables_of
+from bridge.lake.pipeline_state import PipelineState
 from bridge.storage.local.storage import LocalStorage
 from tests.support.records import table_change
 
@@ -74,7 +75,7 @@ def commit(storage: LocalStorage, committer: Committer, number: int) -> str:
     with closing(storage.open_pending(source, f"t/{name}")) as file:
         file.write(b"rows")
     add = {"name": name, "source": source, "size": 4, "rows": 1}
-    committer.commit({"n": number}, [table_change([add], folder="t", shared=True)])
+    committer.commit(PipelineState({"n": number}), [table_change([add], folder="t", shared=True)])
     return name
 
 

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from bridge.errors import CorruptLake
-from bridge.lake.log import View
+from bridge.lake.log import Snapshot
+from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.records import LiveFile, TableState
-from bridge.lake.runs import RunRecord, is_run_id, log_key, new_run_id, read_log, read_run, read_runs, write_streams
+from bridge.lake.runs import RunFile, is_run_id, log_key, new_run_id, read_log, read_run, read_runs, write_streams
 from bridge.load.run import Request, Run
 from bridge.maintain.verify.check import verify
 from bridge.settings.options import Pipeline
@@ -37,24 +38,34 @@ def test_run_ids_sort_and_differ() -> None:
 
 def test_a_run_that_only_started_was_killed(storage: Storage) -> None:
     """The record is there from the start, as running; the end completes it and keeps what the start said."""
-    record = RunRecord(storage, "flights", "r1", tap="tap-x")
+    record = RunFile(storage, "flights", "r1", tap="tap-x")
     started = read_run(storage, "flights", "r1")
     assert started
-    assert (started["status"], started["tap"], started["format"]) == ("running", "tap-x", 1)
-    assert "ended" not in started
+    assert (started.status, started.tap, started.stored["format"]) == ("running", "tap-x", 1)
+    assert (started.ended, started.records, "ended" in started.stored) == (None, None, False)
     record.finish(status="failed", commits=3)
     ended = read_run(storage, "flights", "r1")
     assert ended
-    assert ended | {"ended": None} == started | {"status": "failed", "commits": 3, "ended": None}
+    assert ended.stored | {"ended": None} == started.stored | {"status": "failed", "commits": 3, "ended": None}
+
+
+def test_a_record_of_another_version_is_read(storage: Storage) -> None:
+    """Keys that we do not know stay in what is stored; what an older version did not write has its default."""
+    RunFile(storage, "flights", "r1", colour="red").finish(status="success", streams={"a": {"records": 2, "new": 1}})
+    record = read_run(storage, "flights", "r1")
+    assert record
+    assert (record.records, record.streams["a"].seconds, record.commits, record.error) == (2, 0.0, None, None)
+    assert (record.stored["colour"], record.stored["streams"]["a"]["new"]) == ("red", 1)
+    assert (record.died().status, record.died().stored["status"]) == ("died", "died")
 
 
 def test_runs_are_listed_newest_first(storage: Storage) -> None:
     """The latest runs come first, as many as were asked for; other pipelines and other files do not count."""
     for second in (1, 3, 2):
-        RunRecord(storage, "flights", f"20260101T00000{second}Z-aaaa")
-    RunRecord(storage, "other", "20260101T000009Z-aaaa")
+        RunFile(storage, "flights", f"20260101T00000{second}Z-aaaa")
+    RunFile(storage, "other", "20260101T000009Z-aaaa")
     storage.write(".bridge/flights/runs/notes.txt", b"mine")
-    found = [run["run_id"][:16] for run in read_runs(storage, "flights", 2)]
+    found = [run.run_id[:16] for run in read_runs(storage, "flights", 2)]
     assert found == ["20260101T000003Z", "20260101T000002Z"]
     assert list(read_runs(storage, "never-ran", 5)) == []
 
@@ -62,11 +73,11 @@ def test_runs_are_listed_newest_first(storage: Storage) -> None:
 def test_runs_since(storage: Storage) -> None:
     """Only runs that began at a time or later, whatever zone it is given in; each is read when it is asked for."""
     for second in (1, 2, 3):
-        RunRecord(storage, "flights", f"20260101T00000{second}Z-aaaa")
+        RunFile(storage, "flights", f"20260101T00000{second}Z-aaaa")
     zone = timezone(timedelta(hours=2))
     found = read_runs(storage, "flights", since=datetime(2026, 1, 1, 2, 0, 2, tzinfo=zone))
     storage.write(".bridge/flights/runs/20260101T000001Z-aaaa.json", b"torn, but too old to be read")
-    assert [run["run_id"][14] for run in found] == ["3", "2"]
+    assert [run.run_id[14] for run in found] == ["3", "2"]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +92,7 @@ def test_a_run_id_is_known_by_its_form(text: str, known: bool) -> None:
 def test_streams_are_described_for_people(storage: Storage) -> None:
     """Beside each table's name: its bookmark, rows, files and columns as of the last commit."""
     table = TableState("flights/Orders", "c0", {"f": LiveFile(1, 7)})
-    view = View(3, {"bookmarks": {"Orders": {"id": 7}}}, {"Orders": table})
+    view = Snapshot(3, PipelineState({"bookmarks": {"Orders": {"id": 7}}}), {"Orders": table})
     write_streams(storage, "flights", view, ["Orders", "new"])
     said = json.loads(storage.read(".bridge/flights/streams/Orders.json") or b"")
     assert (said["bookmark"], said["rows"], said["files"], said["schema"], said["commit"]) == ({"id": 7}, 7, 1, "c0", 3)
@@ -112,7 +123,7 @@ def test_the_log_is_beside_the_record(storage: Storage) -> None:
 
 def test_a_record_is_plain_json(storage: Storage, tmp_path: Path) -> None:
     """People and other tools read it with any JSON parser, whatever a STATE holds."""
-    RunRecord(storage, "flights", "r1").finish(state={"bookmarks": {"a": {"id": 2**60, "name": "é"}}})
+    RunFile(storage, "flights", "r1").finish(state={"bookmarks": {"a": {"id": 2**60, "name": "é"}}})
     assert (
         json.loads((tmp_path / "lake/.bridge/flights/runs/r1.json").read_text())["state"]["bookmarks"]["a"]["id"]
         == 2**60

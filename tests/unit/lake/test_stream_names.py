@@ -8,8 +8,8 @@ import orjson
 import pytest
 
 from bridge.errors import SettingsError
-from bridge.load.barriers import Barrier, Epochs, Mode, Stream
-from bridge.load.table_plan import refuse_namesakes
+from bridge.load.barriers import Barrier, BarrierPolicy, Mode, StreamProgress
+from bridge.load.tables.table_plan import refuse_namesakes
 from bridge.schema.table_schema import from_singer
 from bridge.singer.catalog import namesakes, stream_names
 from bridge.singer.state import bookmark, known_as, moved_on
@@ -69,8 +69,8 @@ def test_currently_syncing_is_an_id() -> None:
 
 def played(mode: Mode, *steps: Any, start: Any = None, end: bool = False) -> Barrier | None:
     """Play rows (a number) and STATEs of a stream `people` whose id is `shop-people`."""
-    epochs = Epochs(start, staged={})
-    one = Stream("people", mode, "", TABLE, 0, [], other_names=("shop-people",))
+    epochs = BarrierPolicy(start, staged={})
+    one = StreamProgress("people", mode, "", TABLE, 0, [], other_names=("shop-people",))
     epochs.open(one)
     for step in steps:
         if isinstance(step, int):

@@ -1,4 +1,4 @@
-"""A lake in memory and taps of every resume habit, around the real Intake, Epochs and Spool.
+"""A lake in memory and taps of every resume habit, around the real Dispatcher, BarrierPolicy and Spool.
 
 What is simulated is Spark and the bucket: sealed lines become pending rows, a barrier publishes them. The taps are
 generators over their STATE, so a run can be cut at any message and the next one starts from what was committed.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -18,12 +18,15 @@ from typing import Any
 
 import orjson
 
-from bridge.load.barriers import Barrier, Epochs, Mode, Stream
-from bridge.load.dispatcher import Intake
+from bridge.load.barriers import Barrier, BarrierPolicy, Mode, StreamProgress
+from bridge.load.dispatcher import Dispatcher, DispatchRules
+from bridge.load.events import Event, Sealed
 from bridge.schema.table_schema import TableSchema, from_singer
 from bridge.singer.messages import Activate, Message, Records, Schema, State
 from bridge.singer.state import continues
-from bridge.spool.spool import Spool, read_segment
+from bridge.spool.folder import SealedBatch
+from bridge.spool.spool import Spool
+from tests.support.load import Tables
 
 VERSION = 1000
 """More than the rows of a stream."""
@@ -238,13 +241,13 @@ class Bridge:
         self.spool = Spool(folder)
         self.pending = {name: list(rows) for name, (_, rows) in lake.staged.items()}
         self.seen = {name: {version} for name, (version, _) in lake.staged.items()}
-        epochs = Epochs(lake.state, staged={name: version for name, (version, _) in lake.staged.items()})
-        self.intake = Intake(
-            epochs, self.spool, self._opened, self._flush, self._discard, commit_every, commit_bytes, max_noise=0
+        policy = BarrierPolicy(lake.state, staged={name: version for name, (version, _) in lake.staged.items()})
+        self.dispatcher = Dispatcher(
+            policy, self.spool, Tables(self._opened), DispatchRules(commit_every, commit_bytes)
         )
 
-    def _opened(self, message: Schema) -> tuple[Stream, TableSchema | None]:
-        stream = Stream(message.stream, self.modes.get(message.stream, "append"), "", TABLE, 0, [])
+    def _opened(self, message: Schema) -> tuple[StreamProgress, TableSchema | None]:
+        stream = StreamProgress(message.stream, self.modes.get(message.stream, "append"), "", TABLE, 0, [])
         stream.sweeps = message.stream in self.sweeps
         version = self.lake.versions.get(message.stream)
         if message.stream not in self.lake.staged and version is not None:
@@ -257,20 +260,26 @@ class Bridge:
         self.pending[name] = [row for row in self.pending.get(name, []) if row not in void]
         self.seen.pop(name, None)
 
-    def _flush(self, barrier: Barrier | None, all_lines: bool) -> None:
-        manifest = self.spool.seal(tasks=2, all_lines=all_lines)
-        if manifest:
-            for segment in (segment for bundle in manifest.bundles for segment in bundle):
-                for line in read_segment(self.spool.folder, segment).splitlines():
-                    message = json.loads(line)
-                    row = message["record"]["id"]
-                    row += message["version"] * VERSION if segment.stream in self.sweeps else 0
-                    self.pending.setdefault(segment.stream, []).append(row)
-                    self.seen.setdefault(segment.stream, set()).add(message.get("version"))
-            self.spool.release(manifest)
-            self.spool.retire(manifest)
-        if barrier:
-            self._commit(barrier)
+    def act(self, events: Iterable[Event]) -> None:
+        for event in events:
+            assert isinstance(event, Sealed)
+            for name in event.begun_anew:
+                self._discard(name)
+            if event.batch:
+                self._store(event.batch)
+            if event.barrier:
+                self._commit(event.barrier)
+
+    def _store(self, batch: SealedBatch) -> None:
+        for segment in (segment for bundle in batch.bundles for segment in bundle):
+            for line in self.spool.folder.read_segment(segment).splitlines():
+                message = json.loads(line)
+                row = message["record"]["id"]
+                row += message["version"] * VERSION if segment.stream in self.sweeps else 0
+                self.pending.setdefault(segment.stream, []).append(row)
+                self.seen.setdefault(segment.stream, set()).add(message.get("version"))
+        self.spool.release(batch)
+        self.spool.retire(batch)
 
     def _commit(self, barrier: Barrier) -> None:
         lake = self.lake
@@ -297,10 +306,10 @@ class Bridge:
         for position, message in enumerate(tap):
             if position == cut:
                 if salvage:
-                    self.intake.end(clean=False)
+                    self.act(self.dispatcher.end(clean=False))
                 return False
-            self.intake.take([message])
-        self.intake.end(clean=True)
+            self.act(self.dispatcher.take([message]))
+        self.act(self.dispatcher.end(clean=True))
         return True
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import zlib
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -18,10 +17,10 @@ from bridge.commit.open import open_committer
 from bridge.errors import DataError, EngineError, LakeError
 from bridge.lake.log import Log, meta
 from bridge.lake.records import CommitRecord
-from bridge.load.accounting import Ledger
+from bridge.load.accounting import Accounting
 from bridge.load.barriers import Barrier, Mode, Publication
 from bridge.schema.table_schema import TableSchema, from_singer
-from bridge.spool.spool import Manifest, Segment
+from bridge.spool.folder import SealedBatch, Segment, SpoolFolder
 from bridge.storage.local.storage import LocalStorage
 from bridge.write.context import WriteContext
 from bridge.write.layout import TableLayout
@@ -40,27 +39,27 @@ class Desk:
         self.root = root
         self.storage = LocalStorage(root)
         self.committer = open_committer(self.storage, "p", "run", last=last or {})
-        (root / "spool/schemas").mkdir(parents=True, exist_ok=True)
-        (root / "spool/schemas" / SCHEMA.hash).write_bytes(SCHEMA.to_json())
+        self.spool = SpoolFolder(root / "spool")
+        self.spool.create()
+        self.spool.put_schema(SCHEMA.hash, SCHEMA.to_json())
         targets = {stream: TableLayout(f"p/{stream}") for stream in "stu"}
         self.job = WriteContext(str(root), "p", "run", self.committer.generation, str(root / "spool"), "zstd", targets)
         self.seen: list[CommitRecord] = []
         adopted = {stream: stage.version for stream, stage in self.committer.view.staged.items()}
-        self.ledger = Ledger(
+        self.ledger = Accounting(
             self.committer,
             self.job,
             adopted=adopted,
             max_rejects=max_rejects,
-            seen=self.seen.append,
         )
         self._files = 0
 
-    def manifest(self, lines: dict[str, int], seq: int = 1) -> Manifest:
+    def manifest(self, lines: dict[str, int], seq: int = 1) -> SealedBatch:
         """One bundle a stream, with a segment of so many lines."""
         bundles = [[Segment(s, SCHEMA.hash, f"{seq}-{s}.jsonl", 0, n, n, 0, "")] for s, n in lines.items()]
-        return Manifest(seq, bundles, [], 0, sum(lines.values()))
+        return SealedBatch(seq, bundles)
 
-    def reports(self, manifest: Manifest, *, rejects: int = 0, versions: tuple[int | None, ...] = ()) -> list[Any]:
+    def reports(self, manifest: SealedBatch, *, rejects: int = 0, versions: tuple[int | None, ...] = ()) -> list[Any]:
         """What executors report who did all of a manifest right."""
         return [self._report(bundle[0], rejects, versions) for bundle in manifest.bundles]
 
@@ -80,6 +79,11 @@ class Desk:
         """Take in one manifest that went well."""
         manifest = self.manifest(lines)
         self.ledger.add(manifest, self.reports(manifest, **facts))
+
+    def commit(self, barrier: Barrier, through: int) -> None:
+        """Prepare and make a commit."""
+        if record := self.ledger.commit(self.ledger.prepare(barrier, through)):
+            self.seen.append(record)
 
     @property
     def head(self) -> int:
@@ -104,7 +108,7 @@ def desk(tmp_path: Path) -> Desk:
 def test_conservation(desk: Desk) -> None:
     """Reports that name each segment once, with rows plus rejects equal to its lines, are taken in."""
     desk.load({"s": 5, "t": 3}, rejects=1)
-    desk.ledger.commit(barrier({"n": 1}, {"s": "append", "t": "append"}), through=1)
+    desk.commit(barrier({"n": 1}, {"s": "append", "t": "append"}), through=1)
     (record,) = desk.seen
     assert {change.stream: change.adds[0].rows for change in record.tables} == {"s": 4, "t": 2}
     assert (record.through, record.state, desk.ledger.rejected) == (1, {"n": 1}, 2)
@@ -145,7 +149,7 @@ def test_what_does_not_add_up_is_not_committed(desk: Desk, what: str) -> None:
     manifest = desk.manifest({"s": 5, "t": 3})
     reports = desk.reports(manifest)
     WRONG[what](reports)
-    with pytest.raises(EngineError, match=r"does not add up manifest=1 lines=8") as caught:
+    with pytest.raises(EngineError, match=r"does not add up batch=1 lines=8") as caught:
         desk.ledger.add(manifest, reports)
     assert "nothing was committed" in caught.value.hint
     assert (desk.head, desk.seen, desk.ledger.rejected) == (0, [], 0)
@@ -166,8 +170,8 @@ def test_many_partitions_warn(desk: Desk) -> None:
         manifest = desk.manifest({"s": 5}, seq)
         (report,) = desk.reports(manifest)
         desk.ledger.add(manifest, [structs.replace(report, folders={"s": folders})])
-        assert len(desk.ledger.warnings) == (folders > 1000), folders
-    assert "s: rows of 1,001 partitions at once" in desk.ledger.warnings[0]
+        assert len(desk.ledger.warnings()) == (folders > 1000), folders
+    assert "s: rows of 1,001 partitions at once" in desk.ledger.warnings()[0]
 
 
 def test_rejects_limit(desk: Desk) -> None:
@@ -183,19 +187,19 @@ def test_rejects_limit(desk: Desk) -> None:
 def test_rejects_are_named_once(desk: Desk) -> None:
     """A reject file belongs to one commit only."""
     desk.load({"s": 5}, rejects=1)
-    desk.ledger.commit(barrier({"n": 1}, {"s": "append"}), through=1)
+    desk.commit(barrier({"n": 1}, {"s": "append"}), through=1)
     desk.load({"s": 5})
-    desk.ledger.commit(barrier({"n": 2}, {"s": "append"}), through=2)
+    desk.commit(barrier({"n": 2}, {"s": "append"}), through=2)
     assert [len(record.rejects) for record in desk.seen] == [1, 0]
 
 
 def test_held_files_wait(desk: Desk) -> None:
     """What a barrier does not publish stays pending and is published, once, by the barrier that does."""
     desk.load({"s": 5, "t": 3})
-    desk.ledger.commit(barrier({"n": 1}, {"s": "append"}), through=1)
+    desk.commit(barrier({"n": 1}, {"s": "append"}), through=1)
     assert set(desk.committer.view.tables) == {"s"}
     desk.load({"t": 2})
-    desk.ledger.commit(barrier({"n": 2}, {"s": "append", "t": "append"}), through=2)
+    desk.commit(barrier({"n": 2}, {"s": "append", "t": "append"}), through=2)
     assert [change.stream for change in desk.seen[1].tables] == ["t"]
     assert (desk.committer.view.tables["t"].rows, len(desk.names("t")), len(desk.names("s"))) == (5, 2, 1)
 
@@ -203,10 +207,10 @@ def test_held_files_wait(desk: Desk) -> None:
 def test_replace_removes_what_was_there(desk: Desk) -> None:
     """A swap names every file of the old table, and the table is the new files then."""
     desk.load({"s": 5})
-    desk.ledger.commit(barrier({"n": 1}, {"s": "append"}), through=1)
+    desk.commit(barrier({"n": 1}, {"s": "append"}), through=1)
     old = desk.names("s")
     desk.load({"s": 4})
-    desk.ledger.commit(barrier({"n": 2}, {"s": "replace"}), through=2)
+    desk.commit(barrier({"n": 2}, {"s": "replace"}), through=2)
     (change,) = desk.seen[1].tables
     assert (change.mode, change.removes, desk.committer.view.tables["s"].rows) == ("replace", old, 4)
     assert {path.name for path in (desk.root / "p/s").iterdir()} == set(desk.names("s"))
@@ -216,8 +220,8 @@ def test_replace_removes_what_was_there(desk: Desk) -> None:
 def test_stream_without_rows_at_the_end(desk: Desk, mode: Mode, rows: int) -> None:
     """At the clean end a stream without rows has a table that opens: emptied if replaced, else as it was."""
     desk.load({"s": 5})
-    desk.ledger.commit(barrier({"n": 1}, {"s": "append"}), through=1)
-    desk.ledger.commit(barrier({"n": 2}, {"s": mode, "t": mode}, end=True), through=1)
+    desk.commit(barrier({"n": 1}, {"s": "append"}), through=1)
+    desk.commit(barrier({"n": 2}, {"s": mode, "t": mode}, end=True), through=1)
     assert desk.committer.view.tables["s"].rows == rows
     (name,) = desk.names("t")
     empty = pq.ParquetFile(desk.root / "p/t" / name)
@@ -226,8 +230,8 @@ def test_stream_without_rows_at_the_end(desk: Desk, mode: Mode, rows: int) -> No
 
 def test_nothing_to_publish_before_the_end(desk: Desk) -> None:
     """A stream without rows is left alone at a barrier in the middle; a STATE alone is still committed, once."""
-    desk.ledger.commit(barrier({"n": 1}, {"s": "append", "t": "replace"}), through=0)
-    desk.ledger.commit(barrier({"n": 1}, {"s": "append", "t": "replace"}), through=0)
+    desk.commit(barrier({"n": 1}, {"s": "append", "t": "replace"}), through=0)
+    desk.commit(barrier({"n": 1}, {"s": "append", "t": "replace"}), through=0)
     assert [record.tables for record in desk.seen] == [[]]
     assert (desk.head, desk.committer.view.state) == (1, {"n": 1})
 
@@ -236,12 +240,12 @@ def test_staged_files_are_named_and_adopted(tmp_path: Path) -> None:
     """A run that adopts a half loaded table publishes the files of both runs; they stay pending until then."""
     first = Desk(tmp_path)
     first.load({"t": 3}, versions=(7,))
-    first.ledger.commit(barrier({"n": 1}, staged={"t": 7}), through=1)
+    first.commit(barrier({"n": 1}, staged={"t": 7}), through=1)
     assert first.committer.view.staged["t"].version == 7
     assert "t" not in first.committer.view.tables
     second = Desk(tmp_path, last={"closed": 1})
     second.load({"t": 2}, versions=(7,))
-    second.ledger.commit(barrier({"n": 2}, {"t": "replace"}), through=1)
+    second.commit(barrier({"n": 2}, {"t": "replace"}), through=1)
     assert (second.committer.view.tables["t"].rows, second.committer.view.staged) == (5, {})
 
 
@@ -249,26 +253,26 @@ def test_a_swapped_table_is_extended(tmp_path: Path) -> None:
     """The log says which version a table is of; a later run adds to it, and rows of another version are refused."""
     first = Desk(tmp_path)
     first.load({"s": 3, "t": 3}, versions=(7,))
-    first.ledger.commit(barrier({"n": 1}, {"s": "replace", "t": "append"}), through=1)
+    first.commit(barrier({"n": 1}, {"s": "replace", "t": "append"}), through=1)
     second = Desk(tmp_path, last={"closed": 1})
     assert {s: table.version for s, table in second.committer.view.tables.items()} == {"s": 7, "t": None}
     second.load({"s": 2}, versions=(7,))
-    second.ledger.commit(barrier({"n": 2}, {"s": "extend"}), through=1)
+    second.commit(barrier({"n": 2}, {"s": "extend"}), through=1)
     assert (second.committer.view.tables["s"].rows, second.committer.view.tables["s"].version) == (5, 7)
     second.load({"s": 1}, versions=(8,))
     with pytest.raises(DataError, match="of several versions"):
-        second.ledger.commit(barrier({"n": 3}, {"s": "extend"}), through=2)
+        second.commit(barrier({"n": 3}, {"s": "extend"}), through=2)
 
 
 def test_discarded_staged_files_are_not_published(tmp_path: Path) -> None:
     """If the tap started the table again, what an earlier run staged is not in it."""
     first = Desk(tmp_path)
     first.load({"t": 3}, versions=(7,))
-    first.ledger.commit(barrier({"n": 1}, staged={"t": 7}), through=1)
+    first.commit(barrier({"n": 1}, staged={"t": 7}), through=1)
     second = Desk(tmp_path, last={"closed": 1})
     second.ledger.discard_staged(["t", "u"])
     second.load({"t": 2}, versions=(8,))
-    second.ledger.commit(barrier({"n": 2}, staged={"t": 8}), through=1)
+    second.commit(barrier({"n": 2}, staged={"t": 8}), through=1)
     assert [file.rows for file in second.committer.view.staged["t"].files] == [2]
 
 
@@ -277,7 +281,7 @@ def test_mixed_versions_are_not_staged(desk: Desk, versions: tuple[int | None, .
     """Rows of another version, or of none, among staged ones cannot be resumed: no commit counts on them."""
     desk.load({"t": 3}, versions=versions)
     with pytest.raises(DataError, match="of several versions stream=t") as caught:
-        desk.ledger.commit(barrier({"n": 1}, staged={"t": 7}), through=1)
+        desk.commit(barrier({"n": 1}, staged={"t": 7}), through=1)
     assert ("--full" in caught.value.hint, desk.head) == (True, 0)
 
 
@@ -288,7 +292,7 @@ def test_schema_is_kept_by_its_hash(desk: Desk) -> None:
     reports[0].files[0] = structs.replace(reports[0].files[0], extra=True)
     reports[0].extra = {"s": {"surplus": 2}}
     desk.ledger.add(manifest, reports)
-    desk.ledger.commit(barrier({"n": 1}, {"s": "append"}), through=1)
+    desk.commit(barrier({"n": 1}, {"s": "append"}), through=1)
     name = desk.committer.view.tables["s"].schema
     kept = orjson.loads((desk.root / f".bridge/p/schemas/{name}.json").read_bytes())
     assert [column["name"] for column in kept["columns"]] == ["id", "_sdc_extra"]
@@ -298,23 +302,19 @@ def test_schema_is_kept_by_its_hash(desk: Desk) -> None:
 def test_a_great_loss_is_told(desk: Desk) -> None:
     """An overwrite that leaves less than half of the rows is done, and the operator is told."""
     desk.load({"s": 10})
-    desk.ledger.commit(barrier({"n": 1}, {"s": "append"}), through=1)
+    desk.commit(barrier({"n": 1}, {"s": "append"}), through=1)
     for rows in (5, 2):
         desk.load({"s": rows})
-        desk.ledger.commit(barrier({"n": rows + 1}, {"s": "replace"}), through=2)
-    assert len(desk.ledger.warnings) == 1
-    assert "2 rows, it had 5" in desk.ledger.warnings[0]
+        desk.commit(barrier({"n": rows + 1}, {"s": "replace"}), through=2)
+    assert len(desk.ledger.warnings()) == 1
+    assert "2 rows, it had 5" in desk.ledger.warnings()[0]
 
 
 def test_reports_of_real_work_add_up(desk: Desk) -> None:
     """What the executors' code reports for real segments, rejects among them, is what the ledger expects."""
     lines = [b'{"type":"RECORD","stream":"s","record":{"id":%s}}\n' % value for value in (b"1", b'"two"', b"3")]
-    data = b"".join(lines)
-    spool = desk.root / "spool"
-    (spool / "segments").mkdir(parents=True)
-    (spool / "segments/a.jsonl").write_bytes(data)
-    segment = Segment("s", SCHEMA.hash, "a.jsonl", 0, len(data), 3, zlib.crc32(data), "")
-    manifest = Manifest(1, [[segment]], ["a.jsonl"], len(data), 3)
-    desk.ledger.add(manifest, [write_bundle(desk.job, 1, [segment])])
-    desk.ledger.commit(barrier({"n": 1}, {"s": "append"}), through=1)
+    segment = desk.spool.put_segment("s", SCHEMA.hash, b"".join(lines))
+    batch = SealedBatch(1, [[segment]])
+    desk.ledger.add(batch, [write_bundle(desk.job, 1, [segment])])
+    desk.commit(barrier({"n": 1}, {"s": "append"}), through=1)
     assert (desk.committer.view.tables["s"].rows, desk.ledger.rejected) == (2, 1)

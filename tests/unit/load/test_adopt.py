@@ -12,7 +12,7 @@ import pytest
 from bridge.commit.committer import Committer
 from bridge.commit.open import open_committer
 from bridge.errors import LakeError, SettingsError
-from bridge.load.adopt import adopt
+from bridge.load.tables.adopt import adopt
 from bridge.settings.inline import inline_pipeline
 from bridge.settings.options import Pipeline
 from bridge.storage.local.storage import LocalStorage

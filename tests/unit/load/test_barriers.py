@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from bridge.errors import DataError, SettingsError
-from bridge.load.barriers import Barrier, Epochs, Mode, Stream
+from bridge.load.barriers import Barrier, BarrierPolicy, Mode, StreamProgress
 from bridge.schema.table_schema import from_singer
 
 TABLE = from_singer({"properties": {"id": {"type": "integer"}}}, [])
@@ -27,12 +27,12 @@ class Run:
         whole: bool = False,
     ) -> None:
         self.replace = replace.split()
-        self.epochs = Epochs(start, staged=staged or {}, kept=kept.split(), whole=whole)
+        self.epochs = BarrierPolicy(start, staged=staged or {}, kept=kept.split(), whole=whole)
 
-    def open(self, name: str) -> Stream:
+    def open(self, name: str) -> StreamProgress:
         if name not in self.epochs.streams:
             mode: Mode = "replace" if name in self.replace else "append"
-            self.epochs.open(Stream(name, mode, "", TABLE, 0, []))
+            self.epochs.open(StreamProgress(name, mode, "", TABLE, 0, []))
         return self.epochs.streams[name]
 
     def play(self, *steps: Any) -> Run:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,62 +12,63 @@ import pyarrow as pa
 import pytest
 
 from bridge.errors import SettingsError
-from bridge.load.barriers import Barrier, Epochs, Stream
-from bridge.load.column_plan import Incoming, Shaping
-from bridge.load.dispatcher import Intake
+from bridge.load.barriers import Barrier, BarrierPolicy, StreamProgress
+from bridge.load.dispatcher import Dispatcher, DispatchRules
+from bridge.load.events import Event, SchemaNeedsSpark, Sealed
+from bridge.load.tables.column_plan import ColumnPlan, IncomingSchema
 from bridge.schema.table_schema import TableSchema
 from bridge.settings.transform_sql import read_transform
 from bridge.singer.messages import Reader, Schema
 from bridge.spool.spool import Spool
+from tests.support.load import Opened, Tables
 
 TABLE = TableSchema(pa.schema([("id", pa.int64())]))
 
 
 class Taking:
-    """An intake of one stream, whose statement makes `id` and `twice`; `asked` counts how often it was looked at."""
+    """A dispatcher of one stream, whose statement makes `id` and `twice`; `asked` counts how often it was looked at."""
 
     def __init__(self, folder: Path, table: TableSchema | None = None, fails: bool = False) -> None:
         self.asked, self.table, self.fails = 0, table, fails
         self.barriers: list[Barrier] = []
         folder.mkdir()
         self.spool = Spool(folder / "spool")
-        self.intake = Intake(
-            epochs=Epochs(None, staged={}),
-            spool=self.spool,
-            opened=lambda message: (
-                Stream(message.stream, "append", "", TableSchema(pa.schema([])), 0, []),
-                self.table,
-            ),
-            flush=self._flush,
-            discard=lambda _: None,
-            commit_every=timedelta(hours=1),
-            commit_bytes=1 << 30,
-            max_noise=0,
-            incoming=self._incoming,
-            transformed=self._transformed,
-        )
+        tables = Tables(self._opened, self._incoming)
+        rules = DispatchRules(timedelta(hours=1), 1 << 30)
+        self.dispatcher = Dispatcher(BarrierPolicy(None, staged={}), self.spool, tables, rules)
 
-    def _incoming(self, message: Schema) -> Incoming:
-        return Shaping("a", statement=read_transform("SELECT id, id * 2 AS twice FROM stream")).incoming(
+    def _opened(self, message: Schema) -> Opened:
+        return StreamProgress(message.stream, "append", "", TableSchema(pa.schema([])), 0, []), self.table
+
+    def _incoming(self, message: Schema) -> IncomingSchema:
+        return ColumnPlan("a", statement=read_transform("SELECT id, id * 2 AS twice FROM stream")).incoming(
             message, [], []
         )
 
-    def _transformed(self, stream: Stream, incoming: Incoming, table: TableSchema | None, name: str) -> TableSchema:
-        assert (self.spool.folder / "schemas" / name).read_bytes() == incoming.read().to_json()
+    def _act(self, events: Iterable[Event]) -> None:
+        for event in events:
+            if isinstance(event, SchemaNeedsSpark):
+                event.columns = self._transformed(event)
+            elif isinstance(event, Sealed) and event.barrier:
+                self.barriers.append(event.barrier)
+
+    def _transformed(self, question: SchemaNeedsSpark) -> TableSchema:
+        incoming, made = question.incoming, pa.schema([("id", pa.int64()), ("twice", pa.int64())])
+        assert self.spool.folder.read_schema(question.name) == incoming.read().to_json()
         self.asked += 1
         if self.fails:
             raise SettingsError("the transform does not fit the stream", hint="")
-        return incoming.into(table, stream.evolution, pa.schema([("id", pa.int64()), ("twice", pa.int64())]))
+        return incoming.into(question.table, question.stream.evolution, made)
 
-    def _flush(self, barrier: Barrier | None, all_lines: bool) -> None:
-        self.barriers += [barrier] if barrier else []
-        self.spool.seal(tasks=1, all_lines=all_lines)
+    def end(self) -> None:
+        self._act(self.dispatcher.end(clean=True))
 
     def take(self, *records: int, **properties: Any) -> None:
         schema = {"type": "object", "properties": {"id": {"type": "integer"}} | properties}
         lines: list[dict[str, Any]] = [{"type": "SCHEMA", "stream": "a", "schema": schema, "key_properties": []}]
         lines += [{"type": "RECORD", "stream": "a", "record": {"id": number}} for number in records]
-        self.intake.take(Reader().feed("".join(json.dumps(line) + "\n" for line in lines).encode()))
+        messages = Reader().feed("".join(json.dumps(line) + "\n" for line in lines).encode())
+        self._act(self.dispatcher.take(messages))
 
     def columns(self) -> list[str]:
         """The table's columns at the last barrier."""
@@ -77,12 +79,12 @@ def test_a_stream_without_rows_does_not_need_spark(tmp_path: Path) -> None:
     """A run that finds nothing new starts no JVM for a table that is there; one that is new gets its columns."""
     known = Taking(tmp_path / "known", TABLE)
     known.take()
-    known.intake.end(clean=True)
+    known.end()
     assert (known.asked, known.columns()) == (0, ["id"])
     new = Taking(tmp_path / "new")
     new.take()
     assert new.asked == 0
-    new.intake.end(clean=True)
+    new.end()
     assert (new.asked, new.columns()) == (1, ["id", "twice"])
 
 
@@ -95,7 +97,7 @@ def test_each_schema_that_has_rows_is_looked_at_once(tmp_path: Path) -> None:
     taking.take(more={"type": "string"})
     taking.take(4, other={"type": "string"})
     assert taking.asked == 2
-    taking.intake.end(clean=True)
+    taking.end()
     assert taking.columns() == ["id", "twice"]
 
 

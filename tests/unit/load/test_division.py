@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.errors import SettingsError
-from bridge.lake.log import View
+from bridge.lake.log import Snapshot
+from bridge.lake.pipeline_state import PipelineState, begun, shown_after
 from bridge.lake.records import TapGroup
-from bridge.lake.runs import RunRecord
-from bridge.lake.tap_groups import begun, groups_again, shown
+from bridge.lake.runs import RunFile
 from bridge.load.division import Division, balanced, divided, families
 from bridge.settings.options import Pipeline
 from bridge.singer.catalog import selected_streams
@@ -53,9 +53,9 @@ def marks(**bookmarks: Any) -> dict[str, Any]:
     return {"bookmarks": bookmarks}
 
 
-def view(state: Any, *groups: TapGroup, edited: bool = False) -> View:
+def view(state: Any, *groups: TapGroup, edited: bool = False) -> Snapshot:
     """A lake after a commit of several processes, or of one."""
-    return View(1, state, groups=list(groups) if groups or edited else None)
+    return Snapshot(1, PipelineState(state, list(groups) if groups or edited else None))
 
 
 def test_children_stay_with_their_parents() -> None:
@@ -130,7 +130,7 @@ def test_each_stream_in_one_group(sizes: list[int], count: int, before: int, ran
 def test_each_group_gets_its_own_state_back() -> None:
     """The whole of it, verbatim: the parent's bookmark of the other process would lose the child's rows."""
     first, second = TapGroup(("p",), marks(p=9)), TapGroup(("c",), marks(p=2, c=2))
-    groups, idle, spread = begun([("p",), ("c",)], view(marks(p=9, c=2), first, second))
+    groups, idle, spread = begun([("p",), ("c",)], view(marks(p=9, c=2), first, second).pipeline_state)
     assert (groups, idle, spread) == ([first, second], [], [])
 
 
@@ -138,16 +138,16 @@ def test_a_part_of_a_group_has_its_state() -> None:
     """Streams of one process go on from its STATE when they are divided, and those that do not run now keep it."""
     both, other = TapGroup(("a", "b"), marks(a=1, b=2)), TapGroup(("c",), marks(c=3))
     seen = view(marks(a=1, b=2, c=3), both, other)
-    groups, idle, spread = begun([("a",), ("b",), ("c",)], seen)
+    groups, idle, spread = begun([("a",), ("b",), ("c",)], seen.pipeline_state)
     assert ([group.state for group in groups], idle, spread) == ([both.state, both.state, other.state], [], [])
-    groups, idle, spread = begun([("b",)], seen)
+    groups, idle, spread = begun([("b",)], seen.pipeline_state)
     assert (groups, idle, spread) == ([TapGroup(("b",), both.state)], [TapGroup(("a",), both.state), other], [])
 
 
 def test_streams_of_two_processes_together_start_from_what_is_shown() -> None:
     """No single process has a STATE for them; whoever runs it is told."""
     one, two = TapGroup(("a",), marks(a=1)), TapGroup(("b",), marks(b=2))
-    groups, idle, spread = begun([("a", "b")], view(marks(a=1, b=2), one, two))
+    groups, idle, spread = begun([("a", "b")], view(marks(a=1, b=2), one, two).pipeline_state)
     assert (groups, idle) == ([TapGroup(("a", "b"), marks(a=1, b=2))], [])
     assert spread == groups
 
@@ -156,28 +156,28 @@ def test_a_new_stream_joins_a_group() -> None:
     """The group goes on from its own STATE if that says of the new one what is shown; else from what is shown."""
     one, two = TapGroup(("a",), marks(a=1)), TapGroup(("b",), marks(b=2, x=5))
     seen = view(marks(a=1, b=2, x=5), one, two)
-    groups, _, spread = begun([("a", "n"), ("b",)], seen)
+    groups, _, spread = begun([("a", "n"), ("b",)], seen.pipeline_state)
     assert ([group.state for group in groups], spread) == ([one.state, two.state], [])
-    groups, _, spread = begun([("a", "x"), ("b",)], seen)
+    groups, _, spread = begun([("a", "x"), ("b",)], seen.pipeline_state)
     assert (groups[0].state, spread) == (seen.state, groups[:1])
 
 
 def test_after_an_edit_all_start_from_it() -> None:
     """A STATE that was written by hand is for all of them, and each is told of."""
-    groups, _, spread = begun([("a",), ("b",)], view(marks(a=1), edited=True))
+    groups, _, spread = begun([("a",), ("b",)], view(marks(a=1), edited=True).pipeline_state)
     assert [group.state for group in groups] == [marks(a=1)] * 2
     assert spread == groups
-    assert begun([("a",), ("b",)], view(marks(a=1)))[2] == [], "one tap's own STATE is good for all"
+    assert begun([("a",), ("b",)], view(marks(a=1)).pipeline_state)[2] == [], "one tap's own STATE is good for all"
 
 
 def test_what_is_shown() -> None:
     """Each stream's bookmark is its own process's; of those in no group, what changed; and who syncs is not said."""
     now = {"bookmarks": {"p": 1, "c": 1, "z": 0}, "currently_syncing": "p"}
     after = {"bookmarks": {"p": 5, "c": 3, "y": 1}, "currently_syncing": "c", "v": 2}
-    assert shown(now, now, after, {"c"}, {"p"}) == {"bookmarks": {"p": 1, "c": 3, "z": 0, "y": 1}, "v": 2}
-    assert shown(now, after, after, {"c"}, {"p"}) is now
-    assert shown(None, None, marks(c=1), {"c"}, {"p"}) == marks(c=1)
-    assert shown(marks(c=1, p=1), marks(c=1), marks(), {"c"}, {"p"}) == marks(p=1), (
+    assert shown_after(now, now, after, {"c"}, {"p"}) == {"bookmarks": {"p": 1, "c": 3, "z": 0, "y": 1}, "v": 2}
+    assert shown_after(now, after, after, {"c"}, {"p"}) is now
+    assert shown_after(None, None, marks(c=1), {"c"}, {"p"}) == marks(c=1)
+    assert shown_after(marks(c=1, p=1), marks(c=1), marks(), {"c"}, {"p"}) == marks(p=1), (
         "it says nothing of its own any more"
     )
 
@@ -187,32 +187,32 @@ def test_what_was_forgotten() -> None:
     seen = view(
         marks(p=9, c=2), TapGroup(("p",), marks(p=9)), TapGroup(("c",), marks(p=2, c=2)), TapGroup(("n",), None)
     )
-    assert groups_again(seen, {"p"}) == [
+    assert seen.pipeline_state.without({"p"}).per_process == [
         TapGroup(("p",), marks()),
         TapGroup(("c",), marks(c=2)),
         TapGroup(("n",), None),
     ]
-    assert groups_again(view(marks(p=9)), {"p"}) is None
+    assert view(marks(p=9)).pipeline_state.without({"p"}).per_process is None
 
 
-def divide(folder: Path, settings: Pipeline, seen: View, *names: str) -> tuple[Division | None, list[str]]:
+def divide(folder: Path, settings: Pipeline, seen: Snapshot, *names: str) -> tuple[Division | None, list[str]]:
     return divided(settings, open_storage(str(folder)), seen, catalog(*names) if names else None)
 
 
 def test_one_process_is_todays_way(tmp_path: Path) -> None:
     """Without parallelism, and with one family only, nothing is divided and nothing is said."""
-    assert divide(tmp_path, pipeline(1), View(), "a", "b") == (None, [])
-    assert divide(tmp_path, pipeline(1), View()) == (None, [])
-    assert divide(tmp_path, pipeline(8), View(), "a") == (None, [])
+    assert divide(tmp_path, pipeline(1), Snapshot(), "a", "b") == (None, [])
+    assert divide(tmp_path, pipeline(1), Snapshot()) == (None, [])
+    assert divide(tmp_path, pipeline(8), Snapshot(), "a") == (None, [])
 
 
 def test_seconds_of_the_last_run_decide(tmp_path: Path) -> None:
     """They are noted by the names in messages, which may be others than the ids."""
     storage = open_storage(str(tmp_path))
     seconds = {"A": {"seconds": 5.0}, "B": {"seconds": 3.0}, "C": {"seconds": 3.5}, "GONE": {"seconds": 99.0}}
-    RunRecord(storage, "p", "20261120T133501Z-k3f9").finish(streams=seconds)
-    RunRecord(storage, "p", "20261120T143501Z-k3f9").finish(streams={})
-    division, _ = divided(pipeline(), storage, View(), catalog("a", "b", "c"))
+    RunFile(storage, "p", "20261120T133501Z-k3f9").finish(streams=seconds)
+    RunFile(storage, "p", "20261120T143501Z-k3f9").finish(streams={})
+    division, _ = divided(pipeline(), storage, Snapshot(), catalog("a", "b", "c"))
     assert division
     assert [group.streams for group in division.groups] == [("a",), ("b", "c")]
     assert [selected_streams(catalog) for catalog in division.catalogs] == [{"a"}, {"b", "c"}]
@@ -223,7 +223,7 @@ def test_auto_is_the_number_of_cores(tmp_path: Path, monkeypatch: pytest.MonkeyP
     """At most as many as there are families."""
     monkeypatch.setattr(os, "cpu_count", lambda: 3)
     for names, count in (("abcdef", 3), ("ab", 2)):
-        division, _ = divide(tmp_path, pipeline("auto"), View(), *names)
+        division, _ = divide(tmp_path, pipeline("auto"), Snapshot(), *names)
         assert division
         assert len(division.groups) == count
 
@@ -235,7 +235,7 @@ def test_auto_is_the_number_of_cores(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_what_cannot_be_divided(tmp_path: Path, state: Any, names: str, message: str) -> None:
     """A flat STATE is one position for all, and without a catalog no process knows what is its own."""
     with pytest.raises(SettingsError, match=message) as caught:
-        divide(tmp_path, pipeline(), View(1, state), *names)
+        divide(tmp_path, pipeline(), Snapshot(1, PipelineState(state)), *names)
     assert caught.value.hint
 
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from bridge.lake.log import View
+from bridge.lake.log import Snapshot
+from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.records import LiveFile, TableState
-from bridge.lake.runs import RunRecord
+from bridge.lake.runs import RunFile
 from bridge.load.checks.fingerprint import changed_since, fingerprint, last_fingerprint
 from bridge.settings.options import Pipeline
 from bridge.singer.catalog import Catalog
@@ -54,7 +55,7 @@ def test_what_is_the_same_elsewhere_is_the_same(pipeline: Any) -> None:
     one = taken(pipeline("/opt/tap-x --flag", a={"x": 1, "y": 2}, b=1))
     two = taken(pipeline("/usr/bin/tap-x --flag", b=1, a={"y": 2, "x": 1}))
     assert one == two
-    assert changed_since(one, two, View(1, BOOKMARK, TABLE)) == []
+    assert changed_since(one, two, Snapshot(1, PipelineState(BOOKMARK), TABLE)) == []
 
 
 def test_a_settings_file_counts_like_settings(pipeline: Any, tmp_path: Path) -> None:
@@ -71,7 +72,7 @@ def test_a_settings_file_counts_like_settings(pipeline: Any, tmp_path: Path) -> 
 def test_changes_are_told_with_what_to_do(pipeline: Any) -> None:
     """Command, version and settings, each once and each with a remedy; settings by name only."""
     before = taken(pipeline(start_date="2020", host="db"))
-    view = View(1, BOOKMARK, TABLE)
+    view = Snapshot(1, PipelineState(BOOKMARK), TABLE)
     (text,) = changed_since(before, taken(pipeline(start_date="2010", port=1, host="db")), view)
     assert "port, start_date" in text
     assert "host" not in text
@@ -86,17 +87,19 @@ def test_changes_are_told_with_what_to_do(pipeline: Any) -> None:
 def test_nothing_to_say(pipeline: Any) -> None:
     """Without a bookmark, without an earlier success, or in a run that starts over, no change matters."""
     one, two = taken(pipeline(a=1)), taken(pipeline("tap-y", a=2), BY_AT)
-    assert changed_since(one, two, View()) == []
-    assert changed_since(None, one, View(1, BOOKMARK, TABLE)) == []
-    assert changed_since(one, two, View(1, BOOKMARK, TABLE), None) == []
-    assert all("users" not in text for text in changed_since(one, two, View(1, BOOKMARK, TABLE), ["users"]))
+    assert changed_since(one, two, Snapshot()) == []
+    assert changed_since(None, one, Snapshot(1, PipelineState(BOOKMARK), TABLE)) == []
+    assert changed_since(one, two, Snapshot(1, PipelineState(BOOKMARK), TABLE), None) == []
+    assert all(
+        "users" not in text for text in changed_since(one, two, Snapshot(1, PipelineState(BOOKMARK), TABLE), ["users"])
+    )
 
 
 @pytest.mark.parametrize("before", [None, BY_ID])
 @pytest.mark.parametrize("bookmark", [BOOKMARK["bookmarks"]["users"], {"id": 7}])
 def test_another_replication_key_under_a_bookmark(pipeline: Any, before: Catalog | None, bookmark: Any) -> None:
     """It is told what will happen and how to begin anew: known from the bookmark itself, or from the last success."""
-    view = View(1, {"bookmarks": {"users": bookmark}}, TABLE)
+    view = Snapshot(1, PipelineState({"bookmarks": {"users": bookmark}}), TABLE)
     then = taken(pipeline(), before) if before else None
     told = changed_since(then, taken(pipeline(), BY_AT), view)
     if before is None and "replication_key" not in bookmark:
@@ -111,13 +114,13 @@ def test_another_replication_key_under_a_bookmark(pipeline: Any, before: Catalog
 def test_another_replication_method_over_a_table(pipeline: Any) -> None:
     """Rows that would come twice, and a table that would be replaced, are told before they are."""
     full, by_id = taken(pipeline(), FULL), taken(pipeline(), BY_ID)
-    (text,) = changed_since(full, by_id, View(1, {"bookmarks": {"users": {}}}, TABLE))
+    (text,) = changed_since(full, by_id, Snapshot(1, PipelineState({"bookmarks": {"users": {}}}), TABLE))
     assert "from FULL_TABLE to INCREMENTAL" in text
     assert "once more" in text
     assert "--full -s users" in text
-    (text,) = changed_since(by_id, full, View(1, BOOKMARK, TABLE))
+    (text,) = changed_since(by_id, full, Snapshot(1, PipelineState(BOOKMARK), TABLE))
     assert "will be replaced" in text
-    assert changed_since(full, by_id, View(1, None, {})) == []
+    assert changed_since(full, by_id, Snapshot(1, PipelineState(), {})) == []
 
 
 def test_the_last_success_is_what_counts(tmp_path: Path) -> None:
@@ -126,9 +129,9 @@ def test_the_last_success_is_what_counts(tmp_path: Path) -> None:
     assert last_fingerprint(storage, "p") is None
     one, two, three = ({"tap": {"n": n}, "config": {}, "streams": {}} for n in (1, 2, 3))
     for day, (status, facts) in enumerate([("success", one), ("success", two), ("failed", three)], 1):
-        RunRecord(storage, "p", f"2026010{day}T000000Z-aaaa", fingerprint=facts).finish(status=status)
-    RunRecord(storage, "p", "20260109T000000Z-aaaa").finish(status="success")
-    RunRecord(storage, "p", "20260110T000000Z-aaaa", fingerprint={"later": 1}).finish(status="success")
+        RunFile(storage, "p", f"2026010{day}T000000Z-aaaa", fingerprint=facts).finish(status=status)
+    RunFile(storage, "p", "20260109T000000Z-aaaa").finish(status="success")
+    RunFile(storage, "p", "20260110T000000Z-aaaa", fingerprint={"later": 1}).finish(status="success")
     assert last_fingerprint(storage, "p") == two
     storage.write(".bridge/p/runs/20260111T000000Z-aaaa.json", b"{")
     assert last_fingerprint(storage, "p") is None

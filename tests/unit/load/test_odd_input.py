@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from bridge.cli import main
-from bridge.load.run import Request, Result, Run
+from bridge.load.result import Result
+from bridge.load.run import Request, Run
 from bridge.settings.options import Pipeline
 from tests.support.pipe import InProcess, Pipe, wire
 

@@ -24,11 +24,12 @@ from msgspec import structs
 
 from bridge.commit.rollback import roll_back
 from bridge.errors import CommitLost
-from bridge.lake.log import Log, View
+from bridge.lake.log import Log, Snapshot
 from bridge.lake.record_json import commit_bytes
 from bridge.lake.records import TapGroup
 from bridge.lake.runs import read_log
-from bridge.load.run import Request, Result, Run
+from bridge.load.result import Result
+from bridge.load.run import Request, Run
 from bridge.maintain.compact import Wish, compact
 from bridge.maintain.verify.check import verify
 from bridge.settings.options import Pipeline
@@ -89,14 +90,14 @@ class Lake:
         return [row[0] for row in duckdb.sql(f"select id from read_parquet('{files}') order by id").fetchall()]
 
     @property
-    def view(self) -> View:
+    def view(self) -> Snapshot:
         log = Log(open_storage(self.uri), self.name)
         return log.view(log.latest())
 
     @property
     def groups(self) -> dict[str, Any]:
         """Where each process's STATE stands: by its streams, the value of each bookmark in it."""
-        return {"+".join(group.streams): values(group.state) for group in self.view.groups or ()}
+        return {"+".join(group.streams): values(group.state) for group in self.view.pipeline_state.per_process or ()}
 
     @property
     def alive(self) -> list[str]:
@@ -239,7 +240,7 @@ def test_a_signal_stops_all(lake: Lake, number: int) -> None:
 
 
 def own_states(lake: Lake) -> dict[str, Any]:
-    return {group.streams[0]: group.state for group in lake.view.groups or ()}
+    return {group.streams[0]: group.state for group in lake.view.pipeline_state.per_process or ()}
 
 
 def test_a_silent_one_is_stopped_alone(lake: Lake) -> None:
@@ -300,7 +301,7 @@ def test_one_process_again_has_a_state_of_its_own(lake: Lake) -> None:
     lake.run()
     lake.streams["a"]["last"] = 6
     lake.run(1)
-    assert lake.view.groups is None
+    assert lake.view.pipeline_state.per_process is None
     result = lake.run(2)
     assert (result.warnings, lake.was_given()) == ([], {key: {"a": 6, "b": 4} for key in "ab"})
 
@@ -326,7 +327,7 @@ def test_an_edit_is_for_all(lake: Lake) -> None:
     lake.settings = {"destination": {"bucket": lake.uri, "load_method": "upsert"}}
     lake.run()
     StateStore(lake.uri, "p").set("a", {"replication_key": "id", "replication_key_value": 1})
-    assert lake.view.groups == []
+    assert lake.view.pipeline_state.per_process == []
     result = lake.run()
     assert len(result.warnings) == 2
     assert lake.was_given() == {key: {"a": 1, "b": 4} for key in "ab"}
@@ -353,12 +354,12 @@ def test_a_rollback_brings_the_states_back(lake: Lake) -> None:
     """What each process had said at that commit is what it is given then."""
     lake.streams = {"a": {"last": 4}, "c": {"last": 4, "parent": "a", "fails_at": 3}}
     lake.run()
-    to, then = lake.view.n, lake.view.groups
+    to, then = lake.view.n, lake.view.pipeline_state.per_process
     del lake.streams["c"]["fails_at"]
     lake.run()
     assert lake.groups["c"] == {"a": 4, "c": 4}
     roll_back(open_storage(lake.uri), "p", to)
-    assert lake.view.groups == then
+    assert lake.view.pipeline_state.per_process == then
     assert (lake.ids("a"), lake.ids("c")) == (upto(4), upto(2))
     assert lake.run().warnings == []
     assert (lake.ids("a"), lake.ids("c")) == (upto(4), upto(4))
@@ -369,10 +370,10 @@ def test_commits_that_change_no_state_keep_them(lake: Lake) -> None:
     for last in (80, 160, 240):  # of more STATEs in one chunk, some might be passed over
         lake.streams = {"a": {"last": last}, "c": {"last": 4, "parent": "a", "fails_at": 3}}
         lake.run()
-    log, groups = Log(open_storage(lake.uri), "p"), lake.view.groups
-    assert log.view(100).groups == next(log.history(100)).groups
+    log, groups = Log(open_storage(lake.uri), "p"), lake.view.pipeline_state.per_process
+    assert log.view(100).pipeline_state.per_process == next(log.history(100)).groups
     assert compact(log.storage, lake.pipeline(1), Wish()).written
-    assert (lake.view.groups, verify(log.storage, "p").findings) == (groups, [])
+    assert (lake.view.pipeline_state.per_process, verify(log.storage, "p").findings) == (groups, [])
     assert (lake.ids("a"), lake.ids("c")) == (upto(240), upto(2))
 
 

@@ -11,13 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from bridge.errors import SettingsError
-from bridge.lake.log import View
+from bridge.lake.log import Snapshot
+from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.records import LiveFile, TableState
-from bridge.lake.runs import RunRecord
+from bridge.lake.runs import RunFile
 from bridge.load.checks.repeats import Seen
-from bridge.load.dispatcher import Counts
-from bridge.load.methods import Method, is_merged, of_catalog, outlook, refusal
-from bridge.load.table_plan import Placement
+from bridge.load.result import Counts
+from bridge.load.tables.methods import Method, is_merged, of_catalog, outlook, refusal
+from bridge.load.tables.table_plan import TablePlanner
 from bridge.settings.destination import StreamKeys
 from bridge.settings.options import Pipeline
 from bridge.singer.catalog import Catalog
@@ -30,10 +31,10 @@ ROWS = TableState("p/s", None, {"old.parquet": LiveFile(1, 5)})
 NO_KEY = {"table_key_properties": [], "selected": True}
 
 
-def placement(root: Path, found: Catalog | None, state: Any = None, settings: Pipeline | None = None) -> Placement:
+def placement(root: Path, found: Catalog | None, state: Any = None, settings: Pipeline | None = None) -> TablePlanner:
     (root / "p/s").mkdir(parents=True, exist_ok=True)
-    view = View(1, state, {"s": ROWS})
-    return Placement(LocalStorage(root), settings or pipeline(root), view, found, full=False, append=False)
+    view = Snapshot(1, PipelineState(state), {"s": ROWS})
+    return TablePlanner(LocalStorage(root), settings or pipeline(root), view, found, full=False, append=False)
 
 
 def with_streams(root: Path, **streams: StreamKeys) -> Pipeline:
@@ -122,7 +123,7 @@ def test_what_merged_a_table_last_is_remembered(tmp_path: Path) -> None:
     """Where the settings leave it to the tap, the last run's record says whether a table has each key once."""
     storage, settings = LocalStorage(tmp_path), pipeline(tmp_path)
     assert not is_merged(storage, settings, "s")
-    RunRecord(storage, "p", "20260101T000000Z-aaaa", tap="tap", tap_version="1", fingerprint={}).finish(
+    RunFile(storage, "p", "20260101T000000Z-aaaa", tap="tap", tap_version="1", fingerprint={}).finish(
         streams={"s": {"load_method": "upsert"}}
     )
     assert is_merged(storage, settings, "s")
@@ -137,8 +138,10 @@ def seen(root: Path, before: Any, after: Any, lows: list[Any], rows: int = 4, **
     counts = Counts("append-only", "", committed=rows)
     method = given.get("method", Method("append", "", True, (), "at"))
     settings = given.get("settings", pipeline(root))
-    old = View(1, before, {"s": ROWS} if given.get("there", True) else {})
-    view = Seen(settings, {"s": method}, old, View(2, after, {"s": grown}), given.get("piped", False))
+    old = Snapshot(1, PipelineState(before), {"s": ROWS} if given.get("there", True) else {})
+    view = Seen(
+        settings, {"s": method}, old, Snapshot(2, PipelineState(after), {"s": grown}), given.get("piped", False)
+    )
     return view.warnings({"s": counts}, LocalStorage(root))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bridge.errors import SettingsError
-from bridge.lake.runs import RunRecord
+from bridge.lake.runs import RunFile
 from bridge.load.checks.resume import completed, leave_out
 from bridge.singer.catalog import selected_streams
 from bridge.storage import Storage, open_storage
@@ -22,7 +22,7 @@ def storage(tmp_path: Path) -> Storage:
 
 def recorded(storage: Storage, status: str, second: int = 1, skipped: tuple[str, ...] = (), **complete: bool) -> None:
     """Put the record of a run into the bucket."""
-    record = RunRecord(storage, "flights", f"20260101T00000{second}Z-aaaa")
+    record = RunFile(storage, "flights", f"20260101T00000{second}Z-aaaa")
     streams = {name: {"complete": done} for name, done in complete.items()}
     record.finish(status=status, streams=streams, skipped=list(skipped))
 
@@ -57,7 +57,7 @@ def test_completed_streams_of_a_failed_run(storage: Storage, status: str) -> Non
 )
 def test_a_stream_that_may_be_a_child(storage: Storage, bookmark: Any, method: str, expected: set[str]) -> None:
     """Without a bookmark of its own a stream's rows hang on another's, which then is not left out."""
-    record = RunRecord(storage, "flights", "20260101T000001Z-aaaa")
+    record = RunFile(storage, "flights", "20260101T000001Z-aaaa")
     streams = {"repos": {"complete": True, "load_method": "append-only"}, "issues": {"load_method": method}}
     record.finish(status="failed", streams=streams, state={"bookmarks": {"repos": {"id": 1}, "issues": bookmark}})
     assert completed(storage, "flights") == expected
@@ -74,7 +74,7 @@ def test_nothing_is_known_after_a_success_or_a_death(storage: Storage) -> None:
     assert completed(storage, "flights") == set()
     recorded(storage, "success", users=True)
     assert completed(storage, "flights") == set()
-    RunRecord(storage, "flights", "20260101T000002Z-aaaa")
+    RunFile(storage, "flights", "20260101T000002Z-aaaa")
     assert completed(storage, "flights") == set()
 
 

@@ -28,8 +28,9 @@ from bridge.errors import (
     TimedOut,
 )
 from bridge.lake.runs import read_runs
+from bridge.load.result import Result
 from bridge.load.retry import Attempts, may_pass
-from bridge.load.run import Request, Result, Run
+from bridge.load.run import Request, Run
 from bridge.load.stop import Stop
 from bridge.settings.load import load
 from bridge.settings.options import Pipeline
@@ -84,7 +85,7 @@ def test_a_run_that_fails_once_is_run_again(folder: Path) -> None:
     result, waits = attempt(folder, chosen)
     assert (result.status, result.attempt, waits) == ("success", 2, [MOMENT])
     records = read_runs(open_storage(chosen.destination.bucket), "flaky", 10)
-    assert sorted((record["attempt"], record["status"]) for record in records) == [(1, "failed"), (2, "success")]
+    assert sorted((record.attempt, record.status) for record in records) == [(1, "failed"), (2, "success")]
 
 
 def test_the_wait_doubles_and_the_last_failure_stands(folder: Path) -> None:

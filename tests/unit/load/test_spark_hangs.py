@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from bridge.errors import BridgeError, Interrupted, TimedOut
-from bridge.load.scratch import Scratch
-from bridge.spark import Engine
+from bridge.spark.query import Engine
 from tests.support.pipe import Found, InProcess, Pipe, done, wire
 
 SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}, "v": {"type": "string"}}}
@@ -73,11 +72,11 @@ class Standing(Engine):
         super().stop(hurry=hurry)
         self.spark.killed.set()
 
-    def _fail(self, error: BaseException) -> None:
-        super()._fail(error)
+    def fail(self, error: BaseException) -> None:
+        super().fail(error)
         self.spark.given_up.set()
 
-    def _cancel(self) -> None:
+    def cancel(self) -> None:
         self.spark.killed.set()
 
     def each(self, work: Callable[..., dict[str, Any]], payloads: Sequence[Any]) -> list[dict[str, Any]]:
@@ -90,14 +89,14 @@ class Standing(Engine):
         try:
             while not self._stopping:
                 for seq in sorted(self._sealed):
-                    path = self._spool.folder / "manifests" / f"{seq:012d}.json"
+                    path = self._spool.folder.batch(seq)
                     if path.exists():
                         if seq > self.spark.manifests:
                             self.spark.stand()
                         self._deliver(done(self._context, path), [])
                 time.sleep(0.005)
         except BaseException as error:
-            self._fail(error)
+            self.fail(error)
 
 
 def lake(root: Path, spark: Spark) -> Pipe:
@@ -106,8 +105,8 @@ def lake(root: Path, spark: Spark) -> Pipe:
     class Standstill(InProcess):
         engine = Standing
 
-        def _new_engine(self, scratch: Scratch) -> Engine:
-            engine = super()._new_engine(scratch)
+        def _new_engine(self) -> Engine:
+            engine = super()._new_engine()
             assert isinstance(engine, Standing)
             engine.spark, engine.grace = spark, GRACE
             return engine

@@ -11,11 +11,12 @@ import pytest
 from msgspec import structs
 
 from bridge.errors import CorruptLake, LakeError, SettingsError
-from bridge.lake.log import View
+from bridge.lake.log import Snapshot
+from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.records import LiveFile, TableState
 from bridge.lake.schemas import read_schema
-from bridge.load.methods import load_method
-from bridge.load.table_plan import Placement
+from bridge.load.tables.methods import load_method
+from bridge.load.tables.table_plan import TablePlanner
 from bridge.schema.table_schema import TableSchema, from_singer
 from bridge.settings.destination import StreamKeys
 from bridge.settings.inline import inline_pipeline
@@ -28,7 +29,7 @@ from tests.support.records import staged_table
 COLUMNS = from_singer({"properties": {"id": {"type": "integer"}, "gone": {"type": "string"}}}, [])
 
 
-def folders(placement: Placement) -> dict[str, str]:
+def folders(placement: TablePlanner) -> dict[str, str]:
     return {stream: target.folder for stream, target in placement.layouts.items()}
 
 
@@ -61,12 +62,12 @@ def table(folder: str, *files: str, columns: str | None = None) -> TableState:
 def placed(
     root: Path,
     settings: Pipeline | None = None,
-    view: View | None = None,
+    view: Snapshot | None = None,
     found: dict[str, Any] | None = None,
     **flags: bool,
-) -> Placement:
+) -> TablePlanner:
     asked = {"full": False, "append": False} | flags
-    return Placement(LocalStorage(root), settings or pipeline(root), view or View(), found, **asked)
+    return TablePlanner(LocalStorage(root), settings or pipeline(root), view or Snapshot(), found, **asked)
 
 
 UNKNOWN = "no replication method is known"
@@ -173,7 +174,7 @@ def test_folders(tmp_path: Path) -> None:
 
 def test_known_table_stays_where_it_is(tmp_path: Path) -> None:
     """A table keeps the folder that the log names, in whatever order its streams speak today."""
-    view = View(1, None, {"orders": table("p/orders"), "Orders": table("p/Orders_2")})
+    view = Snapshot(1, PipelineState(), {"orders": table("p/orders"), "Orders": table("p/Orders_2")})
     placement = placed(tmp_path, view=view)
     for name in ("Orders", "orders"):
         placement.open(schema(name))
@@ -182,7 +183,9 @@ def test_known_table_stays_where_it_is(tmp_path: Path) -> None:
 
 def test_a_new_path_is_refused(tmp_path: Path) -> None:
     """A table does not move because `destination.path` changed: its rows would be in two places."""
-    placement = placed(tmp_path, pipeline(tmp_path, path="elsewhere"), View(1, None, {"s": table("p/s")}))
+    placement = placed(
+        tmp_path, pipeline(tmp_path, path="elsewhere"), Snapshot(1, PipelineState(), {"s": table("p/s")})
+    )
     with pytest.raises(SettingsError, match="the table is in another folder stream=s folder=p/s") as caught:
         placement.open(schema("s"))
     assert "keep destination.path" in caught.value.hint
@@ -193,7 +196,7 @@ def test_columns_of_the_table(tmp_path: Path) -> None:
     """An append gets the columns that the table has, a replacement starts from the SCHEMA alone."""
     storage = LocalStorage(tmp_path)
     storage.write(f".bridge/p/schemas/{COLUMNS.hash}.json", b'{"format":1,"columns":' + COLUMNS.to_json() + b"}")
-    view = View(1, None, {"s": table("p/s", columns=COLUMNS.hash)})
+    view = Snapshot(1, PipelineState(), {"s": table("p/s", columns=COLUMNS.hash)})
     assert placed(tmp_path, view=view).open(schema("s"))[1] == COLUMNS
     assert placed(tmp_path, pipeline(tmp_path, load_method="overwrite"), view).open(schema("s"))[1] is None
     assert placed(tmp_path).open(schema("new"))[1] is None
@@ -216,7 +219,7 @@ def test_a_table_that_was_swapped_before_its_end(
     storage = LocalStorage(tmp_path)
     storage.write(f".bridge/p/schemas/{COLUMNS.hash}.json", b'{"format":1,"columns":' + COLUMNS.to_json() + b"}")
     live = TableState("p/s", COLUMNS.hash, {}, version=7)
-    view = View(1, {"bookmarks": {"s": bookmark}}, {"s": live})
+    view = Snapshot(1, PipelineState({"bookmarks": {"s": bookmark}}), {"s": live})
     stream, columns = placed(tmp_path, pipeline(tmp_path, load_method="overwrite"), view, **flags).open(schema("s"))
     assert (stream.mode, stream.swapped, stream.version) == ("replace", extended, 7 if extended else None)
     assert columns == (COLUMNS if extended else None)
@@ -259,8 +262,8 @@ def test_files_of_others(tmp_path: Path, known: bool) -> None:
     for name in ("ours.parquet", "theirs.parquet", "notes.txt"):
         (tmp_path / "p/s" / name).write_bytes(b"")
     files = ("ours.parquet", "theirs.parquet")
-    placed(tmp_path, view=View(1, None, {"s": table("p/s", *files)})).open(schema("s"))
-    view = View(1, None, {"s": table("p/s", "ours.parquet")}) if known else View()
+    placed(tmp_path, view=Snapshot(1, PipelineState(), {"s": table("p/s", *files)})).open(schema("s"))
+    view = Snapshot(1, PipelineState(), {"s": table("p/s", "ours.parquet")}) if known else Snapshot()
     with pytest.raises(LakeError, match=r"files of others folder=p/s file=\w+\.parquet") as caught:
         placed(tmp_path, view=view).open(schema("s"))
     assert "move them away" in caught.value.hint
@@ -321,7 +324,7 @@ def test_partitions_are_kept(tmp_path: Path, before: tuple[Any, ...], now: list[
     """A table with rows keeps its folders, what to run instead is said, and whoever loads it anew may change them."""
     name = "part-0000000001-000001-x.parquet"
     old = structs.replace(table("p/s", name), partition_by=before)
-    view = View(1, None, {"s": old})
+    view = Snapshot(1, PipelineState(), {"s": old})
     settings = overridden(tmp_path, {"s": StreamKeys(partition_by=now)})
     with pytest.raises(SettingsError, match="keeps its partitions") as caught:
         placed(tmp_path, settings, view).open(schema("s"))
@@ -330,10 +333,10 @@ def test_partitions_are_kept(tmp_path: Path, before: tuple[Any, ...], now: list[
     same = overridden(tmp_path, {"s": StreamKeys(partition_by=list(before))})
     placed(tmp_path, same, view).open(schema("s"))
     placed(tmp_path, settings, view, full=True).open(schema("s"))
-    placed(tmp_path, settings, View(1, None, {"s": structs.replace(old, files={})})).open(schema("s"))
+    placed(tmp_path, settings, Snapshot(1, PipelineState(), {"s": structs.replace(old, files={})})).open(schema("s"))
     stage = staged_table(1, partition_by=before)
     with pytest.raises(SettingsError, match="keeps its partitions"):
-        placed(tmp_path, settings, View(1, None, {}, {"s": stage})).open(schema("s"))
+        placed(tmp_path, settings, Snapshot(1, PipelineState(), {}, {"s": stage})).open(schema("s"))
 
 
 def test_layout_of_the_settings(tmp_path: Path) -> None:

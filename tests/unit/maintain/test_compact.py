@@ -19,7 +19,7 @@ from bridge.commit.recover import recover
 from bridge.commit.rollback import roll_back
 from bridge.errors import EngineError, LakeError, PipelineHeld
 from bridge.lake.lease import take
-from bridge.lake.log import Log, View
+from bridge.lake.log import Log, Snapshot
 from bridge.lake.ownership import Owner, claim
 from bridge.maintain.compact import Compacted, Wish, compact, pieces
 from bridge.maintain.verify.check import verify
@@ -56,7 +56,7 @@ def run(shop: Shop, wish: Wish = Wish(), **streams: Any) -> Compacted:  # noqa: 
     return compact(shop.storage, pipeline_of(shop, **streams), wish)
 
 
-def head(shop: Shop) -> View:
+def head(shop: Shop) -> Snapshot:
     log = Log(shop.storage, "shop")
     return log.view(log.head())
 
@@ -223,7 +223,7 @@ def test_every_step(first: int, tmp_path: Path) -> None:
     run(shop)
     assert len(files(shop)) == 1
     problems = [one.found for one in verify(shop.storage, "shop").findings if one.severity == "error"]
-    assert problems == ["is not there: another pipeline could take the table for its own"]  # no run has claimed it
+    assert problems == ["is missing: another pipeline could take the table for its own"]  # no run has claimed it
 
 
 def test_pending_files_that_are_lost(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bridge.maintain.doctor.finding import exit_code, looked_at
+from bridge.maintain.doctor.finding import exit_code, run_checks
 from bridge.maintain.doctor.lake import lake_checks
 from bridge.settings.load import load
 from tests.support.s3server import S3Server
@@ -31,7 +31,7 @@ class Doctor:
 
     def __call__(self) -> tuple[int, list[dict[str, Any]]]:
         """Return the exit code and the findings about the bucket."""
-        found = list(looked_at(lake_checks(load(self._file, {}).pipeline(None))))
+        found = list(run_checks(lake_checks(load(self._file, {}).pipeline(None))))
         assert all(finding.fix for finding in found if finding.status != "ok")
         return exit_code(found), [finding.to_json() for finding in found]
 
@@ -182,7 +182,7 @@ def test_a_rule_as_advised(doctor: Doctor) -> None:
     """It is seen, and said in how many days."""
     doctor.rule(AbortIncompleteMultipartUpload={"DaysAfterInitiation": 7})
     _, found = doctor()
-    assert of(found, "lifecycle") == ["unfinished uploads end after 7 days, and no rule takes files away"]
+    assert of(found, "lifecycle") == ["unfinished uploads end after 7 days, and no rule deletes files"]
 
 
 @pytest.mark.parametrize("setting", ["lifecycle", "versioning", "object-lock"])

@@ -19,9 +19,11 @@ from bridge.errors import CorruptLake, PipelineHeld
 from bridge.lake.lease import take
 from bridge.lake.log import Log
 from bridge.lake.ownership import Owner, claim
+from bridge.lake.pipeline_state import PipelineState
 from bridge.maintain.verify.check import verify
 from bridge.maintain.verify.finding import Finding
 from bridge.maintain.verify.mend import repair
+from bridge.spool.folder import SpoolFolder
 from bridge.storage.local.storage import LocalStorage
 from tests.support.dying import die_at
 from tests.support.lake import FIRST, Lake
@@ -131,7 +133,6 @@ MENDED: dict[str, tuple[Callable[[Lake], object], str, str]] = {
     "a stream is old": (write(".bridge/shop/streams/users.json", '{"rows": 5}'), "warning", "streams"),
     "a stream is broken": (write(".bridge/shop/streams/users.json", "{"), "warning", "streams"),
     "no state.json": (unlink(".bridge/shop/state.json"), "warning", "state"),
-    "an old state.json": (write(".bridge/shop/state.json", '{"bookmarks": {"n": 2}}'), "error", "state"),
     "a broken state.json": (write(".bridge/shop/state.json", "{"), "error", "state"),
     "no object in state.json": (write(".bridge/shop/state.json", "[]"), "error", "state"),
     "no lake.json": (unlink(".bridge/lake.json"), "warning", "lake"),
@@ -195,7 +196,7 @@ def test_what_state_json_said_is_kept(lake: Lake) -> None:
 
 def test_death_of_a_repair(lake: Lake, made: Path) -> None:
     """Wherever a repair is killed, the next one mends the rest."""
-    for name in ("a file is in the trash", "a removed file is visible", "a manifest is gone", "an old state.json"):
+    for name in ("a file is in the trash", "a removed file is visible", "a manifest is gone", "a broken state.json"):
         MENDED[name][0](lake)
     shutil.copy(next(lake.root.glob("shop/orders/*")), lake.root / "shop/orders" / GHOST)
     broken = made.with_name("broken")
@@ -240,7 +241,7 @@ def no_parquet(lake: Lake) -> None:
 LOST: dict[str, tuple[Callable[[Lake], object], str]] = {
     "gone": (gone, "gone; it holds 2 rows of commit 3"),
     "cut": (cut, "bytes, and the log says"),
-    "no parquet": (no_parquet, "is no Parquet file any more"),
+    "no parquet": (no_parquet, "is no longer a Parquet file"),
 }
 
 
@@ -274,6 +275,12 @@ OTHERS: dict[str, tuple[Callable[[Lake], object], str, str, str]] = {
         "--adopt",
     ),
     "a note of others": (write("shop/users/README", "x"), "warning", "files", "is not ours"),
+    "an earlier state.json": (
+        write(".bridge/shop/state.json", '{"bookmarks": {"n": 2}}'),
+        "warning",
+        "state",
+        "edited by hand",
+    ),
     "an edited state.json": (write(".bridge/shop/state.json", '{"mine": 1}'), "warning", "state", "edited by hand"),
     "an owner that cannot be read": (write(".bridge/tables/shop/users.json", "{"), "error", "owner", "unreadable"),
     "another owner": (
@@ -288,7 +295,7 @@ OTHERS: dict[str, tuple[Callable[[Lake], object], str, str, str]] = {
         lambda lake: shutil.rmtree(lake.root / ".bridge/shop/schemas"),
         "error",
         "schema",
-        "not there",
+        "is missing",
     ),
     "begins.json": (write(".bridge/shop/begins.json", "{"), "error", "commits", "begins is unreadable"),
 }
@@ -325,7 +332,7 @@ def test_a_damaged_log(lake: Lake, text: str, said: str) -> None:
     findings = verify(lake.storage, "shop").findings
     assert [finding.check for finding in findings] == ["commits", "commits"]
     assert said in findings[0].found
-    assert "cannot be known" in findings[1].found
+    assert "nobody can know" in findings[1].found
     before = lake.everything()
     with pytest.raises(CorruptLake):
         repair(lake.storage, "shop")
@@ -395,7 +402,7 @@ def test_a_dead_run_is_told_from_a_live_one(lake: Lake) -> None:
     change = table_change([add], [old.name], "users", folder="shop/users", schema=schema)
     lease = take(lake.storage, "shop", "alive")
     committer = open_committer(lake.storage, "shop", "alive", last=lease.last)
-    committer.create("data", {"bookmarks": {"n": 9}}, tables=[change])
+    committer.create("data", PipelineState({"bookmarks": {"n": 9}}), tables=[change])
     report = verify(lake.storage, "shop")
     assert (report.running, report.findings) == ("alive", [])
     with pytest.raises(PipelineHeld):
@@ -423,8 +430,7 @@ def test_a_swap_that_died_half_way(lake: Lake) -> None:
     shop = Shop.__new__(Shop)
     shop.root, shop.storage, shop._head, shop.layout = lake.root, lake.storage, 5, {}
     shop.spool = lake.root.with_name("spool-of-swap")
-    (shop.spool / "segments").mkdir(parents=True)
-    (shop.spool / "schemas").mkdir()
+    SpoolFolder(shop.spool).create()
 
     def load() -> None:
         lease = take(lake.storage, "shop", "dead")
@@ -457,7 +463,7 @@ def test_a_shared_table(tmp_path: Path) -> None:
     claim(lake.storage, "p/s", Owner("q", "s"), shared=True)
     for number, name in enumerate(("p", "q"), 1):
         committer = open_committer(lake.storage, name, "run", last=FIRST)
-        committer.commit({"n": number}, [structs.replace(lake.entry(lake.pending(0)), shared=True)])
+        committer.commit(PipelineState({"n": number}), [structs.replace(lake.entry(lake.pending(0)), shared=True)])
     recover(lake.storage, "p")
     kinds = {finding.check for finding in verify(lake.storage, "p").findings}
     assert kinds == {"files", "schema", "streams"}  # its file is no Parquet, and it has no schema
@@ -472,7 +478,7 @@ def test_half_loaded_tables(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     committer = lake.open(FIRST)
     file = lake.pending(0)
-    committer.commit({"bookmarks": {"s": {"pk": 5}}}, [], staged={"s": staged_table(1, file)})
+    committer.commit(PipelineState({"bookmarks": {"s": {"pk": 5}}}), [], staged={"s": staged_table(1, file)})
     recover(lake.storage, "p")
     assert checks(lake) == []
     (lake.root / file["source"]).unlink()
@@ -490,7 +496,7 @@ def test_the_last_commit_once_more(lake: Lake) -> None:
     old.rename(lake.root / source)
     assert found(lake) == [("error", "commits")]
     done, report = repair(lake.storage, "shop")
-    assert (report.findings, "published once more" in done[0]) == ([], True)
+    assert (report.findings, "published again" in done[0]) == ([], True)
 
 
 def test_on_s3(s3: Any) -> None:
@@ -506,7 +512,7 @@ def test_on_s3(s3: Any) -> None:
         size = file.tell()
         file.close()
         entries.append({"name": name, "source": source, "size": size, "rows": 1, "upload": file.upload})
-    committer.commit({"bookmarks": {}}, [table_change(entries, schema=None)])
+    committer.commit(PipelineState({"bookmarks": {}}), [table_change(entries, schema=None)])
     claim(storage, "p/s", Owner("p", "s"), shared=False)
     storage.prepare()
     recover(storage, "p")

@@ -24,14 +24,15 @@ from bridge.commit.open import open_committer
 from bridge.commit.rollback import roll_back
 from bridge.decode.casting import fitted
 from bridge.errors import DataError, LakeError
-from bridge.lake.log import Log, View
-from bridge.load.accounting import Ledger
+from bridge.lake.log import Log, Snapshot
+from bridge.lake.pipeline_state import PipelineState
+from bridge.load.accounting import Accounting
 from bridge.load.barriers import Barrier
 from bridge.schema.merging import Evolution
 from bridge.schema.table_schema import TableSchema, from_singer, merge
 from bridge.settings.destination import StreamKeys
 from bridge.settings.options import Pipeline
-from bridge.spool.spool import Manifest
+from bridge.spool.folder import SealedBatch
 from bridge.write.context import WriteContext
 from bridge.write.layout import TableLayout
 from bridge.write.partition import Partition
@@ -269,20 +270,20 @@ class Held:
         self.job = WriteContext(
             str(shop.root), "shop", "run", self.committer.generation, str(shop.spool), "zstd", targets
         )
-        self.ledger = Ledger(self.committer, self.job, adopted=adopted, max_rejects=0, seen=lambda _: None)
+        self.ledger = Accounting(self.committer, self.job, adopted=adopted, max_rejects=0)
 
     def take(self, properties: dict[str, Any], records: list[dict[str, Any]], known: Any = None) -> TableSchema:
         """Have Spark's part done for RECORDs under a SCHEMA, and return the table's columns."""
         self.seq += 1
         schema = merge(known, from_singer({"properties": properties}, []))
         segment = self.shop._segment("t", schema, records, None, self.seq)
-        manifest = Manifest(self.seq, [[segment]], [segment.file], segment.end, segment.lines)
-        self.ledger.add(manifest, [write_bundle(self.job, self.seq, [segment])])
+        self.ledger.add(SealedBatch(self.seq, [[segment]]), [write_bundle(self.job, self.seq, [segment])])
         return schema
 
     def barrier(self, n: int, schema: TableSchema, *, publish: Any = None, staged: Any = None) -> None:
         state = {"bookmarks": {"t": n}}
-        self.ledger.commit(Barrier(state, False, publish or {}, staged or {}, {"t": schema}, False), through=self.seq)
+        barrier = Barrier(state, False, publish or {}, staged or {}, {"t": schema}, False)
+        self.ledger.commit(self.ledger.prepare(barrier, through=self.seq))
 
 
 def test_rows_that_were_held(shop: Shop) -> None:
@@ -302,11 +303,11 @@ def test_rows_that_were_staged(shop: Shop) -> None:
     """A half loaded table goes on in the next run although a column has another type there."""
     run = Held(shop, {})
     schema = run.take({"id": INTEGER, "v": INTEGER}, [{"id": 0, "v": 5}])
-    run.ledger._versions["t"] = {7}
+    run.ledger.pending["t"].versions = {7}
     run.barrier(1, schema, staged={"t": 7})
     run = Held(shop, {"t": 7})
     wider = run.take({"id": INTEGER, "v": STRING}, [{"id": 1, "v": "x"}], schema)
-    run.ledger._versions["t"] = {7}
+    run.ledger.pending["t"].versions = {7}
     run.barrier(2, wider, staged={"t": 7})
     run = Held(shop, {"t": 7})
     run.barrier(3, wider, publish={"t": "replace"})
@@ -317,7 +318,8 @@ def test_an_upload_cannot_be_read(shop: Shop) -> None:
     """Pending rows that are an upload still are an error that says what to do, and nothing is committed."""
     run = Held(shop, {})
     schema = run.take({"id": INTEGER, "v": INTEGER}, [{"id": 0, "v": 0}])
-    run.ledger._files["t"][0] = structs.replace(run.ledger._files["t"][0], upload="an upload")
+    files = run.ledger.pending["t"].files
+    files[0] = structs.replace(files[0], upload="an upload")
     schema = run.take({"id": INTEGER, "v": STRING}, [{"id": 2, "v": "x"}], schema)
     with pytest.raises(DataError, match="between two commits") as caught:
         run.barrier(1, schema, publish={"t": "append"})
@@ -382,7 +384,7 @@ def test_a_frozen_table_that_is_overwritten(tmp_path: Path, policy: str, kept: b
     shop = Shop(tmp_path)
     shop.load("s", {"id": INTEGER, "gone": STRING}, [{"id": 0}])
     log = Log(shop.storage, "shop")
-    view = View(1, None, {"s": log.view(1).tables["s"]})
+    view = Snapshot(1, PipelineState(), {"s": log.view(1).tables["s"]})
     settings = asked(shop.root, method="overwrite", schema_policy=policy).model_copy(update={"name": "shop"})
     _, columns = placed(shop.root, settings, view).open(schema("s"))
     assert (columns is not None) == kept

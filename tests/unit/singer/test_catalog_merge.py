@@ -74,7 +74,7 @@ def test_who_changed_nothing_overrules_nobody(one: dict[str, Any], two: dict[str
     merged = merge(before, edited, before)
     assert merged.catalog == edited
     assert not merged.overruled
-    assert not merged.gone
+    assert not merged.removed
 
 
 def test_a_conflict_is_the_users_and_is_said() -> None:
@@ -114,9 +114,9 @@ def test_a_stream_that_comes_back_finds_its_edits() -> None:
     root(edited["streams"][1])["selected"] = True
     away = merge(before, edited, catalog(stream("users")))
     assert stream_ids(away.catalog) == ["users"]
-    back = merge(catalog(stream("users")), away.catalog, before, away.gone)
+    back = merge(catalog(stream("users")), away.catalog, before, away.removed)
     assert selected_streams(back.catalog) == {"orders"}
-    assert back.gone == []
+    assert back.removed == []
 
 
 def test_an_edit_of_a_column_that_is_gone_goes_too() -> None:
@@ -170,8 +170,8 @@ def test_compare() -> None:
         stream("items"),
     )
     changes = compare(before, now)
-    assert (changes.new, changes.gone, list(changes.changed)) == (["items"], ["orders"], ["users"])
-    assert changes.told() == [
+    assert (changes.new, changes.removed, list(changes.changed)) == (["items"], ["orders"], ["users"])
+    assert changes.lines() == [
         "new stream: items",
         "gone stream: orders",
         "users: new column new",

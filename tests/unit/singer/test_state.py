@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bridge.errors import DataError, SettingsError
-from bridge.load.start_state import Starting
+from bridge.load.start_state import StartStates
 from bridge.singer.state import (
     bookmark,
     covers,
@@ -254,7 +254,7 @@ def test_a_tap_without_a_state_of_which_some_tables_are_overwritten(tmp_path: Pa
     for n in (1, 2, 3):
         found = pipe.load(tap, **how)
         assert {stream: len(found.rows(stream)) for stream in "ab"} == {"a": 1, "b": n}
-        assert Starting(pipe.pipeline(**how), found.view, (), full=False).of(found.state, None)[0] is None
+        assert StartStates(pipe.pipeline(**how), found.view, (), full=False).of(found.state, None)[0] is None
 
 
 @pytest.mark.parametrize("said", [None, {}, {"bookmarks": None}, {"currently_syncing": "b"}])

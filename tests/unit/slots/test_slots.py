@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bridge.errors import CorruptLake, SettingsError, SlotError
-from bridge.lake.log import View
+from bridge.lake.log import Snapshot
 from bridge.settings.options import Pipeline
 from bridge.slots.database import lsn, text
 from bridge.slots.guard import Asked, SlotGuard, begin, log_based
@@ -174,7 +174,7 @@ def guard(
     pipeline: Pipeline, storage: LocalStorage, run: str = "r", *, full: bool = False, names: str = "a"
 ) -> SlotGuard:
     given = catalog(*(entry for entry in TABLES["streams"] if entry["tap_stream_id"] in names))
-    return begin(pipeline, pipeline.source.argv, storage, View(), given, Asked(run, [tuple(names)], full, False))
+    return begin(pipeline, pipeline.source.argv, storage, Snapshot(), given, Asked(run, [tuple(names)], full, False))
 
 
 def test_without_the_guard_an_unclean_end_is_remembered(pipeline: Any, storage: LocalStorage) -> None:
@@ -224,7 +224,7 @@ def test_why_there_is_no_guard(pipeline: Any, storage: LocalStorage, config: dic
 def test_nothing_to_guard(pipeline: Any, storage: LocalStorage) -> None:
     """Other taps and other streams are left alone; pipelinewise' default method counts."""
     mysql = pipeline("tap-mysql", **LOGIN)
-    assert begin(mysql, mysql.source.argv, storage, View(), TABLES, Asked("r", ["ab"], False, False)) == SlotGuard()
+    assert begin(mysql, mysql.source.argv, storage, Snapshot(), TABLES, Asked("r", ["ab"], False, False)) == SlotGuard()
     given = catalog(stream("a", selected=True), stream("b", selected=True, replication_method="FULL_TABLE"))
     assert log_based(pipeline(**LOGIN), given) == []
     assert log_based(pipeline(WISE, **LOGIN, default_replication_method="LOG_BASED"), given) == ["a"]

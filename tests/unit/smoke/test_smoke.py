@@ -232,7 +232,7 @@ SAID: dict[str, tuple[list[Any], dict[str, Any], dict[str, str], str]] = {
         [SCHEMA, record(1), state("2026-01-01T00:00:00Z")],
         {"reads_config": False},
         {"bad-config": "failed"},
-        "a config that is no JSON is accepted",
+        "a config that is not JSON is accepted",
     ),
     "STATE without value": (
         [SCHEMA, record(1), {"type": "STATE"}],

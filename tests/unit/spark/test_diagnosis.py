@@ -49,7 +49,7 @@ TRACEBACK = "An exception was thrown from the Python worker. Please see the stac
             "the executor imports another singer-bridge host=10.0.0.7 there=0.0.1 at /opt/bridge/__init__.py here=",
         ),
         (
-            "SparkFileNotFoundException: File file:/spool/x/data/manifests/000000000001.json does not exist",
+            "SparkFileNotFoundException: File file:/spool/x/data/batches/000000000001.json does not exist",
             "an executor cannot read the spool host=10.0.0.7 folder=/spool/x/data",
         ),
     ],

@@ -20,18 +20,19 @@ from hypothesis import strategies as st
 
 import bridge.spool.spool
 from bridge.errors import EngineError
-from bridge.spool.spool import Manifest, Segment, Spool, read_segment
+from bridge.spool.folder import SealedBatch, Segment, SpoolFolder
+from bridge.spool.spool import Spool
 
 
-def segments(manifest: Manifest) -> list[Segment]:
+def segments(manifest: SealedBatch) -> list[Segment]:
     return [segment for bundle in manifest.bundles for segment in bundle]
 
 
-def lines(folder: Path, manifest: Manifest | None) -> dict[str, bytes]:
+def lines(folder: SpoolFolder, manifest: SealedBatch | None) -> dict[str, bytes]:
     """Return each stream's bytes of a manifest, in order, checked against what the manifest says of them."""
     found: dict[str, bytes] = {}
     for segment in segments(manifest) if manifest else []:
-        data = read_segment(folder, segment)
+        data = folder.read_segment(segment)
         assert data.endswith(b"\n")
         assert data.count(b"\n") == segment.lines
         assert segment.end - segment.start == len(data)
@@ -88,10 +89,10 @@ def test_segments_of_an_ordered_stream_follow_each_other(steps: list[tuple], sli
             came: dict[str, list[bytes]] = {"a": [], "b": []}
             read: dict[str, list[tuple[int, int, bytes]]] = {"a": [], "b": []}
 
-            def take(manifest: Manifest | None) -> None:
+            def take(manifest: SealedBatch | None) -> None:
                 for segment in segments(manifest) if manifest else []:
                     assert manifest
-                    for line in read_segment(spool.folder, segment).splitlines():
+                    for line in spool.folder.read_segment(segment).splitlines():
                         assert line.startswith(segment.prefix.encode())
                         read[segment.stream].append((manifest.seq, segment.order, line))
 
@@ -165,7 +166,7 @@ def _play(spool: Spool, steps: list[tuple]) -> None:
         spool.release(manifest)
         spool.retire(manifest)
     assert spool.held == 0
-    assert [path for path in spool.folder.rglob("*") if path.is_file()] == []
+    assert [path for path in spool.folder.path.rglob("*") if path.is_file()] == []
 
 
 def test_a_stream_keeps_its_order(spool: Spool) -> None:
@@ -196,18 +197,18 @@ def test_one_flipped_bit_is_found(spool: Spool) -> None:
     manifest = spool.seal(tasks=1)
     assert manifest
     (segment,) = segments(manifest)
-    path = spool.folder / "segments" / segment.file
+    path = spool.folder.segments / segment.file
     data = bytearray(path.read_bytes())
     data[5] ^= 1
     path.write_bytes(data)
     with pytest.raises(EngineError, match="changed on disk"):
-        read_segment(spool.folder, segment)
+        spool.folder.read_segment(segment)
     data[5] ^= 1
     path.write_bytes(data)
-    assert read_segment(spool.folder, segment) == bytes(data)
+    assert spool.folder.read_segment(segment) == bytes(data)
     path.write_bytes(data[:-1])
     with pytest.raises(EngineError, match="changed on disk"):
-        read_segment(spool.folder, segment)
+        spool.folder.read_segment(segment)
 
 
 def test_a_file_that_lost_lines_is_not_sealed(spool: Spool) -> None:
@@ -216,7 +217,7 @@ def test_a_file_that_lost_lines_is_not_sealed(spool: Spool) -> None:
     spool.mark()
     spool.append("a", "s", None, b'{"x":1}\n', 1)
     spool._flush()
-    (file,) = (spool.folder / "segments").iterdir()
+    (file,) = (spool.folder.segments).iterdir()
     with file.open("r+b") as wire:
         wire.truncate(8)
     with pytest.raises(EngineError, match="lost lines"):
@@ -258,7 +259,7 @@ def test_a_manifest_is_hidden_until_released(spool: Spool) -> None:
         spool.append("a", "s", b'{"n', b'{"n":1}\n', 1)
         manifest = spool.seal(tasks=1)
         assert manifest
-        folder = spool.folder / "manifests"
+        folder = spool.folder.batches
         assert [name for name in os.listdir(folder) if not name.startswith(".")] == [
             f"{n:012d}.json" for n in range(1, number)
         ]
@@ -283,7 +284,7 @@ def test_retiring_gives_the_space_back(spool: Spool) -> None:
     spool.retire(first)
     assert spool.held == 15
     assert lines(spool.folder, second) == {"a": b"{}\n" * 5}
-    assert sorted(os.listdir(spool.folder / "segments")) == second.files
+    assert sorted(os.listdir(spool.folder.segments)) == sorted({segment.file for segment in segments(second)})
 
 
 def test_a_spool_begins_empty(tmp_path: Path) -> None:
@@ -291,12 +292,12 @@ def test_a_spool_begins_empty(tmp_path: Path) -> None:
     (tmp_path / "spool" / "segments").mkdir(parents=True)
     (tmp_path / "spool" / "segments" / "old.jsonl").write_text("{}\n")
     spool = Spool(tmp_path / "spool")
-    assert os.listdir(spool.folder / "segments") == []
+    assert os.listdir(spool.folder.segments) == []
     spool.put_schema("abc", b"[]")
     spool.put_schema("abc", b"other")
-    assert (spool.folder / "schemas" / "abc").read_bytes() == b"[]"
+    assert (spool.folder.schemas / "abc").read_bytes() == b"[]"
     spool.close()
-    assert not spool.folder.exists()
+    assert not spool.folder.path.exists()
 
 
 def test_many_streams_need_few_descriptors(spool: Spool) -> None:
@@ -373,5 +374,5 @@ def test_segments_are_told_apart_by_prefix_and_schema(spool: Spool) -> None:
         ("s2", "", 1),
     ]
     with pytest.raises(EngineError):
-        read_segment(spool.folder, replace(segments(manifest)[0], start=1))
-    assert stat.S_ISREG((spool.folder / "segments" / manifest.files[0]).stat().st_mode)
+        spool.folder.read_segment(replace(segments(manifest)[0], start=1))
+    assert stat.S_ISREG((spool.folder.segments / segments(manifest)[0].file).stat().st_mode)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bridge.errors import SettingsError
-from bridge.load.barriers import Epochs
+from bridge.load.barriers import BarrierPolicy
 from bridge.state.lookback import Length, Lookback
 
 
@@ -106,7 +106,7 @@ def test_rows_of_the_lookback_wait_until_the_bookmark_has_moved() -> None:
     lookback = Lookback({"a": 10}.get)
     start = bookmarks(a=100)
     lookback.start(start)
-    epochs = Epochs(start, staged={}, restored=lookback.stored)
+    epochs = BarrierPolicy(start, staged={}, restored=lookback.stored)
     stream, _ = opened(Schema("a", {"type": "object", "properties": {"id": {"type": "integer"}}}, [], None))
     epochs.open(stream)
     epochs.rows(stream, 5)

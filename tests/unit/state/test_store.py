@@ -14,10 +14,11 @@ import pytest
 
 import bridge
 from bridge.commit.open import open_committer
-from bridge.errors import CorruptLake, LakeError, SettingsError
+from bridge.errors import CorruptLake, SettingsError
 from bridge.lake.lease import take
 from bridge.lake.log import Log
-from bridge.lake.runs import RunRecord
+from bridge.lake.pipeline_state import PipelineState
+from bridge.lake.runs import RunFile
 from bridge.state.store import StateStore
 from tests.support.lake import FIRST, Lake, holding
 from tests.support.records import staged_table
@@ -125,7 +126,7 @@ def test_staged_rows_of_a_changed_bookmark_are_dropped(store: StateStore, lake: 
     one, two = lake.pending(0), lake.pending(0)
     stages = {s: staged_table(1, file, stream=s) for s, file in (("one", one), ("two", two))}
     state = {"bookmarks": {s: {"version": 1, "pk": 5} for s in stages}}
-    lake.open(FIRST).commit(state, [], staged=stages)
+    lake.open(FIRST).commit(PipelineState(state), [], staged=stages)
     store.set("one", {"version": 1, "pk": 2})
     log = Log(lake.storage, "p")
     assert log.view(log.head()).staged.keys() == {"two"}
@@ -206,25 +207,26 @@ def test_an_edited_file_is_seen(store: StateStore, lake: Lake) -> None:
     assert store.get() == lake.state == {"bookmarks": {"a": 7, "c": 3}}
 
 
-def test_an_older_file_is_refused(store: StateStore, lake: Lake) -> None:
-    """An older STATE of the log in `state.json` is not written over; readers get the log's last."""
+def test_an_earlier_state_is_an_edit(store: StateStore, lake: Lake) -> None:
+    """An earlier STATE of the log in `state.json` counts as any other that is written by hand."""
     for value in (1, 2, 3):
         store.set("a", value)
     lake.edit_state('{"bookmarks": {"a": 1}}')
-    seen = store.read()
-    assert (seen.state, seen.edited, seen.older) == ({"bookmarks": {"a": 3}}, False, True)
-    with pytest.raises(LakeError, match="older than the lake"):
-        store.set("a", 4)
+    assert (store.get("a"), store.read().edited) == (1, True)
+    store.set("b", 4)
+    assert store.get() == lake.state == {"bookmarks": {"a": 1, "b": 4}}
+    assert lake.kinds == ["state"] * 5
 
 
 def test_a_file_that_a_death_left_behind(store: StateStore, lake: Lake) -> None:
     """After a death between commit and `state.json` the log counts, and the next write repairs the file."""
     committer = lake.open(FIRST)
     lake.load(committer, {"bookmarks": {"a": 1}})
+    before = lake.state_files()
     lake.load(committer, {"bookmarks": {"a": 2}})
-    lake.edit_state('{"bookmarks": {"a": 1}}')
+    lake.leave(before)
     seen = store.read()
-    assert (seen.state, seen.edited, seen.older) == ({"bookmarks": {"a": 2}}, False, False)
+    assert (seen.state, seen.edited) == ({"bookmarks": {"a": 2}}, False)
     store.set("b", 1)
     assert lake.state == {"bookmarks": {"a": 2, "b": 1}}
 
@@ -234,7 +236,7 @@ def test_a_file_that_a_death_left_behind(store: StateStore, lake: Lake) -> None:
 
 def test_last_run(store: StateStore, lake: Lake) -> None:
     """The last run is told with its whole record; a running one that nobody holds has died."""
-    record = RunRecord(lake.storage, "p", "20260101T000001Z-aaaa", tap="tap-x")
+    record = RunFile(lake.storage, "p", "20260101T000001Z-aaaa", tap="tap-x")
     for run, status in (("20260101T000001Z-aaaa", "running"), ("20260101T000009Z-bbbb", "died")):
         with holding(lake, run):
             last = store.last_run()

@@ -177,7 +177,7 @@ def test_a_catalog_that_is_not_there(source: Any) -> None:
     """source.catalog has to exist for a run; a discovery makes it."""
     with pytest.raises(SettingsError, match="cannot read the catalog"):
         source(catalog="mine.json").catalog([], refresh=False)
-    (mine := source(catalog="mine.json")).kept.file.touch()  # as a shell does before `discover --json > mine.json`
+    (mine := source(catalog="mine.json")).catalogs.file.touch()  # as a shell does before `discover --json > mine.json`
     mine.discover()
     assert source(catalog="mine.json").catalog([], refresh=False)[1] == {"orders"}
 

@@ -22,7 +22,7 @@ import bridge.write.spill
 import bridge.write.writer
 from bridge.lake.records import LiveFile, TableState
 from bridge.schema.table_schema import TableSchema
-from bridge.spool.spool import Segment
+from bridge.spool.folder import Segment
 from bridge.storage.local.storage import LocalStorage
 from bridge.write.context import WriteContext
 from bridge.write.layout import TableLayout

@@ -21,8 +21,8 @@ from bridge.errors import LakeError
 from bridge.lake.folder_names import file_name, table_and_name
 from bridge.lake.log import Log, changes_of
 from bridge.lake.records import TableState
-from bridge.load.adopt import adopt
-from bridge.load.table_plan import strangers
+from bridge.load.tables.adopt import adopt
+from bridge.load.tables.table_plan import strangers
 from bridge.maintain.verify.check import verify
 from bridge.maintain.verify.mend import repair
 from bridge.settings.inline import inline_pipeline
@@ -125,7 +125,7 @@ def test_an_unfinished_rewriting_is_found_and_finished(lake: Storage, tmp_path: 
     _died(lake, tmp_path)
     found = [finding for finding in verify(lake, "p").findings if finding.check == "commits"]
     assert len(found) == 1
-    assert "has not made visible, or gone, yet: 3" in found[0].found
+    assert "has 3 file(s) still to publish or to remove" in found[0].found
     assert rows(lake) == loaded(3)
     repair(lake, "p")
     assert (rows(lake), wrong(lake)) == (loaded(4), [])

@@ -26,7 +26,7 @@ from bridge.errors import DataError, LakeError
 from bridge.exact_json import dumps
 from bridge.lake.formats.delta.misleading import misleading
 from bridge.lake.formats.delta.stats import statistics
-from bridge.lake.formats.protocol import Commit
+from bridge.lake.formats.protocol import Commit, folder_uri
 from bridge.lake.records import TableState
 from bridge.schema.table_schema import TableSchema
 from bridge.storage import Storage
@@ -118,8 +118,7 @@ class DeltaLog:
     def _uri(self) -> str:
         """The table's folder as delta-rs opens it. Raises `LakeError` for one that it cannot open."""
         local = self.storage.folder is not None
-        scheme, _, path = (f"file://{self.storage.uri}" if local else self.storage.uri).partition("://")
-        path = f"{path}/{self.folder}"
+        scheme, _, path = folder_uri(self.storage, self.folder).partition("://")
         if _DECODED_TWICE.search(path) or (local and "\\" in path):
             hint = r"use a destination.bucket without \ and without % before two hex digits; move a lake that is there"
             raise LakeError("the folder cannot be opened by readers of Delta", hint=hint, at=path)

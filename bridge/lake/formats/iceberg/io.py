@@ -12,6 +12,7 @@ from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStrea
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
 from bridge.errors import LakeError
+from bridge.lake.formats.protocol import folder_uri
 from bridge.storage import Storage
 
 STORAGE = "singer-bridge.storage"
@@ -25,7 +26,7 @@ MISREAD = frozenset("#?")
 def location_of(storage: Storage, folder: str) -> str:
     """Return a table's folder as Iceberg names it: a URI where readers understand it. Nothing is percent-encoded."""
     path = f"{storage.uri}/{folder}"
-    return path if storage.folder is None or MISREAD.intersection(path) else f"file://{path}"
+    return path if MISREAD.intersection(path) else folder_uri(storage, folder)
 
 
 class BucketIO(FileIO):

@@ -15,8 +15,8 @@ import pytest
 from bridge.commit.retention import Sweep
 from bridge.commit.rollback import roll_back
 from bridge.errors import CommitLost, LakeError, SettingsError
-from bridge.load.adopt import adopt
-from bridge.load.table_plan import Placement
+from bridge.load.tables.adopt import adopt
+from bridge.load.tables.table_plan import TablePlanner
 from bridge.maintain.compact import Wish, compact
 from bridge.maintain.verify.mend import repair
 from bridge.settings.options import Retention
@@ -37,10 +37,10 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     return FORMATS[request.param](LocalStorage(tmp_path))
 
 
-def placed(lake: DeltaLake, **more: str) -> Placement:
+def placed(lake: DeltaLake, **more: str) -> TablePlanner:
     """Where a run would place streams."""
     view = lake.log.view(lake.log.head())
-    return Placement(lake.storage, lake.pipeline(**more), view, None, full=False, append=False)
+    return TablePlanner(lake.storage, lake.pipeline(**more), view, None, full=False, append=False)
 
 
 # who was overtaken
@@ -116,7 +116,7 @@ def test_what_somebody_else_wrote_is_refused_and_mended(lake: DeltaLake) -> None
     assert lake.log.head() == 1
     assert "table log: names 1 file(s) too many: its readers get other rows" in lake.problems()
     done, report = repair(lake.storage, "p")
-    assert any("what the commit log does" in sentence for sentence in done)
+    assert any("agree with the commit log" in sentence for sentence in done)
     assert report.errors == 0
     assert lake.ids() == [1, 2]
     lake.append(lake.open(closed(lake.log.head())), [3])
@@ -133,7 +133,7 @@ def test_a_lost_log_is_written_anew(lake: DeltaLake) -> None:
     lake.append(lake.open(FIRST), [1])
     lake.append(lake.open(closed(1)), [2])
     lake.lose_log()
-    assert any("is not there" in problem for problem in lake.problems())
+    assert any("is missing" in problem for problem in lake.problems())
     with pytest.raises(LakeError, match=r"changed by somebody else|not in the catalog"):
         lake.append(lake.open(closed(2)), [3])
     repair(lake.storage, "p")

@@ -74,7 +74,7 @@ def test_the_bucket_says_where_the_catalog_is(lake: IcebergLake, tmp_path: Path)
     with load_catalog("main", uri=uri) as catalog:
         assert catalog.load_table("raw.p.s").scan().to_arrow()["id"].to_pylist() == [1]
     keep_catalog(lake.storage, lake.pipeline())  # the setting is gone: the table is not where one looks now
-    assert any("is not there" in problem for problem in lake.problems())
+    assert any("is missing" in problem for problem in lake.problems())
 
 
 SETTINGS = 'pipelines: {{shop: {{source: {{tap: ["touch", "started"]}}, destination: {{{0}}}}}}}\n'

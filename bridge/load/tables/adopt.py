@@ -15,8 +15,8 @@ from bridge.lake.folder_names import folder_name
 from bridge.lake.ownership import Owner, claim
 from bridge.lake.records import FileAdd, TableChange, TableState
 from bridge.lake.schemas import keep_schema, read_schema
-from bridge.load.methods import is_merged
-from bridge.load.table_plan import strangers
+from bridge.load.tables.methods import is_merged
+from bridge.load.tables.table_plan import strangers
 from bridge.schema.merging import Evolution
 from bridge.schema.table_schema import TableSchema, merge
 from bridge.schema.widening import stands_beside
@@ -49,8 +49,9 @@ def adopt(committer: Committer, pipeline: Pipeline) -> None:
             changes.append(_change(storage, pipeline, stream, table, strange))
     if not changes:
         raise SettingsError("there is nothing to adopt", hint="run without --adopt", folder=pipeline.table_root)
+    reason = "files were adopted"
     committer.commit(
-        view.state, changes, staged=view.staged, merged=False, through=0, rejects=[], reason="files were adopted"
+        view.pipeline_state, changes, staged=view.staged, merged=False, through=0, rejects=[], reason=reason
     )
     files = sum(len(change.adds) for change in changes)
     rows = sum(add.rows for change in changes for add in change.adds)

@@ -108,8 +108,8 @@ def is_merged(storage: Storage, pipeline: Pipeline, stream: str) -> bool:
         return setting == "upsert"
     try:
         for run in read_runs(storage, pipeline.name, _RUNS_BACK):
-            if facts := run.get("streams", {}).get(stream):
-                return bool(facts.get("load_method") == "upsert")
+            if result := run.streams.get(stream):
+                return result.load_method == "upsert"
     except CorruptLake:
         return False
     return False

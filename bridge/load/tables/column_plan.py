@@ -34,7 +34,7 @@ _STYLES = {"snake_case": snake_case, "lower": str.lower}
 
 
 @dataclass(frozen=True, slots=True)
-class Incoming:
+class IncomingSchema:
     """What one SCHEMA message brings to its table. `notes` are for people."""
 
     columns: TableSchema
@@ -66,9 +66,9 @@ class Incoming:
         return leave_out(self.columns, self.left_out, metadata=self.metadata)
 
 
-def as_it_is(message: Schema) -> Incoming:
+def as_it_is(message: Schema) -> IncomingSchema:
     """Return what a SCHEMA brings where no settings change it."""
-    return Incoming(from_singer(message.schema, message.key_properties or []))
+    return IncomingSchema(from_singer(message.schema, message.key_properties or []))
 
 
 def _grown(table: TableSchema | None, *, metadata: bool) -> TableSchema | None:
@@ -93,7 +93,7 @@ def _named_as(table: TableSchema | None, fields: Iterable[pa.Field]) -> TableSch
 
 
 @dataclass(frozen=True, slots=True)
-class Shaping:
+class ColumnPlan:
     """What the settings say of one stream's columns."""
 
     stream: str
@@ -107,7 +107,7 @@ class Shaping:
     """Whether the tap reads a log, so that deletions may come, also where its SCHEMA does not say so."""
 
     @classmethod
-    def of(cls, pipeline: Pipeline, stream: str, replication_key: str | None, *, log_based: bool = False) -> Shaping:
+    def of(cls, pipeline: Pipeline, stream: str, replication_key: str | None, *, log_based: bool = False) -> ColumnPlan:
         """Return the shaping of a stream. Raises `SettingsError` for a statement over columns of two types."""
         said, style = pipeline.stream(stream), pipeline.destination.column_names
         if said.transform is not None and said.on_type_change == "variant":
@@ -118,7 +118,7 @@ class Shaping:
         columns, rename, metadata = said.columns or (), said.rename or {}, pipeline.metadata(stream)
         return cls(stream, columns, rename, style, metadata, statement, key, log_based)
 
-    def incoming(self, message: Schema, never_null: Sequence[str], keys: Sequence[str]) -> Incoming:
+    def incoming(self, message: Schema, never_null: Sequence[str], keys: Sequence[str]) -> IncomingSchema:
         """Return what a SCHEMA brings. Raises `SettingsError` for a key that would be left out, `DataError` for a
         SCHEMA that cannot be read.
         """
@@ -135,7 +135,7 @@ class Shaping:
             left_out += [each for each in kept if source(each) in METADATA and source(each) != DELETED_AT]
             kept = with_metadata(kept)
         schema = TableSchema(pa.schema(self._named(kept) or columns.arrow))
-        return Incoming(schema, tuple(left_out), self.metadata, self.statement, tuple(self._notes(fields)))
+        return IncomingSchema(schema, tuple(left_out), self.metadata, self.statement, tuple(self._notes(fields)))
 
     def _with_deletions(self, schema: dict[str, Any]) -> dict[str, Any]:
         """Return the SCHEMA with the column of deletions, which tap-mysql sends without having said that it does."""

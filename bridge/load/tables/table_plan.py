@@ -12,17 +12,18 @@ from bridge.errors import LakeError, SettingsError, did_you_mean
 from bridge.exact_json import dumps
 from bridge.lake.folder_names import folder_name
 from bridge.lake.formats.registry import TableLogs
-from bridge.lake.log import Log, View
+from bridge.lake.log import Log, Snapshot
 from bridge.lake.ownership import Owner, claim, tables_of
 from bridge.lake.records import TableState
 from bridge.lake.schemas import read_schema
-from bridge.load.barriers import Mode, Stream
-from bridge.load.column_plan import Incoming, Shaping
-from bridge.load.methods import Method, decide, of_catalog, refusal
+from bridge.load.barriers import Mode, StreamProgress
+from bridge.load.tables.column_plan import ColumnPlan, IncomingSchema
+from bridge.load.tables.methods import Method, decide, of_catalog, refusal
 from bridge.schema.merging import Evolution
 from bridge.schema.table_schema import TableSchema, merge
+from bridge.settings.commands import full_run
 from bridge.settings.options import Pipeline
-from bridge.singer.catalog import Catalog, namesakes, replication_key, replication_method, says_keys, stream_entry
+from bridge.singer.catalog import Catalog, declares_keys, namesakes, replication_key, replication_method, stream_entry
 from bridge.singer.messages import Schema
 from bridge.singer.state import continues, is_empty, is_flat, resume_point
 from bridge.storage import Storage
@@ -63,7 +64,7 @@ def _allows_null(said: Any) -> bool:
     return type_ == "null" or (isinstance(type_, list) and "null" in type_)
 
 
-class Placement:
+class TablePlanner:
     """Decides on each stream's first SCHEMA. `layouts` maps the streams decided on to where their rows go.
 
     `shared` are those whose tables other pipelines add files to as well.
@@ -73,7 +74,7 @@ class Placement:
         self,
         storage: Storage,
         pipeline: Pipeline,
-        view: View,
+        view: Snapshot,
         catalog: dict[str, Any] | None,
         *,
         full: bool,
@@ -98,7 +99,7 @@ class Placement:
         """Return those of the streams whose tables this run makes anew."""
         return {stream for stream in streams if self.method(stream, None)[0] == "replace"}
 
-    def open(self, message: Schema) -> tuple[Stream, TableSchema | None]:
+    def open(self, message: Schema) -> tuple[StreamProgress, TableSchema | None]:
         """Return the stream and the columns its table has. Raises `LakeError` if the table is not ours to write."""
         refuse_namesakes(self._pipeline.name, self._catalog, [message.stream])
         method = self._method(message)
@@ -123,7 +124,7 @@ class Placement:
                 self._check_folders(message.stream, other.partition_by)
             if other.schema:  # their rows are in the table, too: no column may mean two things
                 columns = merge(columns, read_schema(self._storage, owner.pipeline, other.schema), Evolution("fail"))
-        stream = Stream(message.stream, mode, reason, TableSchema(pa.schema([])), 0, self._keys(message))
+        stream = StreamProgress(message.stream, mode, reason, TableSchema(pa.schema([])), 0, self._keys(message))
         stream.evolution, stream.keyed, stream.resumes = evolution, bool(target.keys), bool(message.bookmark_properties)
         stream.other_names = tuple(n for n in self._pipeline.names_of(message.stream) if n != message.stream)
         stream.former = table.version if table else None
@@ -149,12 +150,12 @@ class Placement:
         partition_by = destination.partition_by if own is None else own
         return TableLayout.of(self._pipeline, stream, self._folder(stream), destination.format, partition_by)
 
-    def incoming(self, message: Schema) -> Incoming:
+    def incoming(self, message: Schema) -> IncomingSchema:
         """Return what a SCHEMA brings to its table, as the settings shape it. Raises `SettingsError`, `DataError`."""
         stream = message.stream
         log_based = replication_method(self._catalog, stream) == "LOG_BASED"
         key = replication_key(self._catalog, stream)
-        shaping = Shaping.of(self._pipeline, stream, key, log_based=log_based)
+        shaping = ColumnPlan.of(self._pipeline, stream, key, log_based=log_based)
         return shaping.incoming(message, self.keys(message), self._keys(message))
 
     def _keyed(self, message: Schema, target: TableLayout) -> TableLayout:
@@ -184,7 +185,7 @@ class Placement:
         if now == list(before):
             return
         was = f"keep partition_by: {dumps(before).decode()}" if before else "remove partition_by"
-        hint = f"{was}; or load the table anew: singer-bridge run {self._pipeline.name} --full -s {stream}"
+        hint = f"{was}; or load the table anew: {full_run(self._pipeline.name, [stream])}"
         raise SettingsError("a table with rows keeps its partitions", hint=hint, stream=stream)
 
     def _continues(self, stream: str, table: TableState | None) -> bool:
@@ -241,7 +242,7 @@ class Placement:
         for stream in streams:
             method, mode, _ = self.expected(stream)
             entry = stream_entry(self._catalog, stream)
-            if mode == "append" and entry and says_keys(entry) and self._repeats(stream, method):
+            if mode == "append" and entry and declares_keys(entry) and self._repeats(stream, method):
                 found.append(stream)
         return found
 

@@ -9,45 +9,60 @@ people, bookmark by bookmark, is for them, and for those groups whose streams we
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from msgspec import structs
 
-from bridge.lake.log import View
 from bridge.lake.records import TapGroup
 from bridge.singer.state import forget, is_empty, is_flat
 
 
-def groups_of(view: View) -> list[TapGroup]:
-    """Return the groups that the last commit knows; none where one process of the tap reads all streams."""
-    return view.groups or []
+@dataclass(frozen=True, slots=True)
+class PipelineState:
+    """A pipeline's whole STATE. Who does not deal with processes of the tap passes it on as it is."""
+
+    shown: Any = None
+    """The one STATE that is shown to people, to readers and to a tap of one process. None: there is none yet."""
+    per_process: list[TapGroup] | None = None
+    """The STATE of each process of a parallel tap. None: one process reads all. Empty: `shown` was given by hand."""
+
+    def said_by_one(self, state: Any) -> PipelineState:
+        """After a commit of a tap of one process that said `state`."""
+        return self if state == self.shown else PipelineState(state)
+
+    def given(self, state: Any) -> PipelineState:
+        """After an operator gave `state` for all processes."""
+        return PipelineState(state, None if self.per_process is None else [])
+
+    def without(self, streams: Collection[str]) -> PipelineState:
+        """`streams` start again."""
+        if self.per_process is None:
+            return PipelineState(_without(self.shown, streams))
+        groups = [structs.replace(group, state=_without(group.state, streams)) for group in self.per_process]
+        return PipelineState(_without(self.shown, streams), groups)
 
 
-def groups_again(view: View, restarted: Collection[str]) -> list[TapGroup] | None:
-    """Return the groups of a view as a record has them again, `restarted` streams without bookmarks."""
-    if view.groups is None:
-        return None
-    return [structs.replace(group, state=_forgotten(group.state, restarted)) for group in view.groups]
-
-
-def _forgotten(state: Any, streams: Collection[str]) -> Any:
+def _without(state: Any, streams: Collection[str]) -> Any:
     return state if is_empty(state) else forget(state, streams)
 
 
-def begun(divided: Iterable[Sequence[str]], view: View) -> tuple[list[TapGroup], list[TapGroup], list[TapGroup]]:
+def begun(
+    divided: Iterable[Sequence[str]], stored: PipelineState
+) -> tuple[list[TapGroup], list[TapGroup], list[TapGroup]]:
     """Return the groups of a run, each with the STATE that it starts from; those that stay beside them as they are; and
     those of the first that start from no single process's STATE.
 
     A group gets the STATE of the one that its streams come from; what is left of that one keeps it, too. Streams that
     come together from several groups, and those of a STATE that was changed by hand, start from the one that is shown.
     """
-    before, groups, spread = groups_of(view), list[TapGroup](), list[TapGroup]()
+    before, groups, spread = stored.per_process or [], list[TapGroup](), list[TapGroup]()
     for streams in divided:
         known = [old for old in before if not set(streams).isdisjoint(old.streams)]
-        group = TapGroup(tuple(streams), view.state)
+        group = TapGroup(tuple(streams), stored.shown)
         if len(known) == 1 and known[0].covers(group):
             group = TapGroup(group.streams, known[0].state)
-        elif known or view.groups == []:
+        elif known or stored.per_process == []:
             spread.append(group)
         groups.append(group)
     running = {stream for group in groups for stream in group.streams}
@@ -55,7 +70,7 @@ def begun(divided: Iterable[Sequence[str]], view: View) -> tuple[list[TapGroup],
     return groups, [group for group in rest if group.streams], spread
 
 
-def shown(now: Any, before: Any, after: Any, own: Collection[str], others: Collection[str]) -> Any:
+def shown_after(now: Any, before: Any, after: Any, own: Collection[str], others: Collection[str]) -> Any:
     """Return the STATE that stands for all groups, `now` it is this, when one of them came from `before` to `after`.
 
     `own` are the names of its streams, `others` those of other groups, of which it may say what it likes. Which stream

@@ -1,0 +1,45 @@
+"""What the dispatcher makes of messages. The tap reader hands each event to the loader before it asks for the next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bridge.load.barriers import Barrier, StreamProgress
+from bridge.load.tables.column_plan import IncomingSchema
+from bridge.schema.table_schema import TableSchema
+from bridge.spool.folder import SealedBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """Lines for Spark, a STATE to commit at once they are stored, or both."""
+
+    batch: SealedBatch | None
+    barrier: Barrier | None = None
+    noise: Sequence[dict[str, Any]] = ()
+    """Lines that are no messages; the commit keeps them as rejects."""
+    begun_anew: Sequence[str] = ()
+    """Streams whose tables the tap began again: what was staged of them before this batch is void."""
+
+
+@dataclass(slots=True)
+class SchemaNeedsSpark:
+    """Rows are about to come under a SCHEMA whose columns a statement decides. `columns` is the loader's answer."""
+
+    stream: StreamProgress
+    incoming: IncomingSchema
+    table: TableSchema | None
+    """The columns that the table has."""
+    name: str
+    """Under which the spool keeps what RECORDs are read into."""
+    columns: TableSchema | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolGrew:
+    """A piece of a BATCH was taken: time to look at the clock, and at the spool."""
+
+
+Event = Sealed | SchemaNeedsSpark | SpoolGrew

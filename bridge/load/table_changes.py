@@ -1,0 +1,179 @@
+"""What a commit says of one table: which of the pending files become visible, and which files go.
+
+Files with older columns are written anew, and the rows of an upsert are merged into the table: work for executors,
+which may take a while.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+from msgspec import structs
+
+from bridge.commit.committer import Committer
+from bridge.errors import DataError
+from bridge.lake.records import FileAdd, PendingFile, RejectFile, StagedTable, TableChange, TableState
+from bridge.lake.schemas import keep_schema
+from bridge.load.barriers import Barrier
+from bridge.load.checks.table_guard import Outcome
+from bridge.schema.json_schema import TIMESTAMP
+from bridge.schema.table_schema import TableSchema, with_extra
+from bridge.write.context import MapOnExecutors, WriteContext
+from bridge.write.merge.match import MergeSpec, VersionSweep
+from bridge.write.merge.plan import Merged, Merger
+from bridge.write.metadata_columns import DELETED_AT, VERSION_COLUMN
+from bridge.write.report import SpillFile
+from bridge.write.rewrite import Rewriting
+from bridge.write.task import write_empty
+
+
+@dataclass(slots=True)
+class Pending:
+    """What Spark has stored of one stream, and no commit has published."""
+
+    files: list[PendingFile] = field(default_factory=list)
+    spills: list[SpillFile] = field(default_factory=list)
+    versions: set[int | None] = field(default_factory=set)
+    rejects: list[RejectFile] = field(default_factory=list)
+    filtered: int = 0
+    """Rows that a statement left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltChange:
+    """A table's part of a commit. No `change`: nothing is new. No `outcome`: the guard has nothing to judge."""
+
+    change: TableChange | None = None
+    outcome: Outcome | None = None
+    unneeded: Sequence[FileAdd] = ()
+    """Pending files that the commit makes superfluous."""
+
+
+class TableChangeBuilder:
+    """Builds the table changes of one run's commits."""
+
+    def __init__(
+        self, committer: Committer, context: WriteContext, *, shared: Collection[str], each: MapOnExecutors
+    ) -> None:
+        """`shared` are streams whose tables other pipelines add files to. `each` does pieces of work on executors."""
+        self._committer, self._context, self._shared = committer, context, shared
+        self._merger = Merger(context, each)
+        self.rewriting = Rewriting(committer.storage, context, each)
+        self.extra: set[str] = set()
+        """Streams with fields outside their SCHEMA, which need a column for them."""
+
+    def build(self, stream: str, pending: Pending, barrier: Barrier, through: int) -> BuiltChange:
+        """Return what becomes of a stream's table at a barrier. Raises `DataError` for rows of several versions."""
+        mode, active = barrier.publish.get(stream, "append"), barrier.activate.get(stream)
+        table, has_rows = self._table(stream), bool(pending.files or pending.spills)
+        unchanged = BuiltChange(outcome=Outcome(stream, table.rows) if stream in barrier.publish else None)
+        if not has_rows and active is None and (not barrier.end or (mode != "replace" and table.files)):
+            return unchanged
+        version = table.version if active is None else active
+        if mode in ("replace", "extend"):
+            versions = pending.versions | {version} if mode == "extend" else pending.versions - {None}
+            version = _one_version(stream, versions)
+        schema = self._kept_schema(stream, pending, barrier.schemas[stream], active)
+        if pending.files:
+            pending.files = self.rewriting.pending(stream, pending.files, schema)
+        merged = self._merged(stream, pending, barrier, schema, through)
+        if not has_rows and mode != "replace" and version == table.version and not merged.removes and table.files:
+            return unchanged
+        if not merged.adds and not table.files.keys() - set(merged.removes):
+            merged.adds = [write_empty(self._context, through, stream, schema).add()]
+        rewritten, replaced = self.rewriting.live(stream, table, schema, merged.removes)
+        change = structs.replace(table, schema=schema.hash, version=version).change(
+            stream,
+            [*merged.adds, *rewritten],
+            [*merged.removes, *replaced],
+            mode="replace" if mode == "replace" else "append",
+            shared=stream in self._shared,
+            merged=merged.facts(),
+            partition_by=self._layout(stream),
+        )
+        return BuiltChange(change, _outcome(stream, table, mode, merged) or unchanged.outcome, merged.empty)
+
+    def stage(self, stream: str, version: int, pending: Pending, barrier: Barrier) -> StagedTable:
+        """Return what a commit says of a table that is half loaded. Raises `DataError` for rows of several versions."""
+        if stream not in barrier.schemas:  # the tap has not come to it in this run
+            return self._committer.view.staged[stream]
+        _one_version(stream, pending.versions | {version})
+        schema = self._kept_schema(stream, pending, barrier.schemas[stream])
+        pending.files = self.rewriting.pending(stream, pending.files, schema)
+        return StagedTable(
+            version=version,
+            schema=schema.hash,
+            folder=self._table(stream).folder,
+            files=pending.files,
+            rejects=pending.rejects or (),
+            partition_by=self._layout(stream),
+        )
+
+    def _merged(self, stream: str, pending: Pending, barrier: Barrier, schema: TableSchema, seq: int) -> Merged:
+        """Return which files come and go. With a version that is complete, rows of older ones go, or are marked."""
+        mode, active = barrier.publish.get(stream, "append"), barrier.activate.get(stream)
+        files, table, target = pending.files, self._table(stream), self._context.layouts[stream]
+        soft = not target.hard_delete
+        sweep = None if active is None else VersionSweep(active, int(time.time() * 1000) if soft else None)
+        batch = MergeSpec(stream, schema.to_json(), seq, not soft, sweep)
+        if target.keys:
+            if active == table.version:
+                batch = replace(batch, sweep=None)  # that was done when it became the active one
+            return self._merger.merge(batch, table, pending.spills, anew=mode == "replace")
+        if mode == "replace":
+            return Merged([file.add() for file in files], list(table.files))
+        if active is None and table.version is not None and any(file.stale for file in table.files.values()):
+            batch = replace(batch, sweep=VersionSweep(table.version, int(time.time() * 1000) if soft else None))
+        if batch.sweep:
+            return self._merger.extend(batch, table, files, activated=active is not None)
+        return Merged([file.add() for file in files])
+
+    def _layout(self, stream: str) -> tuple[Any, ...] | None:
+        """Return what commits say of the folders in a table; None where it has and had none."""
+        layout = tuple(partition.setting for partition in self._context.layouts[stream].partition_by)
+        return layout if layout or self._table(stream).partition_by else None
+
+    def _kept_schema(
+        self, stream: str, pending: Pending, schema: TableSchema, active: int | None = None
+    ) -> TableSchema:
+        """Return the columns that the stream's files have, after keeping them in the bucket under their hash."""
+        schema = schema.stored
+        if stream in self.extra:
+            schema = with_extra(schema)
+        versions = {*pending.versions, self._table(stream).version, active}
+        if marks := [column for column in self._marks(stream, versions) if column.name not in schema.arrow.names]:
+            schema = TableSchema(pa.schema([*schema.arrow, *marks]))
+        keep_schema(self._committer.storage, self._context.pipeline, schema)
+        return schema
+
+    def _marks(self, stream: str, versions: set[int | None]) -> list[pa.Field]:
+        """Return the columns that say of which version rows are and when they were deleted, where rows need them."""
+        target = self._context.layouts[stream]
+        if versions == {None} or (target.hard_delete is None and not target.keys):
+            return []
+        deleted = [] if target.hard_delete else [pa.field(DELETED_AT, TIMESTAMP)]
+        return [*deleted, pa.field(VERSION_COLUMN, pa.int64())] if target.keys else deleted
+
+    def _table(self, stream: str) -> TableState:
+        target = self._context.layouts[stream]
+        return self._committer.view.tables.get(stream) or TableState(target.folder, None, format=target.format)
+
+
+def _outcome(stream: str, table: TableState, mode: str, merged: Merged) -> Outcome | None:
+    """Return what the guard judges where rows of the table go."""
+    if mode == "replace":
+        return Outcome(stream, table.rows, sum(add.rows for add in merged.adds), replaces=True)
+    if merged.swept:
+        return Outcome(stream, table.rows, table.rows - merged.swept + merged.counts["inserted"], replaces=True)
+    return None
+
+
+def _one_version(stream: str, versions: Collection[int | None]) -> int | None:
+    if len(versions) > 1:
+        hint = "the tap began the table anew within one run; run again, or with --full to start over"
+        raise DataError("a full table's rows are of several versions", hint=hint, stream=stream, versions=versions)
+    return next(iter(versions), None)
