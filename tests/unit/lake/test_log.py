@@ -27,8 +27,7 @@ from tests.support.records import commit_record, staged_table, table_change
 
 
 @pytest.fixture
-def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Log:
-    monkeypatch.setattr("os.fsync", lambda fd: None)  # no power cut here, and a thousand fsyncs take seconds
+def log(tmp_path: Path) -> Log:
     return Log(LocalStorage(tmp_path), "p")
 
 
