@@ -18,7 +18,6 @@ from msgspec import structs
 from bridge.commit.committer import Committer
 from bridge.errors import DataError, EngineError, LakeError
 from bridge.lake.log import add_of
-from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.records import CommitRecord, FileAdd, RejectFile, StagedTable
 from bridge.load.barriers import Barrier
 from bridge.load.checks.table_guard import Guard, refused_before
@@ -181,9 +180,7 @@ class Accounting:
             return self._keep_refused(barrier, prepared.refusal)
         tables = [one.change for one in prepared.built if one.change]
         rejects = [*self._rejects((*barrier.publish, None)), *kept]
-        state = view.pipeline_state.said_by_one(barrier.state)
-        if barrier.groups is not None:
-            state = PipelineState(barrier.state, barrier.groups)
+        state = barrier.stored or view.pipeline_state.said_by_one(barrier.state)
         if not tables and not rejects and (state, prepared.staged) == (view.pipeline_state, view.staged):
             return None
         fields |= {"uncovered": list(barrier.uncovered)} if barrier.uncovered else {}

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from bridge.errors import BridgeError, SettingsError
-from bridge.lake.records import TapGroup
+from bridge.lake.pipeline_state import PipelineState
 from bridge.schema.merging import Evolution
 from bridge.schema.table_schema import TableSchema
 from bridge.singer.state import (
@@ -98,8 +98,8 @@ class Barrier:
     """Whether the tap said the STATE in this run; else it is the one that it was started with, or an earlier one."""
     uncovered: tuple[str, ...] = ()
     """Streams with rows that come after the STATE, and that a tap started with it sends once more."""
-    groups: list[TapGroup] | None = None
-    """What the commit says of the tap's processes, where there are several; see `bridge.load.division`."""
+    stored: PipelineState | None = None
+    """What the commit keeps where several processes of the tap are read; see `division.JointBarriers`."""
 
 
 class BarrierPolicy:

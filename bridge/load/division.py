@@ -15,7 +15,7 @@ from typing import Any
 
 from bridge.errors import SettingsError, did_you_mean
 from bridge.lake.log import Snapshot
-from bridge.lake.pipeline_state import begun, shown_after
+from bridge.lake.pipeline_state import PipelineState, begun, shown_after
 from bridge.lake.records import TapGroup
 from bridge.lake.runs import read_runs
 from bridge.load.barriers import Barrier
@@ -196,5 +196,5 @@ class JointBarriers:
             state=self._shown,
             merged=True,
             staged={stream: version for staged in (*self.staged, self._idle) for stream, version in staged.items()},
-            groups=[*self._groups, *self._division.idle],
+            stored=PipelineState(self._shown, [*self._groups, *self._division.idle]),
         )
