@@ -18,6 +18,7 @@ import pytest
 from bridge.commit.committer import Committer
 from bridge.commit.open import open_committer
 from bridge.errors import CommitLost, LakeError
+from bridge.lake.folder_names import file_name
 from bridge.lake.log import meta
 from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.records import TableChange
@@ -38,7 +39,7 @@ ROUNDS = 150
 
 def pending_file(storage: Storage, committer: Committer, stream: str, ids: range) -> dict[str, Any]:
     """Write a pending Parquet file with these ids and return it as a report names it."""
-    name = f"part-{committer.generation:010d}-000001-{time.time_ns():x}{stream}.parquet"
+    name = file_name(committer.generation, 1)
     source = meta(PIPELINE, "pending", f"{name}.pending")
     with closing(storage.open_pending(source, f"{PIPELINE}/{stream}/{name}")) as file:
         pq.write_table(pa.table({"id": list(ids)}), file)
