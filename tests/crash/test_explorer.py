@@ -137,7 +137,10 @@ def test_some_parts_only_save_work(left_out: str) -> None:
             assert found is None, f"\n{left_out}: {HARMLESS[left_out].what}\n{found}"
 
 
-@pytest.mark.parametrize("world", [World(last=2, losses=1), World(last=2, purges=1), World(last=3, overwrite=True)])
+APART = [World(last=2, losses=1), World(last=2, purges=1), World(last=3, overwrite=True)]
+
+
+@pytest.mark.parametrize("world", [World(losses=1), *(pytest.param(one, marks=pytest.mark.slow) for one in APART)])
 def test_runs_with_the_same_future_are_the_same(world: World) -> None:
     """What makes the exploration small leaves nothing out: told apart, runs bring up the same buckets and ends."""
     merged, apart = explore(world), explore(world, merge=False)
