@@ -76,7 +76,7 @@ def test_a_spool_that_is_not_there_is_reported_for_every_bundle(tmp_path: Path) 
         generation=1,
         spool=str(tmp_path / "nowhere"),
         compression="zstd",
-        targets={},
+        layouts={},
     )
     bundles = pa.RecordBatch.from_pydict({"seq": [1, 1], "bundle": [0, 1], "segments": [[], []]})
     batches = list(load(pickle.dumps(job), iter([bundles])))
