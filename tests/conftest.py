@@ -13,6 +13,7 @@ HEAVY_FIXTURES = {"s3", "s3_server", "spark"}
 HEAVY_FILES = {
     "cli/test_completion.py",
     "cli/test_many.py",
+    "decode/test_fuzz.py",
     "decode/test_reference.py",
     "docs/test_types_doc.py",
     "lake/formats/test_delta_s3.py",
@@ -22,6 +23,7 @@ HEAVY_FILES = {
     "load/test_parallel_tables.py",
     "load/test_parallel_taps.py",
     "load/test_replay_guard.py",
+    "load/test_spark_hangs.py",
     "maintain/test_rejects.py",
     "smoke/test_smoke.py",
     "state/test_store_writers.py",

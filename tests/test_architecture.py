@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -34,15 +34,23 @@ def module_of(path: Path) -> str:
 MODULES = {module_of(path) for path in FILES}
 
 
-def imports_of(path: Path) -> Iterator[str]:
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@cache
+def imports_of(path: Path) -> list[str]:
     """Every module a file imports anywhere, functions included."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    names: list[str] = []
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
-            for alias in node.names:  # `from package import module` is about the module, not about the package
-                whole = f"{node.module}.{alias.name}"
-                yield whole if whole in MODULES else node.module
+            # `from package import module` is about the module, not about the package
+            wholes = [f"{node.module}.{alias.name}" for alias in node.names]
+            names += [whole if whole in MODULES else node.module for whole in wholes]
+    return names
 
 
 def room_of(module: str) -> str:
@@ -50,16 +58,14 @@ def room_of(module: str) -> str:
     return parts[1] if len(parts) > 1 else ""
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_of)
-def test_a_module_imports_only_from_rungs_above_its_own(path: Path) -> None:
+def test_a_module_imports_only_from_rungs_above_its_own() -> None:
     """Imports have one direction, so there are no cycles between rooms. Rooms of one rung do not know each other."""
-    room = room_of(module_of(path))
-    if room in ("", "__main__"):
-        return
-    for name in imports_of(path):
-        other = room_of(name) if name.startswith("bridge.") else ""
-        if other in LEVEL and other != room:
-            assert LEVEL[other] < LEVEL[room], f"{module_of(path)} imports {name}"
+    for path in FILES:
+        room = room_of(module_of(path))
+        for name in imports_of(path) if room in LEVEL else []:
+            other = room_of(name) if name.startswith("bridge.") else ""
+            if other in LEVEL and other != room:
+                assert LEVEL[other] < LEVEL[room], f"{module_of(path)} imports {name}"
 
 
 def test_every_room_is_on_a_rung() -> None:
@@ -104,21 +110,20 @@ def test_taps_and_bridge_meet_on_a_pipe_only() -> None:
                 assert not name.startswith(("tap_smoke", "tap_replay")), path
 
 
-@pytest.mark.parametrize("path", ALL_FILES, ids=module_of)
-def test_files_and_functions_stay_small(path: Path) -> None:
+def test_files_and_functions_stay_small() -> None:
     """At most 400 lines a file and 50 a function."""
-    text = path.read_text()
-    assert text.count("\n") <= 400
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            assert (node.end_lineno or 0) - node.lineno < 50, node.name
+    for path in ALL_FILES:
+        assert path.read_text().count("\n") <= 400, path
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                assert (node.end_lineno or 0) - node.lineno < 50, f"{path}: {node.name}"
 
 
 def test_no_room_without_a_name() -> None:
     """No drawer for everything: each module says what it is about, in its name and its first line."""
     for path in ALL_FILES:
         assert path.stem not in ("utils", "helpers", "base", "common", "misc")
-        assert ast.get_docstring(ast.parse(path.read_text())), path
+        assert ast.get_docstring(parsed(path)), path
 
 
 def test_a_folder_can_be_read_at_a_glance() -> None:
@@ -127,7 +132,7 @@ def test_a_folder_can_be_read_at_a_glance() -> None:
         files = [path for path in FILES if path.parent == folder]
         assert len(files) <= (6 if folder == ROOT / "bridge" else 18), folder
         room = folder / "__init__.py"
-        promise = ast.get_docstring(ast.parse(room.read_text())) or ""
+        promise = ast.get_docstring(parsed(room)) or ""
         assert folder == ROOT / "bridge" or 0 < promise.count("\n") + 1 <= 15, room
 
 

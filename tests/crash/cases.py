@@ -12,7 +12,7 @@ from bridge.errors import TapError
 
 from .driver import Line, Run
 from .parallel import Parallel
-from .rewriting import Rewrites, RollsBack, nothing_said
+from .rewriting import Compacts, Recovers, Rewrites, RollsBack, nothing_said
 
 _METADATA = [{"breadcrumb": [], "metadata": {"replication-method": "FULL_TABLE"}}]
 FULL_TABLE = {"streams": [{"tap_stream_id": "t", "metadata": _METADATA}]}
@@ -32,6 +32,8 @@ class Case:
     again: Run | None = None
     columns: tuple[str, ...] = ()
     rejected: int = 0
+    files: int = 0
+    """How many each table has; 0: any number."""
     covered: dict[str, Callable[[Any], list[tuple[Any, ...]]]] = field(default_factory=dict)
     """By the first stream of each process: its rows, of what its own STATE says, at every commit."""
 
@@ -212,6 +214,17 @@ def one_stream(value: Any) -> Iterator[Line]:
         yield state(a=number)
 
 
+def file_by_file(value: Any) -> Iterator[Line]:
+    """A row at a time, each in a commit, and so in a file, of its own; a column comes later."""
+    yield schema("t")
+    for number in range(1, 4):
+        yield record("t", number)
+        yield state(t=number)
+    yield schema("t", "g")
+    yield record("t", 4, g=7)
+    yield state(t=4)
+
+
 def parents(value: Any) -> Iterator[Line]:
     """A stream that another one hangs on, read by a process of its own."""
     yield schema("p")
@@ -248,6 +261,19 @@ def generations() -> Case:
         rows={"t": full_rows(6, 6), "a": ids(6)},
         columns=("g",),
         state=stated(t={}, a=6),
+    )
+
+
+def compacted(again: Run, files: int) -> Case:
+    rows: list[tuple[Any, ...]] = [(1, None), (2, None), (3, None), (4, 7)]
+    return Case(
+        before=[Run(file_by_file)],
+        run=Compacts(nothing_said),
+        again=again,
+        rows={"t": rows},
+        columns=("g",),
+        state=stated(t=4),
+        files=files,
     )
 
 
@@ -338,5 +364,7 @@ CASES: dict[str, Case] = {
         ],
         covered={"a": lambda state: ids(started(state, "a"))},
     ),
+    "compact": compacted(Compacts(nothing_said), 1),
+    "compact, only recovered": compacted(Recovers(nothing_said), 0),
     "rejects": Case(Run(noisy), {"a": [(1,), (3,), (4,)]}, stated(a=4), rejected=1),
 }

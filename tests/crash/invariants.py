@@ -114,6 +114,7 @@ def after_success(lake: Lake, case: Case) -> None:
         assert seen[stream] == set(history.live(stream)) == manifest(lake, stream) != set()
         assert rows_of(lake, stream, case.columns_of(stream)) == Counter(rows), f"rows of {stream}"
     assert set(seen) == set(case.rows)
+    assert not case.files or {len(names) for names in seen.values()} == {case.files}
     assert history.state == state_file(lake) == case.state
     assert history.staged == {}
     assert [path for path in lake.files(".bridge") if path.endswith(".parquet")] == []

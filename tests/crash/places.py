@@ -52,6 +52,10 @@ class Place:
         """Have the lake that is thawed be a copy of this one instead."""
         raise NotImplementedError
 
+    def forget(self, frozen: Any) -> None:
+        """Delete what was frozen."""
+        raise NotImplementedError
+
     def lose(self, key: str, upload: bool = False) -> None:
         """Delete a file, or end the upload to there."""
         raise NotImplementedError
@@ -108,6 +112,9 @@ class InFolder(Place):
     def put_back(self, frozen: Path) -> None:
         shutil.rmtree(self._root)
         shutil.copytree(frozen, self._root)
+
+    def forget(self, frozen: Path) -> None:
+        shutil.rmtree(frozen)
 
     def lose(self, key: str, upload: bool = False) -> None:
         (self._root / key).unlink()
@@ -167,6 +174,9 @@ class InBucket(Place):
     def put_back(self, frozen: Server) -> None:
         self._end()
         self._wake(frozen)
+
+    def forget(self, frozen: Server) -> None:
+        frozen.close()
 
     def _wake(self, frozen: Server) -> None:
         self._now = frozen.copy()

@@ -1,4 +1,4 @@
-"""Runs that give files of a table other bytes under the same name, and one that rolls such commits back.
+"""Runs without a tap: they give files of a table other bytes, join them, roll commits back, or only recover.
 
 Wired to the committer itself: how rows are merged into a file plays no part here, only how it becomes visible.
 """
@@ -15,13 +15,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bridge.commit.committer import Committer
+from bridge.commit.recover import recover
 from bridge.commit.rollback import roll_back
 from bridge.lake.folder_names import file_name
 from bridge.lake.log import meta
 from bridge.lake.ownership import Owner, claim
 from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.schemas import keep_schema
+from bridge.maintain.compact import Wish, compact
 from bridge.schema.table_schema import TableSchema
+from bridge.settings.options import Pipeline
 from bridge.storage import Storage, open_storage
 from tests.support.records import table_change
 
@@ -110,3 +113,18 @@ class RollsBack(Run):
 
     def execute(self, lake: str, scratch: Path) -> None:
         roll_back(open_storage(lake), PIPELINE, self.to)
+
+
+class Compacts(Run):
+    """Joins what there is to be joined, as the command does."""
+
+    def execute(self, lake: str, scratch: Path) -> None:
+        settings = {"name": PIPELINE, "source": {"tap": "tap"}, "destination": {"bucket": lake}}
+        compact(open_storage(lake), Pipeline.model_validate(settings), Wish())
+
+
+class Recovers(Run):
+    """Repairs what a dead run left, and does nothing more."""
+
+    def execute(self, lake: str, scratch: Path) -> None:
+        recover(open_storage(lake), PIPELINE)

@@ -37,8 +37,12 @@ class Scene:
     @property
     def run(self) -> Run:
         """The run in which we look for points."""
-        case = CASES[self.case]
-        return (case.again or case.run) if self.died else case.run
+        return self.again if self.died else CASES[self.case].run
+
+    @property
+    def again(self) -> Run:
+        """The run after the one that dies."""
+        return CASES[self.case].again or CASES[self.case].run
 
 
 _TRIES = 5

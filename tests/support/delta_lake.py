@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from bridge.commit.committer import Committer
 from bridge.commit.open import open_committer
@@ -17,7 +18,9 @@ from bridge.lake.log import Log, meta
 from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.records import TableChange
 from bridge.lake.schemas import keep_schema
+from bridge.maintain.verify.check import verify
 from bridge.schema.table_schema import TableSchema
+from bridge.settings.options import Pipeline
 from bridge.storage import Storage
 from tests.support.records import table_change
 
@@ -27,6 +30,7 @@ class DeltaLake:
 
     folder = "p/s"
     format = "delta"
+    not_checked: tuple[str, ...] = ("owner", "streams")
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
@@ -66,6 +70,46 @@ class DeltaLake:
         old = min(committer.view.tables["s"].files)
         files = [self.pending(committer, part, **columns) for part in (ids[:-1], ids[-1:])]
         committer.commit(PipelineState({"last": ids[-1]}), [self.entry(*files, removes=[old])])
+
+    def pipeline(self, **more: Any) -> Pipeline:
+        """Settings of a pipeline that loads the table; `more` is said of its destination."""
+        destination = {"bucket": self.storage.uri, "format": self.format} | more
+        return Pipeline.model_validate({"name": "p", "source": {"tap": "tap"}, "destination": destination})
+
+    def problems(self) -> list[str]:
+        """What `verify` says of the table, and of its files."""
+        found = verify(self.storage, "p").findings
+        return [f"{f.check}: {f.found}" for f in found if f.check not in self.not_checked]
+
+    def make_another(self) -> None:
+        """Have somebody else make a table where ours would be."""
+        write_deltalake(f"{self.storage.uri}/{self.folder}", pa.table({"id": [9]}))
+
+    def append_otherwise(self, ids: list[int]) -> None:
+        """Append rows as somebody else does."""
+        write_deltalake(self.table(), pa.table({"id": ids}), mode="append")
+
+    def delete_otherwise(self, rows: str) -> None:
+        self.table().delete(rows)
+
+    def lose_log(self) -> None:
+        for file in (Path(self.storage.uri) / self.folder / "_delta_log").iterdir():
+            file.unlink()
+
+    def versions(self) -> int:
+        """How many versions the table has."""
+        return self.table().version() + 1
+
+    def done(self) -> int | None:
+        """The commit that the table says it has come to."""
+        return self.table().transaction_version(self.folder)
+
+    def columns(self) -> list[str]:
+        return [field.name for field in self.table().schema().fields]
+
+    def read_files(self, least: int) -> int:
+        """How many files a reader of ids above this opens."""
+        return len(list(self.table().to_pyarrow_dataset().get_fragments(filter=pa.compute.field("id") > least)))
 
     def table(self, version: int | None = None) -> DeltaTable:
         where = f"{self.storage.uri}/{self.folder}"

@@ -4,15 +4,37 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from bridge.settings.load import Settings, load
+from tests.support.lake import Lake
+from tests.support.shelf import Shelf
 from tests.support.shell import Typed, type_in
 
 Load = Callable[..., Settings]
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _no_power_cut() -> Iterator[None]:
+    """No unit test cuts the power, and thousands of fsyncs would measure the disk."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.fsync", lambda fd: None)
+        yield
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """A bucket under the commit protocol."""
+    return Lake(tmp_path)
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Shelf:
+    """A lake that whole loads go to, and the rejects that they leave."""
+    return Shelf(tmp_path)
 
 
 @pytest.fixture

@@ -63,7 +63,7 @@ def test_recover_as_json(shop: Shop, typed: Typed) -> None:
     """One object, an array with several; what recovery noted is in it."""
     (shop.root / ".bridge/shop/state.json").write_text('{"mine": 1}')
     said = json.loads(typed("recover shop --json").out)
-    note = 'state.json was edited by hand: starting from {"mine":1}; rows since then come again'
+    note = 'state.json was edited by hand: starting from {"mine": 1}; rows since then come again'
     assert said == {"format": 1, "pipeline": "shop", "commit": 5, "died": None, "finished": None, "notes": [note]}
     several = json.loads(typed("recover --all --json").out)
     assert [(each["pipeline"], each["commit"]) for each in several] == [("shop", 5), ("other", 0)]

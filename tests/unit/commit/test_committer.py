@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,12 +14,6 @@ from bridge.lake.pipeline_state import PipelineState
 from bridge.storage.local.storage import LocalStorage
 from tests.support.lake import DEAD, FIRST, Faulty, Lake, closed, fail, unreachable
 from tests.support.records import staged_table
-
-
-@pytest.fixture
-def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    monkeypatch.setattr("os.fsync", lambda fd: None)  # no power cut here
-    return Lake(tmp_path)
 
 
 def test_first_run_needs_no_fence(lake: Lake) -> None:

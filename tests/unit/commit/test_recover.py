@@ -16,8 +16,7 @@ from tests.support.lake import FIRST, Lake, closed, holding, unpublished
 
 
 @pytest.fixture
-def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    monkeypatch.setattr("os.fsync", lambda fd: None)  # no power cut here
+def lake(tmp_path: Path) -> Lake:
     return Lake(tmp_path / "lake")
 
 

@@ -13,12 +13,6 @@ from tests.support.lake import DEAD, FIRST, Faulty, Lake, closed, fail, unpublis
 from tests.support.records import staged_table
 
 
-@pytest.fixture
-def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    monkeypatch.setattr("os.fsync", lambda fd: None)  # no power cut here
-    return Lake(tmp_path)
-
-
 @pytest.mark.parametrize("fences", [1, 3])
 def test_roll_forward(lake: Lake, fences: int) -> None:
     """A commit that was not published is published by the next run, however many runs only fenced since."""

@@ -32,11 +32,6 @@ NOW = datetime.now(timezone.utc)
 FOREVER = Retention(commits=36500 * DAY, runs=36500 * DAY, logs=36500 * DAY, rejects=36500 * DAY, trash=36500 * DAY)
 
 
-@pytest.fixture(autouse=True)
-def _no_power_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.fsync", lambda fd: None)
-
-
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     return Lake(tmp_path)
@@ -229,6 +224,7 @@ class Failing(LocalStorage):
             raise LakeError("the bucket broke", hint="mend it")
 
 
+@pytest.mark.heavy
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     logs(), st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 90)), min_size=1, max_size=5), st.integers(0, 99)

@@ -31,11 +31,6 @@ ALL = {1: {"orders": [1]}, 2: {"orders": [1, 2]}, 3: {"orders": [1, 2], "users":
 """What the tables hold after each commit of the shop; the fourth replaces one."""
 
 
-@pytest.fixture(autouse=True)
-def _no_power_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.fsync", lambda fd: None)
-
-
 def made(root: Path) -> Shop:
     """A lake of four commits and a fence, whose lease is closed and in which nothing is wrong."""
     shop = Shop(root)
@@ -271,6 +266,7 @@ def test_a_shared_table(tmp_path: Path) -> None:
 # crashes
 
 
+@pytest.mark.heavy
 def test_death_at_every_step(tmp_path: Path) -> None:
     """Wherever a rollback is killed, recovery leaves the lake before it or after it, and it can be done again."""
     shop = made(tmp_path)

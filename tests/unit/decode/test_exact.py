@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -108,6 +109,7 @@ KINDS = st.recursive(
 STREAMS = st.lists(KINDS.map(_nullable), min_size=1, max_size=4).map(_struct)
 
 
+@pytest.mark.heavy
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_paths_agree(data: st.DataObject) -> None:
@@ -147,6 +149,7 @@ TOKENS = [
 ]
 
 
+@pytest.mark.heavy
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_gaits_agree(data: st.DataObject) -> None:

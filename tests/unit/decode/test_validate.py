@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -134,12 +133,6 @@ def test_line_numbers_stay() -> None:
         (4, "not valid: maximum"),
     ]
     assert found.table.column("id").to_pylist() == [1, 6]
-
-
-@pytest.fixture
-def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shelf:
-    monkeypatch.setattr("os.fsync", lambda fd: None)  # no power cut here
-    return Shelf(tmp_path)
 
 
 def test_in_a_run(shelf: Shelf) -> None:

@@ -24,9 +24,8 @@ ID = {"id": INTEGER}
 
 
 @pytest.fixture
-def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
+def shop(tmp_path: Path) -> Shop:
     """A lake of two tables, of two files and of one."""
-    monkeypatch.setattr("os.fsync", lambda fd: None)  # no power cut here
     shop = Shop(tmp_path)
     shop.load("orders", ID, [{"id": 1}])
     shop.load("orders", ID, [{"id": 2}])
@@ -96,9 +95,8 @@ def test_the_size_of_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["parquet", "delta"])
-def test_a_deleted_table_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_a_deleted_table_is_made_anew(tmp_path: Path, kind: str) -> None:
     """What the error says works: a full load makes the table again, with the log of its own if it had one."""
-    monkeypatch.setattr("os.fsync", lambda fd: None)  # no power cut here
     shelf, rows = Shelf(tmp_path), [record(number) for number in range(1, 6)]
     shelf.say(schema(), *rows, state(5), format=kind)
     shutil.rmtree(shelf.lake / "p/s")

@@ -101,8 +101,7 @@ def barrier(
 
 
 @pytest.fixture
-def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
-    monkeypatch.setattr("os.fsync", lambda fd: None)  # no power cut here
+def desk(tmp_path: Path) -> Desk:
     return Desk(tmp_path)
 
 

@@ -90,7 +90,7 @@ def test_a_state_is_decided_upon_once() -> None:
     assert child.published() is None
     again = Run(marks(a={"version": 3, "pk": 1}), replace="a", staged={"a": 3})
     assert again.published("rows a 3", marks(a={"version": 4, "pk": 0})) is None
-    again.open("a").versions.clear()  # what `Intake` does on the first row of another version
+    again.open("a").versions.clear()  # what the dispatcher does on the first row of another version
     assert again.published("rows a 4") is None
 
 
@@ -283,7 +283,7 @@ def test_a_restarted_version_waits_for_its_own_state() -> None:
     """Rows of a new version do not fit what the head's STATE says: no barrier until the STATE has moved to it."""
     run = Run(marks(a={"version": 3, "last_pk": 9}), replace="a", staged={"a": 3})
     run.play("schema a")
-    run.open("a").versions.clear()  # what `Intake` does on the first row of another version
+    run.open("a").versions.clear()  # what the dispatcher does on the first row of another version
     assert run.published("rows a 4", "rows b", marks(a={"version": 3, "last_pk": 9}, b={"id": 1})) is None
     barrier = run.barrier("rows a 4", marks(a={"version": 4, "last_pk": 2}, b={"id": 2}))
     assert barrier

@@ -123,9 +123,8 @@ def test_another_replication_method_over_a_table(pipeline: Any) -> None:
     assert changed_since(full, by_id, Snapshot(1, PipelineState(), {})) == []
 
 
-def test_the_last_success_is_what_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_success_is_what_counts(tmp_path: Path) -> None:
     """Failed runs and those of versions that knew no fingerprint are passed over."""
-    monkeypatch.setattr("os.fsync", lambda fd: None)
     storage = LocalStorage(tmp_path)
     assert last_fingerprint(storage, "p") is None
     one, two, three = ({"tap": {"n": n}, "config": {}, "streams": {}} for n in (1, 2, 3))

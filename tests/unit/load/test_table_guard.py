@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,12 +18,6 @@ from tests.unit.conftest import Load
 
 OVERWRITE = {"load_method": "overwrite"}
 UPSERT = {"load_method": "upsert", "streams": {"*": {"key_properties": ["id"]}}}
-
-
-@pytest.fixture
-def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shelf:
-    monkeypatch.setattr("os.fsync", lambda fd: None)  # no power cut here
-    return Shelf(tmp_path)
 
 
 def full(rows: int, bad: int = 0) -> list[dict[str, Any]]:

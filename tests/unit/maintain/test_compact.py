@@ -33,11 +33,6 @@ ID = {"id": INTEGER}
 ROWS = [(1, None), (2, None), (3, "c"), (4, "d"), (5, "e")]
 
 
-@pytest.fixture(autouse=True)
-def _no_power_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.fsync", lambda fd: None)
-
-
 def made(root: Path) -> Shop:
     """A table of five files, two of them from before a column came, whose lease is closed."""
     shop = Shop(root)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -18,12 +17,6 @@ from bridge.write.context import WriteContext
 from bridge.write.rejects import write_rejects
 from tests.support.pipe import Found
 from tests.support.shelf import BIG, INT, WIDE, Shelf, record, schema, state, wire
-
-
-@pytest.fixture
-def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shelf:
-    monkeypatch.setattr("os.fsync", lambda fd: None)  # no power cut here
-    return Shelf(tmp_path)
 
 
 def ids(found: Found) -> list[int]:

@@ -48,9 +48,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def lake(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+def lake(made: Path, tmp_path: Path) -> Lake:
     """A copy of that lake under its own path: manifests hold whole paths."""
-    monkeypatch.setattr("os.fsync", lambda fd: None)  # no power cut here
     kept = tmp_path / "kept"
     shutil.copytree(made, kept)
     yield Lake(made)
@@ -347,7 +346,6 @@ def test_a_damaged_log(lake: Lake, text: str, said: str) -> None:
 @pytest.fixture
 def long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
     """A log of more than two snapshots, in which each commit appends a file."""
-    monkeypatch.setattr("os.fsync", lambda fd: None)
     monkeypatch.setattr("bridge.maintain.verify.files._rows", lambda storage, key: 1)  # its files are no Parquet
     lake = Lake(tmp_path)
     committer = lake.open(FIRST)

@@ -48,11 +48,6 @@ NUMBER = {"type": ["null", "number"]}
 VARIANT, DISCARD, FREEZE = Evolution("variant"), Evolution(schema_policy="discard"), Evolution(schema_policy="freeze")
 
 
-@pytest.fixture(autouse=True)
-def _no_power_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.fsync", lambda fd: None)
-
-
 @pytest.fixture
 def shop(tmp_path: Path) -> Shop:
     return Shop(tmp_path)

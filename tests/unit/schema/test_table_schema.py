@@ -359,6 +359,7 @@ def test_null_only_fits_everywhere() -> None:
     assert merge(nothing, known).arrow.field("c").metadata == JSON
 
 
+@pytest.mark.heavy
 def test_ten_thousand_columns() -> None:
     """A SCHEMA of a wide table is read, and merged, in time that grows with its columns and not with their square."""
     before = time.process_time()

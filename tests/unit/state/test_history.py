@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from bridge.lake.log import Log
 from bridge.state.history import last_move, steps
 from tests.support.lake import DEAD, FIRST, Lake
-
-
-@pytest.fixture
-def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    monkeypatch.setattr("os.fsync", lambda fd: None)  # no power cut here
-    return Lake(tmp_path)
 
 
 def of(**bookmarks: Any) -> dict[str, Any]:

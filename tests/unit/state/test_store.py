@@ -27,12 +27,6 @@ ORDERS = {"replication_key": "id", "replication_key_value": 5}
 
 
 @pytest.fixture
-def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    monkeypatch.setattr("os.fsync", lambda fd: None)  # no power cut here
-    return Lake(tmp_path)
-
-
-@pytest.fixture
 def store(lake: Lake) -> StateStore:
     return StateStore(lake.root, "p")
 

@@ -21,12 +21,6 @@ from tests.support.lake import Faulty, Lake, fail, holding
 
 
 @pytest.fixture
-def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    monkeypatch.setattr("os.fsync", lambda fd: None)  # no power cut here
-    return Lake(tmp_path)
-
-
-@pytest.fixture
 def store(lake: Lake) -> StateStore:
     return StateStore(lake.root, "p")
 

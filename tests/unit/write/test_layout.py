@@ -45,11 +45,6 @@ MIXED = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _no_power_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.fsync", lambda fd: None)
-
-
 class Desk:
     """Writes tables by the real writer, and reads the pending files."""
 

@@ -33,11 +33,6 @@ from tests.crash.rewriting import Rewrites, nothing_said
 from tests.support.lake import DEAD
 
 
-@pytest.fixture(autouse=True)
-def _no_power_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.fsync", lambda fd: None)
-
-
 @pytest.fixture
 def lake(tmp_path: Path) -> Storage:
     """Three commits: the second and the third rewrite the two files of `t`."""

@@ -45,11 +45,6 @@ def by_datafusion(folder: str) -> Rows:
 READERS = [by_deltalake, by_polars, by_datafusion]
 
 
-@pytest.fixture(autouse=True)
-def _no_power_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.fsync", lambda fd: None)
-
-
 @pytest.fixture
 def shop(tmp_path: Path) -> Shop:
     return Shop(tmp_path, format="delta")

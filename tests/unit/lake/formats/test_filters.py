@@ -144,11 +144,6 @@ def check(format_: str, shop: Shop, draw: Any) -> None:
     assert list(wrong(format_, rows, places_of(shop, format_, files), filters(draw, rows))) == []
 
 
-@pytest.fixture(autouse=True)
-def _no_power_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.fsync", lambda fd: None)
-
-
 FORMATS = pytest.mark.parametrize("format_", ["parquet", "delta", "iceberg"])
 KEYS = pytest.mark.parametrize("keys", [(), ("id",)], ids=["append", "upsert"])
 

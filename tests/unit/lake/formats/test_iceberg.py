@@ -43,7 +43,6 @@ READERS = [by_pyiceberg, by_polars]
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.fsync", lambda fd: None)
     monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")  # else Polars warns that it would like another package
 
 

@@ -14,7 +14,7 @@ from bridge.maintain.doctor.lake import lake_checks
 from bridge.settings.options import Pipeline
 from bridge.storage.local.storage import LocalStorage
 from tests.support.iceberg_lake import IcebergLake
-from tests.support.lake import DEAD, FIRST, closed
+from tests.support.lake import DEAD, FIRST, closed, overtaken
 from tests.support.restcatalog import RestCatalog
 
 
@@ -52,21 +52,13 @@ def test_a_table_in_a_rest_catalog(lake: IcebergLake, server: RestCatalog, tmp_p
     assert not (tmp_path / "lake/.bridge/catalog.db").exists()
 
 
-def test_the_slow_writer(lake: IcebergLake, tmp_path: Path) -> None:
+def test_the_slow_writer(lake: IcebergLake) -> None:
     """The catalog keeps out who was overtaken."""
     lake.append(lake.open(FIRST), [1])
 
-    class Overtaken(LocalStorage):
-        taken = False
-
-        def write(self, key: str, data: bytes) -> None:
-            if "/metadata/snap-" in key and not self.taken:
-                self.taken = True
-                lake.append(lake.open(DEAD), [3])
-            super().write(key, data)
-
+    slow = overtaken(lake.storage, lambda: lake.append(lake.open(DEAD), [3]))
     with pytest.raises(CommitLost):
-        lake.append(lake.open(closed(1), Overtaken(tmp_path / "lake")), [2])
+        lake.append(lake.open(closed(1), slow), [2])
     assert lake.ids() == lake.listed() == [1, 2, 3]
 
 
