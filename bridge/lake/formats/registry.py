@@ -73,12 +73,10 @@ class TableLogs:
         return IcebergLog(storage, folder, pipeline, stream, *self._catalog)
 
     def check(self, view: Snapshot, change: TableChange) -> None:
-        """Raise, before the commit is made, if the table's own log could not follow it. Does nothing for plain tables."""
+        """Raise, before the commit is made, if the table's own log could not follow it."""
         if change.has_own_log:
             own = self.of(change.folder, change.stream, change.format)
-            deleted = (
-                change.mode == "replace" and own.look().version < 0
-            )  # somebody deleted it; the commit replaces it, log and all
+            deleted = change.mode == "replace" and own.look().version < 0  # the commit makes it anew
             own.check(None if deleted else view.tables.get(change.stream))
             if change.schema:
                 own.check_schema(self._columns(change.schema))

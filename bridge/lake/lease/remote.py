@@ -219,7 +219,7 @@ def release(storage: Storage, pipeline: str, owner: dict[str, Any]) -> dict[str,
 
 
 def silence(lease: dict[str, Any]) -> timedelta | None:
-    """Return how long a holder has not renewed, by the wall clock; None if it is on time, or if nobody holds the lease."""
+    """Return how long a holder has not renewed, by the wall clock; None if it is on time or there is none."""
     if "nonce" not in lease:
         return None
     try:
