@@ -169,13 +169,15 @@ class Committer:
 
     def note_start(self, start: int | None = None, given: Any = UNSET) -> None:
         """Commit a fence that says from where this run's tap resumes: the commit `start`, or the STATE `given`.
+
         `bridge.load.checks.replay_guard` reads it.
         """
         self.create("fence", self.view.pipeline_state, after=self.view.last_change, start=start, given=given)
 
     def still_staged(self, state: Any) -> dict[str, StagedTable]:
-        """The tables that stay staged after a change of STATE: those whose bookmark is the same in both. From another
-        bookmark the tap would not continue after their rows.
+        """The tables that stay staged after a change of STATE: those whose bookmark is the same in both.
+
+        From another bookmark the tap would not continue after their rows.
         """
         before, still = self.view.state, dict[str, StagedTable]()
         elsewhere = resume_points(before) != resume_points(state)

@@ -230,8 +230,9 @@ class Log:
         raise CorruptLake("a commit record is missing", hint=hint, file=self.key(n))
 
     def history(self, head: int, *, fences: bool = True) -> Iterator[CommitRecord]:
-        """Yield the records from `head` back to the first that is kept. Without `fences`, a row of them is skipped in
-        one step.
+        """Yield the records from `head` back to the first that is kept.
+
+        Without `fences`, a row of them is skipped in one step.
         """
         n, first = head, self.beginning().first
         while n >= first:
@@ -272,8 +273,9 @@ def left_behind(pipeline: str, n: int, folder: str) -> str:
 
 
 def changes_of(pipeline: str, record: CommitRecord) -> list[Change]:
-    """Return what publishing this record does to the table folders. A file removed and added under one name is
-    rewritten.
+    """Return what publishing this record does to the table folders.
+
+    A file removed and added under one name is rewritten.
     """
     changes = []
     for table in record.tables:

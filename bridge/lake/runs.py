@@ -61,8 +61,9 @@ class RunError(Struct, frozen=True):
 
 
 class RunRecord(Struct, frozen=True, kw_only=True):
-    """One run as the bucket has it, written when it starts and when it ends. A field that is absent there has its
-    default.
+    """One run as the bucket has it, written when it starts and when it ends.
+
+    A field that is absent there has its default.
     """
 
     run_id: str

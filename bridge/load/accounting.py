@@ -57,8 +57,9 @@ class Accounting:
         each: MapOnExecutors | None = None,
         guard: Guard | None = None,
     ) -> None:
-        """`each` runs pieces of work on executors; the default runs them in this process. Without a `guard` nothing is
-        refused.
+        """`each` runs pieces of work on executors; the default runs them in this process.
+
+        Without a `guard` nothing is refused.
         """
         in_process: MapOnExecutors = lambda work, payloads: [work(context, payload) for payload in payloads]  # noqa: E731
         self._tables = TableChangeBuilder(committer, context, shared=shared, each=each or in_process)

@@ -51,8 +51,9 @@ Publication = Literal["append", "replace", "extend", "upsert"]
 
 @dataclass(slots=True)
 class StreamProgress:
-    """What came of one stream in this run. `opened`, `last_row` and `activated` count messages, so they can be
-    compared.
+    """What came of one stream in this run.
+
+    `opened`, `last_row` and `activated` count messages, so they can be compared.
     """
 
     name: str
@@ -107,8 +108,9 @@ class Barrier:
 
 
 class BarrierPolicy:
-    """Follows the run's messages. `start` is the STATE of the lake's head, `kept` are streams that this run does not
-    load.
+    """Follows the run's messages.
+
+    `start` is the STATE of the lake's head, `kept` are streams that this run does not load.
 
     A stream in `kept` keeps its bookmark if the tap's STATE lacks it. One in `muted`, whose RECORDs were ignored,
     always does. `staged` maps a stream to the version of its staged files that the last commit names. With `whole`

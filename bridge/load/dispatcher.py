@@ -197,8 +197,9 @@ class Dispatcher:
             yield from self._seal(barrier, all_lines=False)
 
     def _pass_over(self, message: Records) -> None:
-        """Ignore RECORDs of a stream that is not selected. Raises `DataError` for those of any other stream without a
-        SCHEMA.
+        """Ignore RECORDs of a stream that is not selected.
+
+        Raises `DataError` for those of any other stream without a SCHEMA.
         """
         if message.stream in self._rules.deselected:
             self.policy.muted.add(message.stream)
@@ -220,8 +221,9 @@ class Dispatcher:
             yield from self._records(records)
 
     def _changes_to(self, name: str) -> None:
-        """Note that another stream's rows begin. A stream that comes back is interleaved, like a parent with its
-        children.
+        """Note that another stream's rows begin.
+
+        A stream that comes back is interleaved, like a parent with its children.
         """
         if self._current is not None:
             self.counts[self._current].ended = self._current not in self._interleaved
@@ -299,8 +301,9 @@ class Dispatcher:
             raise DataError("a SCHEMA cannot be read", hint=hint, stream=message.stream, cause=cause) from error
 
     def _settle(self, stream: StreamProgress) -> Iterator[Event]:
-        """Decide on the columns of a stream's latest SCHEMA. If SQL transforms the stream, this waits for its first
-        row.
+        """Decide on the columns of a stream's latest SCHEMA.
+
+        If SQL transforms the stream, this waits for its first row.
         """
         unsettled = self._unsettled.pop(stream.name)
         message, incoming, table = unsettled.message, unsettled.incoming, unsettled.table

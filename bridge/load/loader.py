@@ -82,8 +82,9 @@ class Loader:
         self._waiting.append(sealed)
 
     def columns_of(self, question: SchemaNeedsSpark) -> TableSchema:
-        """Return the columns that a stream's SQL statement results in, and let Spark run it on its rows. Waits for
-        Spark.
+        """Return the columns that a stream's SQL statement results in, and let Spark run it on its rows.
+
+        Waits for Spark.
         """
         stream, incoming = question.stream, question.incoming
         assert incoming.statement is not None
@@ -106,8 +107,9 @@ class Loader:
         self.collect()
 
     def collect(self, wait: float = 0.0) -> None:
-        """Account for the batches that Spark has finished, in order, and commit at barriers. Waits up to `wait`
-        seconds.
+        """Account for the batches that Spark has finished, in order, and commit at barriers.
+
+        Waits up to `wait` seconds.
 
         Raises what failed in the background. After any error nothing more is committed.
         """

@@ -114,8 +114,9 @@ class TableChangeBuilder:
         )
 
     def _merged(self, stream: str, pending: Pending, barrier: Barrier, schema: TableSchema, seq: int) -> Merged:
-        """Return the files to add and remove. If a version is complete, rows of older ones are removed, or marked as
-        deleted.
+        """Return the files to add and remove.
+
+        If a version is complete, rows of older ones are removed, or marked as deleted.
         """
         mode, active = barrier.publish.get(stream, "append"), barrier.activate.get(stream)
         files, table, target = pending.files, self._table(stream), self._context.layouts[stream]

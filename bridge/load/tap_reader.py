@@ -96,8 +96,9 @@ class TapReader:
         return [text for session in self._sessions for text in session.dispatcher.warnings()] + self._warnings
 
     def read(self, *taps: Feed) -> None:
-        """Read the taps, one for each group, to their ends and commit. Raises the first failure, after committing what
-        can be.
+        """Read the taps, one for each group, to their ends and commit.
+
+        Raises the first failure, after committing what can be.
 
         If one of several taps fails, the others are still read to their ends.
         """
@@ -142,8 +143,9 @@ class TapReader:
         self._end(tap, session)
 
     def _read_all(self, taps: tuple[Feed, ...]) -> None:
-        """Read several taps, and commit each at its end. A failure of one does not stop the others; the first is
-        raised.
+        """Read several taps, and commit each at its end.
+
+        A failure of one does not stop the others; the first is raised.
         """
         failures: list[BridgeError] = []
         self._context.stage = "waiting for the taps"

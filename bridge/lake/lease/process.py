@@ -30,8 +30,9 @@ def now() -> str:
 
 
 def oneself(run: str) -> dict[str, Any]:
-    """Return the description of this process for a lease. `boot` and `pids` (the pid namespace) are None without
-    `/proc`.
+    """Return the description of this process for a lease.
+
+    `boot` and `pids` (the pid namespace) are None without `/proc`.
     """
     pid = os.getpid()
     seen = _seen(pid)

@@ -43,8 +43,9 @@ def same_state(one: Any, other: Any) -> bool:
 
 
 class ReplayGuard:
-    """What one run rolls back, found when it opens. `state` is the STATE that its tap starts from, as far as it is
-    known.
+    """What one run rolls back, found when it opens.
+
+    `state` is the STATE that its tap starts from, as far as it is known.
 
     `pending`: a rollback is due right before the first commit. `notes` are for the operator.
     """
