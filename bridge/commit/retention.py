@@ -100,16 +100,12 @@ class Sweep:
             return False
 
     def _last_change(self, head: int) -> int:
-        """Return the oldest commit that recovery may still take back: the last that is no fence, or the one that it
-        voids.
-        """
+        """Return the oldest commit that recovery may take back: the last that is no fence, or the one it voids."""
         record = next(self.log.history(head, fences=False), None)
         return min(record.n, record.n if record.voids is None else record.voids) if record else head
 
     def _trash(self, last: int) -> int:
-        """Delete the files that commits before `last` removed; return the first commit whose record is still needed for
-        the rest.
-        """
+        """Delete the files that commits before `last` removed; return the first commit whose record is still needed."""
         for name in sorted(filter(_COMMIT.fullmatch, self.storage.list(meta(self.pipeline, "trash")))):
             record = self.log.record(int(name))
             if record is None:

@@ -100,7 +100,7 @@ class StateFile:
             return 0, ""
 
     def _is_one_behind(self, log: Log, n: int, state: Any, existing: Any) -> bool:
-        """Whether `existing` is the STATE before the head's (voided commits do not count), and no witness is as new as
+        """Whether `existing` is the STATE before the head's, without voided commits, and the witness is older than
         that.
         """
         below = n + 1

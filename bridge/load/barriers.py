@@ -277,9 +277,7 @@ class BarrierPolicy:
         return stream.mode == "replace" and stream.activated is not None and stream.activated < self._marked
 
     def _passed_over(self, stream: StreamProgress) -> bool:
-        """Return whether no rows mean no change, not an empty table: the tap resumed in another stream, or inside this
-        one.
-        """
+        """Return whether no rows mean no change, not an empty table: the tap resumed elsewhere, or inside this one."""
         if stream.mode != "replace" or stream.records or stream.waiting or self._whole or self._begun_anew(stream):
             return False
         start = bookmark(self._start, stream.names)

@@ -156,9 +156,7 @@ class Dispatcher:
                 self.strays.add_unsupported(message)
 
     def end(self, *, clean: bool) -> Iterator[Event]:
-        """Close the last epoch, the messages since the last barrier: all of it after a clean end, else up to the latest
-        STATE.
-        """
+        """Close the last epoch (since the last barrier): all of it after a clean end, else up to the latest STATE."""
         for name in [name for name, unsettled in self._unsettled.items() if clean and unsettled.table is None]:
             yield from self._settle(self.policy.streams[name])  # an empty table has columns, too
         barrier = self.policy.barrier(end=clean)

@@ -48,8 +48,7 @@ _SPREAD = (
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """A run's groups, each with the STATE that it starts from, and the `idle` groups, whose streams this run does not
-    load.
+    """A run's groups, each with the STATE that it starts from, and the `idle` groups, which it does not load.
 
     `catalogs` and `names` have an item for each group: the catalog that selects its streams, and the stream names that
     its messages may have.

@@ -106,9 +106,7 @@ class TableLogs:
         return read_schema(self._log.storage, self._log.pipeline, schema)
 
     def _voided(self, record: CommitRecord, stream: str) -> str | None:
-        """Return the schema of a table in a commit that was taken back: Delta and Iceberg tables need at least one
-        column.
-        """
+        """Return the schema of a table in a commit that was taken back: such tables need at least one column."""
         taken_back = None if record.voids is None else self._log.record(record.voids)
         changes = taken_back.tables if taken_back else ()
         return next((change.schema for change in changes if change.stream == stream), None)

@@ -108,9 +108,7 @@ class RemoteLease:
                 self._put()
 
     def check(self) -> None:
-        """Raise `CommitLost` if another run has the lease, and `LakeError` if one may have it, as we could not renew in
-        time.
-        """
+        """Raise `CommitLost` if another run has the lease, `LakeError` if one may have it by now."""
         failed: LakeError | None = None
         if time.monotonic() - self._renewed >= self._ttl:
             try:

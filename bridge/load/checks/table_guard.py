@@ -1,5 +1,4 @@
-"""Refuses a commit that would empty a table, or load nothing: an overwrite that lost most rows, a first load of
-rejects.
+"""Refuses a commit that would empty a table, or load nothing: an overwrite that lost most rows, a load of rejects.
 
 A refused commit changes no table and no STATE. Its rejects are kept, marked as refused: people can look at them, but
 nothing replays them, as the next run extracts the same records again. A run that could add only rejects to a table

@@ -1,5 +1,4 @@
-"""Which files of a Delta table have statistics that mislead readers: a filter skips such a file although its rows
-match.
+"""Which files of a Delta table have statistics that mislead readers: filters skip such a file with its rows.
 
 Earlier versions of ours wrote such entries: bounds for some columns, but none for booleans, texts beyond 4 KiB and
 infinite numbers; no null count for a column that is newer than the file; and -0.0 as the maximum of zeros.

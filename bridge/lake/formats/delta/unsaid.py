@@ -33,9 +33,7 @@ def at_least(text: str) -> str:
 
 
 def at_most(text: str) -> str:
-    """An upper bound of `text`, a short text that is not less, in the order of code points, which is also that of
-    UTF-8.
-    """
+    """A short upper bound of `text` in the order of code points, which is also that of UTF-8."""
     cut = _LONGEST
     while text[cut : cut + 1] == _LAST:  # no character is greater than this one: cut after it
         cut += 1
