@@ -100,9 +100,7 @@ class StateFile:
             return 0, ""
 
     def _is_one_behind(self, log: Log, n: int, state: Any, existing: Any) -> bool:
-        """Whether `existing` is the STATE before the head's, without voided commits, and the witness is older than
-        that.
-        """
+        """Whether `existing` is the STATE before the head's (voided commits left out), and the witness is older."""
         below = n + 1
         for record in log.history(n, fences=False):
             if record.n < below and record.state != state:

@@ -50,8 +50,7 @@ def _without(state: Any, streams: Collection[str]) -> Any:
 def begun(
     divided: Iterable[Sequence[str]], stored: PipelineState
 ) -> tuple[list[TapGroup], list[TapGroup], list[TapGroup]]:
-    """Return a run's groups with the STATE that each starts from, the idle groups, and the groups that start from
-    `shown`.
+    """Return a run's groups, each with its starting STATE; the idle groups; and the groups that start from `shown`.
 
     A group gets the STATE of the old group that its streams come from. The streams that are left of an old group keep
     its STATE; they are the idle groups. Streams that come together from several groups, and those of a STATE that was

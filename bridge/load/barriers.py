@@ -3,19 +3,19 @@
 A STATE at which we may commit is a **barrier**. The thread that reads the tap decides, from the order of messages
 alone, before Spark has seen the rows.
 
-- **Published** are a stream's rows if a tap restarted from the STATE would not send them again: if the stream's own
+- A stream's rows are **published** if a tap restarted from the STATE would not send them again: if the stream's own
   bookmark has moved since before the first of them.
-- **Held** are they if it would: the bookmark has not moved, is empty, or has `progress_markers`. They wait until it
-  moves, or for the end. But another stream's bookmark may cover them: a child stream has none of its own, its
-  parent's covers it. So if any other bookmark has moved, of a stream that was open while the rows came, the STATE is
-  **not a barrier**, and everything waits for a later one.
-- **Staged** are the rows of an overwrite until ACTIVATE_VERSION or the clean end. If the stream's bookmark moves
-  meanwhile, the commit names its staged files, so that a tap that resumes the same `version` finds them. If there is no
-  version, or `currently_syncing` has moved on to another stream, the STATE is not a barrier.
+- They are **held** if it would: the bookmark has not moved, is empty, or has `progress_markers`. They wait until it
+  moves, or for the end. But another stream's bookmark may cover them: a child stream has none of its own, its parent's
+  covers it. So if any other bookmark has moved, of a stream that was open while the rows came, the STATE is **not a
+  barrier**, and everything waits for a later one.
+- Rows of an overwrite are **staged** until ACTIVATE_VERSION or the clean end. If the stream's bookmark moves meanwhile,
+  the commit names its staged files, so that a tap that resumes the same `version` finds them. If there is no version,
+  or `currently_syncing` has moved on to another stream, the STATE is not a barrier.
 - A version is **complete** when ACTIVATE_VERSION came after rows of it, a STATE after that, and these rows are
-  published. Then rows of older versions are removed, unless the table is replaced as a whole. An ACTIVATE_VERSION
-  before the rows counts at the clean end. A new version without rows empties the table at the end, wherever the tap
-  resumed.
+  published. Then rows of older versions are removed or marked as deleted, unless the table is replaced as a whole. An
+  ACTIVATE_VERSION before the rows counts at the clean end. A new version without rows empties the table at the end,
+  wherever the tap resumed.
 - Each STATE is decided on once. Rows that come later are not covered by it.
 """
 

@@ -121,9 +121,7 @@ def _pieces(stream: str, table: TableState, names: Sequence[str], file_size: int
 
 
 def _shares(names: Sequence[str], table: TableState, file_size: int) -> list[list[str]]:
-    """Divide files into shares, each for one thread: a few new files each, or if the files are tiny, a share for each
-    core.
-    """
+    """Divide files into shares, one for each thread: a few new files each, or one share a core if files are tiny."""
     count = -(-sum(table.files[name].size for name in names) // file_size)
     limit = min(-(-count // _cores()) if len(names) >= _TINY * count else _AT_ONCE, _AT_ONCE) * file_size
     shares: list[list[str]] = [[]]

@@ -154,9 +154,7 @@ class Jvm:
             self._told.cleanup()
 
     def _complaint(self) -> str:
-        """Return the error in its log with which its main thread ended, though the JVM may live on; empty if there is
-        none.
-        """
+        """Return the error with which its main thread ended, from its log; empty if none. The JVM may live on."""
         with suppress(OSError), self.log.open("rb") as said:
             said.seek(self._said)
             _, _, words = said.read().decode(errors="replace").partition(_FAILED)

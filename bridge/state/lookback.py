@@ -138,9 +138,7 @@ def _lies_between(low: Any, value: Any, high: Any) -> bool:
 
 
 def _moment(text: Any) -> tuple[timedelta, str] | None:
-    """Return a time in comparable form: the time since year 1 in UTC, and its fraction of a second; None for other
-    text.
-    """
+    """Return a time as (time since year 1 in UTC, fraction of a second), to compare it; None for other text."""
     match = _TIME.fullmatch(text) if isinstance(text, str) else None
     if not match:
         return None

@@ -40,9 +40,7 @@ _CATALOG_FLAGS = ("--catalog", "--properties")
 
 
 def home_folder(settings_file: Path | None) -> Path:
-    """The project's `.singer-bridge` folder: beside bridge.yaml, otherwise here; or where the environment variable
-    says.
-    """
+    """The project's `.singer-bridge` folder: beside bridge.yaml or here, unless SINGER_BRIDGE_HOME is set."""
     if given := os.environ.get("SINGER_BRIDGE_HOME"):
         return Path(given).expanduser().absolute()
     return (settings_file.parent if settings_file else Path.cwd()).absolute() / ".singer-bridge"
