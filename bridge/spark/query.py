@@ -1,9 +1,9 @@
 """One streaming query carries the spool's sealed batches to the executors.
 
-A row of the query is a bundle: a list of segments, not their records. Python workers read the segments and write Arrow,
-so no record crosses the JVM. Spark's file source is only a doorbell: what it delivers is compared with what was sealed,
-and a batch that it runs again is skipped. Spark's callback thread checks and queues finished batches; the main thread
-takes them from there.
+A row of the query is a bundle: a list of segments, not their records. Python workers read the segments and write
+Parquet, so no record crosses the JVM, unless SQL transforms its stream. Spark's file source is only a doorbell: what it
+delivers is compared with what was sealed, and a batch that it runs again is skipped. Spark's callback thread checks and
+queues finished batches; the main thread takes them from there.
 """
 
 from __future__ import annotations
