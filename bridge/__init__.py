@@ -10,11 +10,15 @@ tap ──▶ singer ──▶ load ──▶ spool ──▶ spark ──▶ de
 stdout  messages   dispatch segments            Arrow      pending   adds up? visible, with its STATE
 ```
 
-**The words.** *Segment*: consecutive RECORD lines of one stream under one schema. *Barrier*: a STATE at which we choose
-to commit, or the tap's clean end. *Epoch*: what lies between two barriers. *Pending*: durable, not visible yet.
-*Held*, *staged*: pending past a barrier, as the stream cannot resume there, or as an overwrite is not complete.
-*Commit*: the numbered record that makes files visible together with a STATE. *Generation*: the number that opened a
-run and is part of every file name. *Reject*: what cannot be stored as its schema says, kept with its reason.
+**The words.** *Segment*: consecutive RECORD lines of one stream under one schema. *Batch*: the segments handed to Spark
+at once. *Bundle*: one worker's share of a batch. *Spill*: rows of an upsert that wait in the spool. *Reject*: a record
+that does not fit its schema, kept with the reason. *Pending*: durable, not visible yet.
+*Barrier*: a STATE at which we commit, or the tap's clean end. *Epoch*: the messages between two barriers. *Held*: rows
+that stay pending at a barrier, as the tap would send them again from there. *Staged*: rows that stay pending as their
+overwrite is not complete.
+*Commit*: the numbered record that makes files visible together with a STATE. *Head*: the last commit. *Fence*: an empty
+commit that takes the number an older run may still want. *Generation*: the number of the head when a run opened, part
+of the name of every file that it writes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The one writer of a pipeline's commit log: opening, committing, publishing, undoing. Never imports Arrow.
+"""The only code that writes a pipeline's commit log: it opens, commits, publishes and rolls back. Never imports Arrow.
 
 Enters: pending files and the STATE that covers them. Leaves: a numbered commit, files that readers see, `state.json`.
 
-After a crash between any two steps the next opening repairs: it publishes what the last commit named, or takes the
-commit back if a file of it is lost. `rollback.py` and `retention.py` are commits of their own kind.
-Read the docstring of `committer.py` first: the whole protocol stands there.
+After a crash between any two steps the next opening repairs the lake: it publishes the files that the last commit
+names, or takes that commit back if one of them is lost. `rollback.py` makes commits of a kind of their own,
+`retention.py` deletes what is too old. Read the docstring of `committer.py` first: it describes the whole protocol.
 """

@@ -1,4 +1,4 @@
-"""What runs that died have left: pending files that nobody can commit any more, and bytes that were being written."""
+"""Deletes what dead runs left: pending files that nobody can commit any more, and half written hidden files."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _DAY = timedelta(days=1)
 def abort_older(log: Log, view: Snapshot, generation: int, *, fenced: bool) -> None:
     """Delete the pending files of lower generations, as far as they can be listed.
 
-    An upload that is to replace a file goes to that file's name, which says nothing of the upload's own generation. It
-    is older than ours if we began with a fence, and if nobody had followed us when all was listed.
+    An upload that replaces a file has that file's name, so its own generation is not known. It is certainly older than
+    ours if we began with a fence and nobody had taken over from us after the listing.
     """
     storage = log.storage
     live = {f"{table.folder}/{name}" for table in view.tables.values() for name in table.files}
@@ -31,7 +31,7 @@ def abort_older(log: Log, view: Snapshot, generation: int, *, fenced: bool) -> N
 
 
 def stale_pending(log: Log, view: Snapshot, generation: int) -> Iterator[tuple[Add, str]]:
-    """Yield the pending files of lower generations that are not staged, each with the key of the file it was to be.
+    """Yield the pending files of lower generations that are not staged, each with the key that it would have got.
 
     Best effort: some stores cannot list what is pending.
     """
@@ -44,9 +44,9 @@ def stale_pending(log: Log, view: Snapshot, generation: int) -> Iterator[tuple[A
 
 
 def tidy(log: Log, view: Snapshot) -> int:
-    """Delete what writes of this pipeline that died left more than a day ago; return how many files.
+    """Delete hidden files that interrupted writes of this pipeline left more than a day ago; return how many.
 
-    An object of a store is there whole or not at all: there is nothing to look for.
+    Only in a folder: an object of a bucket is never there in part.
     """
     if log.storage.folder is None:
         return 0

@@ -1,23 +1,28 @@
 """The commit protocol. Every step can be repeated; a crash between any two is repaired by the next run's step 1.
 
-0. Hold the lease (a courtesy). Read the head. Unless the last run closed cleanly, create an empty *fence* commit.
-   Whoever was slow now loses any number it tries. The head is then this run's generation and part of every file name.
-1. Roll the last data commit forward; if one of its files is neither pending nor visible, take it back by a *void*
-   commit, legal because nobody has seen its STATE yet. Then compare `state.json`, abort pending files of lower
-   generations, and only then let the tap start, from the head's STATE.
-2. At a barrier: every pending file is verified to be there, whole, and a table with a log of its own to be as we left
-   it.
-3. `commits/<head + 1>.json` by put-if-absent: the commit point, and the fence. A loser ends; it never takes the next
-   number. An unknown outcome is settled by reading back the nonce, and nothing is aborted for it. A number is never
-   free again: one below the log's beginning, whose record the retention deleted, is lost as well.
-4. `publish` the files, then the tables' own logs, where they have one, and their manifests. 5. `state.json`, then
-   its witness `published.json`: `state_file.py` says what each crash leaves there, and how a hand edit is told apart.
-6. Report. 7. The spool lets go of the segments. 8. Close: the lease notes the head, so that the next run needs no
-   fence.
+0. Take the lease, which only saves work. Read the *head*, the last commit. Unless the last run closed cleanly, create
+   an empty *fence* commit: an older run that is only slow finds its number taken. The number of the head is then this
+   run's *generation*, which is part of every file name.
+1. Roll the last commit that changed files forward: publish it again. If one of its files is neither pending nor
+   visible, take it back by a *void* commit, which is allowed as nobody has seen its STATE yet. Then compare
+   `state.json`, and delete the pending files of lower generations. Only then does the tap start, from the head's STATE.
+2. At a barrier, check that every pending file exists with its full size, and that a table with a log of its own is as
+   we left it.
+3. Create `commits/<head + 1>.json` by put-if-absent. This is the commit point. Of two writers the loser ends; it never
+   tries the next number. If the outcome of the put is unknown, the record is read back: its nonce tells whose it is,
+   and no file is deleted meanwhile. A number is never used twice: one whose record the retention has deleted counts as
+   taken.
+4. `publish` the files, then the tables' own logs, where they have one, and their manifests.
+5. Write `state.json`, then its witness `published.json`. `state_file.py` says what each crash leaves there, and how an
+   edit by hand is recognised.
+6. Report to the caller. 7. The spool deletes the segments. 8. Close: the lease notes the head, so that the next run
+   needs no fence.
 
-`n + 1` is created only after `n` is published: recovery never looks further back than the last data commit. Manifests
-and `state.json` are swapped by their version, so a writer that slept through its own replacement changes none of them;
-or undoes it at once, where the bytes that it had seen are back: a table's files, or the STATE, are what they were.
+`n + 1` is created only after `n` is published, so recovery never looks further back than the last commit that changed
+files. Manifests and `state.json` are swapped by their version, so a run that was suspended while another one replaced
+it changes none of them. One case is left: the bytes that it had seen may be back, as a table's files or the STATE are
+again what they were. Then its swap of a manifest succeeds, and is undone at once; `state_file.py` says what becomes of
+`state.json`.
 """
 
 from __future__ import annotations
@@ -45,7 +50,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 FILES_CHANGED = ("data", "void", "rollback", "replay", "compact")
-"""The kinds of commits that change table folders: what one of these left half done is rolled forward."""
+"""The kinds of commits that change table folders. Recovery publishes the last of these again."""
 
 _GONE = (
     "nothing was committed. On a cluster the bucket must be a folder that driver and executors share, or s3://; "
@@ -77,8 +82,8 @@ class Facts(TypedDict, total=False):
 class Committer:
     """The one writer of a pipeline's log during a run. `bridge.commit.open.open_pipeline` makes it.
 
-    `generation` is lower than the number of any later fence, also when this run ends without a commit of its own.
-    `notes` collects what it did beyond what it was asked for, in sentences for the operator.
+    `generation` is lower than the number of any later fence, even if this run ends without a commit of its own. `notes`
+    tells the operator, in sentences, what it did beyond its task.
     """
 
     def __init__(self, log: Log, run: str, view: Snapshot, generation: int) -> None:
@@ -157,22 +162,28 @@ class Committer:
         return record
 
     def set_state(self, state: Any, reason: str) -> None:
-        """Record a STATE that an operator gave."""
+        """Commit a STATE that an operator gave."""
         given = self.view.pipeline_state.given(state)
         self.create("state", given, reason=reason, staged=self.still_staged(state))
         self.write_state()
 
     def note_start(self, start: int | None = None, given: Any = UNSET) -> None:
-        """Record from where this run's tap goes on, as `bridge.load.checks.replay_guard` looks for it."""
+        """Commit a fence that says from where this run's tap resumes: the commit `start`, or the STATE `given`.
+
+        `bridge.load.checks.replay_guard` reads it.
+        """
         self.create("fence", self.view.pipeline_state, after=self.view.last_change, start=start, given=given)
 
     def still_staged(self, state: Any) -> dict[str, StagedTable]:
-        """What stays staged after a change of STATE: rows up to a bookmark cannot be gone on with from another one."""
+        """The tables that stay staged after a change of STATE: those whose bookmark is the same in both.
+
+        From another bookmark the tap would not continue after their rows.
+        """
         before, still = self.view.state, dict[str, StagedTable]()
         elsewhere = resume_points(before) != resume_points(state)
         for stream, stage in self.view.staged.items():
             now, then = bookmark(state, stream), bookmark(before, stream)
-            # One that the STATE knows by another name: which bookmark is its own is not known here.
+            # Without a bookmark under this name, any bookmark that moved may be the stream's, under another name.
             if now == then and not (then is None and elsewhere):
                 still[stream] = stage
         return still
@@ -185,7 +196,7 @@ class Committer:
             raise EngineError("a pending file is not what was written", hint=_GONE, file=add.source, bytes=add.size)
 
     def publish(self, record: CommitRecord) -> None:
-        """Make the files of the head's commit visible, and have tables' logs and manifests follow. Repeatable.
+        """Make the files of the last commit visible, then update the tables' logs and manifests. Repeatable.
 
         Raises `Missing` if one of them is lost, and `CommitLost` if another run took over.
         """
@@ -195,15 +206,15 @@ class Committer:
             parallel_map(self.storage, lambda c: self.table_logs.publish(record, c, tables[c.stream]), changes)
             parallel_map(self.storage, lambda c: write_manifests(self.head, c.stream, shared=c.shared), changes)
             if changes:
-                self.head.check()  # it may have been before the last manifest's swap that somebody took over
+                self.head.check()  # somebody may have taken over just before the last manifest's swap
         except LakeError as error:
             try:
-                self.head.check()  # who was overtaken stumbles over what the other one has done
+                self.head.check()  # an overtaken run fails on what the other run has changed
             except CommitLost as lost:
                 undo_manifests(self.head, record)
                 raise lost from error
             raise
 
     def write_state(self) -> None:
-        """Have `state.json` say what the head does."""
+        """Write the head's STATE into `state.json`."""
         self.notes += write_state(self.head)

@@ -1,4 +1,4 @@
-"""The last commit that is ours, and the files of the bucket that show it."""
+"""The last commit of this run, and the files of the bucket that show it: manifests, `state.json`, `published.json`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ _OVERTAKEN = "two runs of this pipeline were alive; this one ends, what it commi
 class Head:
     """The last commit of this run: `view` is the lake after it. Files that show it are swapped by their version.
 
-    A version is noted before the last look at the log's head. So whoever took over since then has changed the file
-    after that, or will: a run that slept through its own replacement changes nothing.
+    A version is noted first, then the log is checked for a newer commit. So if another run takes over after that check,
+    it changes the file later than the noted version, and our swap fails: a run that was suspended while another one
+    replaced it changes nothing.
     """
 
     def __init__(self, log: Log, view: Snapshot) -> None:
@@ -32,7 +33,7 @@ class Head:
         return stored.data if stored else None
 
     def swap(self, key: str, data: bytes) -> bool:
-        """Write a file that shows the head, unless somebody changed it since it was looked at: then False."""
+        """Write a file that shows the head; False if somebody changed it since `look`."""
         if key not in self._versions:
             self.look(key)
         version = self.storage.compare_and_swap(key, data, self._versions[key])
@@ -40,5 +41,5 @@ class Head:
         return version is not None
 
     def put_back(self, key: str, data: bytes) -> None:
-        """Write a file that this run has swapped after it was replaced, unless somebody changed it since."""
+        """Undo a swap that this run made after another one had taken over, unless somebody changed the file since."""
         self.storage.compare_and_swap(key, data, self._versions.get(key))

@@ -39,10 +39,10 @@ def write_manifests(head: Head, stream: str, *, shared: bool) -> None:
 
 
 def undo_manifests(head: Head, record: CommitRecord) -> None:
-    """Put manifests back that we wrote after somebody took over, if the tables are what they were before `record`.
+    """Restore manifests that we wrote after another run took over, if the tables are what they were before `record`.
 
-    Then the bytes that we saw had come back, so our swap found nothing changed. All files that are listed in them are
-    there at any time: putting them back is right whether the other one has come to its own swap yet or not.
+    Then the bytes that we had seen were back, so our swap did not fail. The restored manifests list only files that
+    exist, so this is right whether or not the other run has made its own swap yet.
     """
     before, now = head.log.view(record.n - 1).tables, head.log.view(head.log.head()).tables
     for change in record.tables:

@@ -27,14 +27,14 @@ def open_pipeline(
     clean: Callable[[], bool] = lambda: True,
     first: Callable[[], object] = lambda: None,
 ) -> Iterator[Committer]:
-    """Yield the one writer of a pipeline, then close it. All that write commits go through here.
+    """Yield the one writer of a pipeline, then close it. Everything that commits goes through here.
 
-    `run` is the id of the run, a new one by default. `lease` is one that the caller took already; else it is taken
-    here, and `brief` says that it is held for one commit only. `first` is done before the log is read.
+    `run` is the id of the run, a new one by default. `lease` is a lease that the caller already holds. Without one it
+    is taken here; `brief` announces that it is held for one commit only. `first` is called before the log is read.
 
-    Left by an error, or when `clean` says no at the end, the lease tells the next writer to fence and recover. After
-    `MissingFiles` it does not: nothing was changed, and recovery would stop at the same files.
-    Raises `PipelineHeld` while another run is alive.
+    After an error, or if `clean` returns False at the end, the lease tells the next writer to fence and recover. Not
+    after `MissingFiles`: nothing was changed then, and recovery would stop at the same files. Raises `PipelineHeld`
+    while another run is alive.
     """
     run = run or new_run_id()
     lease = lease or take(storage, pipeline, run, brief=brief)
@@ -47,7 +47,7 @@ def open_pipeline(
         finally:
             head = committer.view.n
     except BaseException as error:
-        with suppress(BridgeError):  # what failed first is what the operator has to hear of
+        with suppress(BridgeError):  # the operator must see the first error, not one of closing
             lease.close(head=head, clean=isinstance(error, MissingFiles))
         raise
     lease.close(head=head, clean=clean())
@@ -56,7 +56,7 @@ def open_pipeline(
 def open_committer(storage: Storage, pipeline: str, run: str, last: dict[str, Any]) -> Committer:
     """Return the writer of a pipeline whose lease is held; `last` is what the lease said of the run before.
 
-    Unless that run closed cleanly, a fence is created and what it left is recovered.
+    Unless that run closed cleanly, this creates a fence and recovers what the run left.
     """
     log = Log(storage, pipeline)
     # A run that died may have left more than its lease says: only the list of records shows a gap among them.

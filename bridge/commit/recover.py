@@ -1,4 +1,4 @@
-"""What the opening of a run repairs, without the run: no tap, no Spark, and nothing is loaded."""
+"""The verb `recover`: what a run repairs when it opens the pipeline, without tap, Spark or any load."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from bridge.storage import Storage
 class Recovered:
     """What was found and done. `head` is the number of the last commit now, 0 if there is none.
 
-    `died` is the run that did not end in good order, empty if the last one did; `finished` the commit of which it may
-    have left files or manifests behind: all of it is visible now. `notes` say in sentences what else was done.
+    `died` is the run that did not close cleanly; empty if the last one did. `finished` is the commit whose files or
+    manifests it may have left unpublished; all of it is visible now. `notes` say in sentences what else was done.
     """
 
     head: int
@@ -31,7 +31,7 @@ class Recovered:
 
 
 def recover(storage: Storage, pipeline: str) -> Recovered:
-    """Bring a pipeline's lake into the order in which a run would find it; repeatable, whatever dies in it.
+    """Recover a pipeline as its next run would. Can be repeated after a crash at any point.
 
     Raises `PipelineHeld` while a run is alive, and `CorruptLake` for what nobody can repair without guessing.
     """

@@ -1,6 +1,6 @@
-"""What an opening repairs: it publishes the last commit again, or takes it back, and compares `state.json`.
+"""Recovery, when a pipeline is opened: publish the last commit again, or take it back, and compare `state.json`.
 
-Each step can be repeated, whatever dies in it. Step 1 of the protocol in `committer.py`.
+This is step 1 of the protocol in `committer.py`. Each step can be repeated after a crash in it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bridge.storage import Add, Missing
 
 
 def recover(committer: Committer, last: CommitRecord | None) -> None:
-    """Finish what the `last` commit began; then compare `state.json`."""
+    """Finish publishing the `last` commit, or void it; then compare `state.json`."""
     if last and last.kind in FILES_CHANGED:
         _roll_forward(committer, last)
     check_state_file(committer, recovering=True)
@@ -27,7 +27,7 @@ def _roll_forward(committer: Committer, record: CommitRecord) -> None:
     try:
         committer.publish(record)
     except Missing as missing:
-        file = look_at_state_file(committer.head)  # who took over may have removed what is missing
+        file = look_at_state_file(committer.head)  # ends here if another run took over and removed it
         if record.kind == "void":
             hint = "files of the lake were deleted by somebody else; restore them from a backup of the bucket"
             raise CorruptLake("a file of the lake is gone", hint=hint, file=missing.keys[0]) from missing
@@ -35,7 +35,7 @@ def _roll_forward(committer: Committer, record: CommitRecord) -> None:
 
 
 def _void(committer: Committer, record: CommitRecord, missing: Missing, shown: StateFile) -> None:
-    """Take a commit back that has lost files. Raises `CorruptLake` if `state.json` has shown its STATE to anybody."""
+    """Take back a commit that has lost files. Raises `CorruptLake` if its STATE is already in `state.json`."""
     log, before = committer.log, committer.log.view(record.n - 1)
     state = shown.state(committer.storage, log.pipeline)
     if state is not None and state == record.state != before.state and shown.is_of(record.n):
@@ -45,7 +45,8 @@ def _void(committer: Committer, record: CommitRecord, missing: Missing, shown: S
             f"{file}, and the next run takes that commit back and loads its rows again"
         )
         raise CorruptLake("a committed file is gone", hint=hint, file=missing.keys[0], commit=record.n)
-    # Staged files went into the lost commit, and start again; compacting leaves them where they are.
+    # The lost commit may have published the staged files, so their streams start again. A compaction does not touch
+    # them.
     staged = before.staged if record.kind == "compact" else {}
     tables = inverse(log.pipeline, record, before, _settled(committer, record, before))
     committer.notes.append(f"commit {record.n} had lost {len(missing.keys)} file(s) before it was visible: taken back")
@@ -63,9 +64,9 @@ def _void(committer: Committer, record: CommitRecord, missing: Missing, shown: S
 
 
 def _settled(committer: Committer, record: CommitRecord, before: Snapshot) -> dict[str, str]:
-    """Have no file of a commit be rewritten any more; return the keys of those that are, each with a new name.
+    """Stop the rewrites of a commit; return the keys of the files that are already rewritten, each with a new name.
 
-    Who comes after us may do this before us, but then our next record is none.
+    If another run takes over and does this first, our next record is refused.
     """
     storage, changes = committer.storage, changes_of(committer.log.pipeline, record)
     done = {one.add.key for one in storage.settle_rewrites(changes)}
@@ -78,7 +79,7 @@ def _settled(committer: Committer, record: CommitRecord, before: Snapshot) -> di
 
 
 def check_state_file(committer: Committer, *, recovering: bool) -> None:
-    """Compare `state.json` with the head: bring it up to that, or commit what somebody wrote into it."""
+    """Compare `state.json` with the head: write the head's STATE into it, or commit what a person wrote there."""
     head, view = committer.head, committer.view
     file = look_at_state_file(head)
     found = file.compare(committer.log, view.n, view.state, died=recovering)
@@ -88,7 +89,8 @@ def check_state_file(committer: Committer, *, recovering: bool) -> None:
         committer.create("state", state, staged=staged, reason="state.json was edited by hand")
         committer.notes.append(edit_note(view.state, edited))
     if file.data is not None and found in ("edited", "current"):
-        # After a death also if it is noted already: the run that died may only sleep, and has seen that version.
+        # After a death this is written even if it is noted already: the old run may only be suspended, and has seen
+        # that version of the file. Its own swap must fail.
         if recovering or not file.is_noted():
             note_published(head, file.data)
     elif found == "behind" or view.state is not None:
@@ -96,7 +98,7 @@ def check_state_file(committer: Committer, *, recovering: bool) -> None:
 
 
 def check_staged(committer: Committer) -> None:
-    """Have a half loaded table start again if a file of it is gone: the tap would not send those rows twice."""
+    """Start a half loaded table again if one of its files is gone: the tap would not send those rows twice."""
     view = committer.view
     files = {add_of(stage.folder, file): s for s, stage in view.staged.items() for file in stage.files}
     lost = {files[add] for add in committer.storage.missing_pending(list(files))}

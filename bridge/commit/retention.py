@@ -1,11 +1,11 @@
-"""What is no longer needed goes: old commit records, run records, logs, rejects, and what tables gave up.
+"""Deletes what is too old: commit records, run records, logs, rejects, and the files that tables gave up.
 
-After a clean run, while the lease is held, best effort, and little at a time: a run deletes about as much as it made,
-and somewhat more. What counts is the age that a record or a run's id says, never a file's own time.
+It runs after a clean run, while the lease is held, best effort. Of each kind a run deletes at most `_AT_LEAST`, plus
+two for each commit it made. Age is the time in a record or in a run's id, never a file's own time.
 
-What the log's present needs is never touched. The log is cut only below a snapshot, so every commit from there on can
-still be read; below it stays whatever a void of the last change, or the trash, would look up. `begins.json` says where
-the log begins before the first record goes, so that a death in between leaves no gap that means something.
+What the present lake needs is never deleted. The log is cut only below a snapshot, so every commit from there on can
+still be read. Older records stay as long as voiding the last change, or emptying the trash, would read them.
+`begins.json` is written before the first record is deleted, so a death in between leaves no gap that looks like damage.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from bridge.settings.options import Pipeline, Retention
 from bridge.storage import Storage
 
 _AT_LEAST = 40
-"""So many things of each kind a run may always delete."""
+"""A run may delete this many of each kind, even if it committed nothing."""
 
 _OF_A_RUN = re.compile(r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z-[a-z0-9]{4}\b.*", re.ASCII)
 _COMMIT = re.compile(r"[0-9]{20}")
 
 
 class Sweep:
-    """One look at what is too old. `made` is how many commits the run made that ends now.
+    """Deletes what is too old, once. `made` is how many commits the run that ends now has made.
 
-    `deleted` counts by kind what went; `warnings` say in sentences what could not.
+    `deleted` counts the deletions by kind; `warnings` say in sentences what could not be deleted.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Sweep:
         now: datetime | None = None,
         view: Snapshot | None = None,
     ) -> None:
-        """`view` is the lake's present, where it is known: to read it anew costs a hundred small reads."""
+        """`view` is the present lake, if the caller has it: reading it costs up to a hundred small reads."""
         self.storage, self.pipeline, self.keep, self.run = storage, pipeline, keep, run
         self._view = view
         self.now = now or datetime.now(timezone.utc)
@@ -58,7 +58,7 @@ class Sweep:
         self._live: set[str] | None = None
 
     def all(self, head: int) -> None:
-        """Delete what is too old in the pipeline's part of the bucket, of each kind as much as one run may."""
+        """Delete what is too old in the pipeline's part of the bucket, up to the limit of one run for each kind."""
         self._head = head
         with self._best_effort("trash"):
             last = self._last_change(head)
@@ -93,19 +93,19 @@ class Sweep:
         self.deleted[kind] += 1
 
     def _old(self, at: str, kept: timedelta) -> bool:
-        """Return whether an ISO time is further back than `kept`; what is no time is not."""
+        """Return whether an ISO time is longer ago than `kept`; False for text that is no time."""
         try:
             return datetime.fromisoformat(at) < self.now - kept
         except (TypeError, ValueError):
             return False
 
     def _last_change(self, head: int) -> int:
-        """Return the oldest commit that recovery may have to take back once more: the last that is no fence."""
+        """Return the oldest commit that recovery may take back: the last that is no fence, or the one it voids."""
         record = next(self.log.history(head, fences=False), None)
         return min(record.n, record.n if record.voids is None else record.voids) if record else head
 
     def _trash(self, last: int) -> int:
-        """Delete the files that commits before `last` removed and return the first whose record the rest needs."""
+        """Delete the files that commits before `last` removed; return the first commit whose record is still needed."""
         for name in sorted(filter(_COMMIT.fullmatch, self.storage.list(meta(self.pipeline, "trash")))):
             record = self.log.record(int(name))
             if record is None:
@@ -119,7 +119,7 @@ class Sweep:
         return last
 
     def _left_behind(self, record: CommitRecord, last: int) -> None:
-        """Delete the files that a commit removed where they are: of tables whose own log names those that count."""
+        """Delete the files that a commit removed but left in place, as Delta's and Iceberg's tables do."""
         for change in record.tables:
             if change.has_own_log and change.removes:
                 keys = (f"{change.folder}/{name}" for name in change.removes)
@@ -128,7 +128,7 @@ class Sweep:
                 self.storage.delete(left_behind(self.pipeline, record.n, change.folder))
 
     def _in_use(self, last: int) -> set[str]:
-        """Return the files that count, or will if the last change is taken back: a rollback may have them again."""
+        """Return the files of the present tables, and of the tables before the last change, should it be taken back."""
         if self._live is None:
             views = [self.log.view(n) for n in (last - 1, self._head)]
             tables = [table for view in views for table in view.tables.values()]
@@ -136,7 +136,7 @@ class Sweep:
         return self._live
 
     def _of_runs(self, kind: str, kept: timedelta, folder: str) -> None:
-        """Delete what is named for runs that began too long ago; never what is this run's."""
+        """Delete the files named after runs that began too long ago, never those of this run."""
         for name in sorted(self.storage.list(meta(self.pipeline, *folder.split("/")))):
             began = _began(name)
             if began and not (self.run and name.startswith(self.run)):
@@ -145,7 +145,7 @@ class Sweep:
                 self._delete(kind, meta(self.pipeline, folder, name))
 
     def _commits(self) -> None:
-        """Have the log begin at a later snapshot, if one is old enough, and delete from the oldest record on."""
+        """Let the log begin at a later snapshot, if one is old enough, and delete records, the oldest first."""
         log, was = self.log, self.log.beginning()
         first = was.first
         while first - was.swept < self._limit and (later := self._later(first)):
@@ -159,7 +159,7 @@ class Sweep:
             log.begin_at(Beginning(first, end))
 
     def _later(self, first: int) -> int | None:
-        """Return the snapshot after `first`, if the log may begin there."""
+        """Return the number of the next snapshot after `first`, if the log may begin there."""
         n = first - first % SNAPSHOT_EVERY + SNAPSHOT_EVERY
         if n > self._needed:
             return None
@@ -168,7 +168,7 @@ class Sweep:
 
 
 def _began(name: str) -> str | None:
-    """Return when the run began that a file is named for, in ISO 8601; None for a file that is none of ours."""
+    """Return when the run began that a file is named after, in ISO 8601; None for a file of somebody else."""
     found = _OF_A_RUN.fullmatch(name)
     if not found:
         return None
@@ -181,7 +181,7 @@ def _began(name: str) -> str | None:
 
 
 def sweep(storage: Storage, pipeline: Pipeline, *, run: str, made: int, view: Snapshot) -> list[str]:
-    """Delete what the pipeline's settings keep no longer; return what the operator should know. Never raises."""
+    """Delete what the pipeline's `retention` no longer keeps; return warnings. Never raises."""
     work = Sweep(storage, pipeline.name, pipeline.retention, run=run, made=made, view=view)
     work.all(view.n)
     return work.warnings

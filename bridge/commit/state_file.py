@@ -1,26 +1,27 @@
 """`state.json`: the last STATE as plain JSON. Whoever edits it by hand changes the STATE.
 
-`published.json` beside it is the witness, {format, commit, digest}: bytes of `state.json` that have this digest are
-ours, and are brought up to the head. A commit writes first `state.json`, then `published.json`, each by its version.
-So before a commit is created, `published.json` is always true of the `state.json` that this run has seen. An opening:
+Its witness `published.json`, {format, commit, digest}, tells our own bytes from a person's: if the bytes of
+`state.json` have this digest, we wrote them, and an opening may replace them by the head's STATE. A commit writes first
+`state.json`, then the witness, each by its version. So whenever the next commit is created, the witness is true of the
+`state.json` that this run has seen. An opening:
 
-| finds `state.json`                       | that was                                           | and does           |
-|------------------------------------------|----------------------------------------------------|--------------------|
-| not there                                | never written, or deleted                          | writes it          |
-| with the head's STATE                    | in order, or a kill between the two                | notes its digest   |
-| with the digest                          | a kill before it; our bytes, put back by hand      | writes it          |
-| as a run that slept may have written it  | that run, killed before it noticed: `_is_late`     | writes it          |
-| with anything else, an earlier STATE too | a person                                           | commits that STATE |
+| finds `state.json`                        | because of                                        | and                |
+|-------------------------------------------|---------------------------------------------------|--------------------|
+| absent                                    | no commit yet, or somebody deleted it             | writes the head's  |
+| with the head's STATE                     | a clean end, or a kill between the two writes     | notes its digest   |
+| with the digest of the witness            | a kill before the next write; our bytes, restored | writes the head's  |
+| as a suspended run may have written it    | that run, killed before it noticed: `_is_late`    | writes the head's  |
+| with any other STATE, even an earlier one | a person                                          | commits that STATE |
 
-- In this order a kill between the two leaves the head's STATE, which needs no witness. The other way round it would
+- Why this order: a kill between the two writes leaves the head's STATE, which needs no witness. The other order would
   leave an earlier STATE without one.
-- A put whose outcome is unknown ends the run: it is a kill before or after that put, or a run that sleeps.
-- A run that slept through its replacement finds one of the two changed, for `published.json` has the head's number in
-  it, and an opening after a death always writes it. If the bytes of `state.json` had come back meanwhile, it writes its
-  STATE and ends at `published.json`: the next commit or opening writes over that. It is not undone: by then the same
-  bytes may be another run's, and right.
-- A hand edit that lands while a run goes on is kept as `state.json.edited`; if the run dies first, it counts.
-- Lakes of older versions have no `published.json`: after a death the STATE before the head's is ours.
+- A put whose outcome is unknown ends the run. To the next opening that is a kill before or after the put.
+- A run that was suspended while another one replaced it cannot swap both files: the witness holds the head's number,
+  and an opening after a death always writes it. If `state.json` has the bytes again that the suspended run had seen, it
+  writes its own STATE there, and fails at the witness; the next commit or opening replaces that STATE. The run itself
+  must not undo it: by then another run may have written the same bytes, rightly.
+- An edit by hand during a run is kept as `state.json.edited`. If the run dies before it writes, the edit counts.
+- Lakes of older versions have no witness: after a death, the STATE before the head's is taken for ours.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class StateFile:
     witness: bytes | None
 
     def state(self, storage: Storage, pipeline: str) -> Any:
-        """What it says, None for no file. Raises `CorruptLake` if it is not JSON."""
+        """The STATE in it; None if there is no file. Raises `CorruptLake` if it is not JSON."""
         try:
             return None if self.data is None else loads(self.data)
         except NotJson as error:
@@ -62,7 +63,7 @@ class StateFile:
             raise CorruptLake("state.json is not JSON", hint=hint, file=state_key(pipeline)) from error
 
     def edited(self, storage: Storage, pipeline: str) -> Any:
-        """What a person wrote. Raises `CorruptLake` if it is no STATE."""
+        """The STATE that a person wrote. Raises `CorruptLake` if it is not a JSON object."""
         state = self.state(storage, pipeline)
         if not isinstance(state, dict):
             hint = _go_on(storage, pipeline)
@@ -70,15 +71,15 @@ class StateFile:
         return state
 
     def is_noted(self) -> bool:
-        """Whether the witness is of these bytes."""
+        """Whether the witness has the digest of these bytes."""
         return self.data is not None and self.published()[1] == _digest(self.data)
 
     def is_of(self, n: int) -> bool:
-        """Whether commit `n` or a later one wrote it, as far as the witness knows; without one it may be."""
+        """Whether commit `n` or a later one may have written it: the witness says so, or is absent."""
         return self.witness is None or self.published()[0] >= n
 
     def compare(self, log: Log, n: int, state: Any, *, died: bool) -> Found:
-        """Compare it with `state`, the STATE after commit `n`, the last one. `died`: the last run did not end well.
+        """Compare it with `state`, the STATE after the last commit, `n`. `died`: the last run did not close cleanly.
 
         Raises `CorruptLake` if it is not JSON.
         """
@@ -91,7 +92,7 @@ class StateFile:
         return "behind" if _is_late(log, n, state, existing) else "edited"
 
     def published(self) -> tuple[int, str]:
-        """The commit and the digest of the witness; of none if it is not there, or damaged."""
+        """The commit and the digest in the witness; 0 and empty if it is absent or damaged."""
         try:
             published = loads(self.witness or b"{}")
             return int(published["commit"]), str(published["digest"])
@@ -99,7 +100,7 @@ class StateFile:
             return 0, ""
 
     def _is_one_behind(self, log: Log, n: int, state: Any, existing: Any) -> bool:
-        """Whether it has the last STATE that differs from the head's and was not taken back, where no witness is."""
+        """Whether `existing` is the STATE before the head's (voided commits left out), and the witness is older."""
         below = n + 1
         for record in log.history(n, fences=False):
             if record.n < below and record.state != state:
@@ -109,10 +110,10 @@ class StateFile:
 
 
 def _is_late(log: Log, n: int, state: Any, existing: Any) -> bool:
-    """Whether a run that slept may have written this STATE since the last commit, `n`.
+    """Whether a run that was suspended may have written this STATE after the last commit, `n`.
 
-    That is the STATE of the last commit of a run that was replaced, and the one before it is the head's once more: only
-    then could its swap find the bytes that it had seen.
+    Then it is the STATE of the last commit of a run that was replaced, and the STATE before that commit is again the
+    head's: only then had `state.json` the bytes that the run had seen, so that its swap could succeed.
     """
     replaced = after_it = False
     for record in log.history(n):
@@ -140,20 +141,21 @@ def _digest(data: bytes) -> str:
 
 
 def read_state_file(storage: Storage, pipeline: str) -> StateFile:
-    """Read it without noting versions: for those who do not write."""
+    """Read both files without noting their versions, for readers."""
     witness = storage.read(_witness_key(pipeline))
     return StateFile(storage.read(state_key(pipeline)), witness)
 
 
 def look_at_state_file(head: Head) -> StateFile:
-    """Read it for writing. Raises `CommitLost` if another run took over."""
-    # The witness first: a run that is only slow may write both between the two looks, and then the file is the head's.
+    """Read both files and note their versions, for a writer. Raises `CommitLost` if another run took over."""
+    # The witness first: if a slow run writes both files between the two reads, we see the head's STATE, which needs no
+    # witness.
     witness = head.look(_witness_key(head.log.pipeline))
     return StateFile(head.look(state_key(head.log.pipeline)), witness)
 
 
 def write_state(head: Head) -> list[str]:
-    """Have `state.json` say what the head does; return what the operator should know.
+    """Write the head's STATE into `state.json`, then the witness; return notes for the operator.
 
     Raises `CommitLost` if another run took over.
     """
@@ -169,7 +171,7 @@ def write_state(head: Head) -> list[str]:
 
 
 def note_published(head: Head, data: bytes) -> None:
-    """Note that these bytes of `state.json` are ours. Raises `CommitLost` if another run took over."""
+    """Write the witness: these bytes of `state.json` are ours. Raises `CommitLost` if another run took over."""
     key = _witness_key(head.log.pipeline)
     published = dumps({"format": 1, "commit": head.view.n, "digest": _digest(data)})
     for _ in attempts(key):
@@ -179,7 +181,7 @@ def note_published(head: Head, data: bytes) -> None:
 
 
 def edit_note(before: Any, after: Any) -> str:
-    """What a run says, which starts from `after`, the STATE that somebody wrote by hand."""
+    """The note of a run that starts from `after`, the STATE that somebody wrote by hand."""
     changes = differences(before, after)
     marks = [_mark(one) for one in changes[:_MOST_NAMED]]
     if more := len(changes) - len(marks):
@@ -188,7 +190,7 @@ def edit_note(before: Any, after: Any) -> str:
 
 
 def _mark(change: Difference) -> str:
-    if change.part == "STATE":  # the whole of it is another one
+    if change.part == "STATE":  # the STATE as a whole was replaced
         return _cut(dumps(change.after).decode().strip())
     return f"{change.part} {short_bookmark(change.after) or 'from the beginning'}"
 
@@ -207,6 +209,6 @@ def _cut(text: str) -> str:
 
 
 def _go_on(storage: Storage, pipeline: str) -> str:
-    """How a `state.json` that nobody can use is got rid of: it is only a copy."""
+    """The hint for an unusable `state.json`: delete it, as it is only a copy."""
     file = shlex.quote(f"{storage.uri}/{state_key(pipeline)}")
     return f"rm {file}; the commit log brings back the last STATE"

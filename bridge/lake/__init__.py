@@ -1,4 +1,4 @@
-"""What is in the bucket of a lake, beside the tables' rows: the commit log and what is derived from it.
+"""What a lake's bucket holds beside the rows of its tables: the commit log, and what is derived from it.
 
 Enters and leaves: bytes of a `Storage`. The commit log, `.bridge/<pipeline>/commits/<n>.json`, is the only truth about
 files and STATE; all else here can be made again from it.

@@ -8,18 +8,18 @@ import unicodedata
 import uuid
 from collections.abc import Collection
 
-# Separators, Hive's `=`, globs, whatever Windows or a URI would read otherwise, and what no file name can hold; `~`
-# because it is our escape.
+# Path separators, Hive's `=`, glob characters, whatever Windows or a URI reads in another way, what no file name can
+# hold, and `~`, our own escape.
 _UNSAFE = re.compile(r'[/\\%=:?#*"<>|~\x00-\x1f\x7f\ud800-\udfff]|^[._]|[. ]$')
 _RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?$")
 _LIMIT = 180
 _PART = re.compile(r"part-([0-9]{10})-[0-9]{6}-[0-9a-f]{32}\.parquet")
 PENDING = ".pending"
-"""The end of a pending file's key, after the name that it is to have."""
+"""The suffix of a pending file's key, after the name that it will have."""
 
 
 def folder_name(stream: str, taken: Collection[str]) -> str:
-    """Return the folder for a new stream; `taken` are the folders of others, from which it differs in any case."""
+    """Return the folder for a new stream. It differs from those `taken` by others even where case is ignored."""
     name = unicodedata.normalize("NFC", stream)
     name = _UNSAFE.sub(
         lambda match: "".join(f"~{byte:02X}" for byte in match.group().encode("utf-8", "surrogatepass")), name
@@ -55,7 +55,7 @@ def generation_of(key: str) -> int | None:
 
 
 def table_and_name(key: str) -> tuple[str, str]:
-    """Return the table's folder of a file's key, and the file's name in it: with Hive folders, if it has some."""
+    """Split a file's key into the table's folder, and the file's name in it, Hive folders included."""
     parts = key.split("/")
     at = len(parts) - 1
     while at > 1 and "=" in parts[at - 1]:  # no table's own folder has that in its name

@@ -1,9 +1,9 @@
 """The commit log of one pipeline: numbered records, the only truth about files and STATE.
 
-`commits/<20 digits>.json` has no gaps. Records are created by put-if-absent and never changed; every 100th carries a
-snapshot, so that reading the lake's present costs at most a hundred small reads however long the history is.
-
-Once its oldest records were deleted (`retention.commits`) the log begins at a snapshot: `begins.json` says at which.
+The numbers of `commits/<20 digits>.json` have no gaps. Records are created by put-if-absent and never changed. Every
+100th carries a snapshot of the lake, so reading the present lake costs at most a hundred small reads, however long the
+history is. When old records have been deleted (`retention.commits`), the log begins at a snapshot; `begins.json` says
+at which.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from bridge.storage.parallel import parallel_map
 
 SNAPSHOT_EVERY = 100
 _STEPS = 100
-"""So many records past a known one are looked for one by one; a listing of all of them is cheaper then."""
+"""Up to so many records after a known one are looked for one by one; beyond that, listing all is cheaper."""
 _RESTORE = "restore this file from a backup of the bucket; nothing was read past it and nothing was changed"
 _RECORD = re.compile(r"[0-9]{20}\.json")
 
 
 def meta(pipeline: str, *parts: str) -> str:
-    """Return a key in the pipeline's own folder of the bucket."""
+    """Return a key below the pipeline's own folder, `.bridge/<pipeline>/`."""
     return "/".join((".bridge", pipeline, *parts))
 
 
 def bookmarks(state: Any) -> dict[str, Any]:
-    """Return what a STATE says by stream; a flat one by each of its keys."""
+    """Return the bookmarks of a STATE by stream; of a flat STATE, its values by key."""
     if not isinstance(state, dict):
         return {}
     inner = state.get("bookmarks")
@@ -56,8 +56,8 @@ def bookmarks(state: Any) -> dict[str, Any]:
 class Snapshot:
     """The lake after commit `n`: STATE, tables, and the staged files of a full table that its tap can resume.
 
-    `bookmark_changed_at` is by stream, in ISO 8601. `last_change` is the last commit that is no fence.
-    `rejects` are the reject files that count, by key: not of a table that was replaced since, nor replayed, nor purged.
+    `bookmark_changed_at` is by stream, in ISO 8601. `last_change` is the last commit that is no fence. `rejects` are
+    the reject files that count, by key: without those of a table that was replaced since, and those replayed or purged.
     """
 
     n: int = 0
@@ -70,7 +70,7 @@ class Snapshot:
 
     @property
     def state(self) -> Any:
-        """The STATE that is shown for all processes of the tap."""
+        """The one STATE that stands for all processes of the tap."""
         return self.pipeline_state.shown
 
     def table(self, names: Iterable[str]) -> TableState | None:
@@ -104,7 +104,7 @@ class Snapshot:
         return kept | {reject.file: reject for reject in new}
 
     def rejects_again(self, then: Snapshot) -> tuple[list[RejectFile], list[str]]:
-        """Return `rejects` and `consumed` of a record after which the rejects are those of an earlier view again."""
+        """Return the `rejects` and `consumed` of a record that restores the rejects of an earlier view."""
         back = [reject for file, reject in then.rejects.items() if self.rejects.get(file) != reject]
         return back, [file for file in self.rejects if file not in then.rejects]
 
@@ -120,7 +120,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """Where the log begins: at record `first`. Those below `swept` are deleted, those between may still be there."""
+    """Where the log begins: at record `first`. Records below `swept` are deleted; those between may still exist."""
 
     first: int = 1
     swept: int = 1
@@ -158,7 +158,7 @@ class Log:
             raise CorruptLake("a commit record is incomplete", hint=_RESTORE, file=self.key(n)) from error
 
     def head(self, hint: int | None = None) -> int:
-        """Return the number of the last record, 0 for none. `hint`, if that record exists, saves the listing."""
+        """Return the number of the last record, 0 for none. If record `hint` exists, no listing is needed."""
         if hint and self._exists(hint):
             for n in range(hint, hint + _STEPS):
                 if not self._exists(n + 1):
@@ -170,7 +170,7 @@ class Log:
         return n
 
     def latest(self) -> int:
-        """Return the head for those who only read: from where the lease last saw it on, without a listing."""
+        """Return the head, for readers: counted on from the number in the lease, without a listing."""
         try:
             lease = loads(self.storage.read(meta(self.pipeline, "lease.json")) or b"{}")
         except NotJson:  # it is being written, or its writer died
@@ -195,7 +195,7 @@ class Log:
             raise CorruptLake("where the commit log begins is unreadable", hint=hint, file=key) from error
 
     def begin_at(self, beginning: Beginning) -> None:
-        """Have the log begin at a snapshot; only then may older records be deleted."""
+        """Let the log begin at a snapshot; older records may be deleted only after this."""
         said = {"format": FORMAT, "first": beginning.first, "swept": beginning.swept}
         self.storage.write(meta(self.pipeline, "begins.json"), dumps(said))
 
@@ -218,7 +218,7 @@ class Log:
         return Snapshot(n, state, tables, record.staged, moved, said, record.rejected or {})
 
     def _existing(self, n: int, asked: int) -> CommitRecord:
-        """Return record `n`, which commit `asked` cannot be known without."""
+        """Return record `n`, without which the lake at commit `asked` cannot be known."""
         record = self.record(n)
         if record is not None:
             return record
@@ -230,12 +230,15 @@ class Log:
         raise CorruptLake("a commit record is missing", hint=hint, file=self.key(n))
 
     def history(self, head: int, *, fences: bool = True) -> Iterator[CommitRecord]:
-        """Yield the records from `head` back to the first that is kept. A row of fences may be passed in one step."""
+        """Yield the records from `head` back to the first that is kept.
+
+        Without `fences`, a row of them is skipped in one step.
+        """
         n, first = head, self.beginning().first
         while n >= first:
             record = self.record(n)
             if record is None and n < self.beginning().first:
-                return  # a run that ended meanwhile has deleted the oldest ones
+                return  # a run that ended meanwhile has deleted the oldest records
             record = record or self._existing(n, n)
             if fences or record.kind != "fence":
                 yield record
@@ -244,13 +247,13 @@ class Log:
                 n = n - 1 if record.after is None else min(record.after, n - 1)
 
     def _kept(self, rejects: dict[str, RejectFile]) -> dict[str, RejectFile]:
-        """Return those of the reject files that the retention has left: else snapshots would grow for ever."""
+        """Return the reject files that retention has not deleted; without this, snapshots would grow for ever."""
         folders = {file.rpartition("/")[0] for file in rejects}
         there = {f"{folder}/{name}" for folder in folders for name in self.storage.list(folder)}
         return {file: reject for file, reject in rejects.items() if file in there}
 
     def create(self, view: Snapshot, record: CommitRecord) -> tuple[bool, Snapshot]:
-        """Put record `view.n + 1` if it is absent; return whether it is ours and the view after it."""
+        """Put record `view.n + 1` if it is absent; return whether we created it, and the view after it."""
         after = view.after(record)
         if after.n % SNAPSHOT_EVERY == 0:
             after = replace(after, rejects=self._kept(after.rejects))
@@ -260,25 +263,28 @@ class Log:
 
 
 def add_of(folder: str, file: FileAdd | PendingFile) -> Add:
-    """Return how a file that a record or a report names gets into its table's folder."""
+    """Return the `Add` by which a file that a record or a report names gets into its table's folder."""
     return Add(file.source, f"{folder}/{file.name}", file.size, file.upload)
 
 
 def left_behind(pipeline: str, n: int, folder: str) -> str:
-    """Return the key that says that commit `n` removed files of a table that stay in its folder for a while."""
+    """Return the key of the note that commit `n` removed files of a table, which stay in its folder for a while."""
     return meta(pipeline, "trash", f"{n:020d}", f"{folder}.kept")
 
 
 def changes_of(pipeline: str, record: CommitRecord) -> list[Change]:
-    """Return what publishing this record does to the table folders. What goes and comes under one name is rewritten."""
+    """Return what publishing this record does to the table folders.
+
+    A file removed and added under one name is rewritten.
+    """
     changes = []
     for table in record.tables:
         folder = table.folder
         trash = meta(pipeline, "trash", f"{record.n:020d}", folder)
-        # Of a table with a log of its own a file stays where it is: readers of the past are still to find it.
+        # In a table with a log of its own a removed file stays where it is, for time travel.
         removes = [] if table.has_own_log else table.removes
         gone = {f"{folder}/{name}": f"{trash}/{name}.removed" for name in removes}
-        # What was adopted is where it is to be: there is nothing to move, and no source to take away.
+        # Adopted files are in place already: there is nothing to move, and no source to delete.
         adds = [add for file in table.adds if (add := add_of(folder, file)).source != add.key]
         new = {add.key for add in adds}
         changes.append(
@@ -298,11 +304,11 @@ def changes_of(pipeline: str, record: CommitRecord) -> list[Change]:
 def inverse(
     pipeline: str, record: CommitRecord, before: Snapshot, rewritten: Mapping[str, str] | None = None
 ) -> list[TableChange]:
-    """Return the changes that take `record` back. What it wanted to bring back from the trash stays there.
+    """Return the changes that take `record` back. Files that it wanted to restore from the trash stay there.
 
-    `rewritten` are the keys of files whose rewriting is done (`Storage.settle_rewrites`), each with the name under
-    which its old bytes come back: a new one, as a copy that a store makes late must not undo a later commit. The
-    other files that the record rewrites are as they were, and stay so.
+    `rewritten` are the keys of files that are rewritten already (`Storage.settle_rewrites`), each with the new name
+    under which its old bytes come back. It is new because a store may finish a copy late, and that must not undo a
+    later commit. The other files that the record rewrites keep their old bytes.
     """
     names, pending = rewritten or {}, meta(pipeline, "pending", "")
     return [

@@ -51,14 +51,14 @@ def owners_of(storage: Storage, folder: str) -> tuple[list[Owner], bool]:
 
 
 def owned_by(storage: Storage, folder: str, pipeline: str) -> bool:
-    """Return whether all that is in a table folder is this pipeline's."""
+    """Return whether this pipeline alone owns a table folder."""
     return {owner.pipeline for owner in owners_of(storage, folder)[0]} == {pipeline}
 
 
 def claim(storage: Storage, folder: str, me: Owner, *, shared: bool) -> list[Owner]:
-    """Own a table folder, and return those who share it with us. Raises `LakeError` if it is somebody else's.
+    """Become an owner of a table folder; return the others who share it. Raises `LakeError` if somebody else owns it.
 
-    `shared` says that we only append, and agree to others who do.
+    `shared`: we only append, and others may append, too.
     """
     key = _key(folder)
     if storage.put_if_absent(key, _document([me], shared=shared)):
@@ -80,7 +80,7 @@ def claim(storage: Storage, folder: str, me: Owner, *, shared: bool) -> list[Own
 
 
 def tables_of(storage: Storage, owners: list[Owner]) -> dict[Owner, TableState]:
-    """Return what others have in a table that they share, as their logs say now."""
+    """Return the tables that other owners have in a shared folder, as their logs say now."""
     tables = {}
     for owner in owners:
         log = Log(storage, owner.pipeline)

@@ -1,9 +1,9 @@
-"""Parallel taps: the streams in disjoint groups, a process of the tap and a whole STATE of its own for each.
+"""The STATE of a parallel tap: its streams are divided into groups, each with a process and a STATE of its own.
 
-A STATE is one process's word on all that it reads: a child stream has its parent's bookmark and none of its own. So no
-tap is ever given a STATE that was put together from those of several, as long as there is one of its own: the parent's
-bookmark of one process beside a child of another, that died before it, would lose the child's rows. What is shown to
-people, bookmark by bookmark, is for them, and for those groups whose streams were in several before.
+A process starts from its own group's STATE whenever there is one, never from one joined from several. A child stream
+has no bookmark, its parent's covers it: beside the parent's bookmark of one process, the rows of a child in another
+process, which died earlier, would be lost. The joined STATE is shown to people. A group starts from it only if its
+streams come from several groups, or if somebody changed the STATE by hand.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bridge.singer.state import forget, is_empty, is_flat
 
 @dataclass(frozen=True, slots=True)
 class PipelineState:
-    """A pipeline's whole STATE. Who does not deal with processes of the tap passes it on as it is."""
+    """A pipeline's whole STATE. Code that does not deal with processes of the tap passes it on unchanged."""
 
     shown: Any = None
     """The one STATE that is shown to people, to readers and to a tap of one process. None: there is none yet."""
@@ -28,15 +28,15 @@ class PipelineState:
     """The STATE of each process of a parallel tap. None: one process reads all. Empty: `shown` was given by hand."""
 
     def said_by_one(self, state: Any) -> PipelineState:
-        """After a commit of a tap of one process that said `state`."""
+        """Return the STATE after a commit of a tap of one process, which sent `state`."""
         return self if state == self.shown else PipelineState(state)
 
     def given(self, state: Any) -> PipelineState:
-        """After an operator gave `state` for all processes."""
+        """Return the STATE after an operator gave `state` for all processes."""
         return PipelineState(state, None if self.per_process is None else [])
 
     def without(self, streams: Collection[str]) -> PipelineState:
-        """`streams` start again."""
+        """Return the STATE without the bookmarks of `streams`: they start again."""
         if self.per_process is None:
             return PipelineState(_without(self.shown, streams))
         groups = [structs.replace(group, state=_without(group.state, streams)) for group in self.per_process]
@@ -50,11 +50,11 @@ def _without(state: Any, streams: Collection[str]) -> Any:
 def begun(
     divided: Iterable[Sequence[str]], stored: PipelineState
 ) -> tuple[list[TapGroup], list[TapGroup], list[TapGroup]]:
-    """Return the groups of a run, each with the STATE that it starts from; those that stay beside them as they are; and
-    those of the first that start from no single process's STATE.
+    """Return a run's groups, each with its starting STATE; the idle groups; and the groups that start from `shown`.
 
-    A group gets the STATE of the one that its streams come from; what is left of that one keeps it, too. Streams that
-    come together from several groups, and those of a STATE that was changed by hand, start from the one that is shown.
+    A group gets the STATE of the old group that its streams come from. The streams that are left of an old group keep
+    its STATE; they are the idle groups. Streams that come together from several groups, and those of a STATE that was
+    changed by hand, start from the STATE that is shown.
     """
     before, groups, spread = stored.per_process or [], list[TapGroup](), list[TapGroup]()
     for streams in divided:
@@ -71,10 +71,11 @@ def begun(
 
 
 def shown_after(now: Any, before: Any, after: Any, own: Collection[str], others: Collection[str]) -> Any:
-    """Return the STATE that stands for all groups, `now` it is this, when one of them came from `before` to `after`.
+    """Return the shown STATE, which is `now`, after one group's STATE went from `before` to `after`.
 
-    `own` are the names of its streams, `others` those of other groups, of which it may say what it likes. Which stream
-    is being read is not said: there are several. Both STATEs of the group have bookmarks, or are empty.
+    `own` are the names of the group's streams, `others` those of other groups: what it says of these is ignored. There
+    is no `currently_syncing`, as several streams are read at once. Both STATEs of the group have bookmarks, or are
+    empty.
     """
     if after == before:
         return now

@@ -15,14 +15,14 @@ from bridge.storage import Storage
 from bridge.storage.parallel import parallel_map
 
 GONE = "gone"
-"""What is wrong with a file that is not there."""
+"""The problem of a file that does not exist."""
 _LISTED = 10_000
-"""A table with more files is not listed: a sample, spread evenly, is asked for."""
+"""A table with more files is not listed: an evenly spread sample is checked."""
 _ASKED = 20
 
 
 def wrong_size(storage: Storage, key: str, size: int) -> str | None:
-    """What is wrong with a file by its size alone, None if nothing is: `GONE`, or how many bytes it has."""
+    """The problem of a file that its size shows: `GONE`, or how many bytes it has; None if there is none."""
     existing = storage.size(key)
     if existing is None:
         return GONE
@@ -30,7 +30,7 @@ def wrong_size(storage: Storage, key: str, size: int) -> str | None:
 
 
 def missing_files(storage: Storage, tables: Mapping[str, TableState]) -> dict[str, list[str]]:
-    """By stream, the names of files that are not there; streams that miss none are left out."""
+    """The names of missing files by stream; streams without any are left out."""
     names = parallel_map(storage, lambda stream: _missing(storage, tables[stream]), list(tables))
     return {stream: missing for stream, missing in zip(tables, names, strict=True) if missing}
 

@@ -1,4 +1,4 @@
-"""One record a run, in the bucket: what was asked, what came of it, and the tap's own log beside it."""
+"""The record of each run, in the bucket: what was requested, how it ended; and the tap's own log beside it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def is_run_id(text: str) -> bool:
 
 
 class StreamResult(Struct, frozen=True):
-    """What a run did to one stream. Rows and files count what it committed."""
+    """What a run did to one stream. Rows and files are the committed ones."""
 
     records: int = 0
     rejected: int = 0
@@ -42,12 +42,12 @@ class StreamResult(Struct, frozen=True):
     files: int = 0
     bytes: int = 0
     seconds: float = 0.0
-    """From the chunk of output with the first RECORD to the one with the last."""
+    """From the chunk of the tap's output that held the first RECORD to the one that held the last."""
     load_method: str = ""
     reason: str = ""
     """Why this load method."""
     complete: bool = False
-    """The tap was done with it, and all of its records are committed."""
+    """The tap finished the stream, and all of its records are committed."""
     merged: dict[str, int] = {}
     """Of an upsert: rows inserted, updated, deleted."""
 
@@ -61,7 +61,10 @@ class RunError(Struct, frozen=True):
 
 
 class RunRecord(Struct, frozen=True, kw_only=True):
-    """One run, as the bucket has it: written when it starts and when it ends. What it does not say has its default."""
+    """One run as the bucket has it, written when it starts and when it ends.
+
+    A field that is absent there has its default.
+    """
 
     run_id: str
     pipeline: str
@@ -72,7 +75,7 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     tap: str = ""
     tap_version: str = ""
     fingerprint: Any = None
-    """What its bookmarks depend on beside the STATE: `bridge.load.checks.fingerprint`."""
+    """What its bookmarks depend on: tap, settings, replication. See `bridge.load.checks.fingerprint`."""
     attempt: int = 1
     skipped: tuple[str, ...] = ()
     commits: int | None = None
@@ -87,7 +90,7 @@ class RunRecord(Struct, frozen=True, kw_only=True):
 
     @property
     def records(self) -> int | None:
-        """How many records it loaded; None while it runs, and if it died: then nobody knows."""
+        """How many records it loaded; None while it runs, and if it died, as nobody knows then."""
         return None if self.ended is None else sum(stream.records for stream in self.streams.values())
 
     def died(self) -> RunRecord:
@@ -159,7 +162,7 @@ def changed(before: Snapshot, after: Snapshot) -> set[str]:
 
 
 def write_streams(storage: Storage, pipeline: str, view: Snapshot, streams: Sequence[str]) -> None:
-    """Write what a person or another tool wants to know of each stream, beside its name. Derived, never read."""
+    """Write a summary of each stream for people and other tools. Derived: no run reads it."""
     known = bookmarks(view.state)
 
     def write(stream: str) -> None:

@@ -1,7 +1,7 @@
 """One run, from the lease to the run record: the only place where the parts are wired together.
 
-Enters: a pipeline's settings. Leaves: commits, and a `Result`. After a crash nothing here matters: all of it lives in
-memory and in the scratch folder, and the next run starts from the last commit.
+Enters: a pipeline's settings. Leaves: commits, and a `Result`. A crash loses nothing: all state here is in memory or in
+the scratch folder, and the next run starts from the last commit.
 
 `tap_reader` reads, `dispatcher` sorts messages and yields events, `barriers` decides what a STATE covers, `loader`
 hands sealed batches to Spark and takes finished ones back, `accounting` checks that rows + rejects + filtered = lines,

@@ -1,8 +1,8 @@
-"""What Spark has stored and no commit has published, and the one check that lets a commit happen.
+"""Keeps what Spark has stored and no commit has published, and makes the one check on which every commit depends.
 
-Conservation: every segment of a batch is reported exactly once, and its lines are its rows plus its rejects. Whatever
-went wrong on the way (a file read twice or not at all, a task that ran twice, a torn segment) breaks it. Rows of an
-upsert wait in the spool, and become pending files when a barrier publishes them.
+The check: every segment of a batch is reported exactly once, and its lines are its rows plus its rejects. Any fault on
+the way (a file read twice or not at all, a task that ran twice, a torn segment) breaks this sum. Rows of an upsert wait
+in the spool, and become pending files when a barrier publishes them.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from bridge.write.rejects import too_many
 from bridge.write.report import Rejected, WorkReport, raise_failure
 
 _MANY_FOLDERS = 1000
-"""Partitions that one task's rows may be of without a warning."""
+"""With more partitions in one task's rows, there is a warning."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedCommit:
-    """A commit whose files are all written. With a `refusal` tables and STATE stay as they are."""
+    """A commit whose files are all written. With a `refusal`, tables and STATE stay as they are."""
 
     barrier: Barrier
     through: int
@@ -57,13 +57,16 @@ class Accounting:
         each: MapOnExecutors | None = None,
         guard: Guard | None = None,
     ) -> None:
-        """`each` does pieces of work on executors; by itself in this process. Without a `guard` nothing is refused."""
+        """`each` runs pieces of work on executors; the default runs them in this process.
+
+        Without a `guard` nothing is refused.
+        """
         in_process: MapOnExecutors = lambda work, payloads: [work(context, payload) for payload in payloads]  # noqa: E731
         self._tables = TableChangeBuilder(committer, context, shared=shared, each=each or in_process)
         self._committer, self._guard, self._max_rejects = committer, guard, max_rejects
         self.pending: defaultdict[str | None, Pending] = defaultdict(Pending)
         self.filtered: Counter[str] = Counter()
-        """Rows of each stream that a statement left out, as far as commits have come."""
+        """Rows of each stream that its SQL filtered out, up to the last commit."""
         self.rejected = 0
         self.extra: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._warnings: list[str] = []
@@ -98,8 +101,8 @@ class Accounting:
 
     @property
     def spilled(self) -> int:
-        """Bytes in the spool of rows that wait for a barrier, to be merged by key."""
-        # A copy: a commit may be prepared meanwhile, in another thread.
+        """Bytes in the spool of upsert rows that wait for a barrier."""
+        # A copy, as another thread may be preparing a commit.
         return sum(spill.spilled for pending in list(self.pending.values()) for spill in pending.spills)
 
     def _take(self, report: WorkReport) -> None:
@@ -131,7 +134,7 @@ class Accounting:
             raise too_many(rejects, self.rejected, self._max_rejects)
 
     def discard_staged(self, streams: Iterable[str]) -> None:
-        """Forget the staged files of these, an earlier run's and this one's: the tap started the tables again."""
+        """Forget all staged files of these streams, also an earlier run's: the tap started their tables again."""
         streams = list(streams)
         self._forget(streams)
         if self._guard:
@@ -166,10 +169,10 @@ class Accounting:
     def commit(
         self, prepared: PreparedCommit, *, kept: Sequence[RejectFile] = (), **fields: Any
     ) -> CommitRecord | None:
-        """Publish what the barrier publishes and keep the rest pending; None where nothing is new.
+        """Publish what the barrier publishes and keep the rest pending. None if nothing is new.
 
-        `kept` are reject files that were counted before; `fields` are further ones of the record. Of a commit that is
-        refused only the rejects are committed, by themselves.
+        `kept` are reject files that were counted before; `fields` are further fields of the record. If the commit is
+        refused, only its rejects are committed.
         """
         barrier, view = prepared.barrier, self._committer.view
         for stream in barrier.publish:
@@ -200,7 +203,7 @@ class Accounting:
         return [reject for stream in streams if stream in self.pending for reject in self.pending[stream].rejects]
 
     def _keep_refused(self, barrier: Barrier, refusal: DataError) -> CommitRecord | None:
-        """Commit the rejects of a commit that is refused, instead of those of the last one that was."""
+        """Commit the rejects of a refused commit; they replace those of the refused commit before."""
         view, streams = self._committer.view, (*barrier.publish, None)
         rejects = [structs.replace(reject, refused=True) for reject in self._rejects(streams)]
         if not rejects:
@@ -209,7 +212,7 @@ class Accounting:
         return self._committer.commit(view.pipeline_state, [], staged=view.staged, refused=refusal.message, **fields)
 
     def _abort(self, folder: str, files: Iterable[FileAdd]) -> None:
-        """Let go of pending files that no commit needs; the next run would, too."""
+        """Delete pending files that no commit needs; what is left, the next run deletes."""
         with suppress(LakeError):
             for file in files:
                 self._committer.storage.abort(add_of(folder, file))

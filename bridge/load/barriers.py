@@ -1,20 +1,22 @@
-"""Which rows a STATE covers: what a barrier publishes, holds, stages, or why it is no barrier at all.
+"""Which rows a STATE covers: decides what a commit at this STATE publishes, holds and stages, or that none may be made.
 
-Decided in the thread that reads the tap, from the order of its messages alone, before Spark has seen the rows.
+A STATE at which we may commit is a **barrier**. The thread that reads the tap decides, from the order of messages
+alone, before Spark has seen the rows.
 
-- A stream's rows are **published** at a barrier when a tap restarted from that STATE would not send them again: when
-  its own bookmark has moved since before the first of them.
-- They are **held** when it would (`progress_markers`, an empty bookmark, one that stands still): they wait until it
-  has moved, or for the end. Holding is only right while nothing that moved in the STATE can stand for those rows: a
-  child stream has no bookmark of its own, its parent's covers it. If something that was open while the rows flowed has
-  moved, the STATE is **not a barrier**, and everything waits for a later one.
-- An overwrite is **staged** until ACTIVATE_VERSION or the clean end. If its own bookmark moves meanwhile, its staged
-  files are named in the commit, so that a tap which resumes the same `version` finds them; without a version, or if
-  `currently_syncing` has moved on, it is not a barrier.
-- A version is **complete** when ACTIVATE_VERSION came after rows of it and a STATE after that, and these rows are
-  published: then rows of older versions go, unless the table is replaced. One before the rows is good at the end. A
-  new one without rows empties the table at the end, wherever the tap resumed.
-- A STATE is decided upon once. Later rows are in the spool by then, and they are not its own.
+- A stream's rows are **published** if a tap restarted from the STATE would not send them again: if the stream's own
+  bookmark has moved since before the first of them.
+- They are **held** if it would: the bookmark has not moved, is empty, or has `progress_markers`. They wait until it
+  moves, or for the end. But another stream's bookmark may cover them: a child stream has none of its own, its parent's
+  covers it. So if any other bookmark has moved, of a stream that was open while the rows came, the STATE is **not a
+  barrier**, and everything waits for a later one.
+- Rows of an overwrite are **staged** until ACTIVATE_VERSION or the clean end. If the stream's bookmark moves meanwhile,
+  the commit names its staged files, so that a tap that resumes the same `version` finds them. If there is no version,
+  or `currently_syncing` has moved on to another stream, the STATE is not a barrier.
+- A version is **complete** when ACTIVATE_VERSION came after rows of it, a STATE after that, and these rows are
+  published. Then rows of older versions are removed or marked as deleted, unless the table is replaced as a whole. An
+  ACTIVATE_VERSION before the rows counts at the clean end. A new version without rows empties the table at the end,
+  wherever the tap resumed.
+- Each STATE is decided on once. Rows that come later are not covered by it.
 """
 
 from __future__ import annotations
@@ -49,7 +51,10 @@ Publication = Literal["append", "replace", "extend", "upsert"]
 
 @dataclass(slots=True)
 class StreamProgress:
-    """A stream of this run. Positions count messages, so that order can be compared."""
+    """What came of one stream in this run.
+
+    `opened`, `last_row` and `activated` count messages, so they can be compared.
+    """
 
     name: str
     mode: Mode
@@ -63,18 +68,18 @@ class StreamProgress:
     first_state: bytes | None = None  # the latest STATE before the first of them
     versions: set[int | None] = field(default_factory=set)
     activated: int | None = None
-    keyed: bool = False  # of rows with one key the last one counts: the order of messages matters
-    sweeps: bool = False  # rows of older versions go, or are marked, without the table being replaced
+    keyed: bool = False  # the last row of a key wins: the order of messages matters
+    sweeps: bool = False  # a complete version removes or marks older rows in place
     announced: int | None = None  # the version of the latest ACTIVATE_VERSION
-    complete: int | None = None  # that of the one at `activated`
+    complete: int | None = None  # the version of the ACTIVATE_VERSION at `activated`
     latest: int | None = None  # the version of the latest rows
-    swapped: bool = False  # the table is this overwrite's already: rows of its `version` are added to it
+    swapped: bool = False  # this overwrite has replaced the table: rows of its `version` are now added
     version: int | None = None
     resumes: bool = False  # the tap names a column for its bookmark
     evolution: Evolution = field(default_factory=Evolution)
-    refused: BridgeError | None = None  # raised at its first row: all of them are in the table already
+    refused: BridgeError | None = None  # raised at its first row: the table has all rows already
     former: int | None = None  # the version of the table's rows before this run
-    other_names: tuple[str, ...] = ()  # its id in the catalog, by which most STATEs know it
+    other_names: tuple[str, ...] = ()  # its id in the catalog, which most STATEs use
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -93,22 +98,24 @@ class Barrier:
     schemas: dict[str, TableSchema]
     end: bool
     activate: dict[str, int] = field(default_factory=dict)
-    """Streams of which a version is complete: rows of older ones go, or are marked."""
+    """Streams with a complete version, and that version: rows of older ones are removed, or marked as deleted."""
     said: bool = True
-    """Whether the tap said the STATE in this run; else it is the one that it was started with, or an earlier one."""
+    """Whether `state` comes from the tap's latest STATE; otherwise it is the one that was committed before."""
     uncovered: tuple[str, ...] = ()
-    """Streams with rows that come after the STATE, and that a tap started with it sends once more."""
+    """Streams with rows after the STATE, which a tap started from it sends again."""
     stored: PipelineState | None = None
-    """What the commit keeps where several processes of the tap are read; see `division.JointBarriers`."""
+    """What the commit stores if several processes of the tap are read; see `division.JointBarriers`."""
 
 
 class BarrierPolicy:
-    """Follows the run's messages. `start` is the STATE of the lake's head, `kept` are the streams that were not asked.
+    """Follows the run's messages.
 
-    A stream in `kept` keeps its bookmark where the tap forgets it; one in `muted`, whose RECORDs were ignored, always.
-    `staged` maps a stream to the version of its staged files that the last commit names. With `whole` nothing is
-    published before the clean end: `--full` swaps everything at one commit. With `lookback`
-    the tap was given an earlier STATE than `start`.
+    `start` is the STATE of the lake's head, `kept` are streams that this run does not load.
+
+    A stream in `kept` keeps its bookmark if the tap's STATE lacks it. One in `muted`, whose RECORDs were ignored,
+    always does. `staged` maps a stream to the version of its staged files that the last commit names. With `whole`
+    nothing is published before the clean end: `--full` replaces everything in one commit. With `lookback` the tap was
+    given an earlier STATE than `start`.
     """
 
     def __init__(
@@ -157,10 +164,10 @@ class BarrierPolicy:
         self._latest, self._marked = raw, self._tick()
 
     def activate(self, stream: StreamProgress, version: int) -> None:
-        """Note an ACTIVATE_VERSION: the end of a full table, if it comes after rows and they are of that version.
+        """Note an ACTIVATE_VERSION: the end of a full table, if rows of that version came before it in this run.
 
-        Rows of this run: taps that continue a table repeat at its start the message of the first attempt. Of a stream
-        that `sweeps`, one that comes before the rows is good at the clean end.
+        In this run, because taps that continue a table begin by repeating the message of the first attempt. For a
+        stream that `sweeps`, a message before the rows counts at the clean end.
         """
         stream.announced = version
         if stream.sweeps:
@@ -171,7 +178,7 @@ class BarrierPolicy:
             stream.activated = self._tick()
 
     def barrier(self, *, end: bool) -> Barrier | None:
-        """Decide on the latest STATE, or with `end` on the tap's clean end; None if nothing may be committed there."""
+        """Decide on the latest STATE, or with `end` on the tap's clean end. None: no commit may be made there."""
         if not end and (self._latest is None or self._whole or self._decided == self._marked):
             return None
         self._decided = self._marked
@@ -202,7 +209,7 @@ class BarrierPolicy:
         return barrier
 
     def _stored(self, declared: Any) -> Any:
-        """Return the STATE to keep: the tap's words verbatim, except for streams that were not asked."""
+        """Return the STATE to store: the tap's, except for streams that this run does not load, or that look back."""
         if declared is None:
             return self.committed
         declared = self._lookback.stored(declared)
@@ -230,9 +237,9 @@ class BarrierPolicy:
         return publish, staged
 
     def _uncovered(self, publish: dict[str, Publication], state: Any) -> tuple[str, ...]:
-        """Return which rows a STATE that was committed before does not cover, though their streams resume from it.
+        """Return the streams with rows that a STATE committed earlier does not cover, though they resume from it.
 
-        Full tables do not: these are sent again by intent.
+        Full tables do not resume: the tap sends them again in any case.
         """
         if state != self.committed:
             return ()
@@ -241,10 +248,10 @@ class BarrierPolicy:
         return tuple(s.name for s in waiting if s.resumes or resume_point(state, s.names) is not None)
 
     def _activations(self, publish: Collection[str], *, end: bool) -> dict[str, int]:
-        """Return the versions that are complete, and whose rows this commit or one before makes visible.
+        """Return the complete versions, by stream, whose rows are visible with this commit.
 
-        At the end that is what was announced last, if all rows of this run are its own; without any in this run, if the
-        version is new, or the tap did not resume elsewhere.
+        At the end that is the version announced last, if the latest rows of this run are of it; if no rows came, if the
+        version is new, or the tap did not resume in another stream.
         """
         activations = {}
         for stream in self.streams.values():
@@ -261,7 +268,7 @@ class BarrierPolicy:
         return self._begun_anew(stream) or not moved_on(None, self._start, stream.names)
 
     def _begun_anew(self, stream: StreamProgress) -> bool:
-        """Return whether the tap announced a new version: it did so in this run, so it has read the table."""
+        """Return whether the tap announced a new version, and so has read the table in this run."""
         start = bookmark(self._start, stream.names)
         earlier = {stream.former, start.get("version") if isinstance(start, dict) else None} - {None}
         return bool(earlier) and stream.announced not in (None, *earlier)
@@ -270,7 +277,7 @@ class BarrierPolicy:
         return stream.mode == "replace" and stream.activated is not None and stream.activated < self._marked
 
     def _passed_over(self, stream: StreamProgress) -> bool:
-        """Return whether no rows mean no news: a tap that resumed elsewhere, or at the end of this very table."""
+        """Return whether no rows mean no change, not an empty table: the tap resumed elsewhere, or inside this one."""
         if stream.mode != "replace" or stream.records or stream.waiting or self._whole or self._begun_anew(stream):
             return False
         start = bookmark(self._start, stream.names)
@@ -278,7 +285,7 @@ class BarrierPolicy:
         return inside or moved_on(None, self._start, stream.names)
 
     def _stage(self, stream: StreamProgress, state: Any, staged: dict[str, int]) -> bool:
-        """Return whether the commit may leave this overwrite staged; name its files if the STATE counts on them."""
+        """Return whether a commit may leave this overwrite staged; note it in `staged` if the STATE needs its files."""
         before = self._before(stream)
         if moved_on(before, state, stream.names):
             return False
@@ -293,7 +300,7 @@ class BarrierPolicy:
         return True
 
     def _before(self, stream: StreamProgress) -> Any:
-        """Return the STATE that the tap had said, or was given, before the stream's waiting rows."""
+        """Return the STATE that the tap had sent, or was started with, before the stream's waiting rows."""
         return self._stored(parse_state(stream.first_state)) if stream.first_state else self._start
 
     def _covers(self, stream: StreamProgress, state: Any) -> bool:
@@ -303,7 +310,7 @@ class BarrierPolicy:
             and not is_empty(state)
             and not any(bookmark(state, other.names) is not None for other in self.streams.values())
         ):
-            return bool(resume_points(before) != resume_points(state))  # one position of the whole tap
+            return bool(resume_points(before) != resume_points(state))  # one position for the whole tap
         return covers(before, state, stream.names)
 
     def _covered_elsewhere(self, stream: StreamProgress, state: Any) -> bool:

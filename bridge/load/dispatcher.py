@@ -1,6 +1,6 @@
-"""From the tap's messages to sealed batches and barriers: the one loop that sees every line.
+"""Turns the tap's messages into sealed batches and barriers: the one loop that sees every message.
 
-Runs in the main thread. What a message means is decided here and in `barriers`; its rows go to the spool unread.
+Runs in the main thread. This module and `barriers` decide what a message means; RECORD lines go to the spool unparsed.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ from bridge.spool.spool import Spool
 from bridge.tap.batch_files import Batches
 
 _RETRY = timedelta(seconds=1)
-"""How long a STATE that was no barrier keeps us from asking the next one: taps may send one a record."""
+"""After a STATE that was no barrier, the pause before another is tried: taps may send one with each record."""
 
 _TAIL = 4096
-"""Bytes looked into for the last line of many; most lines are shorter."""
+"""Bytes from the end in which the last line is looked for first; most lines are shorter."""
 
 
 @dataclass(frozen=True, slots=True)
 class DispatchRules:
-    """When one process's lines are sealed and committed, and which of its messages count."""
+    """When the lines of one process of the tap are sealed and committed, and which of its messages count."""
 
     commit_every: timedelta
     commit_bytes: int
     commit_rows: int | None = None
     max_noise: int = 0
-    """Lines that may be no messages."""
+    """How many lines may be no Singer messages before the run fails."""
     max_records: int | None = None
-    """From so many RECORDs on, the next barrier is the last."""
+    """After so many RECORDs, the next barrier is the last."""
     validates: bool = False
-    """RECORDs are held against their whole SCHEMA."""
+    """Whether RECORDs are validated against their whole SCHEMA."""
     deselected: Collection[str] = ()
     own: Collection[str] | None = None
-    """Names of the streams that this process of the tap is to read; None: it is the only process."""
+    """Names of the streams that this process of the tap extracts; None: it is the only process."""
     redact: Redactor = field(default_factory=lambda: redactor(()))
     tasks: int = 2
     """Tasks that can work on a batch at once."""
@@ -66,7 +66,7 @@ class DispatchRules:
 
 @dataclass(slots=True)
 class _CommitClock:
-    """Says at a STATE whether a commit is due."""
+    """Tells at each STATE whether a commit is due."""
 
     rules: DispatchRules
     size: int = 0
@@ -90,13 +90,13 @@ class _CommitClock:
         self.next_try = time.monotonic() + _RETRY.total_seconds()
 
     def restart(self, size: int) -> None:
-        """Note a barrier, after which so many bytes of lines have come already."""
+        """Note a barrier; `size` is the bytes of lines that came after it already."""
         self.since, self.size, self.rows, self.next_try = time.monotonic(), size, 0, 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Unsettled:
-    """A SCHEMA whose columns are not decided on yet; `table` are the columns that the table has."""
+    """A SCHEMA whose columns are not decided on yet; `table` is the table's present columns."""
 
     message: Schema
     incoming: IncomingSchema
@@ -106,7 +106,7 @@ class _Unsettled:
 class Dispatcher:
     """Feeds the spool, and yields events. After each event the caller acts on it, then asks for the next.
 
-    `enough` says that the last barrier came which `max_records` allows: nothing after it is taken.
+    `enough`: the last barrier that `max_records` allows has come, and later messages are ignored.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class Dispatcher:
         self._unsettled: dict[str, _Unsettled] = {}
 
     def take(self, messages: Iterable[Message]) -> Iterator[Event]:
-        """Act on messages in order. Raises `DataError` for what cannot be loaded; what came before is safe."""
+        """Act on messages in order. Raises `DataError` for what cannot be loaded; earlier messages are not affected."""
         self._now = time.monotonic()
         for message in messages:
             if self.enough:
@@ -156,7 +156,7 @@ class Dispatcher:
                 self.strays.add_unsupported(message)
 
     def end(self, *, clean: bool) -> Iterator[Event]:
-        """Close the last epoch: everything after a clean end, else what the latest STATE covers."""
+        """Close the last epoch (since the last barrier): all of it after a clean end, else up to the latest STATE."""
         for name in [name for name, unsettled in self._unsettled.items() if clean and unsettled.table is None]:
             yield from self._settle(self.policy.streams[name])  # an empty table has columns, too
         barrier = self.policy.barrier(end=clean)
@@ -164,7 +164,7 @@ class Dispatcher:
             yield from self._seal(barrier, all_lines=clean)
 
     def warnings(self) -> list[str]:
-        """What the operator should know of the messages that came."""
+        """Warnings about the messages that came."""
         return [*self._warnings, *self.strays.warnings()]
 
     def _records(self, message: Records) -> Iterator[Event]:
@@ -195,7 +195,10 @@ class Dispatcher:
             yield from self._seal(barrier, all_lines=False)
 
     def _pass_over(self, message: Records) -> None:
-        """Pass over RECORDs of a stream that is not selected. Raises `DataError` for any other without a SCHEMA."""
+        """Ignore RECORDs of a stream that is not selected.
+
+        Raises `DataError` for those of any other stream without a SCHEMA.
+        """
         if message.stream in self._rules.deselected:
             self.policy.muted.add(message.stream)
             self.strays.ignore(message)
@@ -216,7 +219,10 @@ class Dispatcher:
             yield from self._records(records)
 
     def _changes_to(self, name: str) -> None:
-        """Note that another stream's rows begin. One that comes back is interleaved, as parents and children are."""
+        """Note that another stream's rows begin.
+
+        A stream that comes back is interleaved, like a parent with its children.
+        """
         if self._current is not None:
             self.counts[self._current].ended = self._current not in self._interleaved
         if self.counts[name].ended:
@@ -227,10 +233,10 @@ class Dispatcher:
     def _note_version(self, stream: StreamProgress, version: int | None) -> None:
         adopted = self.policy.staged.get(stream.name)
         if adopted is not None and version != adopted and stream.versions == {adopted}:
-            self._begun_anew.append(stream.name)  # what an earlier run staged of the table is void
+            self._begun_anew.append(stream.name)  # the earlier run's staged files do not count
             stream.versions.clear()
         if version not in (None, stream.version):
-            stream.swapped = False  # a new table: it replaces the one that these rows would have been added to
+            stream.swapped = False  # a new version replaces the table, rather than add to it
         stream.versions.add(version)
 
     def _state(self, message: State) -> Iterator[Event]:
@@ -247,7 +253,7 @@ class Dispatcher:
             self._clock.postpone()
 
     def _seal(self, barrier: Barrier | None, *, all_lines: bool) -> Iterator[Event]:
-        """Seal lines for Spark; with a barrier a commit follows when all up to there is stored."""
+        """Seal lines for Spark; with a barrier, a commit follows once all lines before it are stored."""
         batch = self.spool.seal(tasks=self._rules.tasks, all_lines=all_lines)
         noise = self.strays.take_noise() if barrier else []
         if barrier:
@@ -273,7 +279,7 @@ class Dispatcher:
             yield from self._settle(stream)
         elif table is not None:
             stream.schema = table
-        if not existing:  # only now: an error above leaves the stream unopened
+        if not existing:  # last: after an error above the stream is not open
             self.policy.open(stream)
             self.counts[stream.name] = Counts(METHODS[stream.mode], stream.reason)
             if stream.keyed:
@@ -282,7 +288,7 @@ class Dispatcher:
             self._activate(early)
 
     def _read(self, message: Schema) -> IncomingSchema:
-        """Return what a SCHEMA brings, before anything is done for its stream."""
+        """Return the columns that a SCHEMA declares. Raises `DataError` if it is no JSON Schema."""
         try:
             return self._tables.incoming(message)
         except BridgeError:
@@ -293,7 +299,10 @@ class Dispatcher:
             raise DataError("a SCHEMA cannot be read", hint=hint, stream=message.stream, cause=cause) from error
 
     def _settle(self, stream: StreamProgress) -> Iterator[Event]:
-        """Decide on the columns of a stream's latest SCHEMA: where a statement is, not before there are rows for it."""
+        """Decide on the columns of a stream's latest SCHEMA.
+
+        If SQL transforms the stream, this waits for its first row.
+        """
         unsettled = self._unsettled.pop(stream.name)
         message, incoming, table = unsettled.message, unsettled.incoming, unsettled.table
         if incoming.statement is None:
@@ -314,7 +323,7 @@ class Dispatcher:
         stream.schema = schema
 
     def _keep(self, message: Schema, schema: TableSchema) -> str:
-        """Keep the columns, and the rules if there are any, where executors find them, and return their name."""
+        """Store the columns, and any rules to validate by, in the spool for the executors; return their name there."""
         name = schema.hash
         if self._rules.validates:
             rules = rules_text(message.schema, message.stream)
@@ -340,7 +349,7 @@ class Dispatcher:
 
 
 def _version(records: Records, *, last: bool = False) -> int | None:
-    """Return the `version` of the first RECORD, or the last; the executors see every one and the commit compares."""
+    """Return the `version` of the first RECORD, or of the last. Executors read all of them, and the commit compares."""
     return version_of((parse(_last(records) if last else records.first()) or {}).get("version"))
 
 

@@ -1,8 +1,8 @@
 """Which streams go together into one process of the tap: `source.parallelism`.
 
-A child stays with its parent: taps read a child's rows while they read its parent's. What took longest in the last run
-is placed first, always where there is least. Streams stay where they are as long as that makes so many groups, so that
-each has a STATE of its own to go on from.
+A child stays with its parent: taps read a child's rows while they read its parent's. The streams that took longest in
+the last run are placed first, each in the group with the least work. Streams stay in their last group as long as the
+number of groups is right, so that each group can resume from a STATE of its own.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from bridge.singer.state import is_empty, is_flat
 from bridge.storage import Storage
 
 Family = tuple[str, ...]
-"""Streams that hang on one another, by their ids."""
+"""The ids of a parent stream and its children, which must stay together."""
 
 _RUNS_BACK = 10
-"""So many runs back one that loaded anything is looked for."""
+"""How many runs back we look for one that loaded anything."""
 _NO_CATALOG = "it tells each process its streams: make one with `singer-bridge discover`, or set source.catalog"
 _FLAT = "its STATE has no `bookmarks` to keep apart: set source.parallelism to 1"
 _SPREAD = (
@@ -48,9 +48,10 @@ _SPREAD = (
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """The groups of a run, each with the STATE that it goes on from, and `idle` ones, which stay as they are.
+    """A run's groups, each with the STATE that it starts from, and the `idle` groups, which it does not load.
 
-    `catalogs` select the streams of one group each; `names` are those that its messages may have.
+    `catalogs` and `names` have an item for each group: the catalog that selects its streams, and the stream names that
+    its messages may have.
     """
 
     groups: tuple[TapGroup, ...]
@@ -62,9 +63,9 @@ class Division:
 def divided(
     pipeline: Pipeline, storage: Storage, view: Snapshot, catalog: Catalog | None
 ) -> tuple[Division | None, list[str]]:
-    """Return how a run's streams are divided, None if one process reads all; and what the operator should know.
+    """Return how a run's streams are divided (None: one process reads all), and warnings.
 
-    Raises `SettingsError` where they cannot be: without a catalog, and with a flat STATE.
+    Raises `SettingsError` if they cannot be divided: without a catalog, and with a flat STATE.
     """
     asked = pipeline.source.parallelism
     if asked == 1 and view.pipeline_state.per_process is None:
@@ -93,8 +94,8 @@ def _groups(pipeline: Pipeline, storage: Storage, view: Snapshot, catalog: Catal
 def families(catalog: Catalog, pipeline: Pipeline) -> list[Family]:
     """Return the selected streams in the catalog's order, those with a common ancestor together.
 
-    Streams that share a `stream` name are together, too, as nobody knows yet whether the tap calls their RECORDs so: if
-    it does, the first SCHEMA is refused. Raises `SettingsError` for a parent in the settings that there is none of.
+    Streams that share a `stream` name stay together, too: the tap may use that name in their messages, and then the
+    first SCHEMA is refused. Raises `SettingsError` if the settings name a parent that does not exist.
     """
     joined: dict[str, str] = {}
 
@@ -128,9 +129,9 @@ def _parent(entry: StreamEntry, catalog: Catalog, pipeline: Pipeline) -> str:
 def balanced(
     members: Sequence[Family], count: int, seconds: Mapping[str, float], last: Sequence[Sequence[str]] = ()
 ) -> list[Family]:
-    """Return the families in `count` groups: the longest first, each to where the least is.
+    """Return the families in `count` groups: the longest first, each into the group with the least work.
 
-    Those that were in one of the `last` groups stay there, unless that leaves a group empty or makes too many.
+    Families stay in their group of the `last` run, unless that leaves a group empty or makes too many.
     """
     homes = [{number for number, group in enumerate(last) if not set(group).isdisjoint(family)} for family in members]
     used = sorted(set().union(*homes))
@@ -166,8 +167,9 @@ def _names(catalog: Catalog, group: TapGroup) -> frozenset[str]:
 
 
 class JointBarriers:
-    """Makes the barriers of single processes into those of the whole run. Used by the one thread that reads them all,
-    in the order in which commits will follow.
+    """Turns the barrier of one process into one of the whole run.
+
+    The main thread calls it in the order in which the commits will follow.
     """
 
     def __init__(self, division: Division, state: Any, staged: dict[str, int]) -> None:
@@ -179,7 +181,7 @@ class JointBarriers:
         self._idle = {s: v for s, v in staged.items() if not any(s in names for names in division.names)}
 
     def barrier(self, number: int, barrier: Barrier) -> Barrier:
-        """Return what one group's barrier is for the run. Raises `SettingsError` for a flat STATE."""
+        """Return one group's barrier as one of the whole run. Raises `SettingsError` for a flat STATE."""
         group, after = self._groups[number], barrier.state
         if is_flat(after) and not is_empty(after):
             hint = "its STATE has no `bookmarks` to keep apart: set source.parallelism to 1, and run again"

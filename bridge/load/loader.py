@@ -1,7 +1,7 @@
-"""Sealed batches to Spark, and finished work from there to commits: all in the main thread.
+"""Hands sealed batches to Spark, takes finished ones back, and commits at barriers: all in the main thread.
 
-Spark's callback thread only puts what is finished into a queue. A commit is prepared (rows are merged, old files are
-written anew) in a thread of its own, so that the tap is read meanwhile; nothing else is accounted for until it is made.
+Spark's callback thread only queues finished batches. Another thread prepares a commit (it merges rows and rewrites old
+files), so that the tap is read meanwhile. Until that commit is made, no further batch is accounted for.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from bridge.write.context import WriteContext
 from bridge.write.rejects import write_rejects
 
 LEAVING = "preparing Spark's next start, once on this machine"
-"""The stage after which all is committed and the JVM writes its class data."""
+"""The stage in which everything is committed, and the JVM writes its class-data archive."""
 _START_POLL = 0.05
-"""Seconds between two looks whether the JVM is up."""
+"""Seconds between two checks whether the JVM is up."""
 _GIVEN_UP = "rows that are in no commit were given up"
 
 
 class Loader:
-    """Loads what the tap's reader hands over. Another thread may read `counts` and `commits`."""
+    """Loads the batches that `TapReader` submits. Another thread may read `counts` and `commits`."""
 
     def __init__(self, plan: LoadPlan) -> None:
         self._plan, self._pipeline, self._committer = plan, plan.pipeline, plan.committer
@@ -82,7 +82,10 @@ class Loader:
         self._waiting.append(sealed)
 
     def columns_of(self, question: SchemaNeedsSpark) -> TableSchema:
-        """Return the columns that a stream's statement leads to, and have its rows go through it. Waits for Spark."""
+        """Return the columns that a stream's SQL statement results in, and let Spark run it on its rows.
+
+        Waits for Spark.
+        """
         stream, incoming = question.stream, question.incoming
         assert incoming.statement is not None
         self._plan.context.stage = "starting Spark"
@@ -99,14 +102,16 @@ class Loader:
         return lake
 
     def check(self) -> None:
-        """Commit what is finished. Raises when the run is to end, and what went wrong in the background."""
+        """Commit what is finished. Raises if the run must end, or if something failed in the background."""
         self._plan.context.tick()
         self.collect()
 
     def collect(self, wait: float = 0.0) -> None:
-        """Account for what Spark has finished, in order, and commit at barriers. Waits so many seconds for news.
+        """Account for the batches that Spark has finished, in order, and commit at barriers.
 
-        Raises what went wrong in the background. After any error nothing is committed any more.
+        Waits up to `wait` seconds.
+
+        Raises what failed in the background. After any error nothing more is committed.
         """
         if self._failure:
             raise self._failure
@@ -124,7 +129,7 @@ class Loader:
         self._engine.fail(error)
 
     def _step(self) -> bool:
-        """Do the next thing that can be done without waiting; False if there is none."""
+        """Do one step that needs no waiting: account for a batch, or make a commit. False if there is none."""
         if self._preparing:
             return self._take_prepared()
         sealed = self._waiting[0] if self._waiting else None
@@ -141,9 +146,9 @@ class Loader:
         return True
 
     def _is_new(self, sealed: Sealed) -> bool:
-        """Get ready for a commit: what the tap sends again is taken back; False where there is nothing to commit.
+        """Get ready for a commit: roll back the rows that the tap sends again. False if there is nothing to commit.
 
-        Then rows stay that the tap's STATE does not cover, rather than none: the next run may send them still.
+        In that case nothing is rolled back: rows that no STATE covers stay, as the tap has not sent them again yet.
         """
         assert sealed.barrier
         if sealed.noise:
@@ -157,7 +162,7 @@ class Loader:
         return True
 
     def _prepare(self, barrier: Barrier) -> None:
-        if not self._engine.is_up:  # there are no executors to wait for
+        if not self._engine.is_up:  # no query runs, so nothing has to wait for executors
             self._commit(self._accounting.prepare(barrier, self._last_seq))
             return
         arguments = (barrier, self._last_seq)
@@ -188,7 +193,7 @@ class Loader:
         self._let_go(self._waiting[0])
 
     def _let_go(self, sealed: Sealed) -> None:
-        """Note that a batch is accounted for, and that the STATE it ends at is committed."""
+        """Finish with a batch: report its committed STATE, and delete its lines from the spool."""
         self._waiting.popleft()
         if sealed.barrier:
             if sealed.barrier.said:
@@ -209,15 +214,15 @@ class Loader:
                 self.counts[reject.stream].refused |= record.refused is not None
 
     def show_stage(self) -> None:
-        """Say what the rows that wait are waiting for."""
+        """Set the stage to what the waiting rows wait for."""
         with_spark = self._waiting and self._waiting[0].batch and not self._preparing
         self._plan.context.stage = self._engine.stage if with_spark else "committing"
 
     def drain(self) -> None:
-        """Wait until all that was sealed is stored and committed.
+        """Wait until all sealed batches are stored and committed.
 
-        When the run is to end, Spark has `Engine.grace` seconds for each further step. Then that error is raised, and
-        nothing more is committed.
+        If the run is stopped meanwhile, Spark gets `Engine.grace` seconds for each further step. After that the error
+        of the stop is raised, and nothing more is committed.
         """
         stop: BridgeError | None = None
         steps, limit = None, 0.0
@@ -240,14 +245,15 @@ class Loader:
                 raise stop
 
     def hold_back(self) -> None:
-        """Leave the tap waiting while the spool is full: bounded disk and memory, whatever it sends.
+        """Block the tap while the spool is full, so that disk and memory are bounded.
 
-        Rows waiting for an upsert are freed only by a commit, and so by reading on: for those it only warns.
+        Rows waiting for an upsert are freed only by a commit, which needs further reading: for those, `close` only
+        warns.
         """
         if self.spool.held:
             self._engine.start()  # at the first RECORD: a run that finds nothing starts no JVM
         limit = self._pipeline.spool.max_bytes - READ_BYTES
-        # What is not sealed yet, only reading on can move.
+        # Lines that are not sealed yet can leave the spool only if we read on.
         while self.spool.held > max(limit - self._accounting.spilled, self.spool.unsealed):
             self._plan.context.tick()
             self.collect(0.5)
@@ -255,17 +261,17 @@ class Loader:
         self._most_spilled = max(self._most_spilled, self._accounting.spilled)
 
     def finish(self) -> None:
-        """Commit all that is left after the tap's clean end. Raises `DataError` for a stream of rejects only."""
+        """Commit what is left after the tap's clean end. Raises `DataError` if a stream had nothing but rejects."""
         self.drain()
         self._is_done = True
         if complaint := self._guard.complaint():
             raise complaint
 
     def close(self) -> list[str]:
-        """Stop Spark, delete the spool, and return what the operator should know."""
+        """Stop Spark, delete the spool, and return warnings."""
         leaves, began = self._is_done and self._engine.takes_leave, time.monotonic()
         self._plan.context.stage = LEAVING if leaves else "stopping Spark"
-        if self._preparing:  # of a run that failed: it ends when its work in Spark does
+        if self._preparing:  # only after a failure; the thread ends when its work in Spark is cancelled
             self._engine.cancel()
             self._preparing.join()
         self._engine.stop(hurry=not self._is_done)

@@ -1,4 +1,4 @@
-"""What a load is given: the run's values, and the run itself, which may end it."""
+"""What the parts of a load get: `LoadPlan`, the values of the run, and `RunContext`, by which it can be stopped."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RunContext:
     stage: str = "starting"
 
     def tick(self) -> None:
-        """Raise when somebody stops the run, or when the pipeline is another run's."""
+        """Raise if somebody stops the run, or if another run has taken the pipeline."""
         self.stop.tick()
         if self.piped:
             self.piped.check()
@@ -38,7 +38,7 @@ class RunContext:
             self.lease.check()
 
     def committed(self, state: Any) -> None:
-        """Tell who pipes the tap to us that all rows are stored that one of the tap's STATEs covers."""
+        """Pass a committed STATE on to the program that pipes the tap to us: all rows that it covers are stored."""
         if self.piped:
             self.piped.said(state)
 
@@ -56,27 +56,27 @@ class LoadPlan:
     deselected: frozenset[str] = frozenset()
     """RECORDs of these streams are ignored."""
     kept: frozenset[str] = frozenset()
-    """These streams keep their bookmarks where the tap forgets them."""
+    """These streams keep their bookmarks if the tap's STATE lacks them."""
     restarted: frozenset[str] = frozenset()
-    """With `full`: what is staged of these streams is void."""
+    """With `full`: staged files of these streams do not count."""
     max_records: int | None = None
     lookbacks: Sequence[Lookback] = (Lookback(),)
     """One for each process of the tap."""
     replay_guard: ReplayGuard | None = None
-    """For a tap that somebody else started, from a STATE that may not be the lake's."""
+    """For a tap that another program started, perhaps not from the lake's STATE."""
     division: Division | None = None
     """For several processes of the tap."""
     slots: SlotGuard = field(default_factory=SlotGuard)
 
     @property
     def adopted(self) -> dict[str, int]:
-        """The versions of the tables that an earlier run left half loaded, and this one goes on with."""
+        """The versions, by stream, of tables that an earlier run left half loaded and this one continues."""
         staged = self.committer.view.staged
         return {s: stage.version for s, stage in staged.items() if not self.full or s not in self.restarted}
 
     @property
     def start(self) -> Any:
-        """The STATE that the tap goes on from."""
+        """The STATE that the tap starts from."""
         return self.replay_guard.state if self.replay_guard else self.committer.view.state
 
     @property

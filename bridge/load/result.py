@@ -1,4 +1,4 @@
-"""What comes of a run: for people, for `--json`, and for its record."""
+"""The result of a run: for people, for `--json`, and for its record."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from bridge.lake.records import TableChange
 
 @dataclass(slots=True)
 class Counts:
-    """What one stream has come to: `records` read from the tap, the rest committed.
+    """Counts of one stream: `records` are those read from the tap, all others count what was committed.
 
-    `ended` says that the tap was done with it: another stream's rows began, and none of its own came after.
+    `ended`: the tap has finished the stream, as another stream's rows began and none of its own came after.
     """
 
     load_method: str
@@ -26,11 +26,11 @@ class Counts:
     bytes: int = 0
     ended: bool = False
     refused: bool = False
-    """The guard refused its commit: its records come again."""
+    """The guard refused its commit, so the next run extracts its records again."""
     first_at: float | None = None
     last_at: float = 0.0
     merged: dict[str, int] = field(default_factory=dict)
-    """What became of rows that were merged by key, as commits say it."""
+    """What commits say of rows that were merged by key: inserted, updated, deleted and so on."""
 
     @property
     def seconds(self) -> float:
@@ -69,7 +69,7 @@ class Counts:
 
 @dataclass(slots=True)
 class Result:
-    """What came of a run; `failed` until it is known better. `seconds` are wall-clock."""
+    """What a run did. It counts as `failed` until it has succeeded. `seconds` are wall-clock."""
 
     run_id: str
     pipeline: str

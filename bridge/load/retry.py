@@ -1,4 +1,4 @@
-"""`retry`: a run that failed is run again, from its last commit. Each attempt is a run with a record of its own."""
+"""`retry`: runs a failed run again, from its last commit. Each attempt is a run with a record of its own."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from bridge.settings.options import Pipeline
 
 
 def may_pass(error: BridgeError | None) -> bool:
-    """Return whether a failure may be gone by itself: the tap's, its database's, Spark's, the bucket's.
+    """Return whether a failure may pass by itself: one of the tap, its database, Spark or the bucket.
 
-    Wrong settings and data that does not fit its schema are the same a minute later. A lake that contradicts itself, or
-    that another run writes to, is not to be tried on; a time-out, or a signal, is somebody's will.
+    Wrong settings, and data that does not fit its schema, will be the same in a minute. A lake that contradicts itself,
+    or that another run writes to, must not be tried again. A time-out or a signal was intended.
     """
     if isinstance(error, (TapNotFound, TimedOut, CorruptLake, CommitLost)):
         return False
@@ -37,9 +37,9 @@ def may_pass(error: BridgeError | None) -> bool:
 
 
 class Attempts:
-    """The runs of one pipeline until one is a success, or its `retry` says that it was enough.
+    """Runs one pipeline until it succeeds, or until `retry` allows no more attempts.
 
-    `execute` runs one; `waiting` is told of a failure, and of how long we wait before the next.
+    `execute` runs one attempt; `waiting` is called with a failure and the pause before the next attempt.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Attempts:
             if attempt == pipeline.retry.attempts or not may_pass(result.error):
                 break
             if run.took_state:
-                request = replace(request, state=None)  # once more it would set back what was committed since
+                request = replace(request, state=None)  # a second time it would undo later commits
             self._waiting(pipeline, result, pause)
             try:
                 self._stop.sleep(pause)

@@ -57,7 +57,7 @@ from bridge.tap.stdin import Piped
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What was asked of this run beyond its settings.
+    """What the caller requested of this run beyond its settings.
 
     `timeout` counts from the run's start; `wait` is how long it may wait for another run that holds the pipeline.
     """
@@ -76,9 +76,9 @@ class Request:
 
 
 class Run:
-    """One invocation. `stage` and `result` may be read by another thread while `execute` works.
+    """One run. Another thread may read `stage` and `result` while `execute` works.
 
-    `echo` is where the tap's stderr goes beside its log, if anywhere. `took_state`: `request.state` was stored.
+    `echo` gets a copy of the tap's stderr, beside its log. `took_state`: `request.state` was committed.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class Run:
         with open_pipeline(storage, name, run, lease=lease, clean=clean, first=first) as committer:
             self._recorded(storage, committer, source, catalog, deselected)
             if self._clean:
-                with suppress(LakeError):  # all is committed; to delete what is old is the business of who holds it now
+                with suppress(LakeError):  # all is committed; who holds the lease now may sweep
                     lease.check()
                     done = self.result
                     done.warnings += sweep(
@@ -312,7 +312,7 @@ class Run:
     def _placement(
         self, storage: Storage, view: Snapshot, catalog: Catalog | None, deselected: set[str]
     ) -> TablePlanner:
-        """Return what decides on each stream. Raises `SettingsError` or `LakeError` where it cannot go well."""
+        """Return the planner of the streams' tables. Raises `SettingsError` or `LakeError` if it cannot be loaded."""
         refuse_namesakes(self.pipeline.name, catalog, view.tables)
         flags = {"full": self._full, "append": self.request.append, "piped": self._piped is not None}
         placement = TablePlanner(storage, self.pipeline, view, catalog, **flags)
@@ -365,7 +365,7 @@ class Run:
         return guard
 
     def _superseding(self, committer: Committer) -> ReplayGuard | None:
-        """Return what a tap that we did not start sends once more; waits for its first message if need be."""
+        """Return the guard against rows that a piped tap sends again. May wait for the tap's first message."""
         if not self._piped:
             return None
         self.context.stage = "waiting for the tap"
@@ -384,7 +384,7 @@ class Run:
         return set(state["bookmarks"]) - self._asked if self.request.streams and not is_flat(state) else set()
 
     def _set_state(self, committer: Committer) -> None:
-        """Have a STATE that was given be the lake's; one for all processes of the tap, if there were several."""
+        """Commit the STATE given by `--state`, if it is new; it then holds for all processes of the tap."""
         view, given = committer.view, self.request.state
         if given is not None and (given != view.state or view.pipeline_state.per_process):
             committer.set_state(given, "--state")

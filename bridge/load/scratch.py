@@ -33,11 +33,11 @@ class Scratch:
     """One run's own folders, apart from every other run's: a dead run's JVM may live on for some seconds."""
 
     def __init__(self, home: Path, pipeline: Pipeline, run: str) -> None:
-        s3 = pipeline.destination.s3_options  # one name of a bucket may be two at two stores
+        s3 = pipeline.destination.s3_options  # two S3 servers may have a bucket of the same name
         bucket = f"{s3.endpoint_url if s3 and s3.endpoint_url else ''}{pipeline.destination.bucket}"
         key = f"{pipeline.name}-{sha256(bucket.encode()).hexdigest()[:8]}"
         self._pipeline, self._run = pipeline.name, run
-        # Rows lie there as they came. A cluster's executors may be another user, who reads them.
+        # The spool holds rows in plain text. On a cluster, executors may run as another user, who must read them.
         self._mode = 0o700 if is_local(pipeline.spark.master) else 0o777
         self._siblings = ((pipeline.spool.dir or home / "spool") / key, home / "checkpoint" / key)
         self.spool, self.spark = (sibling / run / "data" for sibling in self._siblings)
@@ -72,7 +72,7 @@ class Scratch:
 
 
 class EndOfLog:
-    """A log on disk of which the end is kept: its last `limit` bytes at least, and never more than twice as many."""
+    """A log on disk of which only the end is kept: at least the last `limit` bytes, never more than twice as many."""
 
     def __init__(self, path: Path, limit: int = _LOG_LIMIT) -> None:
         self._file, self._limit, self._size = path.open("w+b"), limit, 0
@@ -121,7 +121,7 @@ class Tee:
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """A log in which lines say of which process of the tap they are."""
+    """A log in which each line is marked with its process of the tap."""
 
     log: Log
     label: str

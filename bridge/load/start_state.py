@@ -13,7 +13,10 @@ from bridge.state.lookback import Lookback
 
 
 class StartStates:
-    """Where the streams of one run start. `asked` are all names of those that `--stream` names, none for all."""
+    """From which STATE the streams of one run start.
+
+    `asked` are all names of the streams given by `--stream`; empty: all.
+    """
 
     def __init__(
         self, pipeline: Pipeline, view: Snapshot, asked: Collection[str], *, full: bool, slots: SlotGuard | None = None
@@ -25,8 +28,8 @@ class StartStates:
     def of(self, state: Any, own: Collection[str] | None) -> tuple[Any, Lookback]:
         """Return the STATE for a tap that goes on from a stored one, None to start from the beginning.
 
-        `own` are the streams of that process of the tap: it starts the others where it had come to with them. Raises
-        `SettingsError` for a STATE that cannot be kept per stream.
+        `own`: the streams that this process extracts. Other streams keep the bookmark they had. Raises `SettingsError`
+        for a STATE that cannot be kept per stream.
         """
         slots, settings_of = self._slots, self._pipeline.stream
         lookback = Lookback(lambda s: slots.back.get(s, settings_of(s).lookback) if own is None or s in own else None)
@@ -46,12 +49,12 @@ class StartStates:
         return self._pipeline.load_method(stream) == "overwrite"
 
     def _version(self, stream: str) -> int | None:
-        """Return the `version` of a stream's rows in the lake, where they are known by any of its names."""
+        """Return the `version` of a stream's rows in the lake, looked up by all of its names."""
         versions = (self._view.version(name) for name in self._pipeline.names_of(stream))
         return next((version for version in versions if version is not None), None)
 
     def warnings(self, lookbacks: Sequence[Lookback]) -> list[str]:
-        """Return a warning for each of the streams whose table will have rows twice, or that does not go back."""
+        """Return a warning for each stream whose lookback doubles rows, or cannot be applied."""
         streams = dict.fromkeys(stream for lookback in lookbacks for stream in lookback.streams)
         unshifted = set().union(*(lookback.unshifted for lookback in lookbacks))
         again = "rows since its lookback come again, beside those that are there; load_method: upsert keeps one of each"

@@ -1,4 +1,4 @@
-"""How a run, or a wait between runs, is ended from outside: a signal, or a time that has run out."""
+"""How a run, or a wait between runs, is stopped from outside: by a signal, or by a time limit."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from bridge.errors import Interrupted, TimedOut
 
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _STEP = 0.1
-"""Seconds that a wait may need to hear of a signal."""
+"""Seconds within which a wait notices a signal."""
 
 _AT_ONCE = b"stopped at once; what was committed stays, run again\n"
 
 
 class Stop:
-    """Whether we shall end. Inside `with`, the first signal is told by `tick`, a second ends the process at once.
+    """Tells whether to stop.
+
+    Inside `with`, `tick` raises after the first signal; a second one ends the process at once.
 
     It may be entered again inside itself: several runs, and the waits between them, share one.
     """
@@ -49,9 +51,9 @@ class Stop:
 
     def _signalled(self, number: int, _: FrameType | None) -> None:
         if self._signal:
-            # The live progress had hidden the cursor, and left it somewhere in its last frame.
+            # The progress display has hidden the cursor, somewhere in its last frame.
             shown = b"\x1b[?25h\x1b[J\n" if os.isatty(2) else b""
-            with suppress(OSError):  # nobody may be left to hear it
+            with suppress(OSError):  # stderr may be closed
                 os.write(2, shown + _AT_ONCE)
             os._exit(128 + number)  # the guard stops the tap, the JVM ends with us, the next run repairs
         self._signal = number

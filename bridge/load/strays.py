@@ -1,4 +1,4 @@
-"""What comes from a tap and is not loaded: lines that are no messages, unknown types, streams that are not selected."""
+"""What a tap sends and we do not load: lines that are no messages, unknown types, streams that are not selected."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bridge.settings.redact import Redactor
 from bridge.singer.messages import Noise, Records, Unsupported
 
 _KIND, _KINDS = 40, 20
-"""Characters of an unknown message's type, and such types, that are told apart."""
+"""Characters of an unknown message's type, and how many such types, are distinguished."""
 _KEPT = 1 << 20
 """Bytes kept of one line that is not a message."""
 

@@ -1,7 +1,7 @@
-"""What a commit says of one table: which of the pending files become visible, and which files go.
+"""Builds a commit's entry for one table: which pending files become visible, and which files are removed.
 
-Files with older columns are written anew, and the rows of an upsert are merged into the table: work for executors,
-which may take a while.
+Files with older columns are rewritten, and the rows of an upsert are merged into the table. Executors do this work, and
+it may take a while.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ from bridge.write.task import write_empty
 
 @dataclass(slots=True)
 class Pending:
-    """What Spark has stored of one stream, and no commit has published."""
+    """What Spark has stored of one stream and no commit has published."""
 
     files: list[PendingFile] = field(default_factory=list)
     spills: list[SpillFile] = field(default_factory=list)
     versions: set[int | None] = field(default_factory=set)
     rejects: list[RejectFile] = field(default_factory=list)
     filtered: int = 0
-    """Rows that a statement left out."""
+    """Rows that the stream's SQL filtered out."""
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltChange:
-    """A table's part of a commit. No `change`: nothing is new. No `outcome`: the guard has nothing to judge."""
+    """A table's part of a commit. `change` is None if nothing is new, `outcome` if the guard has nothing to judge."""
 
     change: TableChange | None = None
     outcome: Outcome | None = None
     unneeded: Sequence[FileAdd] = ()
-    """Pending files that the commit makes superfluous."""
+    """Pending files that the commit does not need."""
 
 
 class TableChangeBuilder:
@@ -59,7 +59,7 @@ class TableChangeBuilder:
     def __init__(
         self, committer: Committer, context: WriteContext, *, shared: Collection[str], each: MapOnExecutors
     ) -> None:
-        """`shared` are streams whose tables other pipelines add files to. `each` does pieces of work on executors."""
+        """`shared` are streams whose tables other pipelines add files to. `each` runs pieces of work on executors."""
         self._committer, self._context, self._shared = committer, context, shared
         self._merger = Merger(context, each)
         self.rewriting = Rewriting(committer.storage, context, each)
@@ -67,7 +67,7 @@ class TableChangeBuilder:
         """Streams with fields outside their SCHEMA, which need a column for them."""
 
     def build(self, stream: str, pending: Pending, barrier: Barrier, through: int) -> BuiltChange:
-        """Return what becomes of a stream's table at a barrier. Raises `DataError` for rows of several versions."""
+        """Return the change of a stream's table at a barrier. Raises `DataError` for rows of several versions."""
         mode, active = barrier.publish.get(stream, "append"), barrier.activate.get(stream)
         table, has_rows = self._table(stream), bool(pending.files or pending.spills)
         unchanged = BuiltChange(outcome=Outcome(stream, table.rows) if stream in barrier.publish else None)
@@ -98,8 +98,8 @@ class TableChangeBuilder:
         return BuiltChange(change, _outcome(stream, table, mode, merged) or unchanged.outcome, merged.empty)
 
     def stage(self, stream: str, version: int, pending: Pending, barrier: Barrier) -> StagedTable:
-        """Return what a commit says of a table that is half loaded. Raises `DataError` for rows of several versions."""
-        if stream not in barrier.schemas:  # the tap has not come to it in this run
+        """Return a commit's entry for a table that is half loaded. Raises `DataError` for rows of several versions."""
+        if stream not in barrier.schemas:  # the tap has not reached it in this run
             return self._committer.view.staged[stream]
         _one_version(stream, pending.versions | {version})
         schema = self._kept_schema(stream, pending, barrier.schemas[stream])
@@ -114,7 +114,10 @@ class TableChangeBuilder:
         )
 
     def _merged(self, stream: str, pending: Pending, barrier: Barrier, schema: TableSchema, seq: int) -> Merged:
-        """Return which files come and go. With a version that is complete, rows of older ones go, or are marked."""
+        """Return the files to add and remove.
+
+        If a version is complete, rows of older ones are removed, or marked as deleted.
+        """
         mode, active = barrier.publish.get(stream, "append"), barrier.activate.get(stream)
         files, table, target = pending.files, self._table(stream), self._context.layouts[stream]
         soft = not target.hard_delete
@@ -122,7 +125,7 @@ class TableChangeBuilder:
         batch = MergeSpec(stream, schema.to_json(), seq, not soft, sweep)
         if target.keys:
             if active == table.version:
-                batch = replace(batch, sweep=None)  # that was done when it became the active one
+                batch = replace(batch, sweep=None)  # done when this version became active
             return self._merger.merge(batch, table, pending.spills, anew=mode == "replace")
         if mode == "replace":
             return Merged([file.add() for file in files], list(table.files))
@@ -133,14 +136,14 @@ class TableChangeBuilder:
         return Merged([file.add() for file in files])
 
     def _layout(self, stream: str) -> tuple[Any, ...] | None:
-        """Return what commits say of the folders in a table; None where it has and had none."""
+        """Return the table's partitioning for the commit; None if it has none and had none."""
         layout = tuple(partition.setting for partition in self._context.layouts[stream].partition_by)
         return layout if layout or self._table(stream).partition_by else None
 
     def _kept_schema(
         self, stream: str, pending: Pending, schema: TableSchema, active: int | None = None
     ) -> TableSchema:
-        """Return the columns that the stream's files have, after keeping them in the bucket under their hash."""
+        """Return the columns of the stream's files, after storing them in the bucket under their hash."""
         schema = schema.stored
         if stream in self.extra:
             schema = with_extra(schema)
@@ -151,7 +154,7 @@ class TableChangeBuilder:
         return schema
 
     def _marks(self, stream: str, versions: set[int | None]) -> list[pa.Field]:
-        """Return the columns that say of which version rows are and when they were deleted, where rows need them."""
+        """Return the columns for a row's version and the time of its deletion, if the table needs them."""
         target = self._context.layouts[stream]
         if versions == {None} or (target.hard_delete is None and not target.keys):
             return []
@@ -164,7 +167,7 @@ class TableChangeBuilder:
 
 
 def _outcome(stream: str, table: TableState, mode: str, merged: Merged) -> Outcome | None:
-    """Return what the guard judges where rows of the table go."""
+    """Return the rows before and after, for the guard to judge, if the commit removes rows."""
     if mode == "replace":
         return Outcome(stream, table.rows, sum(add.rows for add in merged.adds), replaces=True)
     if merged.swept:

@@ -1,7 +1,7 @@
-"""Taps read to their ends: one by the main thread itself, or several, each at its own pace; and how they may fail.
+"""Reads taps to their ends: one in the main thread itself, or several, each with a thread that waits for it.
 
-After a failure of a tap, or when somebody stops us, everything up to its last STATE is still committed. After a failure
-of ours (Spark, the bucket, the accounting) nothing more is.
+If a tap fails, or somebody stops the run, everything up to the tap's last STATE is still committed. After a failure of
+our own (Spark, the bucket, the accounting) nothing more is committed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LONG_LINE = 64 << 20
 class TapSession:
     """One process of the tap. `label` names its streams for people, where it is not the only one.
 
-    `ended`: all that can be committed of it is on its way.
+    `ended`: its last barrier has been submitted.
     """
 
     number: int
@@ -64,7 +64,7 @@ class TapReader:
         policy = BarrierPolicy(
             group.state,
             staged=self._joint.staged[number] if self._joint else plan.adopted,
-            # Of several processes each has a STATE of its own, without the streams of the others.
+            # With several processes, each STATE lacks the streams of the others.
             kept=plan.slots.kept | (frozenset() if division else plan.kept),
             whole=plan.full,
             lookback=lookback,
@@ -88,7 +88,7 @@ class TapReader:
 
     @property
     def is_partial(self) -> bool:
-        """Whether the tap was stopped as it had sent enough: rows that no STATE covers may be pending still."""
+        """Whether the tap was stopped because it had sent enough. Rows that no STATE covers may still be pending."""
         return any(session.dispatcher.enough for session in self._sessions)
 
     def warnings(self) -> list[str]:
@@ -96,8 +96,11 @@ class TapReader:
         return [text for session in self._sessions for text in session.dispatcher.warnings()] + self._warnings
 
     def read(self, *taps: Feed) -> None:
-        """Read the taps, one for each group, to their ends and commit. Raises what failed first, after keeping what can
-        be kept: of several taps the others go on to their ends.
+        """Read the taps, one for each group, to their ends and commit.
+
+        Raises the first failure, after committing what can be.
+
+        If one of several taps fails, the others are still read to their ends.
         """
         began = time.monotonic()
         if len(taps) == 1:
@@ -117,7 +120,7 @@ class TapReader:
         return min(first for first, _ in times) - began + max(0.0, ended - last)
 
     def _read_one(self, tap: Feed) -> None:
-        """Read the only tap until it has exited 0 in good order, or until it is enough."""
+        """Read the only tap until it has exited with 0, or has sent enough."""
         (session,) = self._sessions
         self._context.stage = "waiting for the tap"
         try:
@@ -140,7 +143,10 @@ class TapReader:
         self._end(tap, session)
 
     def _read_all(self, taps: tuple[Feed, ...]) -> None:
-        """Read several taps, and end each when it ends. One that fails does so alone; what failed first is raised."""
+        """Read several taps, and commit each at its end.
+
+        A failure of one does not stop the others; the first is raised.
+        """
         failures: list[BridgeError] = []
         self._context.stage = "waiting for the taps"
         with Pumps(taps, idle=self._idle) as pumps:
@@ -193,13 +199,13 @@ class TapReader:
                 self._loader.hold_back()
 
     def _check_end(self, tap: Feed, session: TapSession) -> None:
-        """Make sure that a tap which exited 0 did so in good order."""
+        """Raise `TapError` if a tap that exited with 0 stopped in the middle of a line."""
         if session.reader.rest().strip():
             raise tap.failure("the tap stopped in the middle of a line")
         self._loader.check()
 
     def _end(self, tap: Feed, session: TapSession) -> None:
-        """Have all of a tap's rows be committed after its clean end."""
+        """Submit the last barrier after a tap's clean end, so that all of its rows are committed."""
         self._loader.show_stage()
         session.ended = True
         dispatcher = session.dispatcher
@@ -210,13 +216,13 @@ class TapReader:
             dispatcher.counts[stream].ended = True
 
     def _drop(self, session: TapSession, error: BridgeError) -> None:
-        """Keep what one of several taps sent before it failed."""
+        """Commit what one of several taps sent before it failed, up to its last STATE."""
         self._loader.collect()
         self._warnings.append(f"{session.label}: their process of the tap failed, others went on: {error.message}")
         self._keep(session, error)
 
     def _salvage(self, error: BridgeError) -> None:
-        """Commit up to the taps' last STATEs, if it is a tap that failed and not we."""
+        """Commit up to the taps' last STATEs. Raises first if something of our own has failed."""
         self._loader.collect()
         self._context.stage = "committing up to the last STATE"
         for session in self._sessions:
@@ -232,7 +238,7 @@ class TapReader:
 
     @contextmanager
     def _keeping(self, error: BridgeError) -> Iterator[None]:
-        """Say what cannot be kept after an error, rather than hide that."""
+        """Turn an error of committing after `error` into a warning, and raise it if it is our own."""
         try:
             yield
         except BridgeError as second:

@@ -1,4 +1,4 @@
-"""What each commit did to the tables, in rows, from the commit log alone: no data file is read."""
+"""How many rows each commit added and removed, from the commit log alone: no data file is read."""
 
 from __future__ import annotations
 

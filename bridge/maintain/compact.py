@@ -1,4 +1,4 @@
-"""Joins small files of a table into few of the right size, by one commit of kind `compact`; rows and STATE stay.
+"""Merges small files of a table into a few of the right size, by one commit of kind `compact`; rows and STATE stay.
 
 Guarantee: the rows before and after are the same, counted file by file. The new files have all columns that the table
 has now, and are sorted as the settings say. Files of another pipeline that shares the table stay. Old files go to the
@@ -35,21 +35,18 @@ from bridge.write.layout import TableLayout
 from bridge.write.writer import Writer
 
 _SMALL = 0.75
-"""A file below this part of the requested size is small."""
+"""A file is small below this fraction of the requested size."""
 _AT_ONCE = 8
-"""At most this many files' worth of bytes are one thread's work: its last file may come out small."""
+"""One thread's work is the bytes of at most so many new files, of which the last may come out small."""
 _TINY = 4
-"""Files are tiny if this many or more become one."""
+"""Files are tiny if this many or more fit into one."""
 _ROWS = 64 << 10
 """Rows read at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What to compact: these tables, or all; files that commits added so long ago, or all.
-
-    `file_size` overrides the settings.
-    """
+    """What to compact: some tables or all, files added long enough ago or all. `file_size` overrides the settings."""
 
     streams: frozenset[str] = frozenset()
     file_size: int | None = None
@@ -58,9 +55,11 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Files of one folder of a table that become few: `folder` is Hive's part of their names, `size` their bytes.
+    """Files in one folder of a table, to be merged into fewer.
 
-    All of them have the same `version`, `deleted` and `stale`, as in `LiveFile`.
+    `folder` is the Hive part of their names, `size` their bytes.
+
+    All have the same `version`, `deleted` and `stale`; see `LiveFile`.
     """
 
     stream: str
@@ -96,7 +95,7 @@ def pieces(log: Log, view: Snapshot, pipeline: Pipeline, wish: Wish) -> list[Pie
 
 
 def _fresh(log: Log, head: int, since: datetime) -> set[str]:
-    """The keys of the files that commits after this moment added."""
+    """The keys of files added by commits after this moment."""
     keys: set[str] = set()
     for record in log.history(head, fences=False):
         if datetime.fromisoformat(record.at.replace("Z", "+00:00")) <= since:
@@ -122,7 +121,7 @@ def _pieces(stream: str, table: TableState, names: Sequence[str], file_size: int
 
 
 def _shares(names: Sequence[str], table: TableState, file_size: int) -> list[list[str]]:
-    """Divide files into shares of a few new files each; if they are tiny, into one share for each core."""
+    """Divide files into shares, one for each thread: a few new files each, or one share a core if files are tiny."""
     count = -(-sum(table.files[name].size for name in names) // file_size)
     limit = min(-(-count // _cores()) if len(names) >= _TINY * count else _AT_ONCE, _AT_ONCE) * file_size
     shares: list[list[str]] = [[]]
@@ -153,9 +152,9 @@ def compact(
     wish: Wish,
     done: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> Compacted:
-    """Compact what is worth it, holding the pipeline; `done` is called with how many pieces are done, of how many.
+    """Compact what is worth it, under the lease; `done` is called with the finished and the total number of pieces.
 
-    Raises `PipelineHeld` while a run is alive. Whatever dies, readers see the old files of a commit or the new ones.
+    Raises `PipelineHeld` while a run is alive. Whatever crashes, readers see the old files of a commit or the new ones.
     """
     with open_pipeline(storage, pipeline.name) as committer:
         todo = pieces(committer.log, committer.view, pipeline, wish)
@@ -192,7 +191,7 @@ def _columns(committer: Committer, table: TableState) -> TableSchema:
 
 
 def _merge(context: WriteContext, seq: int, piece: Piece, columns: TableSchema) -> list[FileAdd]:
-    """Write a piece's rows again and return the new files. Memory holds about two row groups."""
+    """Rewrite a piece's rows and return the new files. Memory holds about two row groups."""
     storage = context.storage()
     written: list[FileAdd] = []
 
@@ -225,7 +224,7 @@ def _rows(storage: Storage, folder: str, piece: Piece, columns: TableSchema) -> 
 
 
 def _ahead(rows: Iterator[pa.Table], reader: ThreadPoolExecutor) -> Iterator[pa.Table]:
-    """Yield each batch while the reader reads the next one: reading takes one core, and writing another."""
+    """Yield each batch while a thread reads the next one, so that reading and writing each use a core."""
     coming = reader.submit(next, rows, None)
     while (batch := coming.result()) is not None:
         coming = reader.submit(next, rows, None)

@@ -1,9 +1,9 @@
-"""The JVM's class-data archive: what it worked out about Spark's classes, kept in the machine's cache for the next one.
+"""The JVM's class-data archive: Spark's classes, already parsed, in the machine's cache for the next start.
 
-It takes more than a second off each start and costs 170 MB of disk. It is made once, at the end of the second run on a
-machine, in some fifteen seconds: a container that is thrown away after one run never pays for it. The JVM checks an
-archive before it uses it, and does without one that is not of its kind. One that nobody used for a month is deleted
-when another one is made: an environment that was installed anew, or is gone, leaves its own behind.
+It saves more than a second of each start and takes 170 MB of disk. It is made once, at the end of the second run on a
+machine, in about fifteen seconds, so a container that is deleted after one run never pays for it. The JVM checks an
+archive before use, and ignores one that does not fit. An archive that was not used for a month, as after a new
+installation, is deleted when another one is made.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import platformdirs
 
-# End-of-file says that we died: the JVM shall not spend its last seconds on this then, nor leave half of it behind.
+# At end-of-file we have died: then the JVM must neither spend its last seconds on this nor leave half an archive.
 _GUARD = 'read -r ended || kill -s KILL "$1"; rm -f "$2"'
 
 
@@ -36,7 +36,7 @@ class ClassData:
         self.wanted = not self._path.exists() and self._missed()
         self._guard: subprocess.Popen[bytes] | None = None
         self.options: list[str] = []
-        with suppress(OSError):  # there is none, or it is not ours to touch
+        with suppress(OSError):  # there is none, or we may not change it
             os.utime(self._path)
         if self._path.exists():
             self.options = [f"-XX:SharedArchiveFile={self._path}"]
@@ -45,7 +45,7 @@ class ClassData:
             self.options = [f"-XX:ArchiveClassesAtExit={self._draft}", "-Xlog:cds*=error"]
 
     def _missed(self) -> bool:
-        """Return whether the archive is missed for the second time; a cache that cannot be written is no cache."""
+        """Return whether the archive is missing for the second time. False if the cache cannot be written."""
         missed = self._path.with_suffix(".missed")
         with suppress(OSError):
             if missed.exists():
@@ -71,7 +71,7 @@ class ClassData:
             self._guard = None
 
     def _tidy(self) -> None:
-        """Delete what was not used for long, and what a JVM left half written."""
+        """Delete archives that were not used for long, and half written ones."""
         for path in self._path.parent.iterdir():
             if time.time() - path.stat().st_mtime > _UNUSED:
                 path.unlink()

@@ -1,4 +1,4 @@
-"""What an operator can mend on a cluster, recognized in what Spark says about it."""
+"""Recognizes in Spark's errors what an operator can fix on a cluster."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _PYTHON = f"give every executor Python {_HERE}, its path in PYSPARK_PYTHON or in
 
 
 def diagnose(text: str, log: str, spool: str) -> EngineError | None:
-    """Return the error that Spark's `text` is about if it is about what an executor lacks, else None.
+    """Return the error if Spark's `text` says that an executor lacks something, otherwise None.
 
-    Where that was often stands in Spark's `log` only.
+    On which machine that was is often only in Spark's `log`.
     """
     hosts = _HOST.findall(text) or _HOST.findall(log)
     host = {"host": hosts[-1]} if hosts else {}

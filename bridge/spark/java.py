@@ -1,4 +1,4 @@
-"""The one thing that pip cannot install: Java, told in one line when it is missing or too old."""
+"""Java, the one thing that pip cannot install: an error of one line if it is missing or too old."""
 
 from __future__ import annotations
 

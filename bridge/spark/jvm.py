@@ -19,18 +19,18 @@ from bridge.spark.java import check_version, find_java
 from bridge.spark.log import LOG4J
 
 _POLL = 0.02
-"""Seconds between two looks whether the JVM has said where it listens."""
+"""Seconds between two checks for the port on which the JVM listens."""
 _LEAVE = 60
 """Seconds that a JVM which is to leave its class data may take."""
 _LOOK = 0.5
-"""Seconds between two looks whether its log says that it failed."""
+"""Seconds between two checks of its log for a failure."""
 _PATIENCE = 300.0
 """Seconds that it may take until it listens; it may have packages to download."""
 _FAILED = 'Exception in thread "main" '
 # Ctrl-C is for us: the JVM is told what to do.
 _SHELL = 'trap "" INT; exec "$@"'
-# The JVM ends with its stdin, but only once it reads that: where its main thread fails before, for want of disk, say,
-# another thread keeps it alive for ever. So this waits beside it until we close its own stdin, or are gone ourselves.
+# The JVM ends with its stdin, but only once it reads that. If its main thread fails before, such as on a full disk,
+# another thread keeps it alive for ever. So this guard waits beside it until we close the guard's stdin, or die.
 _WATCH = """
 trap "" INT
 read -r _
@@ -57,7 +57,7 @@ def session_conf(master: str, conf: dict[str, str], folder: Path, java: list[str
     ours = {
         "spark.app.name": "singer-bridge",
         "spark.driver.extraJavaOptions": " ".join(map(_quoted, options)),
-        # A worker asks for the same few megabytes again and again: it shall keep them, not give them back each time.
+        # A worker allocates the same few megabytes again and again: it should keep them, not return them each time.
         "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(32 << 20),
         "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(256 << 20),
         "spark.sql.catalogImplementation": "in-memory",
@@ -77,7 +77,7 @@ def session_conf(master: str, conf: dict[str, str], folder: Path, java: list[str
         }
         if not master.startswith("local-cluster"):
             ours["spark.authenticate"] = "true"  # its ports are open to all users of this machine
-        if "SPARK_HOME" not in os.environ:  # else it may be another Spark than the pyspark beside us
+        if "SPARK_HOME" not in os.environ:  # otherwise it may be another Spark than our pyspark's
             ours["spark.python.daemon.module"] = "bridge.spark.daemon"
     return ours | conf | {"spark.master": _retrying(master)}
 
@@ -104,7 +104,7 @@ class Jvm:
             self.process = self._start(home)
 
     def _start(self, home: Path) -> subprocess.Popen[bytes]:
-        # The command line is for everyone to read: secrets reach the JVM by its socket, when the context starts.
+        # Everyone can read the command line: secrets reach the JVM through its socket, when the context starts.
         shown = [f"{key}={value}" for key, value in self.conf.items() if not SPARK_SECRET.search(key)]
         command = [str(home / "bin" / "spark-submit"), *(word for each in shown for word in ("--conf", each))]
         command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
@@ -132,7 +132,7 @@ class Jvm:
     def address(self) -> tuple[int, str]:
         """Wait until it listens, and return its port and the secret.
 
-        Raises `ChildProcessError` with its own words if it has ended, or does not listen after `patience` seconds.
+        Raises `ChildProcessError` with the JVM's message if it has ended, or does not listen after `patience` seconds.
         """
         assert self.process
         told, looked = Path(self._told.name) / "told", time.monotonic()
@@ -154,7 +154,7 @@ class Jvm:
             self._told.cleanup()
 
     def _complaint(self) -> str:
-        """Return what its log says that its main thread has ended with, though it may live; empty if it has not."""
+        """Return the error with which its main thread ended, from its log; empty if none. The JVM may live on."""
         with suppress(OSError), self.log.open("rb") as said:
             said.seek(self._said)
             _, _, words = said.read().decode(errors="replace").partition(_FAILED)
@@ -167,7 +167,7 @@ class Jvm:
             self.process.kill()
 
     def end(self) -> None:
-        """Have it go: it leaves when its stdin ends, and is killed when it does not."""
+        """Close its stdin, at which it ends; kill it if it does not."""
         if not self.process:
             return
         with suppress(OSError):
@@ -182,7 +182,7 @@ class Jvm:
 
 
 def _quoted(option: str) -> str:
-    """Return one of the JVM's options as Spark reads it out of a line of them."""
+    """Return a JVM option, quoted as Spark parses a line of them."""
     return '"' + option.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
@@ -202,6 +202,6 @@ def _spark_home() -> Path:
 
 
 def _installed(home: Path) -> str:
-    """Return what tells this installation of Spark from others: an archive holds for its very jars."""
+    """Return what identifies this installation of Spark: an archive fits its exact jars only."""
     jars = home / "jars"
     return f"{jars} {jars.stat().st_mtime_ns if jars.exists() else ''}"

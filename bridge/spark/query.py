@@ -1,8 +1,9 @@
 """One streaming query carries the spool's sealed batches to the executors.
 
-Rows are bundles of segments, the data plane is Arrow inside the Python workers; no record crosses the JVM. Spark's file
-source is a doorbell: what it delivered is checked against what was sealed, and a batch that it runs again is skipped.
-Spark's callback thread only checks and queues what is finished: the main thread takes it from there.
+A row of the query is a bundle: a list of segments, not their records. Python workers read the segments and write
+Parquet, so no record crosses the JVM, unless SQL transforms its stream. Spark's file source is only a doorbell: what it
+delivers is compared with what was sealed, and a batch that it runs again is skipped. Spark's callback thread checks and
+queues finished batches; the main thread takes them from there.
 """
 
 from __future__ import annotations
@@ -47,17 +48,17 @@ _SEGMENT = (
 )
 _BUNDLES = f"seq bigint, bundle int, segments array<struct<{_SEGMENT}>>"
 _GLOB = re.compile(r"[\\\[\]{}*?]")
-"""What the file source, which takes its path for a pattern, takes as it stands behind a backslash only."""
+"""Glob characters: Spark's file source takes its path for a glob, so these need a backslash."""
 _TRIGGER = "100 milliseconds"
 _LOOK_EVERY = 0.5
-"""Seconds between two questions to the JVM how the query is."""
+"""Seconds between two checks of the query in the JVM."""
 _GRACE = 60.0
 """Seconds that Spark has for its next step once the run is to end."""
 
 
 def _warm_up(spark: SparkSession, tasks: int) -> None:
-    """Have the Python workers start and import what they need, while the JVM is busy with the query's first plan."""
-    with suppress(Exception):  # whatever is wrong, the query says it
+    """Start the Python workers and their imports while the JVM is busy with the query's first plan."""
+    with suppress(Exception):  # if something is wrong, the query fails with it
         spark.range(0, tasks, 1, tasks).mapInArrow(_same, "id bigint").collect()
 
 
@@ -74,10 +75,10 @@ class Finished:
 
 
 class Engine:
-    """One streaming query. It takes sealed batches, and gives each back once, in their order, as `finished`.
+    """One streaming query. It takes sealed batches, and returns each once, in their order, by `finished`.
 
-    The JVM starts at `start`, in the background; until then sealing batches costs files only. Nothing that Spark has
-    finished is lost or waits for anybody: how far it may be ahead of the commits, the spool's size decides.
+    `start` starts the JVM in the background; before that, a sealed batch is only files. Spark never waits for commits:
+    the size of the spool limits how far it gets ahead of them.
     """
 
     def __init__(
@@ -108,11 +109,11 @@ class Engine:
             self._thread.start()
 
     def seal(self, batch: SealedBatch) -> None:
-        """Note a batch that Spark is to deliver. Called before the spool releases it."""
+        """Expect a batch from Spark. Call it before the spool releases the batch."""
         self._sealed[batch.seq] = batch
 
     def finished(self, wait: float = 0.0) -> list[Finished]:
-        """Return what Spark has finished meanwhile; waits so many seconds for the first of it, or for `wake`."""
+        """Return the batches that Spark has finished; waits up to `wait` seconds for the first one, or for `wake`."""
         items: list[Finished] = []
         with suppress(Empty):
             if wait and (item := self._finished.get(timeout=wait)):
@@ -123,16 +124,16 @@ class Engine:
         return items
 
     def wake(self) -> None:
-        """End a wait for what is finished; in any thread."""
+        """End a wait in `finished`; from any thread."""
         self._finished.put(None)
 
     def fail(self, error: BaseException) -> None:
-        """Have `check` raise this from now on, and take nothing more from Spark; in any thread."""
+        """Let `check` raise this error from now on, and take no more batches from Spark; from any thread."""
         self._failure = self._failure or (error if isinstance(error, BridgeError) else self._explained(error))
         self.wake()
 
     def check(self) -> None:
-        """Raise what went wrong in the background, if anything did."""
+        """Raise the error of the query or of a background thread, if there is one."""
         if self._failure:
             raise self._failure
         now = time.monotonic()
@@ -147,10 +148,10 @@ class Engine:
             raise self._explained(ended)
 
     def each(self, work: Callable[[WriteContext, Any], Struct], payloads: Sequence[Any]) -> list[Any]:
-        """Do a piece of work for each payload, on the executors if there are any, and return the reports in order.
+        """Run `work` on each payload, on the executors if the query is up, and return the reports in order.
 
-        `work` is a function of a module and pure but for its pending files: Spark may run it twice. Raises what a
-        report says that failed.
+        `work` is a module-level function without effects but pending files, as Spark may run it twice. Raises the error
+        that a report holds.
         """
         context = replace(self._context, layouts=dict(self._context.layouts))
         if self._query is None or not payloads:
@@ -159,7 +160,7 @@ class Engine:
         return spread(self._session.spark, work, context, payloads, self._shipped)
 
     def analysed(self, statement: Statement, read: TableSchema, stream: str) -> pa.Schema:
-        """Return what a statement makes of a stream's columns, once the query is up. Raises `SettingsError`."""
+        """Return the columns that a statement results in. The query must be up. Raises `SettingsError`."""
         from bridge.spark.transform import analysed
 
         assert self._session is not None
@@ -175,8 +176,9 @@ class Engine:
         made: pa.Schema,
         lake: TableSchema,
     ) -> None:
-        """Have rows of a stream, read under this schema of the spool, go through a statement that `made` columns of
-        it, and into the `lake`'s. Called before any of them is sealed.
+        """Let Spark transform a stream's rows of this spool `schema` by a statement, before any of them is sealed.
+
+        Rows are decoded into the columns `read`, the statement results in `made`, and files have the columns `lake`.
         """
         from bridge.spark.transform import Plan
 
@@ -191,19 +193,19 @@ class Engine:
 
     @property
     def stage(self) -> str:
-        """What it is at, for people, while sealed batches wait."""
+        """The stage to show while sealed batches wait."""
         return "writing" if self.is_up else "starting Spark"
 
     @property
     def takes_leave(self) -> bool:
-        """Whether `stop` takes some seconds, once on a machine, for what makes later starts faster."""
+        """Whether `stop` will take some seconds, once on a machine, to write the class-data archive."""
         return bool(self._session and self._session.takes_leave)
 
     def stop(self, *, hurry: bool) -> None:
-        """End query and JVM, in a `hurry` if the run is not a success."""
+        """Stop the query and the JVM; in a `hurry` if the run has failed."""
         self._stopping = True
         if self._jvm and not self._session:
-            self._jvm.kill()  # it is not up yet, and may never be: nothing in it is worth waiting for
+            self._jvm.kill()  # not up yet, and may never be: nothing to wait for
         if self._thread:
             self._thread.join(timeout=60)
         if self._warming and not hurry:
@@ -217,7 +219,7 @@ class Engine:
             self._session.close(hurry=hurry)
 
     def cancel(self) -> None:
-        """Have all that runs in Spark fail: whoever waits for it hears of that."""
+        """Make all work in Spark fail, so that whoever waits for it gets an error."""
         if self._jvm and self._jvm.process and is_local(self._master):
             self._jvm.kill()
         elif self._session:
@@ -228,8 +230,8 @@ class Engine:
         try:
             self._jvm = jvm = Jvm(self._master, self._conf, self._scratch, self._log)
             if self._stopping:
-                jvm.kill()  # `stop` may have looked for it too early
-            from bridge.spark.session import Session  # and with it pyspark: the JVM starts meanwhile
+                jvm.kill()  # `stop` may have come before `_jvm` was set
+            from bridge.spark.session import Session  # imports pyspark while the JVM starts
 
             self._session = Session(self._master, self._conf, self._scratch, self._log, jvm=jvm)
             if self._stopping:
@@ -271,7 +273,7 @@ class Engine:
             raise
 
     def _transformed(self, frame: DataFrame, context: WriteContext, seqs: set[int]) -> list[Any]:
-        """Load the rows of these batches that go through Spark SQL: a job for each stream and schema."""
+        """Load the rows of these batches that Spark SQL transforms: one job for each stream and schema."""
         bundles = [bundle for seq in seqs if seq in self._sealed for bundle in self._sealed[seq].bundles]
         found = {(segment.stream, segment.schema): None for bundle in bundles for segment in bundle}
         rows: list[Any] = []
@@ -282,7 +284,7 @@ class Engine:
         return rows
 
     def _deliver(self, rows: list[Any], more: list[Any]) -> None:
-        """Queue the batches that these reports are of. Raises `EngineError` unless they are the next ones, whole."""
+        """Queue the batches of these reports. Raises `EngineError` unless they are the next ones, in order."""
         reports: dict[int, dict[int, WorkReport]] = defaultdict(dict)
         transformed: dict[int, list[WorkReport]] = defaultdict(list)
         for row in more:
@@ -301,7 +303,7 @@ class Engine:
                 raise EngineError("Spark skipped a batch", hint=_REPORT_IT, want=self._delivered + 1, have=seq)
             self._delivered = seq
             del self._sealed[seq]
-            # Here, where Spark is not looking for files.
+            # Here, as Spark does not list files now.
             self._spool.folder.batch(seq).unlink(missing_ok=True)
             self._finished.put(Finished(batch, [*reports[seq].values(), *transformed[seq]]))
 
@@ -324,7 +326,7 @@ def spread(
     payloads: Sequence[Any],
     shipped: str | None = None,
 ) -> list[Any]:
-    """Do a piece of work for each payload, a task each, and return the reports in order; see `Engine.each`."""
+    """Run `work` on each payload, one task each, and return the reports in order; see `Engine.each`."""
     count = len(payloads)
     numbers = spark.range(0, count, 1, count)
     rows = numbers.mapInArrow(executor_work(work, context, payloads, shipped), REPORTS).collect()
@@ -340,5 +342,5 @@ _REPORT_IT = "nothing was committed; run again, and report it with the run's log
 
 
 def _uri(folder: Path) -> str:
-    """Return a folder as Spark finds it whatever its default filesystem is."""
+    """Return a folder's URI, which Spark finds whatever its default filesystem is."""
     return f"file://{folder}"

@@ -1,4 +1,4 @@
-"""The executors' halves of a transform: segments into rows for Spark, and Spark's rows into pending files."""
+"""The two halves of a transform on executors: segments to rows for Spark, and Spark's rows to pending files."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def hidden_type(fields: list[pa.Field]) -> pa.DataType:
 
 
 def decode_rows(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
-    """Turn bundles into the rows of one stream under one schema, and leave what was counted for `store_rows`."""
+    """Turn bundles into the rows of one stream under one schema, and leave the counts for `store_rows` in a file."""
     context, plan, columns = pickle.loads(pickled)  # noqa: S301 - the driver's
     for row in (row for batch in batches for row in batch.to_pylist()):
         segments = [Segment(**one) for one in row["segments"]]
@@ -74,7 +74,7 @@ def _rows(reading: SegmentReader, context: WriteContext, segment: Segment, seq: 
 
 
 def _packed(table: pa.Table, columns: pa.Schema, key: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows as Spark was told of them: the last column holds all that the statement does not see."""
+    """Yield the rows with Spark's columns; the last one holds all that the statement does not see."""
     rows, type_ = table.num_rows, columns.field(-1).type
     table = table.append_column(_BUNDLE, pa.repeat(pa.scalar(key, pa.int64()), rows))
     arrays = {name: _one(table.column(name)) for name in table.column_names}
@@ -89,7 +89,7 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
 
 
 def store_rows(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
-    """Turn rows into pending files, and give the report of each bundle that this task has decoded."""
+    """Turn rows into pending files, and yield the report of each bundle that this task has decoded."""
     context, plan, schema = pickle.loads(pickled)  # noqa: S301 - the driver's
     with ThreadPoolExecutor(1, thread_name_prefix="durable") as disk:
         bundles: dict[int, _Bundle] = {}
@@ -137,7 +137,7 @@ class _Bundle:
         self._failed: WorkReport | None = None
 
     def add(self, rows: pa.Table, version: int | None) -> None:
-        """Take rows. What fails is told by the report."""
+        """Write rows. An error goes into the report."""
         self._rows += rows.num_rows
         try:
             if not self._failed:
@@ -182,7 +182,7 @@ class _Bundle:
 
 
 def _counted() -> Path:
-    """Return the folder that only the two workers of this task's attempt know."""
+    """Return the folder for this attempt of the task, which its two workers share."""
     context = TaskContext.get()
     assert context is not None
     return Path(SparkFiles.getRootDirectory()) / f"singer-bridge-{context.taskAttemptId()}"

@@ -1,4 +1,4 @@
-"""A Spark session and its JVM: how one gets it, how it ends, and how one knows that it is gone."""
+"""A Spark session and its JVM: how it is opened and closed, and how we know that the JVM has died."""
 
 from __future__ import annotations
 
@@ -61,7 +61,10 @@ class Session:
             return None
 
     def close(self, *, hurry: bool) -> None:
-        """End the JVM. A local one has nothing to hand back: it is killed, unless it is to leave its class data."""
+        """End the JVM.
+
+        A local one has nothing to clean up: it is killed, unless it still writes its class-data archive.
+        """
         gateway, updates = self.spark.sparkContext._gateway, self.spark.sparkContext._accumulatorServer
         updates.handle_error = lambda *_: None  # it would print that its JVM is gone
         ours = self._process if self._local else None
@@ -88,14 +91,14 @@ def _not_of_py4j(record: logging.LogRecord) -> bool:
 
 
 def _pass_no_numpy(gateway: Any) -> None:
-    """Have pyspark not look for numpy in what goes to the JVM: it would import its test tools, and pandas, for that."""
+    """Keep pyspark from looking for numpy in what goes to the JVM: that imports numpy's test tools, and pandas."""
     client = gateway._gateway_client
     client.converters = [each for each in client.converters or () if not type(each).__name__.startswith("Numpy")]
 
 
 @contextmanager
 def _known(jvm: Jvm) -> Iterator[None]:
-    """Have pyspark find a JVM of ours, as it finds one that somebody else started."""
+    """Let pyspark use our JVM, as it uses one that somebody else started."""
     if not jvm.process:
         yield
         return
@@ -110,5 +113,5 @@ def _known(jvm: Jvm) -> Iterator[None]:
 
 
 def _executors_python(local: bool, wanted: str | None) -> str:
-    """Return the Python that executors start: pyspark by itself takes whatever `python3` is on their PATH."""
+    """Return the Python that executors start: by default pyspark takes whatever `python3` is on their PATH."""
     return sys.executable if local else wanted or os.environ.get("PYSPARK_PYTHON") or sys.executable

@@ -1,4 +1,4 @@
-"""How this very `bridge` gets to the executors of a cluster: a zip that Spark hands out, and a look that it is the one.
+"""How the driver's own `bridge` gets to the executors of a cluster: in a zip that Spark distributes and workers check.
 
 An executor needs Python of the driver's minor version with msgspec, pyarrow, orjson and simplejson, and boto3 for an S3
 bucket.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 OTHER_BRIDGE = "the executor imports another singer-bridge"
-"""How a task says that, before where it is; the driver looks for it in Spark's error."""
+"""The message of a task with another bridge, before its path; the driver looks for it in Spark's error."""
 
 
 def cores(master: str) -> int:

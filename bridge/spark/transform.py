@@ -1,8 +1,8 @@
-"""Streams whose rows go through Spark SQL: what comes of it is known, and allowed, before the first row is stored.
+"""Streams whose rows Spark SQL transforms: the resulting columns are known and checked before the first row is stored.
 
-Decoded rows, the statement and the writing are one Spark job without a shuffle: a task decodes bundles in one Python
-worker, Spark works row by row, and a second worker writes. What the first one counted reaches the second one in a file
-that only this task's attempt knows, so that nothing but rows goes through the statement.
+Decoding, statement and writing are one Spark job without a shuffle: one Python worker decodes bundles, Spark works row
+by row, and a second worker writes. The first worker's counts reach the second one in a file of this task's attempt, so
+only rows go through the statement.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 HIDDEN = "_sdc_bridge_row"
-"""The column that passes through beside the statement's: a row's place, and what the bridge itself knows of it."""
+"""The column that passes beside the statement's columns: a row's place, and the bridge's own columns."""
 
 _NODES = frozenset({"Project", "Filter", "SubqueryAlias", "View", "LogicalRDD", "LocalRelation", "MapInArrow"})
 _RULES = "spark.sql.optimizer.excludedRules"
@@ -54,7 +54,7 @@ _ROW = "a transform works row by row"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is done to a stream's rows under one of its schemas. `read` is what they are decoded into."""
+    """How a stream's rows of one schema are transformed. `read` is the columns into which they are decoded."""
 
     stream: str
     schema: str
@@ -83,7 +83,7 @@ def rows_schema(read: TableSchema, *, metadata: bool) -> pa.Schema:
 
 
 def analysed(spark: SparkSession, statement: Statement, read: TableSchema, stream: str, *, metadata: bool) -> pa.Schema:
-    """Return the columns that a statement makes of these. Raises `SettingsError` with Spark's words or the reason."""
+    """Return the columns that a statement results in. Raises `SettingsError` with Spark's message or our reason."""
     fields = visible(read, metadata=metadata)
     known = spark_schema(rows_schema(read, metadata=metadata))
     try:
@@ -97,11 +97,12 @@ def analysed(spark: SparkSession, statement: Statement, read: TableSchema, strea
 
 
 def reports_of(frame: DataFrame, plan: Plan, context: WriteContext, shipped: str | None) -> list[Any]:
-    """Load the rows of a frame's bundles that a plan is for, and return the reports. Raises `DataError` for a record
-    that the statement cannot take.
+    """Load the rows of a plan's stream in these bundles, and return the reports.
+
+    Raises `DataError` for a record on which the statement fails.
     """
     session = frame.sparkSession
-    # Spark would not read at all what a condition can never let through; every segment has to be accounted for.
+    # Spark would not read at all if a condition is always false, but every segment must be accounted for.
     rules = {f"{_OPTIMIZER}PruneFilters", f"{_OPTIMIZER}PropagateEmptyRelation"}
     rules.update(rule for rule in (session.conf.get(_RULES, None) or "").split(",") if rule)
     session.conf.set(_RULES, ",".join(sorted(rules)))
@@ -126,7 +127,7 @@ def _over(frame: DataFrame, statement: Statement, fields: Iterable[pa.Field]) ->
 
 
 def _failed(error: BaseException, stream: str) -> DataError | None:
-    """Return what a record did to a statement, None where that is not what went wrong."""
+    """Return the error if a record made the statement fail, None for any other failure."""
     if type(error).__name__ not in _OF_A_RECORD:
         return None
     hint = f"nothing of this commit was stored; {_words(error)}"
@@ -168,7 +169,7 @@ def _check_expression(expression: Any, stream: str) -> None:
 
 
 def _parts(expression: Any) -> list[Any]:
-    """Return what an expression is made of: `to_date(a)` is a cast once it is run, and says so by itself only."""
+    """Return the parts of an expression. `to_date(a)`, say, runs as a cast, which only its replacement shows."""
     try:
         return [expression.replacement()]
     except Exception:  # noqa: BLE001 - py4j's, which has no types: most expressions have none

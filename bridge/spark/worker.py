@@ -26,7 +26,7 @@ REPORT_SCHEMA = pa.schema([("seq", pa.int64()), ("bundle", pa.int32()), ("report
 
 
 def load(pickled_context: bytes, batches: Iterator[Any]) -> Iterator[Any]:
-    """Turn bundles into reports; a spool that this machine does not see is one, too."""
+    """Turn bundles into reports. If this machine does not see the spool, the report says so."""
     context = pickle.loads(pickled_context)  # noqa: S301 - the driver's
     rows = [row for batch in batches for row in batch.to_pylist()]
     if rows and not os.access(SpoolFolder(context.spool).segments, os.R_OK | os.X_OK):
@@ -42,7 +42,7 @@ def load(pickled_context: bytes, batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def perform(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
-    """Turn the numbers of payloads into reports."""
+    """Run the work on the payloads with these numbers, and yield the reports."""
     work, context, payloads = pickle.loads(pickled)  # noqa: S301 - the driver's
     for number in (row["id"] for batch in batches for row in batch.to_pylist()):
         try:

@@ -1,4 +1,4 @@
-"""The STATE's past, as the commit log tells it."""
+"""The history of the STATE, read from the commit log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bridge.singer.state_edits import Difference, differences, same
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A commit that changed the STATE. `reason` says why, where an operator did it; `run` is who."""
+    """A commit that changed the STATE. `run` made it; `reason` says why, if an operator did it."""
 
     commit: int
     kind: str
@@ -24,7 +24,7 @@ class Step:
 
 
 def steps(log: Log, head: int) -> Iterator[Step]:
-    """Yield what changed the STATE, newest first, as far back as the log is kept."""
+    """Yield the commits that changed the STATE, newest first, as far back as the log is kept."""
     newer: CommitRecord | None = None
     for record in log.history(head, fences=False):
         if newer is not None and not same(record.state, newer.state):
@@ -40,9 +40,9 @@ def _step(record: CommitRecord, before: Any) -> Step:
 
 
 def last_move(log: Log, head: int, stream: str, at: str) -> int | None:
-    """Return the commit that gave a stream the bookmark it has at `head`; `at` is the time that the log says.
+    """Return the commit that gave a stream its bookmark at `head`; `at` is the time of the change that the log notes.
 
-    It is looked for by time, in a few reads however long the log is. None if it is not in the log any more.
+    A search by that time takes a few reads, however long the log is. None if the log no longer has the commit.
     """
     low, high = log.beginning().first, head
     while low < high:
@@ -52,7 +52,7 @@ def last_move(log: Log, head: int, stream: str, at: str) -> int | None:
         else:
             high = middle
     found = None
-    while low <= head and _at(log, low) == at:  # two commits may have one time
+    while low <= head and _at(log, low) == at:  # two commits may have the same time
         if _moved(log, low, stream):
             found = low
         low += 1

@@ -1,8 +1,9 @@
-"""`lookback`: the tap starts a while before its bookmark, for rows that came late; the bookmark itself never goes back.
+"""`lookback`: starts the tap some time before its bookmark, for late rows; the stored bookmark never goes back.
 
-Only the STATE that the tap is given is shifted. What it says then is kept as it is, with one exception: a bookmark that
-has not come past the stored one again. All rows up to that were committed, and taps repeat the STATE that they were
-given for streams that they have not come to: stored, each such run would begin another lookback earlier.
+Only the STATE that the tap is started with is shifted. The STATE that it sends is stored unchanged, except for
+bookmarks that have not passed the stored one again: these stay as stored. Their rows are committed already. Also, taps
+repeat the STATE of the start for streams that they have not reached yet; if that were stored, each such run would start
+another lookback earlier.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ _FIRST = datetime(1, 1, 1)
 
 Length = timedelta | int | float
 Place = tuple[str, str]
-"""A stream, and the JSON text of a partition's context or nothing."""
+"""A stream, and the text of a partition's context; empty for the stream's own bookmark."""
 
 
 @dataclass(slots=True)
 class Lookback:
-    """The lookbacks of a pipeline. `of` says how far a stream goes back, None: not at all."""
+    """The lookbacks of a pipeline. `of` returns how far a stream looks back; None: not at all."""
 
     of: Callable[[str], Length | None] = lambda _: None
     _given: dict[Place, tuple[dict[str, Any], Any]] = field(default_factory=dict)
-    """What is stored, and the value that the tap was given instead."""
+    """The stored bookmark, and the value with which the tap was started instead."""
     unshifted: set[str] = field(default_factory=set)
-    """Streams with a lookback whose bookmark has another form than `replication_key_value`: they start where it is."""
+    """Streams with a lookback whose bookmark has no `replication_key_value`: they start at the bookmark."""
     quiet: set[str] = field(default_factory=set)
-    """Streams that go back for the sake of what reads them, not of the user's settings: nothing is said of these."""
+    """Streams that look back for a technical reason, not by the user's settings: there is no warning about them."""
 
     @property
     def streams(self) -> list[str]:
@@ -76,7 +77,7 @@ class Lookback:
         return result
 
     def stored(self, said: Any) -> Any:
-        """Return the STATE to keep: what the tap said, but for bookmarks on their way to where they were."""
+        """Return the STATE to store: the tap's, but with the stored bookmark until the tap has passed it again."""
         if not self._given or is_flat(said):
             return said
         bookmarks = {
@@ -101,7 +102,7 @@ class Lookback:
 
 
 def _before(value: Any, length: Length, stream: str) -> Any:
-    """Return a bookmark's value so much earlier, in the form that it has."""
+    """Return a bookmark's value, earlier by `length`, in the same format."""
     if _is_number(value) and not isinstance(length, timedelta):
         return value - length
     match = _TIME.fullmatch(value) if isinstance(value, str) else None
@@ -129,7 +130,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _lies_between(low: Any, value: Any, high: Any) -> bool:
-    """Return whether a value is one of these two or between them; of other kinds it is not."""
+    """Return whether low <= value <= high; False for values that cannot be compared."""
     if _is_number(value) and _is_number(high):
         return bool(low <= value <= high)
     moments = [_moment(one) for one in (low, value, high)]
@@ -137,7 +138,7 @@ def _lies_between(low: Any, value: Any, high: Any) -> bool:
 
 
 def _moment(text: Any) -> tuple[timedelta, str] | None:
-    """Return a time as it can be compared: since year 1 in UTC, and its fraction of a second; None for no time."""
+    """Return a time as (time since year 1 in UTC, fraction of a second), to compare it; None for other text."""
     match = _TIME.fullmatch(text) if isinstance(text, str) else None
     if not match:
         return None

@@ -4,8 +4,9 @@
 write:  lease (a run that has it refuses us; other writers are waited for)
         -> recover, honour an edited state.json -> change the STATE that is there now -> commit n + 1 by put-if-absent
 ```
-The lease makes writers stand in line, the number decides: who loses it reads again and tries again, at most five times
-in all. A write is a commit of kind `state`; when a method returns, it is durable, and the next run starts from it.
+The lease puts writers in a queue; the commit number decides. A writer that loses the number reads and tries again, at
+most five times in all. A write is a commit of kind `state`. When a method returns, it is durable, and the next run
+starts from it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from bridge.storage import Storage, open_storage
 
 _TRIES = 5
 _FIRST_PAUSE = 0.05
-"""Seconds before the second try, at most; twice as long before each later one, and a random part of that."""
+"""The longest pause before the second try, in seconds; doubled for each later one. A random part of it is waited."""
 _SUCH_AS = 'such as {"bookmarks": {"users": {"replication_key": "id", "replication_key_value": 5}}}'
 
 
@@ -41,7 +42,7 @@ _SUCH_AS = 'such as {"bookmarks": {"users": {"replication_key": "id", "replicati
 class Stored:
     """The STATE that the next run would start from, as of commit `version`; None before there is any.
 
-    `edited`: it stands in `state.json` only, where somebody wrote it by hand.
+    `edited`: somebody wrote it into `state.json` by hand, and no commit has it yet.
     """
 
     version: int
@@ -51,7 +52,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a write did. `version` is the commit; nothing was committed if `before` was the same already."""
+    """What a write did. `version` is the commit; if the STATE did not change, nothing was committed."""
 
     version: int
     before: Any
@@ -61,7 +62,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class LastRun:
-    """How the last run ended: `running`, `success`, `failed`, `interrupted`, or `died` without a word.
+    """How the last run ended: `success`, `failed`, `interrupted`, or `died` without a result; or it is still `running`.
 
     `info` is its whole record: streams with their rows, seconds, warnings, the error with its hint.
     """
@@ -74,11 +75,10 @@ class LastRun:
 class StateStore:
     """The STATE of one pipeline in one bucket.
 
-    Keys are the bucket and the pipeline's full name, of which an environment is the first part: two pipelines, or two
-    environments of one, never share a STATE. Fractions are read as `decimal.Decimal`, so that no digit is lost.
-
-    Reading raises `CorruptLake` if the log or `state.json` is damaged, never returns an empty STATE instead. Writing
-    raises `PipelineHeld` while a run is alive, and `SettingsError` for what a flat STATE cannot do.
+    It is identified by the bucket and the pipeline's full name, which begins with the environment, if any: two
+    pipelines, or two environments of one, never share a STATE. Fractions are read as `decimal.Decimal`, so that no
+    digit is lost. If the log or `state.json` is damaged, reading raises `CorruptLake`; it never returns an empty STATE
+    instead. Writing raises `PipelineHeld` while a run is alive, and `SettingsError` for what a flat STATE cannot do.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class StateStore:
         environment: str | None = None,
         s3: S3Options | None = None,
     ) -> None:
-        """Name the pipeline; nothing is read, or made, until a method is called."""
+        """Nothing is read or created until a method is called."""
         self._open(open_storage(os.fspath(bucket), s3), f"{environment}.{pipeline}" if environment else pipeline)
 
     @classmethod
@@ -162,8 +162,8 @@ class StateStore:
     def update(self, change: Callable[[Any], Any], *, reason: str = "StateStore.update") -> Written:
         """Commit what `change` makes of the STATE that is there now; None stands for no STATE yet.
 
-        It is called while the pipeline is held, and once more for each number that was lost: it should be quick, and
-        must not write to the store. It must not change its argument, but return another value.
+        `change` is called while the pipeline is held, and again after each lost number. So it should be quick, and must
+        not write to the store. It must return a new value, and not change its argument.
         """
         pause = _FIRST_PAUSE
         for _ in range(_TRIES - 1):
@@ -178,13 +178,13 @@ class StateStore:
     ) -> int:
         """Replace the STATE if it is still that of `expected_version`, and return the new version.
 
-        Raises `CommitLost` if anybody committed since; then read again. Fences, by which a writer notes that the one
-        before it died, do not count.
+        Raises `CommitLost` if anybody committed since; then read again. Fences do not count: a writer creates one after
+        the writer before it has died.
         """
         return self._write(lambda _: state, reason, expected_version).version
 
     def refuse_if_held(self) -> None:
-        """Raise `PipelineHeld` now if a run is alive, rather than after somebody has thought about a change."""
+        """Raise `PipelineHeld` now if a run is alive, before a person spends time on a change."""
         held = holder(self._storage, self.pipeline)
         if held and not held.get("brief"):
             hint = "wait for it to end; `singer-bridge runs list` shows it"
@@ -199,11 +199,11 @@ class StateStore:
                 moved = bookmarks(before).keys() | bookmarks(outcome).keys()
                 write_streams(self._storage, self.pipeline, committer.view, _known(committer, moved))
         if isinstance(outcome, Exception):
-            raise outcome  # out here: nothing was begun, so the lease is left in good order
+            raise outcome  # outside of the block: nothing was begun, so the lease closes cleanly
         return Written(committer.view.n, before, outcome, tuple(committer.notes))
 
     def _changed(self, committer: Committer, change: Callable[[Any], Any], expected: int | None) -> Any:
-        """Return the STATE to commit, or the exception that is the reason for none."""
+        """Return the STATE to commit, or the error that prevents the commit."""
         if expected is not None and not self._is_still(committer, expected):
             hint = "read it again, look at what changed, and decide anew"
             return CommitLost("the STATE is not that version any more", hint=hint, expected=expected, now=self.version)
@@ -218,7 +218,7 @@ class StateStore:
         return after
 
     def _is_still(self, committer: Committer, expected: int) -> bool:
-        """Whether nothing but fences came after that version."""
+        """Whether only fences came after that version."""
         newest = next((record.n for record in self._log.history(committer.view.n, fences=False)), 0)
         return newest <= expected <= committer.view.n
 

@@ -5,7 +5,7 @@ message comes, as the tap may delete it afterwards. A file that cannot be read t
 a row of it.
 
 A row of a Parquet file becomes JSON without loss: a decimal with its digits, a time as ISO text, bytes in base64. A
-time without an offset is UTC, as everywhere.
+time without an offset is UTC, as in RECORDs.
 """
 
 from __future__ import annotations

@@ -32,15 +32,15 @@ from bridge.singer.catalog import (
 )
 
 _OF_TAP = ("replication_method", "replication_key")
-"""Only the tap can do these; `key_properties` apply to the table as well, whatever the tap makes of them."""
+"""Settings that only the tap can apply; `key_properties` also apply to the table, whatever the tap does with them."""
 
 _ABOUT_METHODS = re.compile(r"replication[ _-]?method|FULL[ _]TABLE", re.IGNORECASE)
-"""How a tap complains about a missing one."""
+"""How taps complain that a stream has no replication method."""
 
 _LISTED = 8
 
 _OF_TAP_ALONE = "_sdc_"
-"""The prefix of columns that a tap adds to those of a table: a catalog does not list them until it runs."""
+"""The prefix of columns that a tap adds to a table's own: the catalog does not list them."""
 
 _LSN = "_sdc_lsn"
 """meltanolabs-tap-postgres' column for the position in PostgreSQL's log."""
@@ -52,7 +52,7 @@ def wants_catalog(pipeline: Pipeline) -> bool:
 
 
 def wanted_methods(words: str, pipeline: Pipeline, catalog: Catalog | None) -> str:
-    """A hint for a tap that failed with these words as streams have no replication method; empty if they have."""
+    """A hint for a tap that failed because streams have no replication method; empty if that was not the reason."""
     lacking = sorted(s for s in selected_streams(catalog or {"streams": []}) if not replication_method(catalog, s))
     if not lacking or not _ABOUT_METHODS.search(words):
         return ""

@@ -36,12 +36,12 @@ class Discovery:
     catalog: Catalog
     changes: Changes
     overruled: list[str] = field(default_factory=list)
-    """Where the user's edit stands although the tap changed the same thing."""
+    """Edits of the user that were kept although the tap changed the same thing."""
     first: bool = False
-    """There was nothing to compare with."""
+    """Whether it was the first discovery, with nothing to compare."""
 
     def told(self) -> list[str]:
-        """A line for each change, and for each edit that stands against the tap."""
+        """A line for each change, and for each kept edit that contradicts the tap."""
         return [*self.changes.lines(), *map(_stands, self.overruled)]
 
 
@@ -86,7 +86,7 @@ class CatalogStore:
 
     def merged(self, now: Catalog, *, keep: bool = True) -> Discovery:
         """Apply the edits of the stored catalog to the tap's new one, and store the result. Raises `SettingsError`."""
-        # The shell makes an empty file of `discover --json > catalog.json` before we look.
+        # With `discover --json > catalog.json` the shell creates an empty file before we read it.
         edited = self.read() if self.file.exists() and self.file.stat().st_size else None
         memory = self._memory()
         before = memory.get("catalog")
@@ -112,7 +112,7 @@ class CatalogStore:
 
     @property
     def seconds(self) -> float | None:
-        """How long the tap took for its last discovery; None if we did not see one, or the catalog is given."""
+        """How long the tap's last discovery took, in seconds; None if unknown, or if `source.catalog` is set."""
         if self._given:
             return None
         with suppress(KeyError, TypeError, ValueError):
@@ -135,7 +135,7 @@ class CatalogStore:
             self._replace(self._memory_file, self._memory() | {"format": 1, "flag": {"tap": tap, "flag": flag}})
 
     def _memory(self) -> dict[str, Any]:
-        """What was noted; empty if there is none, or none that makes sense: then edits are guessed."""
+        """The notes of the last discovery; empty if there are none, or unreadable ones: then edits are guessed."""
         with suppress(OSError, NotJson):
             memory = loads(self._memory_file.read_bytes())
             if isinstance(memory, dict) and memory.get("format") == 1:

@@ -1,4 +1,4 @@
-"""Where a load's messages come from: a pipe, read in large chunks, whoever writes to it."""
+"""Reads a pipe in large chunks; `Feed` is what a load reads: a tap that we start, or standard input."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from bridge.singer.messages import Message
 _CHUNK = 1 << 20
 _SMALL = 1 << 16
 READ_BYTES = _SMALL + _CHUNK
-"""At most this many bytes come in one piece."""
+"""The largest chunk."""
 
 _GATHER = timedelta(milliseconds=2)
 _STEP = 0.05
-"""Seconds between two ticks while nothing comes."""
+"""Seconds between two ticks while the pipe is silent."""
 LEFT_OPEN = timedelta(seconds=10)
 """After a tap's exit, this much silence ends its output, even if a program that it started holds the pipe open."""
 
@@ -29,17 +29,17 @@ class Silent(Exception):
 
 
 class Feed(Protocol):
-    """What a load reads. `proves_end`: we know whether it ended in good order, as with a tap that exits 0."""
+    """What a load reads. `proves_end`: its exit code tells us whether it ended well; a pipe's end does not."""
 
     @property
     def proves_end(self) -> bool: ...
 
     def chunks(self, *, idle: timedelta | None, tick: Callable[[], None]) -> Iterator[bytes]:
-        """Yield what comes, until its end; `tick` runs at least twice a second, and may raise to end the reading."""
+        """Yield chunks until the end; `tick` runs at least twice a second, and may raise to end the reading."""
         ...
 
     def heard(self, messages: Iterable[Message]) -> Iterable[Message]:
-        """Return the messages to act upon."""
+        """Return the messages to act upon; a target may rewrite or drop some."""
         ...
 
     def wait(self, *, idle: timedelta | None, tick: Callable[[], None]) -> None:
@@ -51,17 +51,17 @@ class Feed(Protocol):
         ...
 
     def failure(self, message: str) -> TapError:
-        """The error that says what the writer did, with its last lines on stderr."""
+        """Return an error with the writer's last lines on stderr, if we have them."""
         ...
 
 
 def read_pipe(
     fd: int, *, idle: timedelta | None, tick: Callable[[], None], ended: Callable[[], bool] = lambda: False
 ) -> Iterator[bytes]:
-    """Yield what comes, until its end. `tick` runs at least twice a second and may raise to end the reading.
+    """Yield chunks until the end. `tick` runs at least twice a second, and may raise to end the reading.
 
-    If the writer has `ended` but something else holds the pipe, `LEFT_OPEN` of silence is the end, too. Raises `Silent`
-    when nothing at all came for `idle`.
+    If the writer has `ended` but another process keeps the pipe open, silence for `LEFT_OPEN` is the end, too. Raises
+    `Silent` if nothing at all came for `idle`.
     """
     last, limit = time.monotonic(), idle.total_seconds() if idle else float("inf")
     alone: float | None = None

@@ -34,19 +34,19 @@ from bridge.tap.stderr import last_words, reason
 _PIPE = 1 << 20
 _F_SETPIPE_SZ = 1031
 _LINE = 1 << 16
-"""Bytes of a line of stderr that are read at once."""
+"""The bytes of a stderr line that are read at once."""
 
-# Reads the tap's process group, then waits: a line means that the tap has ended; end-of-file, that we have.
+# The guard reads the tap's process group, then waits. A line means that the tap has ended; end-of-file, that we died.
 _GUARD = (
     'read -r group && read -r ended && exit; kill -s TERM -- "-$group"; rm -rf "$1"; sleep 1; kill -s KILL -- "-$group"'
 )
-# The shell registers with the guard before it becomes the tap: the tap is unguarded at no instant.
-# The guard's pipe comes in as stdin, the one number that every shell can redirect, and is closed by the exec.
+# The shell tells the guard its process group before it becomes the tap, so the tap is always guarded. The guard's
+# pipe comes in as stdin, the one number that every shell can redirect, and is closed by the exec.
 _START = 'echo $$ >&0; exec "$@" </dev/null'
 
 
 def find_executable(argv: Sequence[str], folder: Path | None, environ: dict[str, str]) -> list[str]:
-    """Return argv with its program's path: in the tap's own venv, on PATH, beside our own program, or as it is.
+    """Return argv with the full path of its program: in the tap's own venv, on PATH, or beside our own program.
 
     Raises `TapNotFound`.
     """
@@ -67,7 +67,7 @@ class Log(Protocol):
         """Take whole lines."""
 
     def flush(self) -> object:
-        """Let others see them."""
+        """Make the lines visible to other readers of the log."""
 
 
 class Tap:
@@ -181,13 +181,13 @@ class Tap:
     def chunks(self, *, idle: timedelta | None, tick: Callable[[], None]) -> Iterator[bytes]:
         """Yield stdout until its end. `tick` runs at least twice a second and may raise to end the run.
 
-        Programs that an exited tap leaves with its stdout open are stopped after some seconds of silence. Raises
-        `TapError` when nothing at all came for `idle`; the tap is then already stopped.
+        If an exited tap leaves programs that hold its stdout open, they are stopped after some seconds of silence.
+        Raises `TapError` if nothing at all came for `idle`; the tap is then stopped already.
         """
         assert self._process.stdout
         try:
             yield from read_pipe(self._process.stdout.fileno(), idle=idle, tick=tick, ended=lambda: self.ended)
-            if not select.select([self._process.stdout], [], [], 0)[0]:  # at its end it could be read
+            if not select.select([self._process.stdout], [], [], 0)[0]:  # not at its end: another process holds it
                 self.kill()
         except Silent:
             self.kill()
@@ -195,7 +195,7 @@ class Tap:
             raise TapError("the tap was silent for too long and was stopped", hint=hint, idle_timeout=idle) from None
 
     def heard(self, messages: Iterable[Message]) -> Iterable[Message]:
-        """The messages as they are: all of them count."""
+        """Return all messages, unchanged."""
         return messages
 
     def wait(self, *, idle: timedelta | None, tick: Callable[[], None]) -> None:
@@ -239,7 +239,7 @@ class Tap:
         self.kill()
 
     def kill(self) -> None:
-        """Stop what is left of the tap's group, now."""
+        """Kill what is left of the tap's group, now."""
         self.signal(signal.SIGKILL)
         self._process.wait()
 

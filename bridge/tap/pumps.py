@@ -1,7 +1,7 @@
 """Reads several taps at once: each has a thread that only waits for its pipe.
 
-One thread handles their output, in the order in which it came. A tap that is faster than that thread waits; a tap that
-sends nothing holds up nobody.
+The main thread handles their output, in the order in which it came. A tap that is faster than the main thread waits; a
+silent tap delays nobody.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Output = bytes | None | BaseException
 
 
 class _Stopped(Exception):
-    """Nobody reads the tap any more."""
+    """The reader of the taps has stopped."""
 
 
 class Pumps:

@@ -33,14 +33,14 @@ _DISCOVER_LIMIT = timedelta(minutes=5)
 _QUICK = timedelta(seconds=5)
 """A tap that discovers faster is asked before each run whether types have changed."""
 _PATIENCE = timedelta(seconds=15)
-"""A tap that stays silent this long when asked is not asked again before the next `discover`."""
+"""A tap that is silent for this long when asked for its types is not asked again before the next `discover`."""
 _HELP_LIMIT = timedelta(seconds=20)
 _LONGEST_HELP = 1 << 18
 _CATALOG_FLAGS = ("--catalog", "--properties")
 
 
 def home_folder(settings_file: Path | None) -> Path:
-    """The project's `.singer-bridge`: beside bridge.yaml, else here; or as the variable says."""
+    """The project's `.singer-bridge` folder: beside bridge.yaml or here, unless SINGER_BRIDGE_HOME is set."""
     if given := os.environ.get("SINGER_BRIDGE_HOME"):
         return Path(given).expanduser().absolute()
     return (settings_file.parent if settings_file else Path.cwd()).absolute() / ".singer-bridge"
@@ -99,7 +99,7 @@ class Source:
         began = time.monotonic()
         try:
             now = self.ask(_PATIENCE)
-        except TapError:  # the extraction will report what is wrong with the tap
+        except TapError:  # if the tap is broken, the extraction will report it
             now = None
         if (took := time.monotonic() - began) > _PATIENCE.total_seconds():
             self.catalogs.remember_seconds(took)
@@ -122,13 +122,13 @@ class Source:
                 raise SettingsError("the setting has no effect without a catalog", hint=hint, setting=setting)
 
     def narrowed(self, catalog: Catalog, only: Sequence[str] = ()) -> Catalog:
-        """The catalog as settings and `only` have it: overrides written, streams and columns selected."""
+        """The catalog for the tap, with the overrides and the selection of the settings and of `only`."""
         patterns = self.pipeline.source.select
         loaded = loaded_streams(catalog, patterns, only)
         catalog, notes = overridden(catalog, self.pipeline, loaded)
         self.notes += notes
         for text, guess in unmatched(catalog, patterns):
-            if not text.startswith("!") or not is_glob(text):  # "!*.secret_*" may be there for future columns
+            if not text.startswith("!") or not is_glob(text):  # "!*.secret_*" may be meant for future columns
                 self.notes.append(f"select: {text} matches nothing. {guess}".strip())
         if patterns or only:
             return select(catalog, patterns, only)

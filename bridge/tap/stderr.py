@@ -1,7 +1,7 @@
-"""The end of a tap's stderr: the one line with the reason of a failure, and the lines that explain it, without noise.
+"""Finds in the end of a tap's stderr the one line with the reason of a failure, and the lines that explain it.
 
-Frames of tracebacks are folded. Lines at INFO and below are left out if there are others. Secrets are already masked.
-All of it is in the run's log.
+Frames of tracebacks are folded. Lines at INFO and below are left out if there are others. Secrets are masked already.
+The run's log has all lines.
 """
 
 from __future__ import annotations

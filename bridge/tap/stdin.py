@@ -48,10 +48,10 @@ class Stdin:
         """Leave the pipe as it is: its writer notices when we end."""
 
     def echo(self, tick: Callable[[], None]) -> Start | None:
-        """Return the STATE if it is the very first message, else None. Waits for that message.
+        """Return the STATE if it is the very first message, otherwise None. Waits for that message.
 
-        Taps of the Singer SDK begin with the STATE that they were given. From any other tap it is as good: no row came
-        before it, so the tap goes on as if it had been started with it.
+        Taps of the Singer SDK begin with the STATE that they were started with. From any other tap it means the same:
+        no row came before it, so the tap continues as if it had been started with it.
         """
         chunks, size = list[bytes](), 0
         for chunk in self._chunks(tick):
@@ -67,7 +67,7 @@ class Stdin:
         return Start(parse_state(line))
 
     def chunks(self, *, idle: timedelta | None, tick: Callable[[], None]) -> Iterator[bytes]:
-        """Yield what is on the pipe until its end, however long that takes: `idle` is for taps that we start."""
+        """Yield chunks until the pipe ends, however long that takes: `idle` is only for taps that we start."""
         return self._through(self._chunks(tick))
 
     def _chunks(self, tick: Callable[[], None]) -> Iterator[bytes]:
@@ -94,7 +94,7 @@ class Stdin:
                 yield message
 
     def wait(self, *, idle: timedelta | None, tick: Callable[[], None]) -> None:
-        """There is nothing to wait for."""
+        """Return at once: we cannot wait for a process that we did not start."""
         tick()
 
     def terminate(self) -> None:
@@ -106,10 +106,10 @@ class Stdin:
 
 
 class Piped:
-    """Replaces a `Source` if another program starts the tap, and passes on each committed STATE.
+    """Takes the place of a `Source` if another program starts the tap, and passes on each committed STATE.
 
     `name` is the tap's name. `emit` is called with each STATE; if it raises an `OSError`, the run ends. `start` is the
-    STATE that the tap was started with, if known; otherwise its first message may say it.
+    STATE that the tap was started with, if known; otherwise the tap's first message may tell.
     """
 
     def __init__(self, name: str, feed: Stdin, emit: Callable[[Any], None], start: Start | None = None) -> None:
@@ -127,11 +127,11 @@ class Piped:
         return self._feed
 
     def started(self, tick: Callable[[], None]) -> Start | None:
-        """What the tap was started with, None if nobody knows; may wait for its first message."""
+        """The STATE with which the tap was started, None if unknown. May wait for the tap's first message."""
         return self._start or self._feed.echo(tick)
 
     def said(self, state: Any) -> None:
-        """Pass on a committed STATE; called in the thread that commits."""
+        """Pass on a committed STATE. Called in the thread that commits."""
         try:
             self._emit(state)
         except OSError as error:

@@ -1,13 +1,11 @@
-"""Tables that have a log of their own for readers: `destination.format`. Each commit of ours is one of the table's.
+"""Table formats that have a log of their own (`destination.format`): Delta and Iceberg.
 
 ```
-kinds.py      which formats there are, what they need, and the tables' logs of one pipeline
-ownlog.py     what each of them can do
-delta.py      a Delta table: its log's next entry, put where no other is      stats.py    what its files hold at least
-unsaid.py     what a Parquet footer leaves out       misleading.py  files that an older version's statistics hide
-iceberg.py    an Iceberg table: its next snapshot, by a compare-and-swap of its catalog
-fields.py     its columns, each with a number            manifests.py  its files, in the metadata of a snapshot
-catalogs.py   where its catalog is                       bucketio.py   how pyiceberg reads and writes in the bucket
+protocol.py   what the log of each format can do; read it first
+registry.py   which formats there are, which package each needs, and the logs of one pipeline's tables
+delta/        log.py creates the log's next entry by put-if-absent; stats.py, unsaid.py and misleading.py: statistics
+iceberg/      table.py commits the next snapshot by the catalog's compare-and-swap; columns.py, manifests.py: what is
+              in it; catalog.py: where the table is registered; io.py: how pyiceberg reads and writes in the bucket
 ```
-Our commit log is the truth here, too: `publish` makes a table's own log name the files that ours does, in one step.
+Our commit log stays the truth: after each commit, `publish` makes the table's own log name the same files, in one step.
 """

@@ -1,4 +1,4 @@
-"""What a table's own log can do, of whatever format: be looked at, be compared with ours, and follow a commit."""
+"""What a table's own log does in every format: it can be read, compared with ours, and follows a commit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def folder_uri(storage: Storage, folder: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """The commit of ours that an entry stands for. `at` is in ISO 8601; `again` writes it even if it was written."""
+    """Our commit that an entry stands for. `at` is in ISO 8601; `again` writes the entry even if it exists."""
 
     n: int
     at: str
@@ -52,16 +52,16 @@ class OwnLog(Protocol):
         """Return the table as it is now."""
 
     def check(self, table: TableState | None) -> None:
-        """Raise unless the table holds what our log says, None: unless there is none."""
+        """Raise unless the table holds what our log says; for None, unless there is no table."""
 
     def misleading(self) -> frozenset[str]:
-        """Return the files that readers may leave out although they hold the rows that a filter asks for."""
+        """Return the files that readers may skip although they hold matching rows."""
 
     def check_schema(self, schema: TableSchema) -> None:
-        """Raise `DataError` if a table cannot have these columns."""
+        """Raise `DataError` if a table of this format cannot have these columns."""
 
     def publish(self, commit: Commit, table: TableState, schema: TableSchema | None) -> None:
-        """Make the table what our log says after a commit; nothing is done if it is that, or later, already.
+        """Make the table what our log says after a commit. Does nothing if the table is at that commit, or a later one.
 
-        Without a schema it keeps the one it has; where there is no table either, there is nothing to do.
+        Without a schema the table keeps its own; without a schema and a table there is nothing to do.
         """

@@ -1,4 +1,4 @@
-"""Which formats have a log of their own, what they need, and where the commit protocol meets them."""
+"""Which formats have a log of their own, which package each needs, and what the commit protocol calls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from bridge.schema.table_schema import TableSchema
 
 OWN_LOGS = ("_delta_log/", "metadata/")
-"""The folders in a table's that its own log is in."""
+"""The subfolders of a table's folder that hold its own log."""
 
 _PACKAGES = {"delta": "deltalake", "iceberg": "pyiceberg"}
 
@@ -41,7 +41,7 @@ def installed(kind: str) -> str:
 
 
 class TableLogs:
-    """The own logs of a pipeline's tables, as far as they have one, while a run goes on."""
+    """The own logs of a pipeline's tables during a run. Tables of plain Parquet have none."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -50,7 +50,7 @@ class TableLogs:
         self._alone = Lock()
 
     def of(self, folder: str, stream: str, kind: str) -> OwnLog:
-        """Return the log of a table's folder. Raises `LakeError` if what it is registered in cannot be reached."""
+        """Return the log of a table's folder. Raises `LakeError` if its catalog cannot be reached."""
         with self._alone:  # tables are committed in parallel
             if folder not in self._open:
                 self._open[folder] = self._opened(folder, stream, kind)
@@ -73,25 +73,25 @@ class TableLogs:
         return IcebergLog(storage, folder, pipeline, stream, *self._catalog)
 
     def check(self, view: Snapshot, change: TableChange) -> None:
-        """Raise, before there is a commit, if the table could not follow it: of a format only, nothing for others."""
+        """Raise, before the commit is made, if the table's own log could not follow it."""
         if change.has_own_log:
             own = self.of(change.folder, change.stream, change.format)
-            deleted = change.mode == "replace" and own.look().version < 0  # it is made anew, log and all
+            deleted = change.mode == "replace" and own.look().version < 0  # the commit makes it anew
             own.check(None if deleted else view.tables.get(change.stream))
             if change.schema:
                 own.check_schema(self._columns(change.schema))
 
     def publish(self, record: CommitRecord, change: TableChange, table: TableState) -> None:
-        """Make a table's own log say what `table` is after this commit; repeatable, and nothing for plain tables."""
+        """Make a table's own log agree with `table` after this commit. Repeatable; does nothing for plain tables."""
         if not change.has_own_log:
             return
-        if change.removes:  # by this the retention finds the commit whose files it is to delete
+        if change.removes:  # the note by which retention finds the files to delete
             self._log.storage.write(left_behind(self._log.pipeline, record.n, change.folder), b"")
         commit = Commit(record.n, record.at, record.kind, record.run)
         self._publish(commit, change.stream, table, change.schema or self._voided(record, change.stream))
 
     def repair(self, stream: str, view: Snapshot, run: str) -> None:
-        """Make a table's own log say what ours does, whatever somebody else did to it."""
+        """Make a table's own log agree with ours, whatever somebody else did to it."""
         at = datetime.now(timezone.utc).isoformat()
         commit, table = Commit(view.n, at, "repair", run, again=True), view.tables[stream]
         self._publish(commit, stream, table, table.schema)
@@ -106,7 +106,7 @@ class TableLogs:
         return read_schema(self._log.storage, self._log.pipeline, schema)
 
     def _voided(self, record: CommitRecord, stream: str) -> str | None:
-        """Return the columns that a table had that was taken back: such a table has at least one."""
+        """Return the schema of a table in a commit that was taken back: such tables need at least one column."""
         taken_back = None if record.voids is None else self._log.record(record.voids)
         changes = taken_back.tables if taken_back else ()
         return next((change.schema for change in changes if change.stream == stream), None)

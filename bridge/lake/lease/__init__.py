@@ -1,10 +1,12 @@
-"""One run at a time: who holds a pipeline, and how the last run ended. It is all in the pipeline's `lease.json`.
+"""One run at a time: who holds a pipeline, and how the last run ended. All of it is in the pipeline's `lease.json`.
 
 ```
-lease.py    take it, look who has it: what the others use    owner.py    which process that is, and whether it lives
-flock.py    a folder: a lock that dies with its owner        remote.py   a bucket: an object that is renewed, or expires
+lease.py    take the lease, look who holds it; what other rooms call
+process.py  which process holds it, and whether that is alive
+flock.py    in a folder: a lock that ends with its owner
+remote.py   in a bucket: an object that its holder renews, or that expires
 ```
-The lease is a courtesy that saves work; the fence is the commit number.
+The lease only saves work. What keeps two writers apart is the commit number, which only one of them can create.
 """
 
 from bridge.lake.lease.lease import Lease, holder, holds, last_lease, take

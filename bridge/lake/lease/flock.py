@@ -1,4 +1,4 @@
-"""The lease of a pipeline in a folder: `flock` on its file. It dies with its owner and never expires."""
+"""The lease of a pipeline in a folder: `flock` on its file. It ends with its owner's process, and never expires."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from bridge.errors import LakeError
 from bridge.lake.lease.process import held, oneself
 
 _PATIENCE = timedelta(milliseconds=200)
-"""How long a lock may be refused before somebody holds it: `holder` takes it for an instant, to look."""
+"""A lock that is refused for this long is held. A shorter refusal may come from `holder`, which locks for an instant to
+look.
+"""
 QUEUE = timedelta(seconds=30)
-"""How long one waits for holders that said they would be brief, one after the other."""
+"""The longest wait for holders that announced to be brief, one after the other."""
 
 
 class FlockLease:
@@ -30,7 +32,7 @@ class FlockLease:
         self._path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            # A link would have us write over a file elsewhere, which who made the link may not change.
+            # A link could make us overwrite a file elsewhere that the maker of the link may not write.
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         except OSError as error:
             hint = "check the rights on the bucket folder"
@@ -50,12 +52,13 @@ class FlockLease:
         try:
             self._write({"head": self.last.get("head"), "closed": None})
         except LakeError:
-            os.close(self._fd)  # else this process would hold the pipeline against its own next attempt
+            os.close(self._fd)  # otherwise this process would block its own next attempt
             raise
 
     def _write(self, facts: dict[str, Any]) -> None:
-        # In place, as the lock belongs to the inode. A torn write reads as "not closed", which costs one fence. It is
-        # whole at every moment for those who look: on a busy disk there can be seconds between the two calls.
+        # In place, as the lock belongs to the inode. A torn write reads as "not closed", which costs one fence. Padded
+        # first, then cut: readers see whole JSON at every moment, and on a busy disk there can be seconds between the
+        # two calls.
         data = orjson.dumps(self._owner | facts)
         try:
             os.pwrite(self._fd, data.ljust(os.fstat(self._fd).st_size), 0)
@@ -66,7 +69,7 @@ class FlockLease:
             raise LakeError(f"cannot write the lease: {error.strerror}", hint=hint, path=self._path) from error
 
     def check(self) -> None:
-        """Do nothing: nobody can take this lock from its owner."""
+        """Nothing to check: nobody can take this lock from its owner."""
 
     def close(self, *, head: int, clean: bool) -> None:
         """Let go."""
@@ -77,7 +80,7 @@ class FlockLease:
 
 
 def _lock(fd: int, path: Path) -> None:
-    """Lock for good. Raises `BlockingIOError` when somebody else holds the lock."""
+    """Lock until `close`. Raises `BlockingIOError` if somebody else holds the lock."""
     now = time.monotonic()
     end, last = now + _PATIENCE.total_seconds(), now + QUEUE.total_seconds()
     while True:
@@ -86,7 +89,7 @@ def _lock(fd: int, path: Path) -> None:
             return
         except BlockingIOError:
             now, owner = time.monotonic(), read(path)
-            # It is brief, or has not said yet what it is, or somebody only looks, and may not get the CPU for a while.
+            # The holder is brief, has not written its lease yet, or only looks and waits for the CPU.
             if owner.get("brief") or owner.get("closed") is not None or not owner:
                 end = min(now + _PATIENCE.total_seconds(), last)
             if now >= end:

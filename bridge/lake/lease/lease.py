@@ -1,4 +1,4 @@
-"""The lease of a pipeline, whatever keeps it: a lock where the bucket is a folder, else an object of the bucket."""
+"""The lease of a pipeline, of either kind: a file lock if the bucket is a folder, otherwise an object of the bucket."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bridge.storage import Storage
 from bridge.storage.local.folders import require_inside
 
 _LOOK_AGAIN = timedelta(milliseconds=500)
-"""How often a lock that is held is tried again."""
+"""The pause before a held lock is tried again."""
 
 
 class Lease(Protocol):
@@ -30,7 +30,7 @@ class Lease(Protocol):
         """Raise `CommitLost` when somebody else took it, and `LakeError` when that cannot be ruled out any more."""
 
     def close(self, *, head: int, clean: bool) -> None:
-        """Let go. `clean` promises that nothing of this run is pending or half published."""
+        """Release it. `clean` promises that nothing of this run is pending or half published."""
 
 
 def _sleep(duration: timedelta) -> None:
@@ -49,9 +49,9 @@ def take(
 ) -> Lease:
     """Take the lease; the bucket is made a lake first, if it is none.
 
-    Raises `PipelineHeld` (exit 4) when another run has it for longer than `wait`. `brief` says that it is held for one
-    commit only: others wait for it and are not refused. `pause` is how we wait, and may raise to end that. `ttl` is
-    after how long others may take an object that is not renewed; a lock needs none.
+    Raises `PipelineHeld` (exit 4) when another run has it for longer than `wait`. `brief` announces that it is held for
+    one commit only, so others wait instead of being refused. `pause` is called to wait, and may raise to end the wait.
+    An object that is not renewed for `ttl` may be taken by others; a lock needs none.
     """
     storage.prepare()
     if storage.folder is None:
@@ -70,7 +70,8 @@ def take(
 def holder(storage: Storage, pipeline: str) -> dict[str, Any] | None:
     """Return who holds the pipeline now, or None. Raises `LakeError` where that cannot be seen.
 
-    A holder elsewhere that died is one until it is taken over; `silence` says for how long it gave no sign of life.
+    A dead holder on another machine counts until somebody takes over; `silence` tells how long it has given no sign of
+    life.
     """
     if storage.folder is None:
         return remote.holder(storage, pipeline)
@@ -84,7 +85,7 @@ def holds(storage: Storage, pipeline: str, run: str) -> bool:
 
 
 def last_lease(storage: Storage, pipeline: str) -> dict[str, Any]:
-    """Return what the last holder, or the one now, wrote about itself; nothing if there is none."""
+    """Return what the present or last holder wrote about itself; empty if there was none."""
     if storage.folder is None:
         return remote.look(storage, pipeline)
     return flock.read(_path(storage.folder, pipeline))

@@ -1,7 +1,7 @@
-"""Which process holds a lease, named so that others on its machine can tell whether it is still alive.
+"""Which process holds a lease, described so that others on its machine can tell whether it is still alive.
 
-A pid says little by itself: it is given again after a while, and in a container it is another one. So the owner is
-host, boot, pid namespace, pid and the process's start; a process is judged only by those who see the same pids.
+A pid alone says little: it is reused after a while, and a container has its own. So an owner is host, boot, pid
+namespace, pid and the time when the process started. Only a process in the same pid namespace judges it.
 """
 
 from __future__ import annotations
@@ -17,18 +17,23 @@ from typing import Any, Literal
 from bridge.errors import PipelineHeld
 
 Fate = Literal["alive", "stopped", "gone", "unknown"]
-"""What is known of an owner; `stopped` by SIGSTOP, `unknown` as it is elsewhere."""
+"""What is known of an owner: `stopped` by SIGSTOP, `unknown` on another machine, in another container, or hidden from
+us.
+"""
 
 _PROC = Path("/proc")
 
 
 def now() -> str:
-    """Return the time as a lease has it."""
+    """Return the time in the form that a lease holds."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def oneself(run: str) -> dict[str, Any]:
-    """Return this process as a lease names it. `boot` and `pids` (the pid namespace) are None without `/proc`."""
+    """Return the description of this process for a lease.
+
+    `boot` and `pids` (the pid namespace) are None without `/proc`.
+    """
     pid = os.getpid()
     seen = _seen(pid)
     place = {"host": socket.gethostname(), "boot": _boot(), "pids": _pids()}
@@ -36,7 +41,7 @@ def oneself(run: str) -> dict[str, Any]:
 
 
 def fate(owner: dict[str, Any]) -> Fate:
-    """Return what became of an owner. Only one that certainly lives no more is `gone`."""
+    """Return what became of an owner: `gone` only if it is certainly dead."""
     pid, start = owner.get("pid"), owner.get("start")
     place = (owner.get("host"), owner.get("boot"), owner.get("pids"))
     if place != (socket.gethostname(), _boot(), _pids()) or not isinstance(pid, int) or not start:

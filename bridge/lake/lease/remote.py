@@ -1,9 +1,9 @@
-"""The lease of a pipeline in a bucket: an object that its holder renews, each time by a swap of the version it wrote.
+"""The lease of a pipeline in a bucket: an object that its holder renews by swapping the version that it wrote last.
 
-Nobody's clock has to be right. Whoever waits takes it when the object's version stayed the same for its whole time to
-live on the *waiter's own* monotonic clock: the holder is dead, stopped, or cut off, and learns of its loss when it
-renews next. An owner that this machine knows to be dead is not waited for. `renewed` is wall-clock and only says
-whether waiting is worth while; `nonce` is there as long as somebody holds it.
+No clock has to be right. A waiting run takes the lease when the object's version has not changed for its whole time to
+live, measured by the waiting run's *own* monotonic clock. Then the holder is dead, suspended or cut off; it learns of
+its loss at its next renewal. If this machine knows that the owner is dead, nobody waits. `renewed` is wall-clock time,
+and only tells whether it is worth waiting; `nonce` is present while somebody holds the lease.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ from bridge.storage import Storage
 from bridge.storage.protocol import VersionedObject
 
 TTL = timedelta(seconds=60)
-"""A lease's time to live, unless it says another one."""
+"""The time to live of a lease that does not state one."""
 _BEATS = 4
-"""How often it is renewed in that time: a few that fail in a row lose nothing."""
+"""Renewals in that time, so that a few failures in a row do no harm."""
 _AGAIN = 3
 _LOOK_AGAIN = timedelta(milliseconds=500)
 _OURS: set[str] = set()
-"""The nonces that this process holds. A lease that names it and none of them is what a put that failed left."""
+"""The nonces of this process's leases. A lease that names this process with any other nonce was left by a failed put.
+"""
 
 
 class RemoteLease:
@@ -56,7 +57,7 @@ class RemoteLease:
         self._thread = threading.Thread(target=self._keep, name=f"lease of {pipeline}", daemon=True)
 
     def begin(self) -> bool:
-        """Take it, and return True, unless it changed since it was seen."""
+        """Take the lease unless it changed since it was read; return whether it is ours."""
         taken = False
         _OURS.add(self._nonce)
         try:
@@ -69,7 +70,7 @@ class RemoteLease:
         return taken
 
     def _put(self) -> bool:
-        """Renew it once; False when it is not ours any more. Raises `LakeError` when that is not known."""
+        """Renew the lease once; False if it is not ours any more. Raises `LakeError` if nobody can tell."""
         for _ in range(_AGAIN):
             began = time.monotonic()
             self._beat += 1
@@ -85,7 +86,7 @@ class RemoteLease:
         return self._storage.compare_and_swap(self._key, orjson.dumps(self._owner | facts), self._version)
 
     def _is_ours(self) -> bool:
-        """Look why a swap was refused: an earlier one of ours, thought to have failed, may have come late."""
+        """Find out why a swap was refused: an earlier swap of ours, which seemed to fail, may have succeeded late."""
         seen = self._storage.read_versioned(self._key)
         there = _said(seen)
         if seen and there.get("nonce") == self._nonce:
@@ -100,18 +101,18 @@ class RemoteLease:
                 self._renew(self._ttl / _BEATS / 2)
 
     def _renew(self, older: float) -> None:
-        """Renew what was not renewed for so many seconds."""
+        """Renew the lease unless it was renewed in the last `older` seconds."""
         with self._turn:
             done = self._closed.is_set() or self._taken_by is not None
             if not done and time.monotonic() - self._renewed >= older:
                 self._put()
 
     def check(self) -> None:
-        """Raise `CommitLost` once it is somebody else's, and `LakeError` when that may be, as it was not renewed."""
+        """Raise `CommitLost` if another run has the lease, `LakeError` if one may have it by now."""
         failed: LakeError | None = None
         if time.monotonic() - self._renewed >= self._ttl:
             try:
-                self._renew(self._ttl)  # we were stopped, or the machine slept: perhaps nobody came meanwhile
+                self._renew(self._ttl)  # suspended, or the machine slept: perhaps nobody took it
             except LakeError as error:
                 failed = error
         if self._taken_by is not None:
@@ -121,7 +122,7 @@ class RemoteLease:
             raise LakeError("the lease could not be renewed in time", hint=hint, key=self._key) from failed
 
     def close(self, *, head: int, clean: bool) -> None:
-        """Let go; of what is somebody else's already it is nothing to say."""
+        """Release the lease; does nothing if another run has taken it."""
         with self._turn:
             self._closed.set()
         self._thread.join()
@@ -144,7 +145,7 @@ def take(
     pause: Callable[[timedelta], None],
     ttl: timedelta,
 ) -> RemoteLease:
-    """Take the lease, after a death or a silence from its owner; see `bridge.lake.lease.take`."""
+    """Take the lease if it is free, or if its owner is dead or silent for too long; see `bridge.lake.lease.take`."""
     watch = _Watch(storage, pipeline, wait)
     while True:
         seen = watch.look()
@@ -160,7 +161,7 @@ def take(
 
 
 class _Watch:
-    """What one that waits has seen. `unchanged`: how many seconds, at least, the lease had the version it has."""
+    """What a waiting run has seen. `unchanged`: the lease has had its present version for at least so many seconds."""
 
     def __init__(self, storage: Storage, pipeline: str, wait: timedelta) -> None:
         self._storage, self._key = storage, _key(pipeline)
@@ -182,27 +183,27 @@ class _Watch:
         return seen
 
     def goes_on(self, lease: dict[str, Any]) -> bool:
-        """Whether to wait for this holder: as long as we were told to; for a brief one; for one that seems dead."""
+        """Whether to wait for this holder: within our `wait`, or because it is brief, or because it seems dead."""
         if silence(lease) and self._changes == 1:
-            return True  # until the version changes, or has not for long enough
+            return True  # until its version changes, or has stayed for a whole time to live
         return time.monotonic() < max(self._end, self._queue if lease.get("brief") else 0.0)
 
 
 def holder(storage: Storage, pipeline: str) -> dict[str, Any] | None:
-    """Return who holds the pipeline, None for nobody, or one that is known to be dead."""
+    """Return who holds the pipeline; None if nobody does, or if the holder is known to be dead."""
     lease = look(storage, pipeline)
     return lease if _is_held(lease) and not _is_dead(lease) else None
 
 
 def look(storage: Storage, pipeline: str) -> dict[str, Any]:
-    """Return what the last holder, or the one now, wrote; nothing if there was none."""
+    """Return what the present or last holder wrote; empty if there was none."""
     return _said(storage.read_versioned(_key(pipeline)))
 
 
 def release(storage: Storage, pipeline: str, owner: dict[str, Any]) -> dict[str, Any] | None:
     """Take the lease away from this owner and leave it free; the next run fences and recovers.
 
-    Return None, or who holds it when it is not that owner any more.
+    Return None, or the holder if it is another one by now.
     """
     while True:
         seen = storage.read_versioned(_key(pipeline))
@@ -216,7 +217,7 @@ def release(storage: Storage, pipeline: str, owner: dict[str, Any]) -> dict[str,
 
 
 def silence(lease: dict[str, Any]) -> timedelta | None:
-    """Return how long a holder has not renewed, by the wall clock; None while it does as it should, or need not."""
+    """Return how long a holder has not renewed, by the wall clock; None if it is on time or there is none."""
     if "nonce" not in lease:
         return None
     try:
@@ -241,7 +242,7 @@ def _key(pipeline: str) -> str:
 
 
 def _said(seen: VersionedObject | None) -> dict[str, Any]:
-    """Return what a lease says; nothing if it is none, as one that was written by hand may be."""
+    """Return the fields of a lease; empty if it is no JSON object, as after an edit by hand."""
     try:
         value = orjson.loads(seen.data) if seen else None
     except orjson.JSONDecodeError:

@@ -1,1 +1,1 @@
-"""What keeps a run from doubling, emptying or skipping rows: before it, at each commit, and after it."""
+"""Checks that protect a table from doubled, lost or skipped rows: before a run, at each commit, and after the load."""

@@ -1,7 +1,7 @@
-"""What a run depends on beside its STATE, so that the next run notices what changed under its bookmarks.
+"""What the bookmarks of a run depend on, so that the next run can warn if that has changed.
 
-A bookmark is a value of one column, read by one version of a tap under some settings. The fingerprint is part of the
-run record; it holds no secret, and of other settings hashes only.
+A bookmark is a value of one column, read by one version of a tap with some settings. The fingerprint is part of the run
+record. It holds no secret, and only hashes of other settings.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from bridge.tap.installed import tap_version
 
 _PARTS = {"tap", "config", "streams"}
 _RUNS_BACK = 100
-"""So many runs back a successful one is looked for."""
+"""How many runs back we look for a successful one."""
 
 
 def fingerprint(pipeline: Pipeline, argv: list[str], catalog: Catalog | None) -> dict[str, Any]:
-    """Return what the bookmarks of a run rest on: the tap, its settings, and how each stream is replicated."""
+    """Return the fingerprint of a run: the tap, its settings, and how each stream is replicated."""
     streams = {
         name: {"method": replication_method(catalog, name), "key": replication_key(catalog, name)}
         for name in sorted(selected_streams(catalog) if catalog else ())
@@ -57,7 +57,7 @@ def _settings(pipeline: Pipeline) -> dict[str, str]:
     if isinstance(config, Path):
         try:
             config = loads(config.read_bytes())
-        except (OSError, NotJson):  # the tap will say what is wrong with it
+        except (OSError, NotJson):  # the tap itself will report what is wrong with the file
             config = {}
     redact = redactor(pipeline.secrets)
     named = {**config, **{f"env.{name}": value for name, value in pipeline.source.env.items()}}
@@ -66,7 +66,7 @@ def _settings(pipeline: Pipeline) -> dict[str, str]:
 
 
 def _public(value: Any) -> Any:
-    """Return a setting in one order and without what stands under a secret's name."""
+    """Return a setting with sorted keys, without values under a secret's name."""
     if isinstance(value, dict):
         return {str(key): _public(value[key]) for key in sorted(value, key=str) if not SECRET_KEY.search(str(key))}
     if isinstance(value, list):
@@ -75,8 +75,8 @@ def _public(value: Any) -> Any:
 
 
 def last_fingerprint(storage: Storage, pipeline: str) -> dict[str, Any] | None:
-    """Return the fingerprint of the latest successful run, None where there is none to compare with."""
-    with suppress(CorruptLake):  # no run depends on the record of another
+    """Return the fingerprint of the latest successful run, None if there is none."""
+    with suppress(CorruptLake):  # an unreadable record of another run must not stop this one
         for record in read_runs(storage, pipeline, _RUNS_BACK):
             found = record.fingerprint
             if record.status == "success" and isinstance(found, dict) and found.keys() >= _PARTS:
@@ -114,7 +114,7 @@ def changed_since(
 ) -> list[str]:
     """Return a warning for each thing that changed under a bookmark or a table, with what to do.
 
-    `restarted` are the streams that start from the beginning anyway: of these nothing is said. None: all of them.
+    `restarted` are the streams that start from the beginning anyway, so no warning is needed. None: all of them.
     """
     if restarted is None:
         return []

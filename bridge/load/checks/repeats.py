@@ -1,7 +1,7 @@
-"""What a run adds that is in the lake already, or that the next run adds once more: said once, after the load.
+"""Warns after a load of rows that the lake now has twice, or will have after the next run.
 
-Only appended rows are looked at. Nothing here is on the way of a row: where a bookmark moved, the footers of a few new
-files say whether the rows reach back to before it.
+Only appended rows are checked, and only afterwards: if a bookmark moved, the footers of a few new files tell whether
+some rows are older than the bookmark.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bridge.storage import Storage
 from bridge.tap.catalog_overrides import unmatched_globs
 
 _FILES = 4
-"""Footers that are read of one stream."""
+"""How many footers of a stream's files are read."""
 _UPSERT = "load_method: upsert has each row once, by its key"
 
 
@@ -38,27 +38,27 @@ class Added:
     rows: int
     table: TableState
     is_chosen: bool
-    """Somebody chose append-only for it, as far as is known."""
+    """Whether somebody chose append-only for it, as far as we know."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One load, when it is over: how each of its streams is loaded, and the lake before and after it."""
+    """A finished load: how each stream was loaded, and the lake before and after."""
 
     pipeline: Pipeline
     methods: Mapping[str, Method]
     before: Snapshot
     after: Snapshot
     piped: bool
-    """The tap was not ours to start."""
+    """Another program started the tap."""
 
     def warnings(self, counts: Mapping[str, Counts], lake: Storage) -> list[str]:
-        """Return what is there twice now, or will be after the next run, and what of the settings meant nothing."""
+        """Return warnings: of rows that are there twice now or after the next run, and of settings without effect."""
         first = [(name, method) for name, method in self.methods.items() if not self.before.table([name])]
         return [*outlook(first), *self._repeated(counts, lake), *self._unused(counts)]
 
     def _unused(self, counts: Mapping[str, Counts]) -> list[str]:
-        """Return the globs that matched nothing, where there is no catalog that could say it before the run."""
+        """Return a warning for globs that matched no stream. With a catalog, that is checked before the run."""
         if self.pipeline.names or not counts:
             return []
         globs = unmatched_globs(self.pipeline, [*counts, *self.after.tables])
@@ -87,7 +87,7 @@ class Seen:
                 continue
             names = self.pipeline.names_of(stream)
             chosen = self.pipeline.load_method(stream) == "append-only"
-            if self.piped:  # there it is the default: nobody may have chosen it
+            if self.piped:  # append-only is the default there, so perhaps nobody chose it
                 chosen = not self.before.table(names)
             yield Added(stream, names, method, count.committed, table, chosen)
 

@@ -1,21 +1,22 @@
-"""What a tap will send once more, taken back: exactly once for a target, too.
+"""Removes the rows that a piped tap will send again, so that a target, too, loads each row exactly once.
 
-A target is told by nobody whether the STATE that it printed was kept. Killed between its commit and that, it is started
-again beside a tap that goes on from an earlier STATE, and sends rows that are in the lake already. So a run whose tap's
-start is known looks for the commit `m` with that STATE, and takes back what came after it, **at its own first commit**:
+Nobody tells a target whether the STATE that it printed was stored. If it is killed between its commit and that moment,
+the tap starts again from an earlier STATE, and sends rows that the lake has already. So if a run knows the STATE from
+which its tap was started, it looks for the commit `m` with that STATE, and rolls back what came after it, **at its own
+first commit**:
 
-- *All of it*, if every commit after `m` is of one run, the last one that committed, and no run is on record that was
-  started beyond `m`: then nobody ever went on from those. Each run that knows its start notes it, in a fence with
-  `start`. Of a tap that starts without any STATE it is believed only if the run before was killed: else it is a full
-  refresh, or another tap.
-- *Of commit `m` itself the rows that its STATE does not cover* (`uncovered`): a tap's last rows, after its last STATE.
-  Of streams that resume only: a full table is sent again by intent, and append-only adds it again.
+- *All of it*, if every commit after `m` is of one run, the last one that committed, and no run on record started from a
+  later commit: then nobody ever resumed from those commits. Each run that knows its start notes it in a fence with
+  `start`. A start without any STATE is believed only if the run before was killed; otherwise it is a full refresh, or
+  another tap.
+- *Of commit `m` itself the rows that its STATE does not cover* (`uncovered`): the rows after the tap's last STATE. Only
+  of streams that resume: a full table is always sent again, and append-only adds it again.
 
-Anything else is appended, as asked, with a warning; such a run notes the STATE that it was `given`, so that what it
-adds can be taken back in its turn.
+In any other case rows are appended, with a warning. Such a run notes the STATE that it was `given`, so that its own
+rows can be rolled back later.
 
-It is a rollback: files go to the trash. Those of rows that were only added go right before the run's first commit;
-where tables were replaced or merged, or are half loaded, all goes at once: the run has to find the table its tap knows.
+It is a rollback, so files go to the trash. If rows were only added, it happens right before the run's first commit. If
+tables were replaced or merged, or are half loaded, it happens at once: the run must start from the table its tap knows.
 """
 
 from __future__ import annotations
@@ -42,9 +43,11 @@ def same_state(one: Any, other: Any) -> bool:
 
 
 class ReplayGuard:
-    """What one run takes back, found when it opens. `state` is what its tap goes on from, as far as it is known.
+    """What one run rolls back, found when it opens.
 
-    `pending`: something is still to be taken back, right before the first commit. `notes` are for the operator.
+    `state` is the STATE that its tap starts from, as far as it is known.
+
+    `pending`: a rollback is due right before the first commit. `notes` are for the operator.
     """
 
     def __init__(self, committer: Committer, start: Start | None) -> None:
@@ -83,20 +86,20 @@ class ReplayGuard:
 
     @property
     def view(self) -> Snapshot:
-        """Return the lake with the STATE that the tap goes on from."""
+        """Return the lake with the STATE that the tap starts from."""
         return replace(self._committer.view, pipeline_state=PipelineState(self.state))
 
     def at_commit(self) -> None:
-        """Take back what is still to be taken back: the first commit of the run follows."""
+        """Make the rollback if it is pending; the run's first commit follows."""
         done, self._plan = self._plan, None
         if done:
             reason = f"the tap was started again from the STATE of commit {self._m}, and sends these rows once more"
             commit_plan(self._committer, done, reason=reason, supersedes=True, **self._facts)
 
     def _back(self, state: Any) -> tuple[list[CommitRecord], int | None]:
-        """Return the records that made the lake what it is, the last one first, and the commit with this STATE.
+        """Return the records since the commit with this STATE, the last one first, and that commit's number.
 
-        Records that were taken back are left out. None: there is no such commit, or what came after it has to stay.
+        Records that were taken back are left out. None: there is no such commit, or what came after it must stay.
         """
         log, records, runs = self._committer.log, list[CommitRecord](), set[str]()
         n, first = self._committer.view.n, log.beginning().first
@@ -113,7 +116,7 @@ class ReplayGuard:
         return records, 0 if began and _died(records) else None
 
     def _planned(self, m: int, after: bool, uncovered: set[str]) -> Plan | None:
-        """Return what is to be taken back, None where that is nothing, or where it cannot be done any more."""
+        """Return the rollback, None if there is nothing to remove, or if it is not possible any more."""
         log, view = self._committer.log, self._committer.view
         if not after and not uncovered:
             return None
@@ -134,18 +137,18 @@ class ReplayGuard:
 
 
 _PASSED = ("fence", "data", "void", "compact", "purge", "rollback")
-"""Kinds of records that do not keep the lake from being taken back to before them, if one run alone added rows."""
+"""Kinds of records that may be rolled back, as long as only one run added rows."""
 
 
 def _before(record: CommitRecord) -> int:
-    """Return the commit whose lake this one changed, or brought back."""
+    """Return the number of the commit whose lake this one changed, or restored."""
     if record.voids is not None:
         return record.voids - 1
     return record.to if record.supersedes and record.to is not None else record.n - 1
 
 
 def _has(record: CommitRecord, state: Any) -> bool:
-    """Return whether a tap that was started with this STATE goes on after the record."""
+    """Return whether a tap that was started with this STATE continues after this record."""
     if record.kind == "fence":
         return record.given is not UNSET and same_state(record.given, state)
     return same_state(record.state, state)
@@ -156,9 +159,9 @@ def _adds(record: CommitRecord) -> bool:
 
 
 def _died(records: list[CommitRecord]) -> bool:
-    """Return whether the run that committed last did not end in good order: then the next one began with a fence.
+    """Return whether the run that committed last died: then the next one began with a fence.
 
-    A tap that starts without a STATE may be meant to: a full refresh, or another tap under the same name.
+    Otherwise a tap without a STATE may be intended: a full refresh, or another tap under the same name.
     """
     last = next((i for i, record in enumerate(records) if _adds(record)), 0)
     after = records[last - 1] if last else None
@@ -167,7 +170,7 @@ def _died(records: list[CommitRecord]) -> bool:
 
 
 def _only_removes(plan: Plan, view: Snapshot) -> bool:
-    """Return whether rows vanish and nothing else changes: then a run may go on as if that were done."""
+    """Return whether the rollback only removes rows, so that the run may go on as if it were done already."""
     versions = (version for change in plan.tables for version in (change.now.version, change.then.version))
     back = any(change.back for change in plan.tables)
     return not (back or view.staged or plan.staged or any(version is not None for version in versions))

@@ -1,4 +1,4 @@
-"""`--resume`: what the last run completed before it failed is left out of this one."""
+"""`--resume`: skips the streams that the last run completed before it failed."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from bridge.storage import Storage
 
 
 def completed(storage: Storage, pipeline: str, names: Mapping[str, tuple[str, ...]] = MappingProxyType({})) -> set[str]:
-    """Return the streams that need not run again: none after a success, or after a run that died without a word.
+    """Return the streams that need not run again: none after a success, or after a run that died.
 
     A stream counts when all of its rows are committed and the tap went on to another one. What that run itself left
     out is left out again, so that a pipeline may be resumed several times in a row.
 
-    None at all where a stream that was under way is appended and has no bookmark of its own: it may be the child of one
-    that looks complete, whose bookmark stands for its rows, too. `names` are all that each stream has.
+    No stream counts if an unfinished one is appended and has no bookmark of its own: it may be the child of a stream
+    that looks complete, whose bookmark covers its rows, too. `names` are all names of each stream.
     """
     last = next(read_runs(storage, pipeline, 1), None)
     if last is None or last.status not in ("failed", "interrupted"):
@@ -34,7 +34,7 @@ def completed(storage: Storage, pipeline: str, names: Mapping[str, tuple[str, ..
 
 
 def leave_out(catalog: dict[str, Any] | None, done: set[str], state: Any) -> tuple[dict[str, Any], set[str]]:
-    """Return the catalog with the streams of `done` deselected, and every stream that it deselects then.
+    """Return the catalog with the streams of `done` deselected, and the names of all deselected streams.
 
     Raises `SettingsError` without a catalog, when nothing would be left, and where the STATE is flat: the position of
     those that run may be that of those left out, too, which would miss their rows up to it.

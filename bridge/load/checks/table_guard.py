@@ -1,8 +1,8 @@
-"""Refuses the commit that would empty a table, or fill none: an overwrite that lost most of its rows, a first load of
-rejects only. Fails the run that could add nothing but rejects to a table.
+"""Refuses a commit that would empty a table, or load nothing: an overwrite that lost most rows, a load of rejects.
 
-A refused commit changes no table and no STATE. Its rejects are kept, marked as refused: they can be looked at, and the
-next run brings the same records again, so nothing replays them.
+A refused commit changes no table and no STATE. Its rejects are kept, marked as refused: people can look at them, but
+nothing replays them, as the next run extracts the same records again. A run that could add only rejects to a table
+fails.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from bridge.write.report import WorkReport
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a commit is about to make of one stream's table. `before` and `after` count its rows."""
+    """What a commit would do to one stream's table. `before` and `after` count its rows."""
 
     stream: str
     before: int = 0
     after: int = 0
     replaces: bool = False
-    """Rows that were there go: an overwrite, `--full`, or a version that is complete."""
+    """Old rows are removed: by an overwrite, `--full`, or a complete version."""
 
 
 @dataclass(slots=True)
 class _Tally:
-    """What became of one stream's records since the tap began with it. `first` is the first reject."""
+    """Counts of one stream's records since the tap began its table. `first` is the first reject."""
 
     stored: int = 0
     rejected: int = 0
@@ -44,7 +44,7 @@ class _Tally:
 
 
 class Guard:
-    """Counts what becomes of records, and says which commits are refused."""
+    """Counts rows and rejects, and decides which commits are refused."""
 
     def __init__(self, pipeline: Pipeline, *, piped: bool = False) -> None:
         """`piped`: another program starts the tap, so there is no `singer-bridge run` to type."""
@@ -55,7 +55,7 @@ class Guard:
         return self._tallies.setdefault(stream, _Tally())
 
     def adopt(self, stream: str, stage: StagedTable) -> None:
-        """Count what an earlier run staged of a table that this one goes on with."""
+        """Count what an earlier run staged of a table that this run continues."""
         self._tally(stream).stored += sum(file.rows for file in stage.files)
         for rejects in stage.rejects:
             self._reject(stream, rejects, {})
@@ -67,7 +67,7 @@ class Guard:
         for spill in report.spills:
             self._tally(spill.stream).stored += spill.rows
         for stream, lines in report.filtered.items():
-            self._tally(stream).stored += lines  # a statement left them out on purpose
+            self._tally(stream).stored += lines  # SQL filtered them out on purpose
         for rejects in report.rejects:
             if rejects.file.stream is not None:
                 self._reject(rejects.file.stream, rejects.file, rejects.first)
@@ -78,19 +78,18 @@ class Guard:
         tally.first = tally.first or first or {"reason": next(iter(rejects.reasons), "")}
 
     def restart(self, streams: Iterable[str]) -> None:
-        """Forget these: the tap sends their tables from the start again."""
+        """Reset the counts of these streams: the tap sends their tables from the start again."""
         for stream in streams:
             self._tallies.pop(stream, None)
 
     def refusal(self, outcomes: Iterable[Outcome]) -> DataError | None:
-        """Return why a commit with these outcomes is refused, None if it is not."""
+        """Return the error if a commit with these outcomes is refused, otherwise None."""
         return next((error for outcome in outcomes if (error := self._judge(outcome))), None)
 
     def complaint(self) -> DataError | None:
-        """Return why a run fails that has committed all it could: a stream of which all records were rejected.
+        """Return the error for a run that has committed all it could, if all records of a stream were rejected.
 
-        They were to be added to rows that stay, so the commit was not refused: one bad record must not hold back its
-        stream for ever.
+        The stream's old rows stay, so the commit was not refused: one bad record must not block its stream for ever.
         """
         for stream, tally in self._tallies.items():
             if tally.rejected and not tally.stored and self._pipeline.guard_of(stream).rejected is not None:
@@ -146,7 +145,7 @@ class Guard:
         return f"{show}\n{refresh}\nwhen they fit: singer-bridge rejects replay {where}\n{ignore}"
 
     def _accept(self, stream: str, limit: str) -> str:
-        """Say what lets the commit through."""
+        """The hint that says how to let the commit through."""
         always = f"streams: {{{stream}: {{guard: {{{limit}: null}}}}}}"
         once = f"singer-bridge run {self._pipeline.name} --no-guard, once; always: "
         return f"set {always}" if self._piped else once + always
@@ -160,7 +159,7 @@ def _stays(outcome: Outcome) -> str:
 
 
 def _facts(tally: _Tally) -> dict[str, Any]:
-    """Return the first reject: its column, its value, its reason."""
+    """Describe the first reject: its column, its value, its reason."""
     first = {name: tally.first.get(name) for name in ("pointer", "value", "reason")}
     column = str(first.pop("pointer") or "").removeprefix("/").replace("/", ".")
     return {name: value for name, value in ({"column": column} | first).items() if value}
@@ -173,6 +172,6 @@ def without_limits(pipeline: Pipeline) -> Pipeline:
 
 
 def refused_before(view: Snapshot, streams: Iterable[str | None]) -> list[str]:
-    """Return the reject files of refused commits that these streams left behind: their records came again."""
+    """Return the reject files of these streams' refused commits, outdated as their records came again."""
     names = set(streams)
     return [file for file, reject in view.rejects.items() if reject.refused and reject.stream in names]

@@ -1,6 +1,6 @@
-"""Files that were in a table's folder before us become part of the table: `run --adopt`.
+"""`run --adopt`: makes Parquet files that were in a table's folder before us part of the table.
 
-They stay where they are and get on record, in a commit of their own with the STATE as it is, before the tap starts.
+The files stay where they are. A commit of its own names them before the tap starts, with the STATE unchanged.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _READABLE = "the file's columns must have types that singer-bridge writes itself
 
 
 def adopt(committer: Committer, pipeline: Pipeline) -> None:
-    """Take the strange Parquet files below the pipeline's folder into its tables; a note says how many.
+    """Adopt the unknown Parquet files below the pipeline's folder; a note says how many.
 
-    Raises `LakeError` or `DataError`, before anything is on record, for a file that does not go with its table.
+    Raises `LakeError` or `DataError`, before anything is committed, for a file that does not fit its table.
     """
     storage, view, changes = committer.storage, committer.view, []
     tables = {table.folder: stream for stream, table in view.tables.items()}
@@ -39,8 +39,8 @@ def adopt(committer: Committer, pipeline: Pipeline) -> None:
         folder = f"{pipeline.table_root}/{name}"
         stream = tables.get(folder, name)
         table = view.tables.get(stream) or TableState(folder, None, format=pipeline.destination.format)
-        unknown = folder not in tables and folder_name(name, ()) != name  # no telling for which stream it would be
-        # Its own log says what is of the table: what else is there it has given up.
+        unknown = folder not in tables and folder_name(name, ()) != name  # nobody knows for which stream it would be
+        # The table's own log names its files; any other file there has been removed from the table.
         own_log = stream in view.tables and table.has_own_log
         if table.folder != folder or unknown or own_log or not strangers(storage, table, []):
             continue

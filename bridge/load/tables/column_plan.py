@@ -1,4 +1,4 @@
-"""What a SCHEMA becomes as a table: which of its columns, under which names, and those that the bridge adds."""
+"""Which columns a SCHEMA gives its table: the selected ones, under which names, and those that the bridge adds."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ _STYLES = {"snake_case": snake_case, "lower": str.lower}
 
 @dataclass(frozen=True, slots=True)
 class IncomingSchema:
-    """What one SCHEMA message brings to its table. `notes` are for people."""
+    """The columns that one SCHEMA message declares for its table. `notes` are for people."""
 
     columns: TableSchema
-    """The columns, as a table that is new would have them."""
+    """The columns of a new table with this SCHEMA."""
     left_out: tuple[pa.Field, ...] = ()
     """Properties that are not kept."""
     metadata: bool = False
     statement: Statement | None = None
-    """What rows go through before they are stored."""
+    """The SQL statement that transforms rows before they are stored."""
     notes: tuple[str, ...] = ()
 
     @property
     def skipped(self) -> set[str]:
-        """The properties that nobody wants, or that the bridge writes itself."""
+        """Properties that the settings leave out, or that the bridge writes itself."""
         return {source(field) for field in self.left_out} | (set(METADATA) if self.metadata else set())
 
     def into(self, table: TableSchema | None, evolution: Evolution, made: pa.Schema | None = None) -> TableSchema:
@@ -62,12 +62,12 @@ class IncomingSchema:
         return leave_out(merged, self.left_out, metadata=self.metadata)
 
     def read(self) -> TableSchema:
-        """Return what RECORDs are read into that go through the statement."""
+        """Return the columns into which RECORDs are decoded before the statement."""
         return leave_out(self.columns, self.left_out, metadata=self.metadata)
 
 
 def as_it_is(message: Schema) -> IncomingSchema:
-    """Return what a SCHEMA brings where no settings change it."""
+    """Return the columns of a SCHEMA without any settings."""
     return IncomingSchema(from_singer(message.schema, message.key_properties or []))
 
 
@@ -81,7 +81,7 @@ def _grown(table: TableSchema | None, *, metadata: bool) -> TableSchema | None:
 
 
 def _named_as(table: TableSchema | None, fields: Iterable[pa.Field]) -> TableSchema:
-    """Return columns of a statement; one with the name of a column of the table is that column."""
+    """Return the columns of a statement; one with the name of a table's column is that column."""
     existing = {field.name: field for field in table.arrow} if table else {}
     properties = {source(field) for field in existing.values()}
     result = []
@@ -119,8 +119,9 @@ class ColumnPlan:
         return cls(stream, columns, rename, style, metadata, statement, key, log_based)
 
     def incoming(self, message: Schema, never_null: Sequence[str], keys: Sequence[str]) -> IncomingSchema:
-        """Return what a SCHEMA brings. Raises `SettingsError` for a key that would be left out, `DataError` for a
-        SCHEMA that cannot be read.
+        """Return the columns of a SCHEMA.
+
+        Raises `SettingsError` for a key that would be left out, `DataError` for a SCHEMA that cannot be read.
         """
         columns = from_singer(self._with_deletions(message.schema), never_null)
         fields = [each for each in columns.arrow if each.name != EXTRA]
@@ -161,7 +162,10 @@ class ColumnPlan:
         return not pattern.startswith("!")
 
     def _named(self, fields: list[pa.Field]) -> list[pa.Field]:
-        """Return the columns under their names. Who was given a name by hand is first, then the order of the SCHEMA."""
+        """Return the columns under their names in the table.
+
+        Names from the settings come first, then the order of the SCHEMA.
+        """
         style = _STYLES.get(self.style)
         if not self.rename and not style:
             return fields

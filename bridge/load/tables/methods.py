@@ -1,8 +1,8 @@
-"""How each stream is loaded: decided from its setting, the catalog, its bookmark and its key, and what that leads to.
+"""How each stream is loaded: decided from its setting, the catalog, its bookmark and its key.
 
-`auto` never deletes on a guess and never adds the same rows twice in silence: where nobody says how a stream is
-replicated each run may extract all of it again, so its rows are merged by their key. Without a key they are added once:
-the next run is refused until somebody decides.
+`auto` never deletes on a guess, and never adds the same rows twice in silence. If nobody says how a stream is
+replicated, each run may extract all of it again, so its rows are merged by their key. Without a key they are added
+once, and the next run is refused until somebody decides.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from bridge.storage import Storage
 _MODES: dict[str, Mode] = {"append-only": "append", "overwrite": "replace", "upsert": "upsert"}
 _LISTED = 8
 _RUNS_BACK = 20
-"""So many runs back the last one that loaded a stream is looked for."""
+"""How many runs back we look for the last one that loaded a stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """How one stream is loaded, whatever a single run is told. `is_known`: somebody says how it is replicated."""
+    """How one stream is loaded, apart from flags of a single run. `is_known`: somebody says how it is replicated."""
 
     mode: Mode
     reason: str
@@ -33,7 +33,7 @@ class Method:
     keys: tuple[str, ...] = ()
     bookmark: str = ""
     parent: str = ""
-    """The stream whose bookmark may stand for this one's rows."""
+    """The stream whose bookmark may cover this one's rows."""
 
     @property
     def each_run(self) -> str:
@@ -58,7 +58,7 @@ def load_method(
 ) -> tuple[Mode, str]:
     """Return how to load a stream and why; `method` is the catalog's replication method. Never deletes on a guess.
 
-    A `shared` table is only ever added to: which rows of it are whose is not known.
+    To a `shared` table rows are only added, as nobody knows which pipeline's rows it holds.
     """
     by_key = f"by key {', '.join(keys)}"
     if setting != "auto":
@@ -94,7 +94,7 @@ def decide(
 
 
 def of_catalog(pipeline: Pipeline, catalog: Catalog | None, stream: str) -> Method:
-    """Return how a stream is loaded as far as its catalog entry says, before any SCHEMA of it is there."""
+    """Return how a stream is loaded as far as its catalog entry tells, before its SCHEMA has come."""
     entry, chosen = stream_entry(catalog, stream), pipeline.stream(stream).key_properties
     keys = chosen if chosen is not None else key_properties(entry) if entry else []
     key = replication_key(catalog, stream)
@@ -102,7 +102,7 @@ def of_catalog(pipeline: Pipeline, catalog: Catalog | None, stream: str) -> Meth
 
 
 def is_merged(storage: Storage, pipeline: Pipeline, stream: str) -> bool:
-    """Return whether a table has each key once: as the settings say, else as the last run did that loaded it."""
+    """Return whether a table has each key once: by the settings, otherwise by the last run that loaded it."""
     setting = pipeline.load_method(stream)
     if setting != "auto":
         return setting == "upsert"
@@ -121,7 +121,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def outlook(methods: Iterable[tuple[str, Method]], *, merged_before: bool = True) -> list[str]:
-    """Return what a further run does with streams of which nobody says how they are replicated: a line a kind."""
+    """Return what a further run does with streams whose replication nobody declares: one line for each kind."""
     unknown = [(name, method) for name, method in methods if not method.is_known]
     merged = [name for name, method in unknown if method.mode == "upsert"]
     added = [name for name, method in unknown if method.mode == "append"]
@@ -144,7 +144,7 @@ def _decision(stream: str) -> str:
 
 
 def refusal(pipeline: Pipeline, streams: Sequence[str], *, piped: bool = False) -> SettingsError:
-    """Return the error of a run that would add the rows of these streams once more, with the lines to paste."""
+    """Return the error for a run that would add these streams' rows again, with the settings to paste."""
     full = "load_method: overwrite" if piped else "replication_method: FULL_TABLE"
     lines = [f'    "{stream}": {{{full}}}' for stream in streams[:_LISTED]]
     more = [f"    # and {len(streams) - _LISTED} more"] if len(streams) > _LISTED else []

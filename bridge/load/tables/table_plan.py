@@ -33,7 +33,7 @@ from bridge.write.partition import check_layout
 
 
 def strangers(storage: Storage, table: TableState, others: list[Owner]) -> list[str]:
-    """Return the names of a folder's Parquet files that neither our log nor the logs of those who share it know."""
+    """Return the names of a folder's Parquet files that neither our log nor another owner's log knows."""
     names = [name for name in storage.walk(table.folder) if name.endswith(".parquet")]  # before the logs are read
     ours = set(table.files).union(*(other.files for other in tables_of(storage, others).values()))
     return sorted(name for name in names if name not in ours)
@@ -65,9 +65,10 @@ def _allows_null(schema: Any) -> bool:
 
 
 class TablePlanner:
-    """Decides on each stream's first SCHEMA. `layouts` maps the streams decided on to where their rows go.
+    """Decides at each stream's first SCHEMA where its table is and how it is loaded.
 
-    `shared` are those whose tables other pipelines add files to as well.
+    `layouts` maps the decided streams to where their rows go. `shared` are streams whose tables other pipelines add
+    files to.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class TablePlanner:
         append: bool,
         piped: bool = False,
     ) -> None:
-        """`piped`: the tap is not ours to start, so its replication is not ours to choose."""
+        """`piped`: another program starts the tap, so we do not choose its replication."""
         self._storage, self._pipeline, self._view, self._catalog = storage, pipeline, view, catalog
         self._full, self._append, self._piped = full, append, piped
         self.methods: dict[str, Method] = {}
@@ -89,18 +90,21 @@ class TablePlanner:
         self.shared: set[str] = set()
 
     def loaded(self, deselected: Collection[str]) -> dict[str, TableState]:
-        """Return the tables that the lake has of the streams that this run loads."""
+        """Return the existing tables of the streams that this run loads."""
         catalog, tables = self._catalog, self._view.tables.items()
         named = (s for s, _ in tables if catalog is None or stream_entry(catalog, s))
         streams = {stream for stream in named if stream not in deselected}
         return {stream: table for stream, table in tables if stream in streams}
 
     def replaced(self, streams: Iterable[str]) -> set[str]:
-        """Return those of the streams whose tables this run makes anew."""
+        """Return those of the streams whose tables this run replaces."""
         return {stream for stream in streams if self.method(stream, None)[0] == "replace"}
 
     def open(self, message: Schema) -> tuple[StreamProgress, TableSchema | None]:
-        """Return the stream and the columns its table has. Raises `LakeError` if the table is not ours to write."""
+        """Return the stream's progress, and the columns of its table if it has one.
+
+        Raises `LakeError` if somebody else owns the table.
+        """
         refuse_namesakes(self._pipeline.name, self._catalog, [message.stream])
         method = self._method(message)
         mode, reason = self._told(method)
@@ -109,7 +113,7 @@ class TablePlanner:
         others = self._claim(message.stream, mode)
         staged = None if self._full else self._view.staged.get(message.stream)
         extends = mode == "replace" and not self._full and not staged and self._continues(message.stream, table)
-        # Else the old table goes; only what an earlier run staged of the new one has columns to keep.
+        # Otherwise the old table is replaced, and only files that an earlier run staged have columns to keep.
         evolution = self._evolution(message)
         # A table that is to keep its columns keeps them when its rows are replaced, too.
         stays = mode != "replace" or extends or (evolution.schema_policy != "evolve" and not (self._full or staged))
@@ -122,7 +126,7 @@ class TablePlanner:
         for owner, other in tables_of(self._storage, others).items():
             if other.files:
                 self._check_folders(message.stream, other.partition_by)
-            if other.schema:  # their rows are in the table, too: no column may mean two things
+            if other.schema:  # their rows are in the same table: no column may mean two things
                 columns = merge(columns, read_schema(self._storage, owner.pipeline, other.schema), Evolution("fail"))
         stream = StreamProgress(message.stream, mode, reason, TableSchema(pa.schema([])), 0, self._keys(message))
         stream.evolution, stream.keyed, stream.resumes = evolution, bool(target.keys), bool(message.bookmark_properties)
@@ -137,7 +141,7 @@ class TablePlanner:
         return stream, columns
 
     def _evolution(self, message: Schema) -> Evolution:
-        """Return how the table may change. Files of another pipeline are not ours to write anew."""
+        """Return how the table's columns may change. We must not rewrite files of another pipeline."""
         said = self._pipeline.stream(message.stream)
         change = said.on_type_change or "rewrite"
         if change == "rewrite" and self._pipeline.destination.shared:
@@ -145,7 +149,7 @@ class TablePlanner:
         return Evolution(change, said.schema_policy or "evolve", tuple(self._keys(message)))
 
     def _layout(self, stream: str) -> TableLayout:
-        """Return where the stream's rows go, and how they lie there."""
+        """Return where the stream's rows go: folder, format, partitions, order."""
         destination, own = self._pipeline.destination, self._pipeline.stream(stream).partition_by
         partition_by = destination.partition_by if own is None else own
         return TableLayout.of(self._pipeline, stream, self._folder(stream), destination.format, partition_by)
@@ -159,7 +163,7 @@ class TablePlanner:
         return shaping.incoming(message, self.keys(message), self._keys(message))
 
     def _keyed(self, message: Schema, target: TableLayout) -> TableLayout:
-        """Return the target with what it has to know of keys and deletions. Raises `SettingsError` without a key."""
+        """Return the layout with keys and the handling of deletions. Raises `SettingsError` without a key."""
         stream = message.stream
         said = self._pipeline.stream(stream).hard_delete
         hard = self._pipeline.destination.hard_delete if said is None else said
@@ -173,14 +177,14 @@ class TablePlanner:
         return replace(target, keys=tuple(keys), changes=changes, hard_delete=bool(hard))
 
     def check(self, stream: str, schema: TableSchema) -> None:
-        """Raise `SettingsError` unless a stream's table, with these columns, can lie in files as the settings say."""
+        """Raise `SettingsError` unless a table with these columns can be partitioned and sorted as the settings say."""
         target = self.layouts[stream]
         check_layout(schema.arrow, stream, target.partition_by, target.sort_by)
         if target.keys:
             check_keys(schema.arrow, stream, target.keys)
 
     def _check_folders(self, stream: str, before: Sequence[Any]) -> None:
-        """Raise `SettingsError` if files that stay are in other folders than new ones would be."""
+        """Raise `SettingsError` if files that stay were partitioned in another way than new ones would be."""
         now = [partition.setting for partition in self.layouts[stream].partition_by]
         if now == list(before):
             return
@@ -189,7 +193,7 @@ class TablePlanner:
         raise SettingsError("a table with rows keeps its partitions", hint=hint, stream=stream)
 
     def _continues(self, stream: str, table: TableState | None) -> bool:
-        """Return whether the tap may still be inside a table that was swapped in at a STATE before its end."""
+        """Return whether the tap may still be sending a table that was replaced at a STATE before the tap's end."""
         return (
             table is not None
             and table.version is not None
@@ -247,13 +251,13 @@ class TablePlanner:
         return found
 
     def _repeats(self, stream: str, method: Method) -> bool:
-        """Return whether rows are in the table that the tap will send again: nothing says where it would resume."""
+        """Return whether the table has rows that the tap will send again, as no bookmark says where it resumes."""
         names, state = self._pipeline.names_of(stream), self._view.state
         table = self._view.table(names)
         if self._full or method.is_known or method.mode != "append" or not table or not table.rows:
             return False
         if is_flat(state) and not is_empty(state):
-            return False  # one position, for all that the tap reads
+            return False  # one position for the whole tap
         points = [resume_point(state, self._pipeline.names_of(one)) for one in (stream, method.parent) if one]
         return all(point is None for point in points)
 
@@ -269,7 +273,7 @@ class TablePlanner:
         return table.folder
 
     def _check_format(self, stream: str, table: TableState | None) -> None:
-        """Raise if the table is of another format, or a new one would be where somebody else's is."""
+        """Raise if the table has another format, or if somebody else's table is in the folder of a new one."""
         wanted = self.layouts[stream].format
         if table and table.format != wanted:
             hint = f"keep format: {table.format}; or load it into another destination.path, under another pipeline name"
@@ -280,7 +284,7 @@ class TablePlanner:
             logs.of(self.layouts[stream].folder, stream, wanted).check(None)
 
     def _claim(self, stream: str, mode: Mode) -> list[Owner]:
-        """Own the table's folder, or refuse: rows of another pipeline must not be deleted or mixed with ours."""
+        """Claim the table's folder, or refuse: rows of another pipeline must not be deleted or mixed with ours."""
         folder, me = self.layouts[stream].folder, Owner(self._pipeline.name, stream)
         shared = self._pipeline.destination.shared
         if shared and mode != "append":
@@ -292,7 +296,7 @@ class TablePlanner:
         table = self._view.tables.get(stream)
         self._check_format(stream, table)
         if table and table.has_own_log:
-            return others  # what its own log does not name nobody reads
+            return others  # nobody reads files that the table's own log does not name
         table = table or TableState(folder, None)
         if strange := strangers(self._storage, table, others):
             hint = "`run --adopt` makes them part of the table; or move them away, or choose another destination.path"

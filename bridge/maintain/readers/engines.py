@@ -101,7 +101,7 @@ _HIVE_TYPES = _types("bigint", "double", "boolean", "string", "date", "timestamp
 DUCKDB = Engine('"', {}, _decimal, None, "", backslash=False, can_name=_any_name)
 SPARK = Engine("`", _HIVE_TYPES, _decimal, ("struct<", ": ", ">"), "array<{}>", backslash=True, can_name=_any_name)
 ATHENA = Engine("`", _HIVE_TYPES, _decimal, ("struct<", ":", ">"), "array<{}>", backslash=True, can_name=_plain_name)
-# The Hive connector's default precision; others need its catalog set accordingly.
+# The default precision of the Hive connector; any other has to be set in its catalog.
 TRINO = Engine(
     '"',
     _types("bigint", "double", "boolean", "varchar", "date", "timestamp(3)"),

@@ -1,1 +1,1 @@
-"""Rejects, afterwards: find them, read them, load those that fit by now, or delete them."""
+"""Rejects after a run: find them, read them, load those that fit by now, or delete them."""

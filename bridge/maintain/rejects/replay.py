@@ -49,9 +49,9 @@ _REFUSED = "of a commit that the guard refused: the next run brings these record
 
 @dataclass(slots=True)
 class Outcome:
-    """What becomes of one stream's rejects: `fit` records are rows now, `left` counts the others by reason.
+    """The result for one stream's rejects: `fit` records are rows now, `left` counts the others by reason.
 
-    `why` the whole stream stays as it is; empty if it does not.
+    `why`: the reason if nothing of the stream can be loaded, otherwise empty.
     """
 
     fit: int = 0
@@ -215,7 +215,7 @@ def _commit(committer: Committer, context: WriteContext, placement: TablePlanner
 
 
 def _segment(spool: SpoolFolder, number: int, work: _Work) -> Segment:
-    """Write the lines that fit into a spool of our own, as if a tap had said them just now."""
+    """Write the lines that fit into a spool of our own, as if a tap had just sent them."""
     spool.put_schema(work.schema.hash, work.schema.to_json())
     data = b"".join(line + b"\n" for line in work.lines)
     return spool.put_segment(work.stream, work.schema.hash, data, order=number, at=int(time.time() * 1000))

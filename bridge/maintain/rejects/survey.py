@@ -21,7 +21,7 @@ STDOUT = "(stdout)"
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which rejects are requested; None means all. `reason` is a part of the reason's text, in any case."""
+    """Which rejects are requested; None means all. `reason` is part of the reason's text; case is ignored."""
 
     stream: str | None = None
     run: str | None = None

@@ -1,4 +1,4 @@
-"""All checks of one pipeline. A run may be alive meanwhile: what it could explain is checked again."""
+"""All checks of one pipeline. A run may be alive meanwhile: problems that it could explain are checked again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bridge.storage import Storage
 
 _LOOKS = 3
 _PAUSE = timedelta(milliseconds=500)
-"""Between two looks: a commit that is being published is done soon."""
+"""The pause between two looks, in which a commit that is being published is likely to finish."""
 
 
 class Verifier:

@@ -170,7 +170,7 @@ def _version(key: str, file: LiveFile) -> str:
 
 def _rows(storage: Storage, key: str) -> int:
     """The number of rows that a Parquet file's footer says."""
-    import pyarrow.parquet as pq  # here: `recover` imports this room, and has to be quick
+    import pyarrow.parquet as pq  # here: `recover` imports this room, and must start fast
 
     with storage.open(key) as file:
         return int(pq.read_metadata(file).num_rows)

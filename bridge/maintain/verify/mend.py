@@ -1,7 +1,8 @@
-"""Repairs what can be repaired without guessing. Works under the lease; if it dies, every step can be done again.
+"""Repairs what can be repaired without guessing. It holds the lease; after a crash every step can be repeated.
 
-First what would keep the pipeline from opening, then recovery, then the rest. No file that counts is deleted, and no
-file of others is touched: a file of no commit goes into the trash, by a commit that says so.
+First it repairs what would keep the pipeline from opening, then recovery runs, then it repairs the rest. It deletes no
+file that a commit names, and touches no file of other pipelines. A file that no commit names goes into the trash, by a
+commit of its own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Does a table's own log agree with ours? Then readers of either see the same files, and find the same rows."""
+"""Does a table's own log agree with ours? Only then do readers of either see the same files and rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is each file there? `verify` and `doctor` both ask here. What the last commit has yet to publish is not missing."""
+"""Does each file exist? For `verify` and `doctor`. A file that the last commit has yet to publish is not missing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How other tools write a STATE: one file a tool, each with what it cannot carry over.
+"""Reads and writes the STATE files of other tools. One module for each tool says what it cannot convert.
 
-Each position comes back as it was written, or there is an error that says which one would be lost. Nothing is guessed:
-a file of another tool than the one named is refused, as each of them would pass for a flat STATE.
+Each position is converted without loss, or an error names the one that would be lost. Nothing is guessed: a file of
+another tool than the one named is refused, as each could pass for a flat STATE.
 """
 
 from __future__ import annotations

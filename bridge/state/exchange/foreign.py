@@ -1,4 +1,4 @@
-"""Which tool a document is from, told by its shape alone."""
+"""Recognizes by the shape of a document which tool wrote it."""
 
 from __future__ import annotations
 

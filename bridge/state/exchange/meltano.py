@@ -1,7 +1,7 @@
 """Meltano: `meltano state get`, `meltano state export`, and the `state.json` of its state backends.
 
-A backend keeps what the last complete run left (`completed`) and what came after it (`partial`); a run starts from the
-partial one laid over the complete one, object by object, lists replaced whole.
+A backend keeps the STATE of the last complete run (`completed`) and later changes (`partial`). A run starts from both:
+`partial` is merged into `completed`, object by object; lists are replaced whole.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _next_start(split: dict[str, Any]) -> dict[str, Any]:
 
 
 def _over(below: Any, above: Any) -> Any:
-    """Lay one over the other as Meltano does: to any depth of objects."""
+    """Merge one STATE into another as Meltano does, at any depth of objects."""
     if not isinstance(below, dict) or not isinstance(above, dict):
         return above
     return {**below, **{key: _over(below.get(key), value) for key, value in above.items()}}

@@ -6,7 +6,7 @@
 ```
 An incremental stream has its cursor's field and value, and `chunks: []` once its first load is complete. That is what
 Singer keeps as `replication_key` and `replication_key_value`, of a stream that SQL taps call `<namespace>-<stream>`.
-Positions in a database's log are OLake's own and cannot be carried over, nor can a first load half done.
+Positions in a database's log have OLake's own form and cannot be converted, nor can an unfinished first load.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _name(entry: Any) -> str:
 
 
 def _followed(document: dict[str, Any]) -> list[str]:
-    """Return the streams that are read from the log at one position for all of them."""
+    """Return the streams that are read from a database's log, at one common position."""
     position = document.get("global")
     names = position.get("streams") or [] if isinstance(position, dict) else []
     return [str(name).replace(".", "-", 1) for name in names]
@@ -79,7 +79,7 @@ def _bookmark(name: str, entry: dict[str, Any]) -> dict[str, Any]:
     chunks = state.pop("chunks", None)
     cursors = {key: value for key, value in state.items() if key and value is not None}
     if not cursors:
-        return {}  # OLake, too, would begin it anew
+        return {}  # OLake would start it from the beginning, too
     if chunks != []:
         hint = "let OLake finish it, or import the other streams with --stream"
         raise SettingsError("OLake's first load of this stream is not complete", hint=hint, stream=name)

@@ -1,1 +1,4 @@
-"""Delta tables: the next entry of a table's log, by put-if-absent, and its files' statistics. Read `log.py` first."""
+"""Delta tables: creates the next entry of a table's log by put-if-absent, with statistics of its files.
+
+Read `log.py` first.
+"""

@@ -1,13 +1,13 @@
-"""A Delta table's log: its next entry, by put-if-absent, as Delta's protocol has it. No jar, and nothing is rebased.
+"""A Delta table's log: creates its next entry by put-if-absent, as Delta's protocol says. No jar, and no rebase.
 
-An entry makes the table hold exactly the files that our log has after commit `n`, all of it at once, and carries an app
-transaction: `pipeline/stream`, `n`. Guarantee: whoever is slow changes nothing. He writes the version after one that he
-has read; if that exists by now he reads again, and then finds that the table is at commit `n` or a later one. So a
-recovery may repeat it, too. Files that an entry removes stay in the bucket for `retention.trash`, for time travel.
+One entry makes the table hold exactly the files that our log has after commit `n`. It carries an app transaction
+(`pipeline/stream`, `n`). Guarantee: a slow writer changes nothing. It creates the version after the one that it has
+read. If that version exists by now, it reads again, and finds the table at commit `n` or later. For the same reason
+recovery can repeat it. Files that an entry removes stay in the bucket for `retention.trash`, for time travel.
 
-Read by delta-rs, written through the storage of the lake: so a version is fenced as a commit of ours is. Readers need
-no more than protocol (1, 2). Hive folders are no partition columns of Delta's: columns are in the files, whose bounds
-in the log let readers leave out as many.
+delta-rs reads the log; entries are written through the lake's storage, so versions are protected as our commits are.
+Readers need no more than protocol (1, 2). Hive folders are not declared as Delta's partition columns: the files hold
+all columns, and their bounds in the log let readers skip as many files.
 """
 
 from __future__ import annotations
@@ -37,19 +37,20 @@ if TYPE_CHECKING:
 
 _TRIES = 20
 _CHECKPOINT_EVERY = 10
-"""Entries after which the state of the table is written down whole; Delta's own default."""
+"""A checkpoint follows every so many entries; Delta's own default."""
 _INDEXED = "delta.dataSkippingNumIndexedCols"
 _DECODED_TWICE = re.compile("%[0-9A-Fa-f]{2}")
-"""What delta-rs takes for a character in a path that was decoded already."""
+"""What delta-rs decodes once more in a path that is decoded already."""
 _WRITER = 2
 """The protocol's version up to which a writer need not know of constraints, generated columns and the like."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A Delta table as it is at `version`, -1 where there is none. `done` is the last commit of ours that it holds.
+    """A Delta table at `version`; -1: there is no table. `done` is the last commit of ours that it holds.
 
-    `metadata` is as its log has it, `files` are their names; `writer` is the protocol that its writers have to know.
+    `metadata` is as its log has it, `files` are the names of its files; `writer` is the protocol version that a writer
+    must support.
     """
 
     version: int = -1
@@ -83,7 +84,7 @@ class DeltaLog:
         import pyarrow as pa
         from deltalake.exceptions import DeltaError, TableNotFoundError
 
-        self._uri()  # a table is not begun where it could not be read
+        self._uri()  # raises: no table is begun in a folder that readers could not open
         if not any(True for _ in self.storage.list(self.key)):
             return Snapshot()
         try:
@@ -130,7 +131,7 @@ class DeltaLog:
         return LakeError(f"the Delta table cannot be read: {text}", hint=hint, folder=self.folder)
 
     def check(self, table: TableState | None) -> None:
-        """Raise `LakeError` unless the table holds what our log says, None: unless there is none."""
+        """Raise `LakeError` unless the table holds what our log says; for None, unless there is no table."""
         there = self.look()
         if table is None and there.version >= 0:
             hint = "choose another destination.path, or move that table away: it is not this pipeline's"
@@ -144,13 +145,13 @@ class DeltaLog:
             raise LakeError("the Delta table was changed by somebody else", hint=hint, **facts)
 
     def check_schema(self, schema: TableSchema) -> None:
-        """Raise `DataError` if a table cannot have these columns."""
+        """Raise `DataError` if a table of this format cannot have these columns."""
         _delta_schema(schema)
 
     def publish(self, commit: Commit, table: TableState, schema: TableSchema | None) -> None:
-        """Make the table what our log says after a commit; nothing is done if it is that, or later, already.
+        """Make the table what our log says after a commit. Does nothing if the table is at that commit, or a later one.
 
-        Without a schema it keeps the one it has; where there is no table either, there is nothing to do.
+        Without a schema the table keeps its own; without a schema and a table there is nothing to do.
         """
         for _ in range(_TRIES):
             there = self.look()
@@ -159,7 +160,7 @@ class DeltaLog:
             if schema is None and not there.metadata:
                 return
             metadata = self._metadata(there, schema, commit)
-            # Characters as they are: delta-rs reads some of the escaped pairs, from U+20000 on, as another character.
+            # Characters unescaped: delta-rs misreads some escaped surrogate pairs, from U+20000 on.
             lines = (dumps(a, ascii_only=False) + b"\n" for a in self._actions(there, commit, table, metadata))
             if self.storage.put_if_absent(self._entry(there.version + 1), b"".join(lines)):
                 files = frozenset(table.files)
@@ -170,7 +171,7 @@ class DeltaLog:
         raise LakeError("the Delta table is changed by somebody all the time", hint="find out by whom", at=self.folder)
 
     def _metadata(self, there: Snapshot, schema: TableSchema | None, commit: Commit) -> dict[str, Any]:
-        """Return what the entry says of the table: what it said, with our columns."""
+        """Return the table's metadata for the entry: as it was, with our columns."""
         if schema is None:
             return there.metadata
         wanted = _delta_schema(schema)
@@ -220,14 +221,14 @@ class DeltaLog:
             yield {"add": facts | {"modificationTime": at, "dataChange": changes, "stats": bounds}}
 
     def _to_say_again(self, there: Snapshot, commit: Commit, metadata: dict[str, Any]) -> frozenset[str]:
-        """Return the files whose statistics the entry has to say anew; an `add` takes the place of an earlier one."""
+        """Return the files whose statistics the entry must repeat; a new `add` replaces the earlier one."""
         if commit.again:
             return self.misleading()
         grown = bool(there.metadata) and there.metadata["schemaString"] != metadata["schemaString"]
-        return there.files if grown else frozenset()  # a new column is null in them, and they have to say so
+        return there.files if grown else frozenset()  # they must say that a new column is null
 
     def misleading(self) -> frozenset[str]:
-        """Return the files that readers may leave out although they hold what is looked for."""
+        """Return the files that readers may skip although they hold matching rows."""
         from deltalake.exceptions import DeltaError
 
         there = self.look()
@@ -240,9 +241,9 @@ class DeltaLog:
         return frozenset(map(unquote, names))
 
     def _tidy(self) -> None:
-        """Write a checkpoint now and then, and let go of entries that Delta's own settings keep no longer.
+        """Write a checkpoint now and then, and delete entries that Delta's own settings no longer keep.
 
-        Best effort: readers without a checkpoint read more entries, and the next one may succeed.
+        Best effort: without a checkpoint readers read more entries, and the next one may succeed.
         """
         if self._known is None or self._known.version % _CHECKPOINT_EVERY:
             return
@@ -259,20 +260,20 @@ def _milliseconds(at: str) -> int:
 
 
 def _delta_schema(schema: TableSchema) -> str:
-    """Return the columns as Delta writes them. Raises `DataError` for a type that it has not."""
+    """Return the columns as Delta writes them. Raises `DataError` for a type that Delta does not have."""
     import pyarrow as pa
     from deltalake import Schema
 
     plain = pa.schema([_without_metadata(column) for column in schema.arrow])
     try:
         return str(Schema.from_arrow(plain).to_json())
-    except Exception as error:  # what it raises is not said anywhere
+    except Exception as error:  # delta-rs does not document what it raises
         hint = "have the stream's schema say another type, or use format: parquet"
         raise DataError(f"Delta has no such type: {error}", hint=hint) from error
 
 
 def _columns(metadata: dict[str, Any]) -> tuple[pa.Schema, int]:
-    """Return a table's columns, and how many of them readers expect statistics of."""
+    """Return a table's columns, and for how many of them readers expect statistics."""
     import pyarrow as pa
     from deltalake import Schema
 
@@ -295,7 +296,7 @@ def _without_metadata(column: pa.Field) -> pa.Field:
 
 
 def _types(said: Any) -> Any:
-    """Return a schema as its log has it without what people may have noted of its columns."""
+    """Return a schema as the log has it, without the comments and other metadata of its columns."""
     if isinstance(said, dict):
         return {key: _types(value) for key, value in said.items() if key != "metadata"}
     return [_types(one) for one in said] if isinstance(said, list) else said

@@ -1,7 +1,7 @@
-"""Which files of a Delta table have statistics that mislead readers: filters leave out such a file with its rows.
+"""Which files of a Delta table have statistics that mislead readers: filters skip such a file with its rows.
 
-Our own entries were like that once: bounds of some columns, beside none of booleans, of texts beyond 4 KiB and of
-infinite numbers; no null count of a column that is younger than the file; and -0.0 as the greatest of zeros.
+Earlier versions of ours wrote such entries: bounds for some columns, but none for booleans, texts beyond 4 KiB and
+infinite numbers; no null count for a column that is newer than the file; and -0.0 as the maximum of zeros.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What a Parquet file holds at least and at most, for Delta's log: JSON text, made from its footer and our note in it.
+"""Statistics of a Parquet file for Delta's log, as JSON text: made from the file's footer and our note in it.
 
-Readers leave out files by it, so a bound may be too wide, and never too narrow: texts are cut, times are milliseconds.
+Readers skip files by them, so a bound may be too wide, but never too narrow: texts are cut, times are milliseconds.
 
-Guarantee: of the columns that readers look at, each has all its statistics, or the file has no bounds at all. Some
-readers, delta-rs' pyarrow dataset among them, take a bound that is missing beside others for null, compare with it, and
-then leave out the file, whatever it holds. Only a column without any value needs no bounds: its `nullCount` says it.
+Guarantee: each column for which readers expect statistics has all of them, or the file has no bounds at all. Some
+readers, such as delta-rs' pyarrow dataset, take one missing bound for null, compare with it, and then skip the file,
+whatever it holds. Only a column without any value needs no bounds: its `nullCount` shows that.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 class _Digits(Decimal):
-    """A decimal that JSON has without an exponent: delta-rs takes `1E-10` for null."""
+    """A decimal that is written without an exponent: delta-rs takes `1E-10` for null."""
 
     def __str__(self) -> str:
         return format(self, "f")
@@ -35,7 +35,7 @@ class _Digits(Decimal):
 
 @dataclass(frozen=True, slots=True)
 class _Bounds:
-    """One column of a file: its nulls, None where nobody counted them, and its bounds, None where they are unknown."""
+    """One column of a file: its nulls (None: not counted) and its bounds (None: unknown)."""
 
     nulls: int | None
     low: Any = None
@@ -43,10 +43,10 @@ class _Bounds:
 
 
 def statistics(file: BinaryIO, table: pa.Schema | None = None, columns: int = 32, folders: Iterable[str] = ()) -> str:
-    """Return `numRecords` of a Parquet file, and of its columns `nullCount`, `minValues` and `maxValues`.
+    """Return a Parquet file's `numRecords`, and the `nullCount`, `minValues` and `maxValues` of its columns.
 
-    `table` are the columns of the table, by default those of the file; the first `columns` of them, and those that the
-    Hive folders on the file's way are named after, have statistics. What the file lacks is null in all its rows.
+    `table` are the columns of the table, by default those of the file. The first `columns` of them have statistics, and
+    those after which the file's Hive `folders` are named. A column that the file lacks is null in all its rows.
     """
     import pyarrow.parquet as pq  # here: commits of plain tables do without
 
@@ -68,7 +68,7 @@ def statistics(file: BinaryIO, table: pa.Schema | None = None, columns: int = 32
 
 
 def _said(columns: dict[Path, _Bounds], rows: int) -> dict[str, Any]:
-    """All statistics of all columns, or none of those that one column lacks."""
+    """The statistics: nothing if one column lacks its null count, and no bounds at all if one lacks its bounds."""
     if any(column.nulls is None for column in columns.values()):
         return {}
     counts: dict[str, Any] = {}
@@ -85,7 +85,7 @@ def _said(columns: dict[Path, _Bounds], rows: int) -> dict[str, Any]:
 
 
 def _in_file(fields: Iterable[pa.Field], above: Path = ()) -> Iterator[Path]:
-    """Yield the columns of a Parquet file in its order; an empty path for what is inside a list."""
+    """Yield the paths of a Parquet file's columns in their order; an empty path for a column inside a list."""
     import pyarrow as pa
 
     for field in fields:
@@ -99,7 +99,7 @@ def _in_file(fields: Iterable[pa.Field], above: Path = ()) -> Iterator[Path]:
 
 
 def _with_bounds(fields: Iterable[pa.Field], above: Path = ()) -> Iterator[Path]:
-    """Yield the columns that readers of Delta expect bounds of: neither lists nor bytes."""
+    """Yield the columns for which readers of Delta expect bounds: all but lists and bytes."""
     import pyarrow as pa
 
     for field in fields:
@@ -111,7 +111,7 @@ def _with_bounds(fields: Iterable[pa.Field], above: Path = ()) -> Iterator[Path]
 
 
 def _bounds(footer: Any, at: int, path: Path, unsaid: Unsaid) -> _Bounds:
-    """Return what a file says of a column, over its row groups."""
+    """Return the bounds of a column over all row groups of the file."""
     ends, nulls = list(unsaid.texts.get(path, ())), 0
     for group in range(footer.num_row_groups):
         column = footer.row_group(group).column(at)
@@ -122,7 +122,7 @@ def _bounds(footer: Any, at: int, path: Path, unsaid: Unsaid) -> _Bounds:
         if found.has_min_max:
             try:
                 low, high = found.min, found.max
-            except (ValueError, OverflowError):  # a date, say, that Python has not
+            except (ValueError, OverflowError):  # such as a date that Python cannot hold
                 return _Bounds(nulls)
             if high < low:  # pyarrow before 18 has "" for a bound that was too long to be written
                 return _Bounds(nulls)
@@ -151,7 +151,7 @@ def _greatest(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as Delta's own writers have it in JSON, None for one whose type has no bounds."""
+    """Return a value as Delta's own writers put it in JSON; None if its type has no bounds."""
     if isinstance(value, float) and not math.isfinite(value):
         return "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, date):

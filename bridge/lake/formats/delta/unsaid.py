@@ -1,8 +1,8 @@
-"""What a Parquet footer leaves out of its bounds: texts beyond 4 KiB, and NaN. Files of ours say it beside them.
+"""What a Parquet footer's bounds leave out: texts beyond 4 KiB, and NaN. Our files note it in their metadata.
 
-Arrow writes no bounds at all for a row group with such a text, and leaves NaN out of those of the other numbers. A
-table format's statistics are made from the footer alone, so the writer notes both in the file's metadata, under `KEY`,
-while it has the rows. A file without that note, of an older version or of somebody else, is not known to have either.
+Arrow writes no bounds for a row group with such a text, and ignores NaN in the bounds of numbers. A table format's
+statistics are made from the footer alone, so the writer notes both in the file's metadata, under `KEY`, while it has
+the rows. Of a file without that note, from an older version or somebody else, neither is known.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ Path = tuple[str, ...]
 
 
 def at_least(text: str) -> str:
-    """The beginning of a text, which is not greater than the text."""
+    """A lower bound of a text: its beginning."""
     return text[:_LONGEST]
 
 
 def at_most(text: str) -> str:
-    """A short text that is not less than `text`, in the order of code points, which is also that of UTF-8."""
+    """A short upper bound of `text` in the order of code points, which is also that of UTF-8."""
     cut = _LONGEST
-    while text[cut : cut + 1] == _LAST:  # nothing is greater than this character, so it cannot end the bound
+    while text[cut : cut + 1] == _LAST:  # no character is greater than this one: cut after it
         cut += 1
     return text if len(text) <= cut else text[:cut] + _LAST
 
 
 class Unsaid:
-    """Collects, over the row groups of one file, what its footer will not say."""
+    """Collects, over the row groups of one file, what its footer will leave out."""
 
     def __init__(self) -> None:
         self.texts: dict[Path, tuple[str, str]] = {}
@@ -49,7 +49,7 @@ class Unsaid:
 
     @classmethod
     def read(cls, metadata: dict[bytes, bytes] | None) -> Unsaid:
-        """What the note of a file says; nothing without a note. Raises `ValueError` for one that is not ours."""
+        """Read the note of a file; empty without one. Raises `ValueError` for a note that is not ours."""
         unsaid = cls()
         for entry in orjson.loads((metadata or {}).get(KEY, b"[]")):
             path = tuple(entry["column"])
@@ -78,7 +78,7 @@ class Unsaid:
                 self.texts[path] = min(low, old_low), max(high, old_high)
 
     def to_metadata(self) -> dict[bytes, bytes]:
-        """The note to keep in the file; empty if the footer says all."""
+        """The note to keep in the file; empty if the footer leaves nothing out."""
         entries: list[dict[str, Any]] = [
             {"column": path, "min": low, "max": high} for path, (low, high) in self.texts.items()
         ]

@@ -1,8 +1,8 @@
 """A table's columns as Iceberg has them: each with a number that stays its own, and never becomes another column's.
 
-Files carry no numbers; readers find a column in them by its name (`schema.name-mapping.default`). So what a column was
-called, and is of another type now, has the name no more: snapshots from before that are given up in the same step, as
-their readers would find nothing under it, instead of what there was.
+Files carry no numbers: readers find a column in them by its name (`schema.name-mapping.default`). If a column gets
+another type, its name leads to the new column only. Snapshots from before the change are dropped in the same step:
+their readers would find nulls in place of the old values.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 
 def columns(schema: TableSchema, old: Schema | None, free: Iterator[int], schema_id: int) -> Schema:
-    """Return the columns; those of the table as it is, `old`, keep their numbers, others get the next that is free.
+    """Return the columns. Those of the present table, `old`, keep their numbers, others get the next free one.
 
-    A column may be null as soon as it ever was, or is new in a table. Raises `DataError` for what Iceberg has not.
+    A column that is new in an existing table, or was ever nullable, is nullable. Raises `DataError` for types and names
+    that Iceberg does not have.
     """
     from pyiceberg.schema import Schema
 
@@ -83,10 +84,10 @@ def _type(arrow: pa.DataType, old: IcebergType | None, free: Iterator[int]) -> I
 
 
 def _goes_on(old: IcebergType, new: IcebergType) -> bool:
-    """Return whether a column of one type may become the other and be the same column still."""
+    """Return whether a column of type `old` is still the same column with type `new`."""
     from pyiceberg.types import DecimalType, ListType, StructType
 
-    for kind in (StructType, ListType):  # what is inside has numbers of its own
+    for kind in (StructType, ListType):  # inner fields have numbers of their own
         if isinstance(old, kind):
             return isinstance(new, kind)
     if isinstance(old, DecimalType) and isinstance(new, DecimalType):
@@ -95,7 +96,7 @@ def _goes_on(old: IcebergType, new: IcebergType) -> bool:
 
 
 def mapping(metadata: TableMetadata | None, schema: Schema) -> NameMapping:
-    """Return by which names columns are found in files: those of the table now, then those that it had before."""
+    """Return the name mapping: the present columns, then earlier ones whose names are free."""
     from pyiceberg.table.name_mapping import NameMapping, create_mapping_from_schema
 
     new = create_mapping_from_schema(schema)

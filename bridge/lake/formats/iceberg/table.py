@@ -1,14 +1,14 @@
-"""An Iceberg table: its next snapshot, committed by the catalog's own compare-and-swap. Nothing is rebased.
+"""An Iceberg table: commits its next snapshot by the catalog's own compare-and-swap. No rebase.
 
-A snapshot makes the table hold exactly the files that our log has after commit `n`, all of it at once, with the columns
-that they have. The table says whose it is and where it stands: `singer-bridge.app` (`pipeline/stream`),
-`singer-bridge.commit` (`n`). Guarantee: whoever is slow changes nothing. Each commit makes a snapshot, also where no
-file comes or goes, and the catalog takes it only as the follower of the one that was read; else we read again, and then
-find that the table is at commit `n` or a later one. So a recovery may repeat it, too. pyiceberg's transactions are not
-used for this: they take a commit that lost its race and try it again on top of the other.
+One snapshot makes the table hold exactly the files that our log has after commit `n`, with their columns. Properties of
+the table name its owner, `singer-bridge.app` (`pipeline/stream`), and the commit, `singer-bridge.commit` (`n`).
+Guarantee: a slow writer changes nothing. Each commit makes a snapshot, even if no file comes or goes. The catalog
+accepts it only as the successor of the one that was read; otherwise we read again, and find the table at commit `n` or
+later. For the same reason recovery can repeat it. pyiceberg's transactions are not used: they retry a commit that lost
+the race on top of the winner.
 
-Files that a snapshot removes stay in the bucket for `retention.trash`, and the snapshots that have them as long as the
-table's `history.expire.max-snapshot-age-ms` says, 7 days by itself. Hive folders are no partitions of Iceberg's.
+Files that a snapshot removes stay in the bucket for `retention.trash`; old snapshots stay as long as the table's
+`history.expire.max-snapshot-age-ms` says, by default 7 days. Hive folders are not declared as Iceberg partitions.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _TRIES = 20
 _TIDY_EVERY = 10
-"""Snapshots after which those are given up that are too old."""
+"""After every so many snapshots, those that are too old are dropped."""
 _APP, _COMMIT = "singer-bridge.app", "singer-bridge.commit"
 _MAPPING = "schema.name-mapping.default"
 _AGE = "history.expire.max-snapshot-age-ms"
@@ -48,7 +48,7 @@ _NEW = {"write.metadata.previous-versions-max": "100"}
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """An Iceberg table as it is. `version` counts what was committed to it, -1 where there is none.
+    """An Iceberg table now. `version` counts its snapshots; -1: there is no table.
 
     `done` is the last commit of ours that it holds, `app` whose table it is. `files` are their names.
     """
@@ -110,7 +110,7 @@ class IcebergLog:
         return Snapshot(sequence_of(table.metadata), done, app, files, table)
 
     def check(self, table: TableState | None) -> None:
-        """Raise `LakeError` unless the table holds what our log says, None: unless there is none."""
+        """Raise `LakeError` unless the table holds what our log says; for None, unless there is no table."""
         there, name = self.look(), ".".join(self.identifier)
         if there.table is None:
             if table is not None and table.schema is not None:
@@ -131,17 +131,17 @@ class IcebergLog:
             raise LakeError("the Iceberg table was changed by somebody else", hint=hint, table=name)
 
     def misleading(self) -> frozenset[str]:
-        """None: what a manifest does not say of a column its readers do not conclude from."""
+        """None: readers of Iceberg conclude nothing from a bound that is missing."""
         return frozenset()
 
     def check_schema(self, schema: TableSchema) -> None:
-        """Raise `DataError` if a table cannot have these columns."""
+        """Raise `DataError` if a table of this format cannot have these columns."""
         columns(schema, None, itertools.count(1), 0)
 
     def publish(self, commit: Commit, table: TableState, schema: TableSchema | None) -> None:
-        """Make the table what our log says after a commit; nothing is done if it is that, or later, already.
+        """Make the table what our log says after a commit. Does nothing if the table is at that commit, or a later one.
 
-        Without a schema it keeps the one it has; where there is no table either, there is nothing to do.
+        Without a schema the table keeps its own; without a schema and a table there is nothing to do.
         """
         from pyiceberg import exceptions as told
 
@@ -189,7 +189,7 @@ class IcebergLog:
         return (say.AssertTableUUID(uuid=old.table_uuid), say.AssertRefSnapshotId(**last))
 
     def _columns(self, old: TableMetadata | None, schema: TableSchema | None) -> Schema:
-        """Return the columns after the commit: one of the table's schemas if it is like that, else a new one."""
+        """Return the columns after the commit: an equal schema that the table has already, or a new one."""
         if old is None:
             assert schema is not None
             return columns(schema, None, itertools.count(1), 0)
@@ -200,14 +200,14 @@ class IcebergLog:
         return next((one for one in reversed(old.schemas) if one.as_struct() == new.as_struct()), new)
 
     def _begun(self, table: Table | None) -> list[Any]:
-        """Return what makes a new table."""
+        """Return the updates that create a new table."""
         from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
         from pyiceberg.table import update as say
         from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
         if table is not None:
             return []
-        with suppress(Exception):  # it may be there, and if it cannot be made the commit says why
+        with suppress(Exception):  # it may exist; if it cannot be created, the commit fails with the reason
             self.catalog.create_namespace_if_not_exists(self.identifier[:-1])
         format_: dict[str, Any] = {"format-version": 2}
         order: dict[str, Any] = {"sort-order": UNSORTED_SORT_ORDER}
@@ -223,7 +223,7 @@ class IcebergLog:
         ]
 
     def _says(self, old: TableMetadata | None, wanted: Schema, commit: Commit) -> list[Any]:
-        """Return what the commit changes of columns and properties."""
+        """Return the updates of columns and properties."""
         from pyiceberg.table import update as say
 
         updates: list[Any] = []
@@ -238,7 +238,7 @@ class IcebergLog:
         return [*updates, say.SetPropertiesUpdate(updates=said)]
 
     def _staged(self, wanted: Schema) -> Table:
-        """Return a table that is not there, by which a catalog is told which to make."""
+        """Return the description of a table that does not exist yet, for the catalog to create."""
         from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
         from pyiceberg.table import StagedTable
         from pyiceberg.table.metadata import new_table_metadata
@@ -248,7 +248,7 @@ class IcebergLog:
         return StagedTable(self.identifier, metadata, f"{self.root}/metadata/none.json", self._io, self.catalog)
 
     def _given_up(self, old: TableMetadata, named: set[int], now: int) -> list[int]:
-        """Return the snapshots that cannot be read any more, and now and then those that are too old."""
+        """Return the snapshots to drop: those that cannot be read any more, and now and then those that are too old."""
         kept_by_name = {ref.snapshot_id for name, ref in old.refs.items() if name != "main"}
         schemas = {one.schema_id: one.field_ids for one in old.schemas}
         tidy = sequence_of(old) % _TIDY_EVERY == 0
@@ -264,7 +264,7 @@ class IcebergLog:
         ]
 
     def _tidy(self, old: TableMetadata, new: TableMetadata) -> None:
-        """Delete metadata that nothing names any more. Best effort: what is left takes up space, and no more."""
+        """Delete metadata files that nothing names any more. Best effort: what is left only takes up space."""
         with suppress(Exception):
             for location in garbage(self._io, old, new):
                 self._io.delete(location)
