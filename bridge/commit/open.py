@@ -8,7 +8,7 @@ from typing import Any
 
 from bridge.commit.cleanup import abort_older
 from bridge.commit.committer import Committer
-from bridge.commit.recovery import check_staged, check_state_file, recover
+from bridge.commit.recovery import finish_last_commit, reconcile_state_file, restart_damaged_staged
 from bridge.errors import BridgeError, LakeError, MissingFiles
 from bridge.lake.lease import Lease, take
 from bridge.lake.log import Log
@@ -64,12 +64,12 @@ def open_committer(storage: Storage, pipeline: str, run: str, last: dict[str, An
     clean = head == last.get("closed", 0)
     committer = Committer(log, run, log.view(head), head if clean else head + 1)
     if clean:
-        check_state_file(committer, recovering=False)
+        reconcile_state_file(committer, recovering=False)
     else:
         last_change = next(log.history(head, fences=False), None)
         committer.create("fence", committer.view.pipeline_state, after=last_change.n if last_change else 0)
-        recover(committer, last_change)
-    check_staged(committer)
+        finish_last_commit(committer, last_change)
+    restart_damaged_staged(committer)
     with suppress(LakeError):
         abort_older(log, committer.view, committer.generation, fenced=not clean)
     return committer

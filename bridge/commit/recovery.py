@@ -16,11 +16,11 @@ from bridge.lake.records import CommitRecord
 from bridge.storage import Add, Missing
 
 
-def recover(committer: Committer, last: CommitRecord | None) -> None:
+def finish_last_commit(committer: Committer, last: CommitRecord | None) -> None:
     """Finish publishing the `last` commit, or void it; then compare `state.json`."""
     if last and last.kind in FILES_CHANGED:
         _roll_forward(committer, last)
-    check_state_file(committer, recovering=True)
+    reconcile_state_file(committer, recovering=True)
 
 
 def _roll_forward(committer: Committer, record: CommitRecord) -> None:
@@ -78,7 +78,7 @@ def _settled(committer: Committer, record: CommitRecord, before: Snapshot) -> di
     return {key: file_name(committer.generation, seq, table_and_name(key)[1]) for seq, key in enumerate(sorted(done))}
 
 
-def check_state_file(committer: Committer, *, recovering: bool) -> None:
+def reconcile_state_file(committer: Committer, *, recovering: bool) -> None:
     """Compare `state.json` with the head: write the head's STATE into it, or commit what a person wrote there."""
     head, view = committer.head, committer.view
     file = look_at_state_file(head)
@@ -97,7 +97,7 @@ def check_state_file(committer: Committer, *, recovering: bool) -> None:
         committer.write_state()
 
 
-def check_staged(committer: Committer) -> None:
+def restart_damaged_staged(committer: Committer) -> None:
     """Start a half loaded table again if one of its files is gone: the tap would not send those rows twice."""
     view = committer.view
     files = {add_of(stage.folder, file): s for s, stage in view.staged.items() for file in stage.files}

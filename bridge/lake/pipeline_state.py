@@ -47,7 +47,7 @@ def _without(state: Any, streams: Collection[str]) -> Any:
     return state if is_empty(state) else forget(state, streams)
 
 
-def begun(
+def starting_groups(
     divided: Iterable[Sequence[str]], stored: PipelineState
 ) -> tuple[list[TapGroup], list[TapGroup], list[TapGroup]]:
     """Return a run's groups, each with its starting STATE; the idle groups; and the groups that start from `shown`.

@@ -52,7 +52,7 @@ class Accounting:
         context: WriteContext,
         *,
         shared: Collection[str] = (),
-        adopted: dict[str, int],
+        continued: dict[str, int],
         max_rejects: int,
         each: MapOnExecutors | None = None,
         guard: Guard | None = None,
@@ -71,7 +71,7 @@ class Accounting:
         self.extra: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._warnings: list[str] = []
         self._scattered: set[str] = set()
-        for stream, version in adopted.items():
+        for stream, version in continued.items():
             stage = committer.view.staged[stream]
             self.pending[stream] = Pending(list(stage.files), versions={version}, rejects=list(stage.rejects))
             self._tables.rewriting.adopt(stream, stage.schema)

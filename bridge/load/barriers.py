@@ -99,7 +99,7 @@ class Barrier:
     end: bool
     activate: dict[str, int] = field(default_factory=dict)
     """Streams with a complete version, and that version: rows of older ones are removed, or marked as deleted."""
-    said: bool = True
+    from_tap: bool = True
     """Whether `state` comes from the tap's latest STATE; otherwise it is the one that was committed before."""
     uncovered: tuple[str, ...] = ()
     """Streams with rows after the STATE, which a tap started from it sends again."""
@@ -205,7 +205,7 @@ class BarrierPolicy:
             declared is not None,
             self._uncovered(publish, state) if end else (),
         )
-        self._passed(barrier)
+        self._note_barrier(barrier)
         return barrier
 
     def _stored(self, declared: Any) -> Any:
@@ -223,7 +223,7 @@ class BarrierPolicy:
         publish: dict[str, Publication] = {}
         staged = {name: version for name, version in self.staged.items() if name not in self.streams}
         for stream in self.streams.values():
-            if end and self._passed_over(stream):
+            if end and self._has_nothing_new(stream):
                 continue
             if end or self._complete(stream):
                 publish[stream.name] = "extend" if stream.swapped else stream.mode
@@ -276,7 +276,7 @@ class BarrierPolicy:
     def _complete(self, stream: StreamProgress) -> bool:
         return stream.mode == "replace" and stream.activated is not None and stream.activated < self._marked
 
-    def _passed_over(self, stream: StreamProgress) -> bool:
+    def _has_nothing_new(self, stream: StreamProgress) -> bool:
         """Return whether no rows mean no change, not an empty table: the tap resumed elsewhere, or inside this one."""
         if stream.mode != "replace" or stream.records or stream.waiting or self._whole or self._begun_anew(stream):
             return False
@@ -320,7 +320,7 @@ class BarrierPolicy:
         later = {name for other in self.streams.values() if other.opened > stream.last_row for name in other.names}
         return bool(resume_points(before, ignoring=later) != resume_points(state, ignoring=later))
 
-    def _passed(self, barrier: Barrier) -> None:
+    def _note_barrier(self, barrier: Barrier) -> None:
         self.committed, self.staged = barrier.state, barrier.staged
         for name in barrier.activate:
             self.streams[name].activated = None

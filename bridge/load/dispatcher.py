@@ -231,8 +231,8 @@ class Dispatcher:
         self._current = name
 
     def _note_version(self, stream: StreamProgress, version: int | None) -> None:
-        adopted = self.policy.staged.get(stream.name)
-        if adopted is not None and version != adopted and stream.versions == {adopted}:
+        continued = self.policy.staged.get(stream.name)
+        if continued is not None and version != continued and stream.versions == {continued}:
             self._begun_anew.append(stream.name)  # the earlier run's staged files do not count
             stream.versions.clear()
         if version not in (None, stream.version):

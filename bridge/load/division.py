@@ -15,7 +15,7 @@ from typing import Any
 
 from bridge.errors import SettingsError, did_you_mean
 from bridge.lake.log import Snapshot
-from bridge.lake.pipeline_state import PipelineState, begun, shown_after
+from bridge.lake.pipeline_state import PipelineState, shown_after, starting_groups
 from bridge.lake.records import TapGroup
 from bridge.lake.runs import read_runs
 from bridge.load.barriers import Barrier
@@ -73,7 +73,7 @@ def divided(
     if catalog is None and asked != 1:
         raise SettingsError("source.parallelism needs a catalog", hint=_NO_CATALOG)
     streams = _groups(pipeline, storage, view, catalog) if catalog else []
-    groups, idle, spread = begun(streams, view.pipeline_state)
+    groups, idle, spread = starting_groups(streams, view.pipeline_state)
     if not catalog or (len(groups) <= 1 and not idle):
         return None, [f"one process of the tap {_SPREAD}"] if view.pipeline_state.per_process is not None else []
     if is_flat(view.state) and not is_empty(view.state):

@@ -51,7 +51,7 @@ class Loader:
             plan.committer,
             self._context,
             shared=plan.tables.shared,
-            adopted=plan.adopted,
+            continued=plan.continued_versions,
             max_rejects=plan.max_rejects,
             each=self._engine.each,
             guard=self._guard,
@@ -77,7 +77,7 @@ class Loader:
         """Hand a sealed batch to Spark; with a barrier, a commit follows once all before it is stored."""
         if sealed.batch:
             self._engine.start()
-            self._engine.seal(sealed.batch)
+            self._engine.expect(sealed.batch)
             self.spool.release(sealed.batch)
         self._waiting.append(sealed)
 
@@ -139,13 +139,13 @@ class Loader:
         if sealed.batch:
             self._accounting.add(sealed.batch, self._finished.popleft().reports)
             self._last_seq = sealed.batch.seq
-        if sealed.barrier and self._is_new(sealed):
+        if sealed.barrier and self._ready_to_commit(sealed):
             self._prepare(sealed.barrier)
         else:
             self._let_go(sealed)
         return True
 
-    def _is_new(self, sealed: Sealed) -> bool:
+    def _ready_to_commit(self, sealed: Sealed) -> bool:
         """Get ready for a commit: roll back the rows that the tap sends again. False if there is nothing to commit.
 
         In that case nothing is rolled back: rows that no STATE covers stay, as the tap has not sent them again yet.
@@ -158,7 +158,7 @@ class Loader:
         if replay and replay.pending:
             if same_state(sealed.barrier.state, replay.state) and not self._accounting.has_news(sealed.barrier):
                 return False
-            replay.at_commit()
+            replay.roll_back()
         return True
 
     def _prepare(self, barrier: Barrier) -> None:
@@ -196,7 +196,7 @@ class Loader:
         """Finish with a batch: report its committed STATE, and delete its lines from the spool."""
         self._waiting.popleft()
         if sealed.barrier:
-            if sealed.barrier.said:
+            if sealed.barrier.from_tap:
                 self._plan.context.committed(sealed.barrier.state)
             for stream, lines in self._accounting.filtered.items():
                 self.counts[stream].filtered = lines

@@ -40,7 +40,7 @@ class RunContext:
     def committed(self, state: Any) -> None:
         """Pass a committed STATE on to the program that pipes the tap to us: all rows that it covers are stored."""
         if self.piped:
-            self.piped.said(state)
+            self.piped.emit_state(state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class LoadPlan:
     slots: SlotGuard = field(default_factory=SlotGuard)
 
     @property
-    def adopted(self) -> dict[str, int]:
+    def continued_versions(self) -> dict[str, int]:
         """The versions, by stream, of tables that an earlier run left half loaded and this one continues."""
         staged = self.committer.view.staged
         return {s: stage.version for s, stage in staged.items() if not self.full or s not in self.restarted}

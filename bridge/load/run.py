@@ -113,7 +113,7 @@ class Run:
                 self._check_request()
                 source = self._piped or Source(self.pipeline, self.home, self._stop.tick)
                 self.context.stage = "looking at the bucket"
-                storage = self._reached()
+                storage = self._open_bucket()
                 self.result.warnings += self._commits.check(
                     storage, full=self.request.full and not self.request.streams
                 )
@@ -167,7 +167,7 @@ class Run:
         """What the run does, for people."""
         return self.context.stage
 
-    def _reached(self) -> Storage:
+    def _open_bucket(self) -> Storage:
         """Open the bucket. Raises `LakeError` where it cannot be used, before anything of the tap is started."""
         storage = lake_of(self.pipeline.destination)
         if storage.folder is None:  # a folder is made, and looked at, when there is something to write
@@ -183,7 +183,7 @@ class Run:
         name, run, clean = self.pipeline.name, self.result.run_id, lambda: self._clean
         first = partial(keep_catalog, storage, self.pipeline)
         with open_pipeline(storage, name, run, lease=lease, clean=clean, first=first) as committer:
-            self._recorded(storage, committer, source, catalog, deselected)
+            self._run_with_record(storage, committer, source, catalog, deselected)
             if self._clean:
                 with suppress(LakeError):  # all is committed; who holds the lease now may sweep
                     lease.check()
@@ -196,7 +196,7 @@ class Run:
         self.context.stage = "waiting for the run that holds the pipeline"
         self._stop.sleep(duration)
 
-    def _recorded(
+    def _run_with_record(
         self,
         storage: Storage,
         committer: Committer,
@@ -257,7 +257,7 @@ class Run:
         deselected: set[str],
         scratch: Scratch,
     ) -> None:
-        superseding = self._superseding(committer)
+        superseding = self._replay_guard(committer)
         self._set_state(committer)
         division, notes = divided(self.pipeline, committer.storage, committer.view, catalog)
         self.result.warnings += () if self._full else notes
@@ -364,7 +364,7 @@ class Run:
         self.result.warnings += map(self._masked, guard.warnings)
         return guard
 
-    def _superseding(self, committer: Committer) -> ReplayGuard | None:
+    def _replay_guard(self, committer: Committer) -> ReplayGuard | None:
         """Return the guard against rows that a piped tap sends again. May wait for the tap's first message."""
         if not self._piped:
             return None

@@ -52,7 +52,7 @@ class TapReader:
         self._plan, self._loader, self._context = plan, loader, plan.context
         self._idle = plan.pipeline.source.idle_timeout
         self._warnings: list[str] = []
-        self._joint = JointBarriers(plan.division, plan.start, plan.adopted) if plan.division else None
+        self._joint = JointBarriers(plan.division, plan.start, plan.continued_versions) if plan.division else None
         sessions = zip(plan.groups, plan.lookbacks, strict=True)
         self._sessions = [self._new_session(*each, number) for number, each in enumerate(sessions)]
         self.waiting_seconds = 0.0
@@ -63,7 +63,7 @@ class TapReader:
         spool = Spool(self._loader.spool.folder.path, beside=self._loader.spool) if number else self._loader.spool
         policy = BarrierPolicy(
             group.state,
-            staged=self._joint.staged[number] if self._joint else plan.adopted,
+            staged=self._joint.staged[number] if self._joint else plan.continued_versions,
             # With several processes, each STATE lacks the streams of the others.
             kept=plan.slots.kept | (frozenset() if division else plan.kept),
             whole=plan.full,

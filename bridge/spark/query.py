@@ -108,7 +108,7 @@ class Engine:
             self._thread = threading.Thread(target=self._run, name="spark-start", daemon=True)
             self._thread.start()
 
-    def seal(self, batch: SealedBatch) -> None:
+    def expect(self, batch: SealedBatch) -> None:
         """Expect a batch from Spark. Call it before the spool releases the batch."""
         self._sealed[batch.seq] = batch
 

@@ -130,7 +130,7 @@ class Piped:
         """The STATE with which the tap was started, None if unknown. May wait for the tap's first message."""
         return self._start or self._feed.echo(tick)
 
-    def said(self, state: Any) -> None:
+    def emit_state(self, state: Any) -> None:
         """Pass on a committed STATE. Called in the thread that commits."""
         try:
             self._emit(state)

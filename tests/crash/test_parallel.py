@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
-from bridge.lake.pipeline_state import begun
+from bridge.lake.pipeline_state import starting_groups
 from bridge.lake.records import TapGroup
 
 from .cases import CASES
@@ -23,7 +23,7 @@ CASE = CASES["parallel"]
 
 def merged(streams: Any, stored: Any) -> Any:
     """The divided streams as they would start if each were given the STATE that is shown for all."""
-    groups, idle, _ = begun(streams, stored)
+    groups, idle, _ = starting_groups(streams, stored)
     return [TapGroup(group.streams, stored.shown) for group in groups], idle, []
 
 
@@ -32,13 +32,13 @@ def test_a_state_put_together_loses_rows(place_of: Callable[[str], Place]) -> No
     stage = Stage(place_of("local"))
     steps, lost = len(stage.instants(Scene("parallel"))), 0
     for step in range(steps // 3, steps * 4 // 5, steps // 10):
-        for start in (begun, merged):
+        for start in (starting_groups, merged):
             with stage.place.thawed():
                 assert stage.place.run(CASE.run, Fault(step)).killed
                 after_death(stage.place.lake)
-                with patch("bridge.load.division.begun", start):
+                with patch("bridge.load.division.starting_groups", start):
                     assert stage.place.run(CASE.run).error is None
-                if start is begun:
+                if start is starting_groups:
                     after_success(stage.place.lake, CASE)
                 else:
                     lost += _misses_rows(stage.place)

@@ -74,7 +74,7 @@ class ReplayGuard:
         if committer.view.n and (latest is None or latest.start != m):
             committer.note_start(start=m)
         if self._plan and not _only_removes(self._plan, committer.view):
-            self.at_commit()
+            self.roll_back()
 
     def _warn(self, text: str) -> None:
         if self._committer.view.n:
@@ -89,7 +89,7 @@ class ReplayGuard:
         """Return the lake with the STATE that the tap starts from."""
         return replace(self._committer.view, pipeline_state=PipelineState(self.state))
 
-    def at_commit(self) -> None:
+    def roll_back(self) -> None:
         """Make the rollback if it is pending; the run's first commit follows."""
         done, self._plan = self._plan, None
         if done:

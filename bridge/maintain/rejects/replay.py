@@ -187,7 +187,7 @@ def _judge(file: RejectFile, rejects: list[dict[str, Any]], wanted: Wanted, work
 
 def _commit(committer: Committer, context: WriteContext, placement: TablePlanner, works: list[_Work]) -> None:
     lines = sum(len(work.lines) for work in works)
-    ledger = Accounting(committer, context, shared=placement.shared, adopted={}, max_rejects=lines)
+    ledger = Accounting(committer, context, shared=placement.shared, continued={}, max_rejects=lines)
     spool = SpoolFolder(context.spool)
     spool.create()
     bundles = [[_segment(spool, number, work)] for number, work in enumerate(works, 1)]

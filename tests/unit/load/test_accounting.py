@@ -45,11 +45,11 @@ class Desk:
         targets = {stream: TableLayout(f"p/{stream}") for stream in "stu"}
         self.job = WriteContext(str(root), "p", "run", self.committer.generation, str(root / "spool"), "zstd", targets)
         self.seen: list[CommitRecord] = []
-        adopted = {stream: stage.version for stream, stage in self.committer.view.staged.items()}
+        continued = {stream: stage.version for stream, stage in self.committer.view.staged.items()}
         self.ledger = Accounting(
             self.committer,
             self.job,
-            adopted=adopted,
+            continued=continued,
             max_rejects=max_rejects,
         )
         self._files = 0

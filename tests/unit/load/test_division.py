@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bridge.errors import SettingsError
 from bridge.lake.log import Snapshot
-from bridge.lake.pipeline_state import PipelineState, begun, shown_after
+from bridge.lake.pipeline_state import PipelineState, shown_after, starting_groups
 from bridge.lake.records import TapGroup
 from bridge.lake.runs import RunFile
 from bridge.load.division import Division, balanced, divided, families
@@ -130,7 +130,7 @@ def test_each_stream_in_one_group(sizes: list[int], count: int, before: int, ran
 def test_each_group_gets_its_own_state_back() -> None:
     """The whole of it, verbatim: the parent's bookmark of the other process would lose the child's rows."""
     first, second = TapGroup(("p",), marks(p=9)), TapGroup(("c",), marks(p=2, c=2))
-    groups, idle, spread = begun([("p",), ("c",)], view(marks(p=9, c=2), first, second).pipeline_state)
+    groups, idle, spread = starting_groups([("p",), ("c",)], view(marks(p=9, c=2), first, second).pipeline_state)
     assert (groups, idle, spread) == ([first, second], [], [])
 
 
@@ -138,16 +138,16 @@ def test_a_part_of_a_group_has_its_state() -> None:
     """Streams of one process go on from its STATE when they are divided, and those that do not run now keep it."""
     both, other = TapGroup(("a", "b"), marks(a=1, b=2)), TapGroup(("c",), marks(c=3))
     seen = view(marks(a=1, b=2, c=3), both, other)
-    groups, idle, spread = begun([("a",), ("b",), ("c",)], seen.pipeline_state)
+    groups, idle, spread = starting_groups([("a",), ("b",), ("c",)], seen.pipeline_state)
     assert ([group.state for group in groups], idle, spread) == ([both.state, both.state, other.state], [], [])
-    groups, idle, spread = begun([("b",)], seen.pipeline_state)
+    groups, idle, spread = starting_groups([("b",)], seen.pipeline_state)
     assert (groups, idle, spread) == ([TapGroup(("b",), both.state)], [TapGroup(("a",), both.state), other], [])
 
 
 def test_streams_of_two_processes_together_start_from_what_is_shown() -> None:
     """No single process has a STATE for them; whoever runs it is told."""
     one, two = TapGroup(("a",), marks(a=1)), TapGroup(("b",), marks(b=2))
-    groups, idle, spread = begun([("a", "b")], view(marks(a=1, b=2), one, two).pipeline_state)
+    groups, idle, spread = starting_groups([("a", "b")], view(marks(a=1, b=2), one, two).pipeline_state)
     assert (groups, idle) == ([TapGroup(("a", "b"), marks(a=1, b=2))], [])
     assert spread == groups
 
@@ -156,18 +156,20 @@ def test_a_new_stream_joins_a_group() -> None:
     """The group goes on from its own STATE if that says of the new one what is shown; else from what is shown."""
     one, two = TapGroup(("a",), marks(a=1)), TapGroup(("b",), marks(b=2, x=5))
     seen = view(marks(a=1, b=2, x=5), one, two)
-    groups, _, spread = begun([("a", "n"), ("b",)], seen.pipeline_state)
+    groups, _, spread = starting_groups([("a", "n"), ("b",)], seen.pipeline_state)
     assert ([group.state for group in groups], spread) == ([one.state, two.state], [])
-    groups, _, spread = begun([("a", "x"), ("b",)], seen.pipeline_state)
+    groups, _, spread = starting_groups([("a", "x"), ("b",)], seen.pipeline_state)
     assert (groups[0].state, spread) == (seen.state, groups[:1])
 
 
 def test_after_an_edit_all_start_from_it() -> None:
     """A STATE that was written by hand is for all of them, and each is told of."""
-    groups, _, spread = begun([("a",), ("b",)], view(marks(a=1), edited=True).pipeline_state)
+    groups, _, spread = starting_groups([("a",), ("b",)], view(marks(a=1), edited=True).pipeline_state)
     assert [group.state for group in groups] == [marks(a=1)] * 2
     assert spread == groups
-    assert begun([("a",), ("b",)], view(marks(a=1)).pipeline_state)[2] == [], "one tap's own STATE is good for all"
+    assert starting_groups([("a",), ("b",)], view(marks(a=1)).pipeline_state)[2] == [], (
+        "one tap's own STATE is good for all"
+    )
 
 
 def test_what_is_shown() -> None:
