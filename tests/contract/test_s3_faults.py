@@ -121,7 +121,7 @@ def test_a_put_of_unknown_outcome(s3: S3Server, storage: Storage) -> None:
     for key in ("k", "taken/k"):
         with pytest.raises(LakeError, match="it is not known whether an object was written") as caught:
             storage.put_if_absent(key, b"mine")
-        assert "the next run finds out" in caught.value.hint
+        assert "the next run finds it out" in caught.value.hint
     _, _, bucket, folder = storage.uri.split("/")
     s3.fill(bucket, [f"{folder}/taken/k"])
     s3.release()

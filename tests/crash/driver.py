@@ -73,7 +73,7 @@ class Run:
         self._ledger = Accounting(
             committer,
             job,
-            adopted=adopted,
+            continued=adopted,
             max_rejects=self.max_rejects,
             guard=Guard(self._settings(storage).model_copy(update={"guard": _ANY_SIZE})),
         )

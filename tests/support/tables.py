@@ -88,7 +88,7 @@ class Shop:
         folder = table.folder if table else f"shop/{self._folder(committer, stream)}"
         targets = {stream: TableLayout(folder, **(self.layout | layout))}
         job = WriteContext(self.storage.uri, "shop", "run", committer.generation, str(self.spool), "zstd", targets)
-        ledger = Accounting(committer, job, adopted={}, max_rejects=max_rejects)
+        ledger = Accounting(committer, job, continued={}, max_rejects=max_rejects)
         schema, segments = TableSchema(pa.schema([])), []
         for columns, rows in said:
             schema = kept = merge(kept, from_singer({"properties": columns, **(top or {})}, list(keys)), evolution)

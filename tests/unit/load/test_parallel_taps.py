@@ -161,7 +161,7 @@ def test_a_state_put_together_loses_the_child(lake: Lake, monkeypatch: pytest.Mo
     del lake.streams["c"]["fails_at"]
     shown = lake.view.state
     broken = [TapGroup(("a",), shown), TapGroup(("c",), shown)]
-    monkeypatch.setattr("bridge.load.division.begun", lambda streams, view: (broken, [], []))
+    monkeypatch.setattr("bridge.load.division.starting_groups", lambda streams, view: (broken, [], []))
     assert lake.run().status == "success"
     assert lake.ids("c") == upto(4)
 

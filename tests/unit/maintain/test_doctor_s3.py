@@ -83,7 +83,7 @@ def test_people_read_it(doctor: Doctor, typed: Typed) -> None:
     """The command shows these checks among those of the machine, the spool and the tap."""
     done = typed("doctor --no-spark")
     assert done.code == 0
-    assert f"✓ bucket          s3://{doctor.bucket}/team is there" in done.out
+    assert f"✓ bucket          s3://{doctor.bucket}/team exists" in done.out
     assert done.out.splitlines()[-1] == "✓ all is fine"
 
 

@@ -270,7 +270,7 @@ class Held:
         self.job = WriteContext(
             str(shop.root), "shop", "run", self.committer.generation, str(shop.spool), "zstd", targets
         )
-        self.ledger = Accounting(self.committer, self.job, adopted=adopted, max_rejects=0)
+        self.ledger = Accounting(self.committer, self.job, continued=adopted, max_rejects=0)
 
     def take(self, properties: dict[str, Any], records: list[dict[str, Any]], known: Any = None) -> TableSchema:
         """Have Spark's part done for RECORDs under a SCHEMA, and return the table's columns."""
