@@ -153,11 +153,15 @@ class Engine:
         `work` is a module-level function without effects but pending files, as Spark may run it twice. Raises the error
         that a report holds.
         """
-        context = replace(self._context, layouts=dict(self._context.layouts))
+        context = self._context_now()
         if self._query is None or not payloads:
             return [work(context, payload) for payload in payloads]
         assert self._session is not None
         return spread(self._session.spark, work, context, payloads, self._shipped)
+
+    def _context_now(self) -> WriteContext:
+        """The context with a copy of its layouts, which grow while work is on its way."""
+        return replace(self._context, layouts=dict(self._context.layouts))
 
     def analysed(self, statement: Statement, read: TableSchema, stream: str) -> pa.Schema:
         """Return the columns that a statement results in. The query must be up. Raises `SettingsError`."""
@@ -263,9 +267,7 @@ class Engine:
                 return  # Spark runs a finished batch again after a stop
             parts = min(bundles, frame.sparkSession.sparkContext.defaultParallelism)
             spread = frame.repartition(parts) if parts > 1 else frame
-            context = replace(
-                self._context, layouts=dict(self._context.layouts)
-            )  # they grow while this one is on its way
+            context = self._context_now()
             rows = spread.mapInArrow(executor_task(context, self._shipped), REPORTS).collect()
             self._deliver(rows, self._transformed(spread, context, {row.seq for row in rows}))
         except BaseException as error:
