@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bridge.load.barriers import StreamProgress
-from bridge.load.tables.column_plan import IncomingSchema, as_it_is
+from bridge.load.tables.column_plan import IncomingSchema
 from bridge.load.tables.table_plan import TablePlanner
-from bridge.schema.table_schema import TableSchema
+from bridge.schema.table_schema import TableSchema, from_singer
 from bridge.singer.messages import Schema
 
 Opened = tuple[StreamProgress, TableSchema | None]
+
+
+def as_it_is(message: Schema) -> IncomingSchema:
+    """Return the columns of a SCHEMA without any settings."""
+    return IncomingSchema(from_singer(message.schema, message.key_properties or []))
 
 
 class Tables(TablePlanner):

@@ -66,11 +66,6 @@ class IncomingSchema:
         return leave_out(self.columns, self.left_out, metadata=self.metadata)
 
 
-def as_it_is(message: Schema) -> IncomingSchema:
-    """Return the columns of a SCHEMA without any settings."""
-    return IncomingSchema(from_singer(message.schema, message.key_properties or []))
-
-
 def _grown(table: TableSchema | None, *, metadata: bool) -> TableSchema | None:
     if table is None or not metadata:
         return table
