@@ -27,11 +27,12 @@ ARG TAPS=""
 RUN --mount=type=cache,target=/root/.cache/uv \
     set -f; mkdir -p /opt/taps /opt/bin; for tap in $TAPS; do uv tool install "$tap" || exit 1; done
 
-# The dependencies are most of the size and change least: a layer of their own, exactly as the lock says.
+# The dependencies are most of the size and change least: a layer of their own, exactly as the lock says. All extras:
+# the image is to write each table format, look at each source, and run the demo.
 WORKDIR /src
 COPY pyproject.toml uv.lock ./
 RUN --mount=type=cache,target=/root/.cache/uv \
-    uv sync --frozen --no-dev --extra demo --no-install-project
+    uv sync --frozen --no-dev --all-extras --no-install-project
 
 COPY LICENSE README.md ./
 COPY bridge bridge
@@ -39,7 +40,7 @@ COPY taps taps
 COPY targets targets
 COPY deploy/meltano deploy/meltano
 RUN --mount=type=cache,target=/root/.cache/uv \
-    uv sync --frozen --no-dev --extra demo --no-editable
+    uv sync --frozen --no-dev --all-extras --no-editable
 
 
 FROM base

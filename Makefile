@@ -1,6 +1,8 @@
 # The same verbs locally and in CI. Each makes .venv and installs what it needs.
 PYTHON ?= python3
 PY := .venv/bin/python
+# Asserts are rewritten once, not at each call, also where Python may not write byte code otherwise: ten seconds.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(PY) -m pytest
 export UV_PYTHON_DOWNLOADS := never
 
 .PHONY: demo check test lint crash taps bench machine clean
@@ -10,11 +12,11 @@ demo: .venv/ready
 	@$(PY) -m bridge demo
 
 test: .venv/ready
-	$(PY) -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder --durations 25 $(ARGS)
+	$(PYTEST) -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder --durations 25 $(ARGS)
 
-# What to run while you work: no Spark, no S3 server, about three minutes on two cores.
+# What to run while you work: no Spark, no S3 server, under two minutes on two cores.
 check: lint
-	$(PY) -m pytest tests/test_architecture.py tests/unit -m "not slow and not heavy" -n 2 --dist loadfile \
+	$(PYTEST) tests/test_architecture.py tests/unit -m "not slow and not heavy" -n 2 --dist loadfile \
 		--no-loadscope-reorder -q $(ARGS)
 
 lint: .venv/ready
@@ -24,13 +26,13 @@ lint: .venv/ready
 
 # KILLS, SEED, LAKES, LANES, SOAK_MINUTES and SIGNALS are explained in tests/crash/README.md.
 crash: .venv/ready
-	$(PY) -m pytest tests/crash tests/unit/load/test_replay_guard.py tests/test_packaging.py \
-		$(addprefix tests/e2e/test_, cluster.py iceberg.py lookback.py many.py run.py shared.py) -m "slow or not slow" -s $(ARGS)
+	$(PYTEST) tests/crash tests/unit/load/test_replay_guard.py tests/test_packaging.py \
+		$(addprefix tests/e2e/test_, class_archive.py cluster.py formats.py lookback.py many.py run.py shared.py) -m "slow or not slow" -s $(ARGS)
 
 # Real taps in venvs of their own, from PyPI, against PostgreSQL and Debian's MariaDB; a real Meltano, the SDK's suite.
 # ROUNDS (3) and SEED are of the kills under LOG_BASED replication: tests/e2e/test_slot.py.
 taps: .venv/ready
-	$(PY) -m pytest $(addprefix tests/e2e/test_, real_taps.py real_repeats.py add_real.py slot.py source_docs.py \
+	$(PYTEST) $(addprefix tests/e2e/test_, real_taps.py real_repeats.py add_real.py slot.py source_docs.py \
 		doctor_postgres.py postgres_log.py mariadb_binlog.py meltano.py) tests/unit/target/test_target.py \
 		-m "slow or not slow" $(ARGS)
 

@@ -27,14 +27,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bridge.query.lake import Lake
     from bridge.settings.values.s3options import S3Options
     from bridge.state.store import StateStore
 
-__all__ = ["S3Options", "StateStore", "__version__"]
+__all__ = ["Lake", "S3Options", "StateStore", "__version__"]
 
 __version__ = "0.1.0"
 
-_PUBLIC = {"S3Options": "bridge.settings.values.s3options", "StateStore": "bridge.state.store"}
+_PUBLIC = {
+    "Lake": "bridge.query.lake",
+    "S3Options": "bridge.settings.values.s3options",
+    "StateStore": "bridge.state.store",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -7,7 +7,8 @@ BridgeError                 the root; `exit_code` 1
 │   ├── TapNotFound         there is no such program; install it
 │   └── TimedOut            the run's own limit; nothing is wrong but its length
 ├── DataError               exit 1: the tap's output cannot be stored as it stands; nothing was lost
-│   └── RecordBeforeSchema  a RECORD of a stream that has said no SCHEMA yet
+│   ├── RecordBeforeSchema  a RECORD of a stream that has said no SCHEMA yet
+│   └── StreamsHeldBack     exit 5: some streams were held back, all others are committed
 ├── EngineError             exit 1: Spark failed, or what it reported does not add up
 ├── SlotError               exit 1: look at PostgreSQL's replication slot: rows were lost, or would be
 │   └── DatabaseUnreachable  the database of the slot does not answer now
@@ -70,6 +71,12 @@ class RecordBeforeSchema(DataError):
     """A RECORD came before its stream's SCHEMA."""
 
 
+class StreamsHeldBack(DataError):
+    """Some streams cannot be stored and were held back, as their settings say; all others are committed."""
+
+    exit_code = 5
+
+
 class EngineError(BridgeError):
     """Spark or the accounting of its work failed; the epoch is dropped and extracted again."""
 
@@ -119,7 +126,7 @@ class Interrupted(BridgeError):
         super().__init__(f"stopped by {name}", hint="what was committed stays; run again to go on from there")
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, candidates: Iterable[str]) -> str:
     """The question for a hint, or an empty text where no known name is close."""
-    close = difflib.get_close_matches(name, list(known), n=1)
+    close = difflib.get_close_matches(name, list(candidates), n=1)
     return f'did you mean "{close[0]}"?' if close else ""

@@ -28,6 +28,6 @@ def loads(text: bytes | str) -> Any:
 
 
 def dumps(value: Any, *, indent: int | None = None, ascii_only: bool = True) -> bytes:
-    """Return JSON, in ASCII or with its characters as they are; a line end after an indented document."""
+    """JSON, in ASCII or with its characters as they are; a line end after an indented document."""
     text = simplejson.dumps(value, use_decimal=True, allow_nan=True, indent=indent, ensure_ascii=ascii_only)
     return (text + "\n" if indent else text).encode()

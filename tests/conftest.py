@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from bridge.spark.archive_maker import make_in_background
+from bridge.spark.class_archive import VARIABLE
 from tests.support.s3server import S3Server
 
 HEAVY_FIXTURES = {"s3", "s3_server", "spark"}
@@ -41,6 +44,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         fixtures = set(getattr(item, "fixturenames", ()))
         if HEAVY_FIXTURES & fixtures or item.path in files:
             item.add_marker(pytest.mark.heavy)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Have the class-data archive, which all tests share, made at the beginning behind them; no test makes it."""
+    unit = Path(__file__).parent / "unit"
+    if any(unit not in item.path.parents or item.get_closest_marker("heavy") for item in session.items):
+        make_in_background(asked=True)
+    os.environ[VARIABLE] = "off"
 
 
 @pytest.fixture(scope="session")

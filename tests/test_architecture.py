@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -18,6 +19,7 @@ write commit project slots
 state spark
 load
 maintain smoke
+query
 demo
 cli
 """
@@ -166,3 +168,31 @@ def test_what_is_called_does_not_call_back() -> None:
         assert "partial(" not in text, name
         assert name == "barriers" or "Callable" not in text, name
     assert "Callable" not in (ROOT / "bridge/load/plan.py").read_text()
+
+
+UNCLEAR = {"found", "said", "told", "known", "wanted", "there", "gone", "kept", "heard", "done", "ours", "theirs"}
+
+
+def bound_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Every name that a file gives to a variable, an argument, an attribute, a function or a class."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.attr
+        elif isinstance(node, ast.arg):
+            yield node.lineno, node.arg
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield node.lineno, node.name
+
+
+def test_a_name_says_what_it_names() -> None:
+    """A bare participle such as `found` does not: by it a reader cannot tell what was found."""
+    unclear = [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for path in ALL_FILES
+        for line, name in bound_names(parsed(path))
+        if name.strip("_").lower() in UNCLEAR
+    ]
+    advice = "name the thing (files, stream), or use existing, requested, declared, removed, retained, result, current"
+    assert not unclear, f"{advice}: {unclear}"

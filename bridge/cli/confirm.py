@@ -19,12 +19,12 @@ from bridge.storage import lake_of
 
 
 def store_of(pipeline: Pipeline) -> StateStore:
-    """Return the STATE store of a pipeline; its name includes the environment."""
+    """The STATE store of a pipeline; its name includes the environment."""
     return StateStore.at(lake_of(pipeline.destination), pipeline.name)
 
 
 def read_committed(store: StateStore) -> Stored:
-    """Return the STATE. A hand-edited `state.json` is committed first, as the next run would do."""
+    """The STATE. A hand-edited `state.json` is committed first, as the next run would do."""
     seen = store.read()
     if not seen.edited:
         return seen

@@ -106,7 +106,7 @@ def explain(error: SettingsError) -> None:
 
 
 def refused(error: click.ClickException) -> SettingsError | None:
-    """Return the error for a variable whose value its flag does not accept; None for a value that was typed."""
+    """The error for a variable whose value its flag does not accept; None for a value that was typed."""
     if not isinstance(error, click.BadParameter) or not error.ctx or not isinstance(error.param, click.Option):
         return None
     if not _from_variable(error.ctx, error.param):

@@ -33,6 +33,12 @@ def pipelines_verb(function: Callable[..., Any]) -> Callable[..., Any]:
     return _selecting(names, all_option("All pipelines of the file, one after another.")(function))
 
 
+def question_verb(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a verb QUERY, and as its first argument the pipelines that are asked: all of a file or bucket, or one."""
+    query = click.argument("query", required=False)
+    return _selecting(query, function, "Only this pipeline; by default all of the file, or of the bucket.")
+
+
 def file_options(function: _F) -> _F:
     """Add the options that choose a settings file and its environment."""
     file = click.option(
@@ -49,9 +55,11 @@ def file_options(function: _F) -> _F:
     return file(env(function))
 
 
-def _selecting(names: Callable[[_F], _F], function: _F) -> Callable[..., Any]:
+def _selecting(
+    names: Callable[[_F], _F], function: _F, name: str = "Name of the pipeline with --to."
+) -> Callable[..., Any]:
     for option in (
-        click.option("--name", "pipeline_name", metavar="N", help="Name of the pipeline with --to."),
+        click.option("--name", "pipeline_name", metavar="N", help=name),
         click.option("--to", metavar="URI", help="Bucket, instead of a bridge.yaml."),
         file_options,
         names,
@@ -80,6 +88,11 @@ def all_option(text: str) -> Callable[[_F], _F]:
 def stream_option(text: str) -> Callable[[_F], _F]:
     """Add `--stream` for one stream."""
     return click.option("-s", "--stream", metavar="STREAM", help=text)
+
+
+def partition_option(text: str) -> Callable[[_F], _F]:
+    """Add `--partition`, a context of a bookmark that has one part for each."""
+    return click.option("--partition", metavar="JSON", help=text)
 
 
 def streams_option(function: _F) -> _F:

@@ -12,7 +12,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?!\n)")
 
 
 def plain(text: str) -> str:
-    r"""Return the text with control characters written as `\x1b`: they could clear a screen or rename its window."""
+    r"""The text with control characters written as `\x1b`: they could clear a screen or rename its window."""
     return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 

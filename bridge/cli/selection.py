@@ -12,9 +12,10 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from bridge.errors import BridgeError, LakeError, SettingsError, did_you_mean
+from bridge.errors import BridgeError, SettingsError, did_you_mean
 from bridge.lake.lease import holder
-from bridge.lake.log import Log, Snapshot, meta
+from bridge.lake.log import Log, Snapshot
+from bridge.lake.presence import pipelines_in
 from bridge.settings.inline import inline_destination, inline_pipeline
 from bridge.settings.load import FILE_NAME, Settings, find_file, load
 from bridge.settings.options import Pipeline
@@ -80,11 +81,11 @@ class Selection:
         return self.everything or len(self.names) > 1
 
     def of(self, name: str | None) -> Selection:
-        """Return the same selection with another NAME, or none."""
+        """The same selection with another NAME, or none."""
         return replace(self, names=(name,) if name else ())
 
     def pipeline(self, *, source: bool = True) -> ChosenPipeline:
-        """Return the one pipeline that is meant. `source=False`: nothing of its source is read, nor need be right.
+        """The one pipeline that is meant. `source=False`: nothing of its source is read, nor need be right.
 
         Raises `SettingsError` if the arguments mean none, or two.
         """
@@ -94,7 +95,7 @@ class Selection:
         return ChosenPipeline(_pipeline_in(settings_in(path), self.name, source=source), home_folder(path))
 
     def pipelines(self, *, source: bool = True) -> list[ChosenPipeline]:
-        """Return the pipelines that are meant, each once, in the order in which they were typed."""
+        """The pipelines that are meant, each once, in the order in which they were typed."""
         self.refuse_contradictions()
         if not self.several:
             return [self.pipeline(source=source)]
@@ -102,6 +103,23 @@ class Selection:
         settings = settings_in(path)
         names = list(settings.pipelines) if self.everything else dict.fromkeys(self.names)
         return [ChosenPipeline(_pipeline_in(settings, name, source=source), home_folder(path)) for name in names]
+
+    def refused(self) -> list[tuple[ChosenPipeline, SettingsError]]:
+        """The pipelines whose settings are wrong, as far as these tell which bucket they have."""
+        if self.to is not None:
+            return []
+        path = self._file()
+        settings = settings_in(path)
+        names = list(settings.pipelines) if self.everything else (self.names or (None,))
+        refused = [each for name in names if (each := settings.refused(name))]
+        return [(ChosenPipeline(pipeline, home_folder(path)), error) for pipeline, error in refused]
+
+    def siblings(self) -> list[ChosenPipeline]:
+        """All pipelines of the file whose settings are right; none with `--to`."""
+        if self.to is not None:
+            return []
+        path = self._file()
+        return [ChosenPipeline(each, home_folder(path)) for each in readable_in(settings_in(path))]
 
     def refuse_contradictions(self) -> None:
         """Raise `SettingsError` for `--all` or several NAMEs with options that speak of one pipeline."""
@@ -130,7 +148,7 @@ class Selection:
 
 
 def environment() -> str | None:
-    """Return what `--env` says to the verb that is running, None if it does not."""
+    """What `--env` says to the verb that is running, None if it does not."""
     ctx = click.get_current_context(silent=True)
     return ctx.meta.get(ENVIRONMENT) if ctx else None
 
@@ -156,8 +174,17 @@ def _pipeline_in(settings: Settings, name: str | None, *, source: bool) -> Pipel
         raise
 
 
+def readable_in(settings: Settings) -> list[Pipeline]:
+    """The pipelines of a file whose settings are right."""
+    pipelines = []
+    for name in settings.pipelines:
+        with suppress(SettingsError):
+            pipelines.append(settings.pipeline(name))
+    return pipelines
+
+
 def _stream_hint(name: str, settings: Settings) -> str:
-    """Return the hint for a stream where a verb takes a pipeline's name; empty if it is none."""
+    """The hint for a stream where a verb takes a pipeline's name; empty if it is none."""
     ctx = click.get_current_context(silent=True)
     if not ctx or not any("--stream" in parameter.opts for parameter in ctx.command.params):
         return ""
@@ -175,7 +202,7 @@ def _on_command_line(option: str) -> bool:
 
 
 def settings_in(path: Path) -> Settings:
-    """Return the settings of a file. AWS variables in `.env` beside it count as if they were exported.
+    """The settings of a file. AWS variables in `.env` beside it count as if they were exported.
 
     boto3 reads only the environment; a variable that is set there already wins.
     """
@@ -188,7 +215,7 @@ def settings_in(path: Path) -> Settings:
 def settings_file(
     file: Path | None, hint: str = "singer-bridge init starts a project; or name a bucket: --to ./lake"
 ) -> Path:
-    """Return the settings file that was given, else the nearest one upward. Raises `SettingsError` if there is none."""
+    """The settings file that was given, else the nearest one upward. Raises `SettingsError` if there is none."""
     path = file or find_file(Path.cwd())
     if path is None:
         raise SettingsError(f"no {FILE_NAME} here or above", hint=hint, folder=Path.cwd())
@@ -196,7 +223,7 @@ def settings_file(
 
 
 def typed(pipeline: Pipeline) -> str:
-    """Return what to type to choose this pipeline again, for hints."""
+    """What to type to choose this pipeline again, for hints."""
     ctx, env = click.get_current_context(silent=True), environment()
     if to := ctx and ctx.params.get("to"):
         return shlex.join(["--to", str(to), "--name", pipeline.name])
@@ -204,7 +231,7 @@ def typed(pipeline: Pipeline) -> str:
 
 
 def committed(pipeline: Pipeline, *, required: bool = True) -> tuple[Storage, Snapshot]:
-    """Return the lake after the last commit. Raises `SettingsError` if a commit is `required` and there is none."""
+    """The lake after the last commit. Raises `SettingsError` if a commit is `required` and there is none."""
     storage = lake_of(pipeline.destination)
     log = Log(storage, pipeline.name)
     head = log.latest()
@@ -215,7 +242,7 @@ def committed(pipeline: Pipeline, *, required: bool = True) -> tuple[Storage, Sn
 
 
 def _why_no_commit(name: str, storage: Storage) -> str:
-    names = in_bucket(storage)
+    names = pipelines_in(storage)
     if name in names:
         held = holder(storage, name)
         if held and not held.get("brief"):
@@ -230,23 +257,11 @@ def _why_no_commit(name: str, storage: Storage) -> str:
     return did_you_mean(name, names) or f"run it first; the bucket has: {', '.join(names)}"
 
 
-def in_bucket(storage: Storage) -> list[str]:
-    """Return the names of the pipelines that were run into this bucket."""
-    return sorted(name for name in storage.list(".bridge") if name != "tables" and _is_pipeline(storage, name))
-
-
-def _is_pipeline(storage: Storage, name: str) -> bool:
-    try:
-        return storage.size(meta(name, "lease.json")) is not None or any(storage.list(meta(name, "commits")))
-    except LakeError:  # a file, where pipelines have folders
-        return False
-
-
 def _default_name(bucket: str, tap: str | None) -> str:
-    """Return the name of the tap, or of the only pipeline in the bucket."""
+    """The name of the tap, or of the only pipeline in the bucket."""
     if tap:
         return Path(tap.split()[0]).name
-    names = in_bucket(lake_of(inline_destination(bucket)))
+    names = pipelines_in(lake_of(inline_destination(bucket)))
     if len(names) == 1:
         return names[0]
     hint = f"give --name, one of: {', '.join(names)}" if names else "nothing was loaded there yet; check --to"

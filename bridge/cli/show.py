@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from datetime import datetime, timezone
-from typing import Any
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.cells import cell_len
@@ -16,6 +16,9 @@ from rich.text import Text
 from bridge.cli import events
 from bridge.cli.plain import plain
 from bridge.exact_json import dumps
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _GAP = 3
 """Cells between two columns."""
@@ -34,7 +37,7 @@ class _Console(Console):
 
 
 def console(*, err: bool = False) -> Console:
-    """Return a console that does not colour numbers and paths."""
+    """A console that does not colour numbers and paths."""
     return _Console(stderr=err, highlight=False)
 
 
@@ -44,7 +47,7 @@ def as_json(value: Any) -> None:
 
 
 def size(number: float) -> str:
-    """Return a number of bytes for people, in IEC units."""
+    """A number of bytes for people, in IEC units."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if number < 1024:
             return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
@@ -53,21 +56,35 @@ def size(number: float) -> str:
 
 
 def count(number: int) -> str:
-    """Return a number with commas between thousands."""
+    """A number with commas between thousands."""
     return f"{number:,}"
 
 
 def count_of(number: int, thing: str) -> str:
-    """Return `1 commit`, `2 commits`."""
+    """`1 commit`, `2 commits`."""
     return f"{count(number)} {thing}" if number == 1 else f"{count(number)} {thing}s"
 
 
 def moment(at: str | None) -> str:
-    """Return a time in ISO format for people: to the second, in UTC as all that are shown."""
+    """A time in ISO format for people: to the second, in UTC as all that are shown; text that is no time as it is."""
     if not at:
         return ""
-    time = datetime.fromisoformat(at.replace("Z", "+00:00"))
+    try:
+        time = datetime.fromisoformat(at.replace("Z", "+00:00"))
+    except ValueError:
+        return plain(at)
     return f"{time.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S}Z"
+
+
+def values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """Python's values, as pyarrow's `to_pylist`, but without pandas: loading it for timestamps takes half a second."""
+    import pyarrow as pa
+
+    if column.type not in (pa.timestamp("us"), pa.timestamp("us", "UTC")):
+        return list(column.to_pylist())
+    epoch = datetime(1970, 1, 1, tzinfo=timezone.utc if column.type.tz else None)
+    ticks = column.cast(pa.int64()).to_pylist()
+    return [None if tick is None else epoch + timedelta(microseconds=tick) for tick in ticks]
 
 
 def note(word: str, style: str, text: str) -> None:

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bridge.cli import report
-from bridge.cli.selection import ChosenPipeline, Selection, in_bucket, settings_file, settings_in
+from bridge.cli.selection import ChosenPipeline, Selection, settings_file, settings_in
 from bridge.cli.show import count_of
 from bridge.errors import SettingsError, did_you_mean
-from bridge.lake.lease import holds
-from bridge.lake.runs import RunRecord, read_run
+from bridge.lake.presence import pipelines_in
 from bridge.settings.inline import inline_destination
-from bridge.storage import Storage, lake_of
+from bridge.storage import lake_of
 from bridge.tap.source import home_folder
 
 
@@ -31,7 +30,7 @@ class Unread:
 
 
 def survey(selection: Selection) -> list[ChosenPipeline | Unread]:
-    """Return the pipeline that was named, else all of the bucket or of the file. Their sources are not read.
+    """The pipeline that was named, else all of the bucket or of the file. Their sources are not read.
 
     Raises `SettingsError` for a name that the file or the bucket does not have, and for a bucket without pipelines.
     """
@@ -39,7 +38,7 @@ def survey(selection: Selection) -> list[ChosenPipeline | Unread]:
     if selection.to is None:
         return [selection.pipeline(source=False)] if name else _all_of(settings_file(selection.file))
     storage = lake_of(inline_destination(selection.to))
-    names = in_bucket(storage)
+    names = pipelines_in(storage)
     if not names:
         raise SettingsError("there is no pipeline in this bucket", hint="check --to", bucket=storage.uri)
     if not name:
@@ -52,19 +51,19 @@ def survey(selection: Selection) -> list[ChosenPipeline | Unread]:
 
 
 def one_or_all(selection: Selection) -> tuple[list[ChosenPipeline], int]:
-    """Return the pipeline that is meant; if none is named and there are several, all that are readable.
+    """The pipeline that is meant; if none is named and there are several, all that are readable.
 
     The second value is the exit code of those that cannot be read: each is reported.
     """
     if selection.name:
         return [selection.pipeline(source=False)], 0
-    if selection.to is not None and len(in_bucket(lake_of(inline_destination(selection.to)))) < 2:
+    if selection.to is not None and len(pipelines_in(lake_of(inline_destination(selection.to)))) < 2:
         return [selection.pipeline(source=False)], 0
     return readable(survey(selection))
 
 
 def readable(among: Sequence[ChosenPipeline | Unread]) -> tuple[list[ChosenPipeline], int]:
-    """Return the readable pipelines. The others are reported, and decide the exit code."""
+    """The readable pipelines. The others are reported, and decide the exit code."""
     code = max((report(each.error) for each in among if isinstance(each, Unread)), default=0)
     return [each for each in among if isinstance(each, ChosenPipeline)], code
 
@@ -83,13 +82,5 @@ def _all_of(path: Path) -> list[ChosenPipeline | Unread]:
 
 
 def with_warnings(status: str, warnings: int) -> str:
-    """Return a run's status for people, with the number of its warnings."""
+    """A run's status for people, with the number of its warnings."""
     return f"{status}, {count_of(warnings, 'warning')}" if warnings else status
-
-
-def with_true_status(storage: Storage, record: RunRecord) -> RunRecord:
-    """Return a run's record with its true status: `died` if it says `running` but does not hold the pipeline."""
-    if record.status != "running" or holds(storage, record.pipeline, record.run_id):
-        return record
-    record = read_run(storage, record.pipeline, record.run_id) or record  # it may have ended just now
-    return record.died() if record.status == "running" else record

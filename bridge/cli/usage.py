@@ -22,7 +22,7 @@ _ELSEWHERE = {
 
 
 def wrong_usage(error: click.ClickException) -> SettingsError:
-    """Return the error for what the command line's parser refuses."""
+    """The error for what the command line's parser refuses."""
     ctx = getattr(error, "ctx", None)
     path = ctx.command_path if ctx else "singer-bridge"
     if ctx and (word := re.fullmatch(r"No such command '(.*)'\.", error.message, re.DOTALL)):
@@ -45,7 +45,7 @@ def _no_verb(word: str, ctx: click.Context) -> SettingsError:
 
 
 def _message(error: click.ClickException) -> str:
-    """Return the parser's message in our style: lower-case, the flag first, no full stop."""
+    """The parser's message in our style: lower-case, the flag first, no full stop."""
     parameter = error.param if isinstance(error, click.BadParameter) else None
     if parameter is None or isinstance(error, click.MissingParameter):
         text = error.format_message().rstrip(".")

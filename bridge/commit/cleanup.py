@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 
-from bridge.lake.folder_names import PENDING, generation_of, last_name, table_and_name
-from bridge.lake.log import Log, Snapshot, meta
+from bridge.lake.log import Log, Snapshot
 from bridge.lake.ownership import owned_by
+from bridge.lake.paths import PENDING, generation_of, last_name, pipeline_key, table_and_name
 from bridge.storage import Add
 
 _DAY = timedelta(days=1)
@@ -36,7 +36,7 @@ def stale_pending(log: Log, view: Snapshot, generation: int) -> Iterator[tuple[A
     Best effort: some stores cannot list what is pending.
     """
     staged = {last_name(file.name) for stage in view.staged.values() for file in stage.files}
-    for pending in log.storage.pending(meta(log.pipeline, "pending")):
+    for pending in log.storage.pending(pipeline_key(log.pipeline, "pending")):
         key = (pending.key or pending.source).removesuffix(PENDING)
         wrote = generation_of(key)
         if wrote is not None and wrote < generation and last_name(key) not in staged:
@@ -52,4 +52,4 @@ def tidy(log: Log, view: Snapshot) -> int:
         return 0
     tables = {table.folder for table in view.tables.values()}
     notes = {f".bridge/tables/{folder.rpartition('/')[0]}" for folder in tables}
-    return sum(log.storage.tidy(folder, _DAY) for folder in sorted({meta(log.pipeline), *tables, *notes}))
+    return sum(log.storage.tidy(folder, _DAY) for folder in sorted({pipeline_key(log.pipeline), *tables, *notes}))

@@ -39,12 +39,11 @@ from bridge.commit.manifests import undo_manifests, write_manifests
 from bridge.commit.state_file import write_state
 from bridge.errors import CommitLost, CommitUnknown, EngineError, LakeError
 from bridge.lake.formats.registry import TableLogs
-from bridge.lake.log import Log, Snapshot, add_of, changes_of
+from bridge.lake.log import Log, Snapshot, add_of, storage_changes
 from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.records import CommitRecord, RejectFile, StagedTable, TableChange
-from bridge.singer.state import bookmark, resume_points
 from bridge.storage import Missing
-from bridge.storage.parallel import parallel_map
+from bridge.storage.parallel import durable_map, parallel_map
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
 FILES_CHANGED = ("data", "void", "rollback", "replay", "compact")
 """The kinds of commits that change table folders. Recovery publishes the last of these again."""
 
-_GONE = (
+_LOST_FILE = (
     "nothing was committed. On a cluster the bucket must be a folder that driver and executors share, or s3://; "
     "else something deletes pending files: run again"
 )
@@ -164,7 +163,7 @@ class Committer:
     def set_state(self, state: Any, reason: str) -> None:
         """Commit a STATE that an operator gave."""
         given = self.view.pipeline_state.given(state)
-        self.create("state", given, reason=reason, staged=self.still_staged(state))
+        self.create("state", given, reason=reason, staged=self.view.still_staged(state))
         self.write_state()
 
     def note_start(self, start: int | None = None, given: Any = UNSET) -> None:
@@ -174,26 +173,14 @@ class Committer:
         """
         self.create("fence", self.view.pipeline_state, after=self.view.last_change, start=start, given=given)
 
-    def still_staged(self, state: Any) -> dict[str, StagedTable]:
-        """The tables that stay staged after a change of STATE: those whose bookmark is the same in both.
-
-        From another bookmark the tap would not continue after their rows.
-        """
-        before, still = self.view.state, dict[str, StagedTable]()
-        elsewhere = resume_points(before) != resume_points(state)
-        for stream, stage in self.view.staged.items():
-            now, then = bookmark(state, stream), bookmark(before, stream)
-            # Without a bookmark under this name, any bookmark that moved may be the stream's, under another name.
-            if now == then and not (then is None and elsewhere):
-                still[stream] = stage
-        return still
-
     def _verify(self, tables: Sequence[TableChange], staged: dict[str, StagedTable]) -> None:
         adds = [add_of(change.folder, add) for change in tables for add in change.adds]
         adds += [add_of(stage.folder, file) for stage in staged.values() for file in stage.files]
         for add in self.storage.missing_pending(adds)[:1]:
             self.head.check()
-            raise EngineError("a pending file is not what was written", hint=_GONE, file=add.source, bytes=add.size)
+            raise EngineError(
+                "a pending file is not what was written", hint=_LOST_FILE, file=add.source, bytes=add.size
+            )
 
     def publish(self, record: CommitRecord) -> None:
         """Make the files of the last commit visible, then update the tables' logs and manifests. Repeatable.
@@ -201,10 +188,10 @@ class Committer:
         Raises `Missing` if one of them is lost, and `CommitLost` if another run took over.
         """
         try:
-            self.storage.publish(changes_of(self.log.pipeline, record))
+            self.storage.publish(storage_changes(self.log.pipeline, record))
             changes, tables = record.tables, self.view.tables
             parallel_map(self.storage, lambda c: self.table_logs.publish(record, c, tables[c.stream]), changes)
-            parallel_map(self.storage, lambda c: write_manifests(self.head, c.stream, shared=c.shared), changes)
+            durable_map(self.storage, lambda c: write_manifests(self.head, c.stream, shared=c.shared), changes)
             if changes:
                 self.head.check()  # somebody may have taken over just before the last manifest's swap
         except LakeError as error:

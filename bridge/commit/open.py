@@ -13,6 +13,7 @@ from bridge.errors import BridgeError, LakeError, MissingFiles
 from bridge.lake.lease import Lease, take
 from bridge.lake.log import Log
 from bridge.lake.runs import new_run_id
+from bridge.lake.stream_files import StreamFiles
 from bridge.storage import Storage
 
 
@@ -42,6 +43,8 @@ def open_pipeline(
     try:
         first()
         committer = open_committer(storage, pipeline, run, lease.last)
+        if committer.generation != lease.last.get("closed", 0):
+            StreamFiles(committer.log, committer.view).mend()
         try:
             yield committer
         finally:
@@ -54,7 +57,7 @@ def open_pipeline(
 
 
 def open_committer(storage: Storage, pipeline: str, run: str, last: dict[str, Any]) -> Committer:
-    """Return the writer of a pipeline whose lease is held; `last` is what the lease said of the run before.
+    """The writer of a pipeline whose lease is held; `last` is what the lease said of the run before.
 
     Unless that run closed cleanly, this creates a fence and recovers what the run left.
     """

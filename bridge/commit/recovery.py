@@ -10,8 +10,9 @@ import shlex
 from bridge.commit.committer import FILES_CHANGED, Committer
 from bridge.commit.state_file import StateFile, edit_note, look_at_state_file, note_published, state_key
 from bridge.errors import CorruptLake
-from bridge.lake.folder_names import file_name, table_and_name
-from bridge.lake.log import Snapshot, add_of, changes_of, inverse
+from bridge.lake.log import Snapshot, add_of, storage_changes, undo
+from bridge.lake.ownership import require_own
+from bridge.lake.paths import file_name, table_and_name
 from bridge.lake.records import CommitRecord
 from bridge.storage import Add, Missing
 
@@ -24,6 +25,7 @@ def finish_last_commit(committer: Committer, last: CommitRecord | None) -> None:
 
 
 def _roll_forward(committer: Committer, record: CommitRecord) -> None:
+    require_own(committer.storage, committer.log.pipeline, (change.folder for change in record.tables))
     try:
         committer.publish(record)
     except Missing as missing:
@@ -48,7 +50,7 @@ def _void(committer: Committer, record: CommitRecord, missing: Missing, shown: S
     # The lost commit may have published the staged files, so their streams start again. A compaction does not touch
     # them.
     staged = before.staged if record.kind == "compact" else {}
-    tables = inverse(log.pipeline, record, before, _settled(committer, record, before))
+    tables = undo(log.pipeline, record, before, _settled(committer, record, before))
     committer.notes.append(f"commit {record.n} had lost {len(missing.keys)} file(s) before it was visible: taken back")
     rejects, consumed = committer.view.rejects_again(before)
     void = committer.create(
@@ -68,32 +70,34 @@ def _settled(committer: Committer, record: CommitRecord, before: Snapshot) -> di
 
     If another run takes over and does this first, our next record is refused.
     """
-    storage, changes = committer.storage, changes_of(committer.log.pipeline, record)
-    done = {one.add.key for one in storage.settle_rewrites(changes)}
+    storage, changes = committer.storage, storage_changes(committer.log.pipeline, record)
+    rewritten = {one.add.key for one in storage.settle_rewrites(changes)}
     files = {f"{table.folder}/{name}": file for table in before.tables.values() for name, file in table.files.items()}
-    same = {one.add.key for change in changes for one in change.rewrites} - done
+    same = {one.add.key for change in changes for one in change.rewrites} - rewritten
     for add in storage.missing_pending([Add(key, key, files[key].size) for key in sorted(same)])[:1]:
         hint = "somebody else has changed it: restore it from a backup of the bucket"
         raise CorruptLake("a file of the lake is not what the log says", hint=hint, file=add.key)
-    return {key: file_name(committer.generation, seq, table_and_name(key)[1]) for seq, key in enumerate(sorted(done))}
+    return {
+        key: file_name(committer.generation, seq, table_and_name(key)[1]) for seq, key in enumerate(sorted(rewritten))
+    }
 
 
 def reconcile_state_file(committer: Committer, *, recovering: bool) -> None:
     """Compare `state.json` with the head: write the head's STATE into it, or commit what a person wrote there."""
     head, view = committer.head, committer.view
     file = look_at_state_file(head)
-    found = file.compare(committer.log, view.n, view.state, died=recovering)
-    if found == "edited":
+    comparison = file.compare(committer.log, view.n, view.state, died=recovering)
+    if comparison == "edited":
         edited = file.edited(committer.storage, committer.log.pipeline)
-        state, staged = view.pipeline_state.given(edited), committer.still_staged(edited)
+        state, staged = view.pipeline_state.given(edited), view.still_staged(edited)
         committer.create("state", state, staged=staged, reason="state.json was edited by hand")
         committer.notes.append(edit_note(view.state, edited))
-    if file.data is not None and found in ("edited", "current"):
+    if file.data is not None and comparison in ("edited", "current"):
         # After a death this is written even if it is noted already: the old run may only be suspended, and has seen
         # that version of the file. Its own swap must fail.
         if recovering or not file.is_noted():
             note_published(head, file.data)
-    elif found == "behind" or view.state is not None:
+    elif comparison == "behind" or view.state is not None:
         committer.write_state()
 
 

@@ -1,7 +1,8 @@
 """Deletes what is too old: commit records, run records, logs, rejects, and the files that tables gave up.
 
-It runs after a clean run, while the lease is held, best effort. Of each kind a run deletes at most `_AT_LEAST`, plus
-two for each commit it made. Age is the time in a record or in a run's id, never a file's own time.
+It runs after a clean run, while the lease is held, best effort; after a run that failed, for run records and logs only.
+Of each kind a run deletes at most `_AT_LEAST`, plus two for each commit it made. Age is the time in a record or in a
+run's id, never a file's own time.
 
 What the present lake needs is never deleted. The log is cut only below a snapshot, so every commit from there on can
 still be read. Older records stay as long as voiding the last change, or emptying the trash, would read them.
@@ -17,7 +18,9 @@ from datetime import datetime, timedelta, timezone
 
 from bridge.commit.cleanup import tidy
 from bridge.errors import BridgeError
-from bridge.lake.log import SNAPSHOT_EVERY, Beginning, Log, Snapshot, changes_of, left_behind, meta
+from bridge.lake.log import SNAPSHOT_EVERY, Beginning, Log, Snapshot, storage_changes
+from bridge.lake.ownership import require_own
+from bridge.lake.paths import left_behind, pipeline_key
 from bridge.lake.records import CommitRecord
 from bridge.settings.options import Pipeline, Retention
 from bridge.storage import Storage
@@ -42,12 +45,14 @@ class Sweep:
         keep: Retention,
         *,
         run: str = "",
+        previous: str | None = None,
         made: int = 0,
         now: datetime | None = None,
         view: Snapshot | None = None,
     ) -> None:
         """`view` is the present lake, if the caller has it: reading it costs up to a hundred small reads."""
-        self.storage, self.pipeline, self.keep, self.run = storage, pipeline, keep, run
+        self.storage, self.pipeline, self.keep = storage, pipeline, keep
+        self._spared = tuple(filter(None, (run, previous)))
         self._view = view
         self.now = now or datetime.now(timezone.utc)
         self.log = Log(storage, pipeline)
@@ -64,16 +69,20 @@ class Sweep:
             last = self._last_change(head)
             self._needed = min(last - 1, self._trash(last))
         with self._best_effort("rejects"):
-            for folder in sorted(self.storage.list(meta(self.pipeline, "rejects"))):
+            for folder in sorted(self.storage.list(pipeline_key(self.pipeline, "rejects"))):
                 self._of_runs("rejects", self.keep.rejects, f"rejects/{folder}")
-        with self._best_effort("logs"):
-            self._of_runs("logs", self.keep.logs, "logs")
-        with self._best_effort("runs"):
-            self._of_runs("runs", self.keep.runs, "runs")
+        self.records()
         with self._best_effort("commits"):
             self._commits()
         with self._best_effort("leftovers"):
             tidy(self.log, self._view or self.log.view(head))
+
+    def records(self) -> None:
+        """Delete what is too old of run records and logs. It needs no lease: they belong to runs that ended."""
+        with self._best_effort("logs"):
+            self._of_runs("logs", self.keep.logs, "logs")
+        with self._best_effort("runs"):
+            self._of_runs("runs", self.keep.runs, "runs")
 
     @contextmanager
     def _best_effort(self, kind: str) -> Iterator[None]:
@@ -92,27 +101,27 @@ class Sweep:
         self.storage.delete(key)
         self.deleted[kind] += 1
 
-    def _old(self, at: str, kept: timedelta) -> bool:
-        """Return whether an ISO time is longer ago than `kept`; False for text that is no time."""
+    def _old(self, at: str, keep_for: timedelta) -> bool:
+        """Whether an ISO time is longer ago than `keep_for`; False for text that is no time."""
         try:
-            return datetime.fromisoformat(at) < self.now - kept
+            return datetime.fromisoformat(at) < self.now - keep_for
         except (TypeError, ValueError):
             return False
 
     def _last_change(self, head: int) -> int:
-        """Return the oldest commit that recovery may take back: the last that is no fence, or the one it voids."""
+        """The oldest commit that recovery may take back: the last that is no fence, or the one it voids."""
         record = next(self.log.history(head, fences=False), None)
         return min(record.n, record.n if record.voids is None else record.voids) if record else head
 
     def _trash(self, last: int) -> int:
         """Delete the files that commits before `last` removed; return the first commit whose record is still needed."""
-        for name in sorted(filter(_COMMIT.fullmatch, self.storage.list(meta(self.pipeline, "trash")))):
+        for name in sorted(filter(_COMMIT.fullmatch, self.storage.list(pipeline_key(self.pipeline, "trash")))):
             record = self.log.record(int(name))
             if record is None:
                 continue
             if int(name) >= last or self._full("trash") or not self._old(record.at, self.keep.trash):
                 return int(name)
-            for change in changes_of(self.pipeline, record):
+            for change in storage_changes(self.pipeline, record):
                 for trash in [*(one.trash for one in change.removes), *(one.trash for one in change.rewrites)]:
                     self._delete("trash", trash)
             self._left_behind(record, last)
@@ -122,27 +131,28 @@ class Sweep:
         """Delete the files that a commit removed but left in place, as Delta's and Iceberg's tables do."""
         for change in record.tables:
             if change.has_own_log and change.removes:
+                require_own(self.storage, self.pipeline, [change.folder])
                 keys = (f"{change.folder}/{name}" for name in change.removes)
                 for key in [key for key in keys if key not in self._in_use(last)]:
                     self._delete("trash", key)
                 self.storage.delete(left_behind(self.pipeline, record.n, change.folder))
 
     def _in_use(self, last: int) -> set[str]:
-        """Return the files of the present tables, and of the tables before the last change, should it be taken back."""
+        """The files of the present tables, and of the tables before the last change, should it be taken back."""
         if self._live is None:
             views = [self.log.view(n) for n in (last - 1, self._head)]
             tables = [table for view in views for table in view.tables.values()]
             self._live = {f"{table.folder}/{name}" for table in tables for name in table.files}
         return self._live
 
-    def _of_runs(self, kind: str, kept: timedelta, folder: str) -> None:
-        """Delete the files named after runs that began too long ago, never those of this run."""
-        for name in sorted(self.storage.list(meta(self.pipeline, *folder.split("/")))):
+    def _of_runs(self, kind: str, keep_for: timedelta, folder: str) -> None:
+        """Delete the files named after runs that began too long ago, never those of this run or the previous one."""
+        for name in sorted(self.storage.list(pipeline_key(self.pipeline, *folder.split("/")))):
             began = _began(name)
-            if began and not (self.run and name.startswith(self.run)):
-                if self._full(kind) or not self._old(began, kept):
+            if began and not name.startswith(self._spared):
+                if self._full(kind) or not self._old(began, keep_for):
                     return
-                self._delete(kind, meta(self.pipeline, folder, name))
+                self._delete(kind, pipeline_key(self.pipeline, folder, name))
 
     def _commits(self) -> None:
         """Let the log begin at a later snapshot, if one is old enough, and delete records, the oldest first."""
@@ -159,7 +169,7 @@ class Sweep:
             log.begin_at(Beginning(first, end))
 
     def _later(self, first: int) -> int | None:
-        """Return the number of the next snapshot after `first`, if the log may begin there."""
+        """The number of the next snapshot after `first`, if the log may begin there."""
         n = first - first % SNAPSHOT_EVERY + SNAPSHOT_EVERY
         if n > self._needed:
             return None
@@ -168,11 +178,11 @@ class Sweep:
 
 
 def _began(name: str) -> str | None:
-    """Return when the run began that a file is named after, in ISO 8601; None for a file of somebody else."""
-    found = _OF_A_RUN.fullmatch(name)
-    if not found:
+    """When the run began that a file is named after, in ISO 8601; None for a file of somebody else."""
+    match = _OF_A_RUN.fullmatch(name)
+    if not match:
         return None
-    began = "{}-{}-{}T{}:{}:{}+00:00".format(*found.groups())
+    began = "{}-{}-{}T{}:{}:{}+00:00".format(*match.groups())
     try:
         datetime.fromisoformat(began)
     except ValueError:
@@ -185,3 +195,11 @@ def sweep(storage: Storage, pipeline: Pipeline, *, run: str, made: int, view: Sn
     work = Sweep(storage, pipeline.name, pipeline.retention, run=run, made=made, view=view)
     work.all(view.n)
     return work.warnings
+
+
+def sweep_records(storage: Storage, pipeline: Pipeline, *, run: str, previous: str | None) -> None:
+    """Delete run records and logs that the pipeline's `retention` no longer keeps. Never raises.
+
+    `previous`: the last run that loaded anything stays, however many have failed since.
+    """
+    Sweep(storage, pipeline.name, pipeline.retention, run=run, previous=previous).records()

@@ -15,12 +15,12 @@ from msgspec import structs
 from bridge.commit.committer import Committer, Facts
 from bridge.commit.open import open_pipeline
 from bridge.errors import BridgeError, CommitLost, LakeError, SettingsError
-from bridge.lake.folder_names import file_name, table_and_name
-from bridge.lake.log import Log, Snapshot, bookmarks, changes_of, meta
+from bridge.lake.log import Log, Snapshot, bookmarks, storage_changes
 from bridge.lake.ownership import owners_of
+from bridge.lake.paths import file_name, pipeline_key, table_and_name
 from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.records import CommitRecord, FileAdd, StagedTable, TableChange, TableState
-from bridge.lake.runs import write_streams
+from bridge.lake.stream_files import StreamFiles
 from bridge.singer.state_edits import same
 from bridge.storage import Storage
 from bridge.storage.parallel import parallel_map
@@ -102,12 +102,12 @@ class _Trail:
         self._written.setdefault(key, []).append(n)
 
     def file(self, key: str, n: int) -> File:
-        """Return what a key stands for after commit `n`."""
+        """What a key stands for after commit `n`."""
         return key, max(written for written in self._written[key] if written <= n)
 
     def follow(self, pipeline: str, record: CommitRecord) -> None:
         """Take in what the next commit moved, and the files that it added."""
-        changes = changes_of(pipeline, record)
+        changes = storage_changes(pipeline, record)
         moves = {remove.key: remove.trash for change in changes for remove in change.removes}
         moves |= {one.add.key: one.trash for change in changes for one in change.rewrites}
         moves |= {add.source: add.key for change in changes for add in change.adds}
@@ -133,7 +133,7 @@ class _Trail:
                 self._at[key] = [before]
 
     def places(self, file: File) -> list[str]:
-        """Return where a file has been, the latest place first."""
+        """Where a file has been, the latest place first."""
         return self._places[file][::-1]
 
 
@@ -146,9 +146,9 @@ class _Search:
 
     def __init__(self, log: Log, then: Snapshot, now: Snapshot, records: list[CommitRecord]) -> None:
         self._storage, self._then, self._records = log.storage, then, records
-        self._trash = meta(log.pipeline, "trash", "")
+        self._trash = pipeline_key(log.pipeline, "trash", "")
         self._live = {f"{table.folder}/{name}" for table in now.tables.values() for name in table.files}
-        self._found: dict[File, str | None] = {}
+        self._places: dict[File, str | None] = {}
         changes = [change for record in records for change in record.tables if change.has_own_log]
         self._stayed = {f"{change.folder}/{name}" for change in changes for name in change.removes}
         self._trail = _Trail(then)
@@ -159,13 +159,13 @@ class _Search:
         """Find all files of the tables that were; return the keys of those that are nowhere any more."""
         tables = view.tables.values()
         keys = {f"{t.folder}/{name}": file.size for t in tables for name, file in t.files.items()}
-        wanted = [(self._trail.file(key, view.n), size) for key, size in keys.items()]
-        new = [one for one in wanted if one[0] not in self._found]
-        self._found |= zip((file for file, _ in new), parallel_map(self._storage, self._look, new), strict=True)
-        return [file[0] for file, _ in wanted if self._found[file] is None]
+        files = [(self._trail.file(key, view.n), size) for key, size in keys.items()]
+        new = [one for one in files if one[0] not in self._places]
+        self._places |= zip((file for file, _ in new), parallel_map(self._storage, self._look, new), strict=True)
+        return [file[0] for file, _ in files if self._places[file] is None]
 
-    def _look(self, wanted: tuple[File, int]) -> str | None:
-        file, size = wanted
+    def _look(self, expected: tuple[File, int]) -> str | None:
+        file, size = expected
         places = self._trail.places(file)
         if places[0] in self._live:
             return places[0]
@@ -174,11 +174,11 @@ class _Search:
         return next((place for place in trashed if self._storage.size(place) == size), None)
 
     def place(self, key: str) -> str:
-        """Return where a file of the past is that was located."""
-        return self._found[self._trail.file(key, self._then.n)] or ""
+        """Where a file of the past is that was located."""
+        return self._places[self._trail.file(key, self._then.n)] or ""
 
     def earliest(self) -> int | None:
-        """Return the first later commit of which nothing is gone, None if there is none before the last one."""
+        """The first later commit of which nothing is gone, None if there is none before the last one."""
         view, voided = self._then, {record.voids for record in self._records}
         for record in self._records[:-1]:
             view = view.after(record)
@@ -188,7 +188,7 @@ class _Search:
 
 
 def plan(log: Log, now: Snapshot, to: int) -> Plan:
-    """Return what a rollback from `now` to commit `to` does; nothing is written.
+    """What a rollback from `now` to commit `to` does; nothing is written.
 
     Raises `SettingsError` for a commit that there is none of, or that was taken back, and `LakeError` for one that is
     not in the log any more, or whose files are not in the trash any more.
@@ -208,8 +208,8 @@ def plan(log: Log, now: Snapshot, to: int) -> Plan:
             raise SettingsError("this commit was taken back", hint=hint, commit=to)
         records.append(record)
     search = _Search(log, then, now, records[::-1])
-    if gone := search.locate(then):
-        raise _too_late(to, gone, search.earliest())
+    if missing := search.locate(then):
+        raise _too_late(to, missing, search.earliest())
     staged = {stream: stage for stream, stage in now.staged.items() if then.staged.get(stream) == stage}
     restarted = then.staged.keys() - staged.keys()
     changes = (_change(stream, now, then, search) for stream in sorted({*now.tables, *then.tables}))
@@ -225,29 +225,29 @@ def plan(log: Log, now: Snapshot, to: int) -> Plan:
     )
 
 
-def _too_late(to: int, gone: list[str], earliest: int | None) -> LakeError:
+def _too_late(to: int, missing: list[str], earliest: int | None) -> LakeError:
     possible = f"the earliest commit that can be had is {earliest}" if earliest else "none but the last can be had"
     hint = f"what tables gave up is kept for `retention.trash`; {possible}; or load anew: singer-bridge run NAME --full"
-    more = {"and_others": len(gone) - 1} if len(gone) > 1 else {}
-    return LakeError("a file of that commit is gone", hint=hint, commit=to, file=gone[0], **more)
+    more = {"and_others": len(missing) - 1} if len(missing) > 1 else {}
+    return LakeError("a file of that commit is gone", hint=hint, commit=to, file=missing[0], **more)
 
 
 def _change(stream: str, now: Snapshot, then: Snapshot, search: _Search) -> TableRollback | None:
     here = now.tables.get(stream)
-    there = then.tables.get(stream) or TableState(here.folder if here else "", None)
-    here = here or TableState(there.folder, None)
-    back, kept = [], set()
-    for name, file in sorted(there.files.items()):
-        place = search.place(f"{there.folder}/{name}")
+    earlier = then.tables.get(stream) or TableState(here.folder if here else "", None)
+    here = here or TableState(earlier.folder, None)
+    back, retained = [], set()
+    for name, file in sorted(earlier.files.items()):
+        place = search.place(f"{earlier.folder}/{name}")
         folder, last = table_and_name(place)
         if folder == here.folder and last in here.files:
-            kept.add(last)
+            retained.add(last)
         else:
             back.append(Back(name, place, file.size, file.rows))
-    removed = tuple(name for name in here.files if name not in kept)
-    if not back and not removed and (here.schema, here.version) == (there.schema, there.version):
+    removed = tuple(name for name in here.files if name not in retained)
+    if not back and not removed and (here.schema, here.version) == (earlier.schema, earlier.version):
         return None
-    return TableRollback(stream, here, there, tuple(back), removed)
+    return TableRollback(stream, here, earlier, tuple(back), removed)
 
 
 def roll_back(storage: Storage, pipeline: str, to: int, confirmed: Plan | None = None) -> tuple[Plan, int, list[str]]:
@@ -257,12 +257,12 @@ def roll_back(storage: Storage, pipeline: str, to: int, confirmed: Plan | None =
     Raises `PipelineHeld` while a run is alive.
     """
     with open_pipeline(storage, pipeline, brief=True) as committer:
-        done = _planned(committer, to, confirmed)
-        if isinstance(done, Plan) and not done.nothing_to_do:
-            commit_plan(committer, done, reason=f"rollback to commit {done.to}")
-    if not isinstance(done, Plan):
-        raise done  # out here: nothing was begun, so the lease is left in good order
-    return done, committer.view.n, committer.notes
+        outcome = _planned(committer, to, confirmed)
+        if isinstance(outcome, Plan) and not outcome.nothing_to_do:
+            commit_plan(committer, outcome, reason=f"rollback to commit {outcome.to}")
+    if not isinstance(outcome, Plan):
+        raise outcome  # out here: nothing was begun, so the lease is left in good order
+    return outcome, committer.view.n, committer.notes
 
 
 def _planned(committer: Committer, to: int, confirmed: Plan | None) -> Plan | BridgeError:
@@ -278,14 +278,13 @@ def _planned(committer: Committer, to: int, confirmed: Plan | None) -> Plan | Br
 
 def commit_plan(committer: Committer, plan: Plan, **more: Unpack[Facts]) -> None:
     """Do what a plan says, by one commit of kind `rollback`; `more` are further facts of its record."""
+    before = committer.view
     changes = [_table_change(committer, change) for change in plan.tables]
     rejects, consumed = committer.view.rejects_again(committer.log.view(plan.to))
     facts: Facts = {"rejects": rejects, "consumed": consumed, "to": plan.to, "staged": plan.staged}
     facts |= more
     committer.commit(plan.after, changes, kind="rollback", **facts)
-    moved = {*bookmarks(plan.before), *bookmarks(plan.after.shown), *(change.stream for change in plan.tables)}
-    streams = sorted(moved & committer.view.tables.keys())
-    write_streams(committer.storage, committer.log.pipeline, committer.view, streams)
+    StreamFiles(committer.log, before).follow(committer.view)
 
 
 def _table_change(committer: Committer, change: TableRollback) -> TableChange:
@@ -305,14 +304,14 @@ def _table_change(committer: Committer, change: TableRollback) -> TableChange:
     )
 
 
-def follows_a_log(before: Any, after: Any, known: Collection[str] = ()) -> list[str]:
-    """Return the streams whose bookmark differs and is a position in a database's log.
+def follows_a_log(before: Any, after: Any, log_based: Collection[str] = ()) -> list[str]:
+    """The streams whose bookmark differs and is a position in a database's log.
 
-    Those in `known` are replicated so by the catalog; of the others their bookmarks' keys tell.
+    Those in `log_based` are replicated so by the catalog; of the others their bookmarks' keys tell.
     """
     old, new = bookmarks(before), bookmarks(after)
     moved = (s for s in {**old, **new} if (s in old) != (s in new) or not same(old[s], new[s]))
-    return [s for s in moved if s in known or any(_is_position(s, side.get(s)) for side in (old, new))]
+    return [s for s in moved if s in log_based or any(_is_position(s, side.get(s)) for side in (old, new))]
 
 
 def _is_position(key: str, value: Any) -> bool:

@@ -1,11 +1,14 @@
-"""`state.json`: the last STATE as plain JSON. Whoever edits it by hand changes the STATE.
+"""`state.json`: the last STATE as plain JSON, for people. If somebody edits it, the next run starts from the edit.
 
-Its witness `published.json`, {format, commit, digest}, tells our own bytes from a person's: if the bytes of
-`state.json` have this digest, we wrote them, and an opening may replace them by the head's STATE. A commit writes first
-`state.json`, then the witness, each by its version. So whenever the next commit is created, the witness is true of the
-`state.json` that this run has seen. An opening:
+So an opening must tell our own bytes from a person's. That is what the second file is for, the witness
+`published.json`: {format, commit, digest}. The digest is that of the `state.json` that we wrote last. A `state.json`
+with this digest is ours, and the opening may replace it by the STATE of the head, the last commit.
 
-| finds `state.json`                        | because of                                        | and                |
+After each commit a run writes `state.json`, then the witness. Both writes are swaps: each fails if the file is no
+longer the version that the run has seen. So when the next commit is created, the witness fits the `state.json` that
+this run has seen. What an opening does:
+
+| it finds `state.json`                     | because of                                        | and it             |
 |-------------------------------------------|---------------------------------------------------|--------------------|
 | absent                                    | no commit yet, or somebody deleted it             | writes the head's  |
 | with the head's STATE                     | a clean end, or a kill between the two writes     | notes its digest   |
@@ -13,15 +16,16 @@ Its witness `published.json`, {format, commit, digest}, tells our own bytes from
 | as a suspended run may have written it    | that run, killed before it noticed: `_is_late`    | writes the head's  |
 | with any other STATE, even an earlier one | a person                                          | commits that STATE |
 
-- Why this order: a kill between the two writes leaves the head's STATE, which needs no witness. The other order would
-  leave an earlier STATE without one.
-- A put whose outcome is unknown ends the run. To the next opening that is a kill before or after the put.
-- A run that was suspended while another one replaced it cannot swap both files: the witness holds the head's number,
-  and an opening after a death always writes it. If `state.json` has the bytes again that the suspended run had seen, it
-  writes its own STATE there, and fails at the witness; the next commit or opening replaces that STATE. The run itself
-  must not undo it: by then another run may have written the same bytes, rightly.
-- An edit by hand during a run is kept as `state.json.edited`. If the run dies before it writes, the edit counts.
-- Lakes of older versions have no witness: after a death, the STATE before the head's is taken for ours.
+- `state.json` is written first, because a kill between the two writes then leaves the head's STATE, and that needs no
+  witness. The other order would leave an earlier STATE that no witness knows.
+- If the outcome of a put is unknown, the run ends. For the next opening this is a kill before or after the put.
+- A run may be suspended while another one takes over. It can then swap at most one of the files, as an opening after a
+  death always writes a new witness, with the number of the head. It does swap `state.json` if that happens to have the
+  same bytes again as before. Then it fails at the witness, and the next commit or opening replaces its STATE. The run
+  itself must not undo its swap: by then another run may have written the same bytes, and rightly.
+- If a person edits the file during a run, the run saves the edit as `state.json.edited` and writes its own STATE. If
+  the run dies before that, the edit counts.
+- Lakes of older versions have no witness. There, after a death, the STATE before the head's is taken for ours.
 """
 
 from __future__ import annotations
@@ -34,7 +38,8 @@ from typing import Any, Literal
 from bridge.commit.head import Head
 from bridge.errors import CorruptLake
 from bridge.exact_json import NotJson, dumps, loads
-from bridge.lake.log import Log, meta
+from bridge.lake.log import Log
+from bridge.lake.paths import pipeline_key
 from bridge.singer.state_edits import Difference, differences, same
 from bridge.storage import Storage
 from bridge.storage.attempts import attempts
@@ -44,7 +49,7 @@ _MOST_NAMED = 3
 _WIDEST = 40
 """Characters of a bookmark in a note."""
 
-Found = Literal["absent", "current", "behind", "edited"]
+Comparison = Literal["absent", "current", "behind", "edited"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +83,7 @@ class StateFile:
         """Whether commit `n` or a later one may have written it: the witness says so, or is absent."""
         return self.witness is None or self.published()[0] >= n
 
-    def compare(self, log: Log, n: int, state: Any, *, died: bool) -> Found:
+    def compare(self, log: Log, n: int, state: Any, *, died: bool) -> Comparison:
         """Compare it with `state`, the STATE after the last commit, `n`. `died`: the last run did not close cleanly.
 
         Raises `CorruptLake` if it is not JSON.
@@ -112,8 +117,8 @@ class StateFile:
 def _is_late(log: Log, n: int, state: Any, existing: Any) -> bool:
     """Whether a run that was suspended may have written this STATE after the last commit, `n`.
 
-    Then it is the STATE of the last commit of a run that was replaced, and the STATE before that commit is again the
-    head's: only then had `state.json` the bytes that the run had seen, so that its swap could succeed.
+    Two things must hold. It is the STATE of the last commit of a run that was replaced. And the STATE before that
+    commit is the head's again: otherwise `state.json` had other bytes than that run had seen, and its swap failed.
     """
     replaced = after_it = False
     for record in log.history(n):
@@ -129,11 +134,11 @@ def _is_late(log: Log, n: int, state: Any, existing: Any) -> bool:
 
 def state_key(pipeline: str) -> str:
     """The key of `state.json`."""
-    return meta(pipeline, "state.json")
+    return pipeline_key(pipeline, "state.json")
 
 
 def _witness_key(pipeline: str) -> str:
-    return meta(pipeline, "published.json")
+    return pipeline_key(pipeline, "published.json")
 
 
 def _digest(data: bytes) -> str:
@@ -155,10 +160,7 @@ def look_at_state_file(head: Head) -> StateFile:
 
 
 def write_state(head: Head) -> list[str]:
-    """Write the head's STATE into `state.json`, then the witness; return notes for the operator.
-
-    Raises `CommitLost` if another run took over.
-    """
+    """Write the head's STATE, then the witness; return notes. Raises `CommitLost` if another run took over."""
     key, data, notes = state_key(head.log.pipeline), dumps(head.view.state, indent=2), list[str]()
     for _ in attempts(key):
         if head.swap(key, data):

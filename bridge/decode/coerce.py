@@ -67,8 +67,10 @@ def parsed(line: bytes) -> Any:
         raise RecordRejected("not UTF-8") from None
     except RecursionError:
         raise RecordRejected("nested too deep") from None
-    except (ValueError, DecimalException):
+    except simplejson.JSONDecodeError:
         raise RecordRejected("not a JSON line") from None
+    except (ValueError, DecimalException):  # valid JSON, which Python does not convert
+        raise RecordRejected("number of more than 4,300 digits, or of a larger exponent than any type has") from None
 
 
 def json_text(value: Any, at: Path) -> str:
@@ -161,7 +163,7 @@ def _string(value: Any, at: Path) -> str:
 def _integer(value: Any, at: Path) -> int:
     if isinstance(value, str) and _INTEGER.fullmatch(value) and len(value) < _LONGEST:
         value = int(value)
-    if isinstance(value, Decimal) and abs(value.adjusted()) <= 20 and value == value.to_integral_value():
+    if isinstance(value, Decimal) and (not value or abs(value.adjusted()) <= 20) and value == value.to_integral_value():
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool):
         raise RecordRejected("not an integer", at)

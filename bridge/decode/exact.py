@@ -1,8 +1,8 @@
-"""Record by record, for what the fast path refuses: values that do not fit, JSON text, fields outside the SCHEMA.
+"""Decodes what the fast path refuses, record by record: values that do not fit, JSON text, fields outside the SCHEMA.
 
 Records whose values have their columns' types become columns at once (`columns.py`). The others are read again with
-every digit and go value by value (`coerce.py`) into the table or to the rejects. Of a key that is twice in one object
-the last one counts, as in every JSON reader that taps are written against.
+every digit and converted value by value (`coerce.py`): they become rows or rejects. If an object has a key twice, the
+last one counts, as in every JSON reader that taps are written for.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bridge.schema.json_schema import source
 from bridge.singer.messages import version_of
 
 _GROUP = 8
-"""Records that go value by value around an odd one: halving further costs more than it saves."""
+"""Records around an odd one that are converted value by value: halving further costs more than it saves."""
 
 
 class Layout:
@@ -79,12 +79,12 @@ class Batch:
     """How many records have a field outside the SCHEMA, by its name, with dots where it is nested."""
     version: pa.Array | None = None
     extracted: pa.Array | None = None
-    """Of each row's message, with `envelope`: int64, and timestamp[us, UTC]."""
+    """With `envelope`: `version` (int64) and `time_extracted` (timestamp[us, UTC]) of each row's message."""
 
 
 @dataclass(slots=True)
 class _Row:
-    """An accepted record that went value by value."""
+    """An accepted record that was converted value by value."""
 
     values: list[Any]
     extra: str | None
@@ -144,7 +144,7 @@ def _loads(line: bytes) -> Any:
 
 
 class _Plain:
-    """Makes columns of many records at once; adds to `odd` the lines of records that must go value by value."""
+    """Makes columns of many records at once; lines that must be converted value by value are added to `odd`."""
 
     def __init__(self, raw: list[bytes], messages: list[Any], odd: set[int], layout: Layout, suspect: bool) -> None:
         self.raw = raw
@@ -169,7 +169,7 @@ class _Plain:
                 self.odd.update(number for number in self.numbers if lossy(self.raw[number]))
                 self.trusted = True
             except NeedsExactPath:
-                if len(self.odd) == before:  # no single value is the cause: all are odd, so that this ends
+                if len(self.odd) == before:  # no single value is the cause: take all as odd, so that this ends
                     self.odd.update(self.numbers)
             else:
                 batch = Batch(arrays, len(records), len(self.raw), extra=extra, outside=outside)
@@ -194,7 +194,7 @@ class _Plain:
         raise NeedsExactPath
 
     def odd_ones(self, values: list[Any], field: pa.Field, start: int) -> list[int]:
-        """Positions of the odd values and some neighbours, found by halving."""
+        """The positions of odd values and some neighbours; it looks for them by halving."""
         try:
             column(values, field, trusted=True)
         except NeedsExactPath:

@@ -44,9 +44,9 @@ def _foreign(lake: Path) -> Iterator[str]:
         yield from (entry.name for entry in lake.iterdir()) if lake.is_dir() else (lake.name,)
         return
     tables = {_table(lake, table).name for table in TABLES}
-    ours = {lake: {MARKER, ".bridge", PIPELINE}, lake / PIPELINE: tables}
-    for folder in filter(Path.is_dir, ours):
-        yield from (str(entry.relative_to(lake)) for entry in folder.iterdir() if entry.name not in ours[folder])
+    own = {lake: {MARKER, ".bridge", PIPELINE}, lake / PIPELINE: tables}
+    for folder in filter(Path.is_dir, own):
+        yield from (str(entry.relative_to(lake)) for entry in folder.iterdir() if entry.name not in own[folder])
     logs = (commits.parent for commits in lake.glob(".bridge/*/commits"))
     yield from (str(log.relative_to(lake)) for log in logs if log.name != PIPELINE)
 

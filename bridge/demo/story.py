@@ -189,9 +189,9 @@ def _ask_the_lake(stage: Stage, server: Server) -> bool:
 
 def _same(answer: list[flights.Airline], truth: list[flights.Airline]) -> bool:
     return len(answer) == len(truth) and all(
-        (ours.name, ours.flights) == (theirs.name, theirs.flights)
-        and abs(ours.minutes_late - theirs.minutes_late) < ROUNDING
-        for ours, theirs in zip(answer, truth, strict=True)
+        (answered.name, answered.flights) == (expected.name, expected.flights)
+        and abs(answered.minutes_late - expected.minutes_late) < ROUNDING
+        for answered, expected in zip(answer, truth, strict=True)
     )
 
 

@@ -17,8 +17,10 @@ from msgspec import ValidationError, structs
 
 from bridge.errors import CorruptLake, LakeError
 from bridge.exact_json import NotJson, dumps, loads
+from bridge.lake.paths import pipeline_key, removed_key, trash_of
 from bridge.lake.pipeline_state import PipelineState
-from bridge.lake.record_json import commit_bytes, paths_of, read_commit
+from bridge.lake.record_json import commit_bytes, read_commit
+from bridge.lake.record_keys import foreign_key
 from bridge.lake.records import (
     FORMAT,
     CommitRecord,
@@ -29,7 +31,8 @@ from bridge.lake.records import (
     TableChange,
     TableState,
 )
-from bridge.storage import Add, Change, Remove, Rewrite, Storage, leads_out
+from bridge.singer.state import bookmark, resume_points
+from bridge.storage import Add, Change, Remove, Rewrite, Storage
 from bridge.storage.parallel import parallel_map
 
 SNAPSHOT_EVERY = 100
@@ -39,13 +42,8 @@ _RESTORE = "restore this file from a backup of the bucket; nothing was read past
 _RECORD = re.compile(r"[0-9]{20}\.json")
 
 
-def meta(pipeline: str, *parts: str) -> str:
-    """Return a key below the pipeline's own folder, `.bridge/<pipeline>/`."""
-    return "/".join((".bridge", pipeline, *parts))
-
-
 def bookmarks(state: Any) -> dict[str, Any]:
-    """Return the bookmarks of a STATE by stream; of a flat STATE, its values by key."""
+    """The bookmarks of a STATE by stream; of a flat STATE, its values by key."""
     if not isinstance(state, dict):
         return {}
     inner = state.get("bookmarks")
@@ -74,17 +72,35 @@ class Snapshot:
         return self.pipeline_state.shown
 
     def table(self, names: Iterable[str]) -> TableState | None:
-        """Return the table of a stream that has these names, None if it has none yet."""
+        """The table of a stream that has these names, None if it has none yet."""
         return next((self.tables[name] for name in names if name in self.tables), None)
 
     def version(self, stream: str) -> int | None:
-        """Return the `version` of a stream's rows: of the staged ones if there are any, else of its table."""
+        """The `version` of a stream's rows: of the staged ones if there are any, else of its table."""
         if stage := self.staged.get(stream):
             return stage.version
         return self.tables[stream].version if stream in self.tables else None
 
+    def given(self, state: Any) -> Snapshot:
+        """The lake after an operator gave `state`."""
+        return replace(self, pipeline_state=self.pipeline_state.given(state), staged=self.still_staged(state))
+
+    def still_staged(self, state: Any) -> dict[str, StagedTable]:
+        """The tables that stay staged after a change of STATE: those whose bookmark is the same in both.
+
+        From another bookmark the tap would not continue after their rows.
+        """
+        before, still = self.state, dict[str, StagedTable]()
+        elsewhere = resume_points(before) != resume_points(state)
+        for stream, stage in self.staged.items():
+            now, then = bookmark(state, stream), bookmark(before, stream)
+            # Without a bookmark under this name, any bookmark that moved may be the stream's, under another name.
+            if now == then and not (then is None and elsewhere):
+                still[stream] = stage
+        return still
+
     def after(self, record: CommitRecord) -> Snapshot:
-        """Return the view after one more record."""
+        """The view after one more record."""
         tables = dict(self.tables)
         for change in record.tables:
             table = tables.get(change.stream) or TableState(change.folder, None)
@@ -99,12 +115,12 @@ class Snapshot:
         if not (record.rejects or record.consumed or (replaced and self.rejects)):
             return self.rejects
         removed = set(record.consumed)
-        kept = {f: r for f, r in self.rejects.items() if f not in removed and r.stream not in replaced}
+        retained = {f: r for f, r in self.rejects.items() if f not in removed and r.stream not in replaced}
         new = (r if r.commit is not None else structs.replace(r, commit=record.n) for r in record.rejects)
-        return kept | {reject.file: reject for reject in new}
+        return retained | {reject.file: reject for reject in new}
 
     def rejects_again(self, then: Snapshot) -> tuple[list[RejectFile], list[str]]:
-        """Return the `rejects` and `consumed` of a record that restores the rejects of an earlier view."""
+        """The `rejects` and `consumed` of a record that restores the rejects of an earlier view."""
         back = [reject for file, reject in then.rejects.items() if self.rejects.get(file) != reject]
         return back, [file for file in self.rejects if file not in then.rejects]
 
@@ -134,10 +150,10 @@ class Log:
         self.pipeline = pipeline
 
     def key(self, n: int) -> str:
-        return meta(self.pipeline, "commits", f"{n:020d}.json")
+        return pipeline_key(self.pipeline, "commits", f"{n:020d}.json")
 
     def record(self, n: int) -> CommitRecord | None:
-        """Return record `n`, or None if it does not exist."""
+        """Record `n`, or None if it does not exist."""
         data = self.storage.read(self.key(n))
         if data is None:
             return None
@@ -148,31 +164,32 @@ class Log:
                 raise CorruptLake("the commit log has a newer format", hint=hint, file=self.key(n))
             if raw["n"] != n or "state" not in raw:
                 raise KeyError("n")
-            if bad := [name for name in paths_of(raw) if leads_out(name)]:
-                hint = "somebody else wrote it: see who may write to the bucket; nothing was changed"
-                raise CorruptLake("a commit record names a file out of the bucket", hint=hint, name=bad[0], record=n)
-            return read_commit(raw)
-        except (NotJson, KeyError, TypeError) as error:
+            record = read_commit(raw)
+        except (NotJson, KeyError, TypeError, UnicodeEncodeError) as error:  # the last: half of a character
             raise CorruptLake("a commit record is unreadable", hint=_RESTORE, file=self.key(n)) from error
         except ValidationError as error:
             raise CorruptLake("a commit record is incomplete", hint=_RESTORE, file=self.key(n)) from error
+        if (key := foreign_key(self.pipeline, record)) is not None:
+            hint = "somebody else wrote it: see who may write to the bucket; nothing was changed"
+            raise CorruptLake("a commit record names a file of another place", hint=hint, file=self.key(n), key=key)
+        return record
 
     def head(self, hint: int | None = None) -> int:
-        """Return the number of the last record, 0 for none. If record `hint` exists, no listing is needed."""
+        """The number of the last record, 0 for none. If record `hint` exists, no listing is needed."""
         if hint and self._exists(hint):
             for n in range(hint, hint + _STEPS):
                 if not self._exists(n + 1):
                     return n
-        names = self.storage.list(meta(self.pipeline, "commits"))
+        names = self.storage.list(pipeline_key(self.pipeline, "commits"))
         n = int(max((name for name in names if _RECORD.fullmatch(name)), default="0")[:20])
         while self._exists(n + 1):
             n += 1
         return n
 
     def latest(self) -> int:
-        """Return the head, for readers: counted on from the number in the lease, without a listing."""
+        """The head, for readers: counted on from the number in the lease, without a listing."""
         try:
-            lease = loads(self.storage.read(meta(self.pipeline, "lease.json")) or b"{}")
+            lease = loads(self.storage.read(pipeline_key(self.pipeline, "lease.json")) or b"{}")
         except NotJson:  # it is being written, or its writer died
             lease = {}
         seen = lease.get("head") if isinstance(lease, dict) else None
@@ -182,25 +199,25 @@ class Log:
         return self.storage.size(self.key(n)) is not None
 
     def beginning(self) -> Beginning:
-        """Return where the log begins. Raises `CorruptLake` if the file that says it is unreadable."""
-        key = meta(self.pipeline, "begins.json")
+        """Where the log begins. Raises `CorruptLake` if the file that says it is unreadable."""
+        key = pipeline_key(self.pipeline, "begins.json")
         data = self.storage.read(key)
         if data is None:
             return Beginning()
         try:
-            said = loads(data)
-            return Beginning(int(said["first"]), int(said["swept"]))
+            document = loads(data)
+            return Beginning(int(document["first"]), int(document["swept"]))
         except (NotJson, KeyError, TypeError, ValueError) as error:
             hint = "restore it, or write into `first` and `swept` the lowest multiple of 100 that has a record"
             raise CorruptLake("where the commit log begins is unreadable", hint=hint, file=key) from error
 
     def begin_at(self, beginning: Beginning) -> None:
         """Let the log begin at a snapshot; older records may be deleted only after this."""
-        said = {"format": FORMAT, "first": beginning.first, "swept": beginning.swept}
-        self.storage.write(meta(self.pipeline, "begins.json"), dumps(said))
+        document = {"format": FORMAT, "first": beginning.first, "swept": beginning.swept}
+        self.storage.write(pipeline_key(self.pipeline, "begins.json"), dumps(document))
 
     def view(self, n: int) -> Snapshot:
-        """Return the lake after commit `n`."""
+        """The lake after commit `n`."""
         start = n - n % SNAPSHOT_EVERY
         view = self._snapshot(self._existing(start, n)) if start else Snapshot()
         for record in parallel_map(self.storage, lambda number: self._existing(number, n), range(start + 1, n + 1)):
@@ -208,17 +225,17 @@ class Log:
         return view
 
     def _snapshot(self, record: CommitRecord) -> Snapshot:
-        """Return the lake after a record that has a snapshot."""
+        """The lake after a record that has a snapshot."""
         n, tables = record.n, record.snapshot
         if tables is None:
             raise CorruptLake("a commit record is incomplete", hint=_RESTORE, file=self.key(n))
         moved = dict.fromkeys(bookmarks(record.state), record.at) if record.moved is None else record.moved
-        said = n if record.kind != "fence" or record.after is None else record.after
+        last_change = n if record.kind != "fence" or record.after is None else record.after
         state = PipelineState(record.state, record.groups)
-        return Snapshot(n, state, tables, record.staged, moved, said, record.rejected or {})
+        return Snapshot(n, state, tables, record.staged, moved, last_change, record.rejected or {})
 
     def _existing(self, n: int, asked: int) -> CommitRecord:
-        """Return record `n`, without which the lake at commit `asked` cannot be known."""
+        """Record `n`, without which the lake at commit `asked` cannot be known."""
         record = self.record(n)
         if record is not None:
             return record
@@ -230,10 +247,7 @@ class Log:
         raise CorruptLake("a commit record is missing", hint=hint, file=self.key(n))
 
     def history(self, head: int, *, fences: bool = True) -> Iterator[CommitRecord]:
-        """Yield the records from `head` back to the first that is kept.
-
-        Without `fences`, a row of them is skipped in one step.
-        """
+        """Yield the records from `head` back to the first. Without `fences`, a row of them is skipped in one step."""
         n, first = head, self.beginning().first
         while n >= first:
             record = self.record(n)
@@ -246,93 +260,87 @@ class Log:
             else:
                 n = n - 1 if record.after is None else min(record.after, n - 1)
 
-    def _kept(self, rejects: dict[str, RejectFile]) -> dict[str, RejectFile]:
-        """Return the reject files that retention has not deleted; without this, snapshots would grow for ever."""
+    def _existing_rejects(self, rejects: dict[str, RejectFile]) -> dict[str, RejectFile]:
+        """The reject files that retention has not deleted; without this, snapshots would grow for ever."""
         folders = {file.rpartition("/")[0] for file in rejects}
-        there = {f"{folder}/{name}" for folder in folders for name in self.storage.list(folder)}
-        return {file: reject for file, reject in rejects.items() if file in there}
+        existing = {f"{folder}/{name}" for folder in folders for name in self.storage.list(folder)}
+        return {file: reject for file, reject in rejects.items() if file in existing}
 
     def create(self, view: Snapshot, record: CommitRecord) -> tuple[bool, Snapshot]:
         """Put record `view.n + 1` if it is absent; return whether we created it, and the view after it."""
+        if (key := foreign_key(self.pipeline, record)) is not None:  # nobody could read the record
+            raise LakeError("a file's name cannot be kept in the commit log", hint="rename or remove the file", key=key)
         after = view.after(record)
         if after.n % SNAPSHOT_EVERY == 0:
-            after = replace(after, rejects=self._kept(after.rejects))
+            after = replace(after, rejects=self._existing_rejects(after.rejects))
             moved = after.bookmark_changed_at
             record = structs.replace(record, snapshot=after.tables, moved=moved, rejected=after.rejects)
         return self.storage.put_if_absent(self.key(after.n), commit_bytes(record)), after
 
 
 def add_of(folder: str, file: FileAdd | PendingFile) -> Add:
-    """Return the `Add` by which a file that a record or a report names gets into its table's folder."""
+    """The `Add` by which a file that a record or a report names gets into its table's folder."""
     return Add(file.source, f"{folder}/{file.name}", file.size, file.upload)
 
 
-def left_behind(pipeline: str, n: int, folder: str) -> str:
-    """Return the key of the note that commit `n` removed files of a table, which stay in its folder for a while."""
-    return meta(pipeline, "trash", f"{n:020d}", f"{folder}.kept")
-
-
-def changes_of(pipeline: str, record: CommitRecord) -> list[Change]:
-    """Return what publishing this record does to the table folders.
-
-    A file removed and added under one name is rewritten.
-    """
+def storage_changes(pipeline: str, record: CommitRecord) -> list[Change]:
+    """What publishing this record does to the table folders. A file removed and added under one name is rewritten."""
     changes = []
     for table in record.tables:
         folder = table.folder
-        trash = meta(pipeline, "trash", f"{record.n:020d}", folder)
+        trash = trash_of(pipeline, record.n, folder)
         # In a table with a log of its own a removed file stays where it is, for time travel.
         removes = [] if table.has_own_log else table.removes
-        gone = {f"{folder}/{name}": f"{trash}/{name}.removed" for name in removes}
+        removed = {f"{folder}/{name}": removed_key(trash, name) for name in removes}
         # Adopted files are in place already: there is nothing to move, and no source to delete.
         adds = [add for file in table.adds if (add := add_of(folder, file)).source != add.key]
         new = {add.key for add in adds}
         changes.append(
             Change(
                 folder,
-                tuple(add for add in adds if add.key not in gone),
-                tuple(Remove(key, place) for key, place in gone.items() if key not in new),
+                tuple(add for add in adds if add.key not in removed),
+                tuple(Remove(key, place) for key, place in removed.items() if key not in new),
                 replace=table.mode == "replace" and not table.has_own_log,
                 trash=trash,
                 aborts=tuple(add_of(folder, add) for add in table.aborts),
-                rewrites=tuple(Rewrite(add, gone[add.key]) for add in adds if add.key in gone),
+                rewrites=tuple(Rewrite(add, removed[add.key]) for add in adds if add.key in removed),
             )
         )
     return changes
 
 
-def inverse(
+def undo(
     pipeline: str, record: CommitRecord, before: Snapshot, rewritten: Mapping[str, str] | None = None
 ) -> list[TableChange]:
-    """Return the changes that take `record` back. Files that it wanted to restore from the trash stay there.
+    """The changes that take `record` back. Files that it wanted to restore from the trash stay there.
 
     `rewritten` are the keys of files that are rewritten already (`Storage.settle_rewrites`), each with the new name
     under which its old bytes come back. It is new because a store may finish a copy late, and that must not undo a
     later commit. The other files that the record rewrites keep their old bytes.
     """
-    names, pending = rewritten or {}, meta(pipeline, "pending", "")
+    names, pending = rewritten or {}, pipeline_key(pipeline, "pending", "")
     return [
         _undone(table, change, before.tables.get(table.stream), names, pending)
-        for table, change in zip(record.tables, changes_of(pipeline, record), strict=True)
+        for table, change in zip(record.tables, storage_changes(pipeline, record), strict=True)
     ]
 
 
 def _undone(
-    done: TableChange, change: Change, before: TableState | None, names: Mapping[str, str], pending: str
+    table: TableChange, change: Change, before: TableState | None, names: Mapping[str, str], pending: str
 ) -> TableChange:
-    old, folder = before or TableState(done.folder, None), done.folder
+    old, folder = before or TableState(table.folder, None), table.folder
     trash = {remove.key: remove.trash for remove in change.removes}
     trash |= {one.add.key: one.trash for one in change.rewrites if one.add.key in names}
     same = {one.add.key for one in change.rewrites} - trash.keys()
     back = [
         FileAdd.of(names.get(key := f"{folder}/{name}", name), trash.get(key, key), old.files[name])
-        for name in done.removes
+        for name in table.removes
     ]
-    return TableState(folder, old.schema, version=old.version, format=done.format).change(
-        done.stream,
+    return TableState(folder, old.schema, version=old.version, format=table.format).change(
+        table.stream,
         back,
-        [add.name for add in done.adds if f"{folder}/{add.name}" not in same],
-        aborts=[add for add in done.adds if add.source.startswith(pending)],
-        shared=done.shared,
-        partition_by=None if done.partition_by is None else old.partition_by,
+        [add.name for add in table.adds if f"{folder}/{add.name}" not in same],
+        aborts=[add for add in table.adds if add.source.startswith(pending)],
+        shared=table.shared,
+        partition_by=None if table.partition_by is None else old.partition_by,
     )

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,23 +37,33 @@ def _document(owners: list[Owner], *, shared: bool) -> bytes:
 
 def _read(key: str, data: bytes) -> tuple[list[Owner], bool]:
     try:
-        said: dict[str, Any] = orjson.loads(data)
-        owners = [Owner(str(one["pipeline"]), str(one["stream"])) for one in (said, *said.get("with", []))]
-        return owners, said.get("shared") is True
+        document: dict[str, Any] = orjson.loads(data)
+        owners = [Owner(str(one["pipeline"]), str(one["stream"])) for one in (document, *document.get("with", []))]
+        return owners, document.get("shared") is True
     except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError) as error:
         hint = "it says whose the table is: restore it from a backup, or delete it if the table is this pipeline's"
         raise CorruptLake("a table's owner is unreadable", hint=hint, file=key) from error
 
 
 def owners_of(storage: Storage, folder: str) -> tuple[list[Owner], bool]:
-    """Return who owns a table folder, and whether they share it. Raises `CorruptLake` if that is unreadable."""
+    """Who owns a table folder, and whether they share it. Raises `CorruptLake` if that is unreadable."""
     data = storage.read(_key(folder))
     return _read(_key(folder), data) if data is not None else ([], False)
 
 
 def owned_by(storage: Storage, folder: str, pipeline: str) -> bool:
-    """Return whether this pipeline alone owns a table folder."""
+    """Whether this pipeline alone owns a table folder."""
     return {owner.pipeline for owner in owners_of(storage, folder)[0]} == {pipeline}
+
+
+def require_own(storage: Storage, pipeline: str, folders: Iterable[str]) -> None:
+    """Raise `CorruptLake` for a table folder of other pipelines, which no log of this one may change."""
+    for folder in folders:
+        owners = {owner.pipeline for owner in owners_of(storage, folder)[0]}
+        if owners and pipeline not in owners:
+            hint = "somebody else wrote it: see who may write to the bucket; nothing was changed"
+            facts = {"folder": folder, "pipeline": pipeline, "owner": min(owners)}
+            raise CorruptLake("the commit log names a table of another pipeline", hint=hint, **facts)
 
 
 def claim(storage: Storage, folder: str, me: Owner, *, shared: bool) -> list[Owner]:
@@ -66,21 +77,38 @@ def claim(storage: Storage, folder: str, me: Owner, *, shared: bool) -> list[Own
     for _ in attempts(key):
         stored = storage.read_versioned(key)
         owners, open_to_others = _read(key, stored.data if stored else b"")
-        others = [owner for owner in owners if owner != me]
-        if others and not (shared and open_to_others):
-            hint = "give this pipeline another destination.path, or have both say `shared: true` and append only"
-            facts = {"folder": folder, "pipeline": others[0].pipeline, "stream": others[0].stream}
-            raise LakeError("the table belongs to another pipeline", hint=hint, **facts)
-        wanted = _document([*others, me], shared=True) if others else _document([me], shared=shared)
+        others = _others(folder, owners, me, may_share=shared and open_to_others)
+        data = _document([*others, me], shared=True) if others else _document([me], shared=shared)
         if (me in owners and open_to_others == shared) or storage.compare_and_swap(
-            key, wanted, stored.etag if stored else None
+            key, data, stored.etag if stored else None
         ):
             return others
     raise AssertionError("unreachable")
 
 
+def others_of(storage: Storage, folder: str, me: Owner, *, shared: bool) -> list[Owner]:
+    """The others who share a table folder; nothing is written. Raises `LakeError` where `claim` would."""
+    owners, open_to_others = owners_of(storage, folder)
+    return _others(folder, owners, me, may_share=shared and open_to_others)
+
+
+def _others(folder: str, owners: list[Owner], me: Owner, *, may_share: bool) -> list[Owner]:
+    others = [owner for owner in owners if owner != me]
+    if others and not may_share:
+        raise belongs_to(folder, others[0].pipeline, others[0].stream)
+    return others
+
+
+def belongs_to(folder: str, pipeline: str, stream: str) -> LakeError:
+    """The error for a table folder that is another pipeline's."""
+    hint = "give this pipeline another destination.path, or have both say `shared: true` and append only"
+    return LakeError(
+        "the table belongs to another pipeline", hint=hint, folder=folder, pipeline=pipeline, stream=stream
+    )
+
+
 def tables_of(storage: Storage, owners: list[Owner]) -> dict[Owner, TableState]:
-    """Return the tables that other owners have in a shared folder, as their logs say now."""
+    """The tables that other owners have in a shared folder, as their logs say now."""
     tables = {}
     for owner in owners:
         log = Log(storage, owner.pipeline)

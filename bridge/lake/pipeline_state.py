@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import structs
 
 from bridge.lake.records import TapGroup
-from bridge.singer.state import forget, is_empty, is_flat
+from bridge.singer.state import forget, is_empty, is_flat, overlay
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +28,34 @@ class PipelineState:
     """The STATE of each process of a parallel tap. None: one process reads all. Empty: `shown` was given by hand."""
 
     def said_by_one(self, state: Any) -> PipelineState:
-        """Return the STATE after a commit of a tap of one process, which sent `state`."""
+        """The STATE after a commit of a tap of one process, which sent `state`."""
         return self if state == self.shown else PipelineState(state)
 
     def given(self, state: Any) -> PipelineState:
-        """Return the STATE after an operator gave `state` for all processes."""
+        """The STATE after an operator gave `state` for all processes."""
         return PipelineState(state, None if self.per_process is None else [])
 
     def without(self, streams: Collection[str]) -> PipelineState:
-        """Return the STATE without the bookmarks of `streams`: they start again."""
+        """The STATE without the bookmarks of `streams`: they start again."""
         if self.per_process is None:
             return PipelineState(_without(self.shown, streams))
         groups = [structs.replace(group, state=_without(group.state, streams)) for group in self.per_process]
         return PipelineState(_without(self.shown, streams), groups)
+
+    def keeping(self, streams: Iterable[Collection[str]], before: PipelineState) -> PipelineState:
+        """The STATE with the bookmarks that these streams, each with all its names, have in `before`.
+
+        Raises `SettingsError` for a flat STATE.
+        """
+        shown, groups = self.shown, list(self.per_process or ())
+        for names in streams:
+            shown = overlay(before.shown, shown, (), muted=names)
+            for place, group in enumerate(groups):
+                if not set(group.streams).isdisjoint(names):
+                    old = (each for each in before.per_process or () if not set(each.streams).isdisjoint(names))
+                    was = next((each.state for each in old), before.shown)
+                    groups[place] = structs.replace(group, state=overlay(was, group.state, (), muted=names))
+        return PipelineState(shown, None if self.per_process is None else groups)
 
 
 def _without(state: Any, streams: Collection[str]) -> Any:
@@ -50,7 +65,7 @@ def _without(state: Any, streams: Collection[str]) -> Any:
 def starting_groups(
     divided: Iterable[Sequence[str]], stored: PipelineState
 ) -> tuple[list[TapGroup], list[TapGroup], list[TapGroup]]:
-    """Return a run's groups, each with its starting STATE; the idle groups; and the groups that start from `shown`.
+    """A run's groups, each with its starting STATE; the idle groups; and the groups that start from `shown`.
 
     A group gets the STATE of the old group that its streams come from. The streams that are left of an old group keep
     its STATE; they are the idle groups. Streams that come together from several groups, and those of a STATE that was
@@ -58,11 +73,11 @@ def starting_groups(
     """
     before, groups, spread = stored.per_process or [], list[TapGroup](), list[TapGroup]()
     for streams in divided:
-        known = [old for old in before if not set(streams).isdisjoint(old.streams)]
+        previous = [old for old in before if not set(streams).isdisjoint(old.streams)]
         group = TapGroup(tuple(streams), stored.shown)
-        if len(known) == 1 and known[0].covers(group):
-            group = TapGroup(group.streams, known[0].state)
-        elif known or stored.per_process == []:
+        if len(previous) == 1 and previous[0].covers(group):
+            group = TapGroup(group.streams, previous[0].state)
+        elif previous or stored.per_process == []:
             spread.append(group)
         groups.append(group)
     running = {stream for group in groups for stream in group.streams}
@@ -71,7 +86,7 @@ def starting_groups(
 
 
 def shown_after(now: Any, before: Any, after: Any, own: Collection[str], others: Collection[str]) -> Any:
-    """Return the shown STATE, which is `now`, after one group's STATE went from `before` to `after`.
+    """The shown STATE, which is `now`, after one group's STATE went from `before` to `after`.
 
     `own` are the names of the group's streams, `others` those of other groups: what it says of these is ignored. There
     is no `currently_syncing`, as several streams are read at once. Both STATEs of the group have bookmarks, or are
@@ -79,9 +94,9 @@ def shown_after(now: Any, before: Any, after: Any, own: Collection[str], others:
     """
     if after == before:
         return now
-    said, known = _bookmarks(after), _bookmarks(before)
-    marks = {s: mark for s, mark in _bookmarks(now).items() if s not in own or s in said}
-    marks |= {s: mark for s, mark in said.items() if s in own or (s not in others and mark != known.get(s))}
+    declared, previous = _bookmarks(after), _bookmarks(before)
+    marks = {s: mark for s, mark in _bookmarks(now).items() if s not in own or s in declared}
+    marks |= {s: mark for s, mark in declared.items() if s in own or (s not in others and mark != previous.get(s))}
     old, new = _rest(before), _rest(after)
     return {**_rest(now), **{k: v for k, v in new.items() if k not in old or old[k] != v}, "bookmarks": marks}
 
@@ -91,5 +106,5 @@ def _bookmarks(state: Any) -> dict[str, Any]:
 
 
 def _rest(state: Any) -> dict[str, Any]:
-    said = state if isinstance(state, dict) and not is_flat(state) else {}
-    return {key: value for key, value in said.items() if key not in ("bookmarks", "currently_syncing")}
+    fields = state if isinstance(state, dict) and not is_flat(state) else {}
+    return {key: value for key, value in fields.items() if key not in ("bookmarks", "currently_syncing")}

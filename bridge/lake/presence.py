@@ -1,4 +1,4 @@
-"""Are the files there that the commit log names?
+"""Which pipelines are in a bucket, and are the files there that their commit logs name?
 
 A run asks before its tap starts, by one listing a table (`require_files`). `doctor` and `verify` look at each file:
 `bridge.maintain.verify.unpublished`.
@@ -8,24 +8,39 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from bridge.errors import MissingFiles
+from bridge.errors import LakeError, MissingFiles
+from bridge.lake.paths import pipeline_key
 from bridge.lake.records import TableState
 from bridge.settings.commands import full_run, pipeline_arguments
 from bridge.storage import Storage
 from bridge.storage.parallel import parallel_map
 
-GONE = "gone"
+ABSENT = "gone"
 """The problem of a file that does not exist."""
 _LISTED = 10_000
 """A table with more files is not listed: an evenly spread sample is checked."""
 _ASKED = 20
 
 
+def pipelines_in(storage: Storage) -> list[str]:
+    """The names of the pipelines that were run into this bucket, sorted."""
+    return sorted(name for name in storage.list(".bridge") if name != "tables" and _is_pipeline(storage, name))
+
+
+def _is_pipeline(storage: Storage, name: str) -> bool:
+    try:
+        if storage.size(pipeline_key(name, "lease.json")) is not None:
+            return True
+        return any(any(storage.list(pipeline_key(name, folder))) for folder in ("commits", "runs"))
+    except LakeError:  # a file, where pipelines have folders
+        return False
+
+
 def wrong_size(storage: Storage, key: str, size: int) -> str | None:
-    """The problem of a file that its size shows: `GONE`, or how many bytes it has; None if there is none."""
+    """The problem of a file that its size shows: `ABSENT`, or how many bytes it has; None if there is none."""
     existing = storage.size(key)
     if existing is None:
-        return GONE
+        return ABSENT
     return None if existing == size else f"{existing:,} bytes, and the log says {size:,}"
 
 

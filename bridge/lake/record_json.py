@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, TypeVar
 
@@ -23,7 +22,7 @@ from bridge.lake.records import (
 # msgspec looks into a type when it is first used. Two threads that do so at once crash the process: so here, at import.
 json.Decoder(CommitRecord)
 
-_Kept = TypeVar("_Kept", StagedTable, PendingFile, RejectFile, TapGroup)
+_Record = TypeVar("_Record", StagedTable, PendingFile, RejectFile, TapGroup)
 
 
 def read_commit(raw: Any) -> CommitRecord:
@@ -47,11 +46,11 @@ def _stage(stage: StagedTable, raw: Mapping[str, Any]) -> StagedTable:
     return structs.replace(_keep(stage, raw), **facts)
 
 
-def _keep_all(read: Collection[_Kept], raw: Sequence[Mapping[str, Any]]) -> list[_Kept]:
+def _keep_all(read: Collection[_Record], raw: Sequence[Mapping[str, Any]]) -> list[_Record]:
     return [_keep(one, each) for one, each in zip(read, raw, strict=True)]
 
 
-def _keep(read: _Kept, raw: Mapping[str, Any]) -> _Kept:
+def _keep(read: _Record, raw: Mapping[str, Any]) -> _Record:
     """Keep the keys that no field has."""
     names = read.__struct_encode_fields__
     unknown = {key: value for key, value in raw.items() if key not in names}
@@ -71,23 +70,7 @@ def commit_bytes(record: CommitRecord) -> bytes:
     return dumps(raw, indent=1)
 
 
-def _spread(*kept: dict[str, Any]) -> None:
+def _spread(*objects: dict[str, Any]) -> None:
     """Put the keys of a newer version where they were, beside the others."""
-    for one in kept:
+    for one in objects:
         one.update(one.pop(UNKNOWN, {}))
-
-
-def paths_of(record: dict[str, Any]) -> Iterator[str]:
-    """Yield what a commit record has that becomes a path; of an incomplete one, what comes before the gap."""
-    with suppress(KeyError, TypeError, AttributeError):  # whoever reads the record stops at the gap, too
-        snapshot, staged = record.get("snapshot", {}), record.get("staged", {})
-        for table in (*record.get("tables", ()), *staged.values(), *snapshot.values()):
-            yield table.get("folder", "")
-            yield from table.get("removes", ())
-            files = table.get("files", ())
-            yield from files if isinstance(files, dict) else ()
-            staging = files if isinstance(files, list) else ()
-            for file in (*table.get("adds", ()), *table.get("aborts", ()), *staging):
-                yield from (file["name"], file["source"])
-        yield from (reject["file"] for reject in record.get("rejects", ()))
-        yield from (*record.get("consumed", ()), *record.get("rejected", ()))

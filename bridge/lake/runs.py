@@ -1,36 +1,44 @@
-"""The record of each run, in the bucket: what was requested, how it ended; and the tap's own log beside it."""
+"""The record of each run, in the bucket: what it is, how far it is, how it ended; and the tap's own log beside it."""
 
 from __future__ import annotations
 
 import re
 import secrets
 import string
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import datetime, timezone
+from itertools import islice
 from typing import Any
 
 from msgspec import Struct, ValidationError, convert, json, structs
 
 from bridge.errors import CorruptLake
 from bridge.exact_json import NotJson, dumps, loads
-from bridge.lake.folder_names import folder_name
-from bridge.lake.log import Snapshot, bookmarks, meta
+from bridge.lake.paths import pipeline_key
 from bridge.storage import Storage
-from bridge.storage.parallel import parallel_map
 
 _ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[a-z0-9]+")
 _RECORD = re.compile(rf"{_ID.pattern}\.json")
 
 
 def new_run_id() -> str:
-    """Return an id that sorts by start time: `20261120T133501Z-k3f9`."""
+    """An id that sorts by start time: `20261120T133501Z-k3f9`."""
     alphabet = string.ascii_lowercase + string.digits
     return f"{datetime.now(timezone.utc):%Y%m%dT%H%M%SZ}-{''.join(secrets.choice(alphabet) for _ in range(4))}"
 
 
 def is_run_id(text: str) -> bool:
-    """Return whether a text looks like one of our ids."""
+    """Whether a text looks like one of our ids."""
     return _ID.fullmatch(text) is not None
+
+
+class RunError(Struct, frozen=True):
+    """How a run failed, or why a stream was held back."""
+
+    type: str = ""
+    message: str = ""
+    hint: str = ""
 
 
 class StreamResult(Struct, frozen=True):
@@ -50,52 +58,56 @@ class StreamResult(Struct, frozen=True):
     """The tap finished the stream, and all of its records are committed."""
     merged: dict[str, int] = {}
     """Of an upsert: rows inserted, updated, deleted."""
-
-
-class RunError(Struct, frozen=True):
-    """How a run failed."""
-
-    type: str = ""
-    message: str = ""
-    hint: str = ""
+    held_back: RunError | None = None
+    """Why its rows were left out, and its bookmark stayed where it was. Absent: they were not."""
 
 
 class RunRecord(Struct, frozen=True, kw_only=True):
-    """One run as the bucket has it, written when it starts and when it ends.
+    """One run as the bucket has it, from its first moment to its end.
 
-    A field that is absent there has its default.
+    A field that is absent there has its default. `bridge.lake.run_status` says how a run stands that has no end yet.
     """
 
     run_id: str
     pipeline: str
     status: str
-    """`running`, `success`, `failed` or `interrupted`; of a run that was killed, still `running`."""
+    """`running`, `success`, `failed`, `interrupted`, or `held`: another run had the pipeline. Of a run that was killed,
+    still `running`."""
     started: str
     ended: str | None = None
     tap: str = ""
     tap_version: str = ""
     fingerprint: Any = None
     """What its bookmarks depend on: tap, settings, replication. See `bridge.load.checks.fingerprint`."""
+    opened: bool = True
+    """Whether it got hold of the pipeline and began to load. False: it ended before, or has not come so far yet."""
+    previous: str | None = None
+    """No run with an id between this one's and the run's own opened the pipeline."""
+    process: dict[str, Any] = {}
+    """Its process, as a lease describes it: see `bridge.lake.lease.process`."""
+    batch: str | None = None
+    """What the runs of several pipelines that were started together have in common."""
     attempt: int = 1
     skipped: tuple[str, ...] = ()
     commits: int | None = None
+    commit: int | None = None
+    """The last commit of the log that `commits`, `streams` and `state` take into account."""
     streams: dict[str, StreamResult] = {}
     state: Any = None
     state_before: Any = None
     seconds: dict[str, float] = {}
     warnings: tuple[str, ...] = ()
+    marks: dict[str, tuple[str, ...]] = {}
+    """What looks wrong beside earlier runs: streams by kind. See `bridge.lake.marks`."""
     error: RunError | None = None
     stored: dict[str, Any] = {}
     """The record as it is stored, for programs; it may have keys of a newer version."""
 
     @property
     def records(self) -> int | None:
-        """How many records it loaded; None while it runs, and if it died, as nobody knows then."""
-        return None if self.ended is None else sum(stream.records for stream in self.streams.values())
-
-    def died(self) -> RunRecord:
-        """The record of a run that still says `running`, and does not run."""
-        return structs.replace(self, status="died", stored=self.stored | {"status": "died"})
+        """How many records it loaded; None as long as it has not begun to load."""
+        began = self.ended is not None or self.commit is not None
+        return sum(stream.records for stream in self.streams.values()) if began else None
 
 
 # msgspec looks into a type when it is first used. Two threads that do so at once crash the process: so here, at import.
@@ -103,21 +115,22 @@ json.Decoder(RunRecord)
 
 
 class RunFile:
-    """Writes the record of one run, when it starts and when it ends. One that only started was killed."""
+    """Writes the record of one run: when it starts, whenever there is news, and when it ends."""
 
     def __init__(self, storage: Storage, pipeline: str, run: str, **facts: Any) -> None:
         self._storage = storage
-        self._key = meta(pipeline, "runs", f"{run}.json")
+        self._key = pipeline_key(pipeline, "runs", f"{run}.json")
         self._facts = {"format": 1, "run_id": run, "pipeline": pipeline, "status": "running", "started": _now()} | facts
-        self._write()
+        self.update()
+
+    def update(self, **facts: Any) -> None:
+        """Write the record with these facts, too."""
+        self._facts |= facts
+        self._storage.write(self._key, dumps(self._facts, indent=2))
 
     def finish(self, **facts: Any) -> None:
         """Write the outcome."""
-        self._facts |= facts | {"ended": _now()}
-        self._write()
-
-    def _write(self) -> None:
-        self._storage.write(self._key, dumps(self._facts, indent=2))
+        self.update(**facts, ended=_now())
 
 
 def _now() -> str:
@@ -125,14 +138,14 @@ def _now() -> str:
 
 
 def read_run(storage: Storage, pipeline: str, run: str) -> RunRecord | None:
-    """Return one run's record, or None. Raises `CorruptLake` for one that cannot be read."""
-    data = storage.read(meta(pipeline, "runs", f"{run}.json"))
+    """One run's record, or None. Raises `CorruptLake` for one that cannot be read."""
+    data = storage.read(pipeline_key(pipeline, "runs", f"{run}.json"))
     if data is None:
         return None
     try:
         stored = loads(data)
         return structs.replace(convert(stored, RunRecord), stored=stored)
-    except (NotJson, ValidationError) as error:
+    except (NotJson, ValidationError, UnicodeEncodeError) as error:  # the last: half of a character
         raise CorruptLake("a run record is unreadable", hint="delete it; nothing depends on it", run=run) from error
 
 
@@ -141,52 +154,57 @@ def read_runs(
 ) -> Iterator[RunRecord]:
     """Yield the latest runs, newest first, each read when it is needed; only those that began at `since` or later.
 
-    A run that was killed still says `running`: only the lease tells it from one that is alive.
+    They are given as they are stored: see `bridge.lake.run_status` for those that say `running`.
     """
     first = f"{since.astimezone(timezone.utc):%Y%m%dT%H%M%SZ}" if since else ""
-    names = (name for name in storage.list(meta(pipeline, "runs")) if _RECORD.fullmatch(name) and name >= first)
-    for name in sorted(names, reverse=True)[:limit]:
-        record = read_run(storage, pipeline, name.removesuffix(".json"))
-        if record:
+    for run in [run for run in _ids(storage, pipeline) if run >= first][:limit]:
+        if record := read_run(storage, pipeline, run):
             yield record
 
 
-def changed(before: Snapshot, after: Snapshot) -> set[str]:
-    """Return the streams with a table whose rows or bookmark are others in `after`."""
-    was, now = bookmarks(before.state), bookmarks(after.state)
-    return {
-        stream
-        for stream, table in after.tables.items()
-        if table != before.tables.get(stream) or was.get(stream) != now.get(stream)
-    }
+def read_opened(storage: Storage, pipeline: str, limit: int) -> Iterator[RunRecord]:
+    """Yield the latest runs that began to load, newest first: past attempts that did not get so far."""
+    return islice(_passing(storage, pipeline, lambda record: record.opened), limit)
 
 
-def write_streams(storage: Storage, pipeline: str, view: Snapshot, streams: Sequence[str]) -> None:
-    """Write a summary of each stream for people and other tools. Derived: no run reads it."""
-    known = bookmarks(view.state)
+def read_attempts(storage: Storage, pipeline: str, limit: int) -> Iterator[RunRecord]:
+    """Yield the latest runs but for those that another run kept out, newest first."""
+    return islice(_passing(storage, pipeline, lambda record: record.status != "held"), limit)
 
-    def write(stream: str) -> None:
-        table = view.tables.get(stream)
-        facts = {
-            "format": 1,
-            "stream": stream,
-            "bookmark": known.get(stream),
-            "rows": table.rows if table else 0,
-            "files": len(table.files) if table else 0,
-            "schema": table.schema if table else None,
-            "commit": view.n,
-        }
-        folder = table.folder.rsplit("/", 1)[-1] if table else folder_name(stream, ())
-        storage.write(meta(pipeline, "streams", f"{folder}.json"), dumps(facts, indent=2))
 
-    parallel_map(storage, write, streams)
+def _passing(storage: Storage, pipeline: str, passes: Callable[[RunRecord], bool]) -> Iterator[RunRecord]:
+    """Yield the records that pass, newest first; a row of others is skipped in one step."""
+    last = None
+    for run in _ids(storage, pipeline):
+        record = read_run(storage, pipeline, run) if last is None or run <= last else None
+        if record and passes(record):
+            last = None
+            yield record
+        elif record:
+            last = record.previous
+
+
+def previous_run(storage: Storage, pipeline: str) -> str | None:
+    """`previous` for a run that begins now."""
+    with suppress(CorruptLake):  # nothing depends on a record
+        newest = next(read_runs(storage, pipeline, 1), None)
+        if newest:
+            passed_by = newest.ended and not newest.opened
+            return newest.previous if passed_by and newest.previous else newest.run_id
+    return None
+
+
+def _ids(storage: Storage, pipeline: str) -> list[str]:
+    """The ids of all runs with a record, newest first."""
+    names = (name for name in storage.list(pipeline_key(pipeline, "runs")) if _RECORD.fullmatch(name))
+    return sorted((name.removesuffix(".json") for name in names), reverse=True)
 
 
 def log_key(pipeline: str, run: str) -> str:
-    """Return the key of a run's log: the tap's stderr, secrets masked."""
-    return meta(pipeline, "logs", f"{run}.log")
+    """The key of a run's log: the tap's stderr, secrets masked."""
+    return pipeline_key(pipeline, "logs", f"{run}.log")
 
 
 def read_log(storage: Storage, pipeline: str, run: str) -> bytes | None:
-    """Return a run's log, or None."""
+    """A run's log, or None."""
     return storage.read(log_key(pipeline, run))

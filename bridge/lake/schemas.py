@@ -5,14 +5,14 @@ from __future__ import annotations
 import orjson
 
 from bridge.errors import CorruptLake
-from bridge.lake.log import meta
+from bridge.lake.paths import pipeline_key
 from bridge.schema.table_schema import TableSchema
 from bridge.storage import Storage
 
 
 def read_schema(storage: Storage, pipeline: str, name: str) -> TableSchema:
-    """Return a table's columns by their hash. Raises `CorruptLake` if they are not there."""
-    key = meta(pipeline, "schemas", f"{name}.json")
+    """A table's columns by their hash. Raises `CorruptLake` if they are not there."""
+    key = pipeline_key(pipeline, "schemas", f"{name}.json")
     data = storage.read(key)
     try:
         return TableSchema.from_json(orjson.dumps(orjson.loads(data or b"")["columns"]))
@@ -22,7 +22,7 @@ def read_schema(storage: Storage, pipeline: str, name: str) -> TableSchema:
 
 def keep_schema(storage: Storage, pipeline: str, schema: TableSchema) -> str:
     """Keep a table's columns in the bucket under their hash, and return it."""
-    key = meta(pipeline, "schemas", f"{schema.hash}.json")
+    key = pipeline_key(pipeline, "schemas", f"{schema.hash}.json")
     if storage.size(key) is None:
         storage.put_if_absent(key, b'{"format":1,"columns":' + schema.to_json() + b"}")
     return schema.hash

@@ -11,7 +11,7 @@ from typing import Any
 
 from bridge.errors import CorruptLake
 from bridge.exact_json import NotJson, loads
-from bridge.lake.log import meta
+from bridge.lake.paths import pipeline_key
 from bridge.storage import Storage
 
 Entry = dict[str, Any]
@@ -21,8 +21,8 @@ _WORDS = {"float64": "double", "date32": "date32[day]", "timestamp[us, UTC]": "t
 
 
 def read_columns(storage: Storage, pipeline: str, name: str) -> list[Entry]:
-    """Return a schema's columns by its hash. Raises `CorruptLake` if they are not there."""
-    key = meta(pipeline, "schemas", f"{name}.json")
+    """A schema's columns by its hash. Raises `CorruptLake` if they are not there."""
+    key = pipeline_key(pipeline, "schemas", f"{name}.json")
     try:
         return list(loads(storage.read(key) or b"")["columns"])
     except (NotJson, KeyError, TypeError) as error:
@@ -35,17 +35,17 @@ def holds_json(entry: Entry) -> bool:
 
 
 def struct_of(type_: Any) -> list[Entry] | None:
-    """Return the fields of a struct, None for any other type."""
+    """The fields of a struct, None for any other type."""
     return type_.get("struct") if isinstance(type_, dict) else None
 
 
 def item_of(type_: Any) -> Entry | None:
-    """Return the item of a list, None for any other type."""
+    """The item of a list, None for any other type."""
     return type_.get("list") if isinstance(type_, dict) else None
 
 
 def words(type_: Any) -> str:
-    """Return a type as Arrow writes it."""
+    """A type as Arrow writes it."""
     if (fields := struct_of(type_)) is not None:
         return "struct<" + ", ".join(f"{entry['name']}: {words(entry['type'])}" for entry in fields) + ">"
     if (item := item_of(type_)) is not None:
@@ -54,11 +54,11 @@ def words(type_: Any) -> str:
 
 
 def flat(entries: Iterable[Entry], above: str = "") -> dict[str, str]:
-    """Return all columns and the fields inside them, dotted, with their types."""
-    found: dict[str, str] = {}
+    """All columns and the fields inside them, dotted, with their types."""
+    columns: dict[str, str] = {}
     for entry in entries:
-        found |= _flat(entry, f"{above}{entry['name']}")
-    return found
+        columns |= _flat(entry, f"{above}{entry['name']}")
+    return columns
 
 
 def _flat(entry: Entry, name: str) -> dict[str, str]:

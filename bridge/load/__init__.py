@@ -1,4 +1,4 @@
-"""One run, from the lease to the run record: the only place where the parts are wired together.
+"""One run, from the first version of its record to the last: the only place where the parts are wired together.
 
 Enters: a pipeline's settings. Leaves: commits, and a `Result`. A crash loses nothing: all state here is in memory or in
 the scratch folder, and the next run starts from the last commit.

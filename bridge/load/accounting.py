@@ -16,10 +16,11 @@ from typing import Any
 from msgspec import structs
 
 from bridge.commit.committer import Committer
-from bridge.errors import DataError, EngineError, LakeError
+from bridge.errors import DataError, EngineError, LakeError, SettingsError
 from bridge.lake.log import add_of
 from bridge.lake.records import CommitRecord, FileAdd, RejectFile, StagedTable
 from bridge.load.barriers import Barrier
+from bridge.load.checks.held_back import HeldBack
 from bridge.load.checks.table_guard import Guard, refused_before
 from bridge.load.table_changes import BuiltChange, Pending, TableChangeBuilder
 from bridge.spool.folder import SealedBatch
@@ -56,11 +57,13 @@ class Accounting:
         max_rejects: int,
         each: MapOnExecutors | None = None,
         guard: Guard | None = None,
+        held: HeldBack | None = None,
     ) -> None:
         """`each` runs pieces of work on executors; the default runs them in this process.
 
-        Without a `guard` nothing is refused.
+        Without a `guard` nothing is refused. Without `held` an error of any stream ends the run.
         """
+        self._held, self._held_rejects = held, list[RejectFile]()
         in_process: MapOnExecutors = lambda work, payloads: [work(context, payload) for payload in payloads]  # noqa: E731
         self._tables = TableChangeBuilder(committer, context, shared=shared, each=each or in_process)
         self._committer, self._guard, self._max_rejects = committer, guard, max_rejects
@@ -98,6 +101,16 @@ class Accounting:
         for segment in segments:
             name = made.get((segment.stream, segment.schema), segment.schema)
             self._tables.rewriting.note(segment.stream, name)
+        self._drop_held()
+
+    def _drop_held(self) -> None:
+        """Forget what is pending of streams that are held back; the next commit keeps their rejects, for people."""
+        for stream in self.pending.keys() & self._held.names if self._held else ():
+            assert stream is not None
+            stage = self._committer.view.staged.get(stream)
+            of_stage = {reject.file for reject in stage.rejects} if stage else set()
+            rejects = (reject for reject in self.pending.pop(stream).rejects if reject.file not in of_stage)
+            self._held_rejects += [structs.replace(reject, refused=True) for reject in rejects]
 
     @property
     def spilled(self) -> int:
@@ -128,10 +141,17 @@ class Accounting:
 
     def reject(self, rejects: Rejected) -> None:
         """Count a reject file, which the commit of its stream's rows names. Raises `DataError` above the limit."""
-        self.pending[rejects.file.stream].rejects.append(rejects.file)
+        stream = rejects.file.stream
+        if self._held and stream in self._held.names:
+            return
+        self.pending[stream].rejects.append(rejects.file)
         self.rejected += rejects.file.lines
         if self.rejected > self._max_rejects:
-            raise too_many(rejects, self.rejected, self._max_rejects)
+            error = too_many(rejects, self.rejected, self._max_rejects)
+            if not self._held or stream is None:
+                raise error
+            self._held.hold(stream, error)
+            self.rejected -= sum(reject.lines for reject in self.pending[stream].rejects)
 
     def discard_staged(self, streams: Iterable[str]) -> None:
         """Forget all staged files of these streams, also an earlier run's: the tap started their tables again."""
@@ -146,33 +166,70 @@ class Accounting:
 
     def warnings(self) -> list[str]:
         """What the operator should know of what was stored."""
-        kept = "fields outside its SCHEMA are kept in the column _sdc_extra"
-        extra = [f"{s}: {kept}: {', '.join(sorted(fields)[:5])}" for s, fields in self.extra.items() if fields]
+        text = "fields outside its SCHEMA are kept in the column _sdc_extra"
+        extra = [f"{s}: {text}: {', '.join(sorted(fields)[:5])}" for s, fields in self.extra.items() if fields]
         return [*self._warnings, *extra]
 
     def has_news(self, barrier: Barrier) -> bool:
-        """Return whether the barrier publishes rows or rejects, or tables that are empty now."""
+        """Whether the barrier publishes rows or rejects, or tables that are empty now."""
         pending = [self.pending[stream] for stream in barrier.publish]
         rejects = self._rejects((*barrier.publish, None))
         return any(one.files or one.spills for one in pending) or bool(rejects) or "replace" in barrier.publish.values()
 
     def prepare(self, barrier: Barrier, through: int) -> PreparedCommit:
         """Write all that a commit names; may wait for executors. `through` is the last batch before the barrier."""
-        streams = {**barrier.publish, **barrier.activate}
-        built = [self._tables.build(stream, self.pending[stream], barrier, through) for stream in streams]
-        outcomes = [one.outcome for one in built if one.outcome]
-        if self._guard and (refusal := self._guard.refusal(outcomes)):
-            return PreparedCommit(barrier, through, built, {}, refusal)
-        staged = {s: self._tables.stage(s, v, self.pending[s], barrier) for s, v in barrier.staged.items()}
-        return PreparedCommit(barrier, through, built, staged)
+        whole, barrier = barrier, self._without_held(barrier)
+        built = {s: one for s in {**barrier.publish, **barrier.activate} if (one := self._build(s, barrier, through))}
+        outcomes = [one.outcome for one in built.values() if one.outcome]
+        for stream, refusal in self._guard.refusals(outcomes) if self._guard else ():
+            if not self._held or not self._held.allows(stream):
+                return PreparedCommit(barrier, through, list(built.values()), {}, refusal)
+            self._held.hold(stream, refusal)
+        staged = {s: stage for s, v in barrier.staged.items() if (stage := self._stage(s, v, barrier))}
+        barrier = self._without_held(whole)
+        changed = {**barrier.publish, **barrier.activate}
+        staged = {s: stage for s, stage in staged.items() if s in barrier.staged} | self._still_staged(barrier)
+        return PreparedCommit(barrier, through, [built[s] for s in changed], staged)
+
+    def _without_held(self, barrier: Barrier) -> Barrier:
+        if not self._held:
+            return barrier
+        self._drop_held()
+        return self._held.kept_out(barrier, self._committer.view)
+
+    def _still_staged(self, barrier: Barrier) -> dict[str, StagedTable]:
+        """The half loaded tables of streams that are held back: their bookmarks stay inside of them."""
+        names = self._held.names if self._held else frozenset()
+        held = names - barrier.publish.keys() - barrier.staged.keys()  # others may be held back from now on only
+        return {stream: stage for stream, stage in self._committer.view.staged.items() if stream in held}
+
+    def _build(self, stream: str, barrier: Barrier, through: int) -> BuiltChange | None:
+        """A stream's part of the commit; None if it is held back because of that."""
+        try:
+            return self._tables.build(stream, self.pending[stream], barrier, through)
+        except (DataError, SettingsError) as error:
+            if not self._held:
+                raise
+            self._held.hold(stream, error)
+            return None
+
+    def _stage(self, stream: str, version: int, barrier: Barrier) -> StagedTable | None:
+        """A stream's half loaded table; None if it is held back because of that."""
+        try:
+            return self._tables.stage(stream, version, self.pending[stream], barrier)
+        except (DataError, SettingsError) as error:
+            if not self._held:
+                raise
+            self._held.hold(stream, error)
+            return None
 
     def commit(
-        self, prepared: PreparedCommit, *, kept: Sequence[RejectFile] = (), **fields: Any
+        self, prepared: PreparedCommit, *, remaining: Sequence[RejectFile] = (), **fields: Any
     ) -> CommitRecord | None:
         """Publish what the barrier publishes and keep the rest pending. None if nothing is new.
 
-        `kept` are reject files that were counted before; `fields` are further fields of the record. If the commit is
-        refused, only its rejects are committed.
+        `remaining` are reject files that were counted before; `fields` are further fields of the record. A refused
+        commit publishes only its rejects.
         """
         barrier, view = prepared.barrier, self._committer.view
         for stream in barrier.publish:
@@ -182,15 +239,18 @@ class Accounting:
         if prepared.refusal:
             return self._keep_refused(barrier, prepared.refusal)
         tables = [one.change for one in prepared.built if one.change]
-        rejects = [*self._rejects((*barrier.publish, None)), *kept]
+        held = self._held_rejects
+        rejects = [*self._rejects((*barrier.publish, None)), *remaining, *held]
         state = barrier.stored or view.pipeline_state.said_by_one(barrier.state)
         if not tables and not rejects and (state, prepared.staged) == (view.pipeline_state, view.staged):
             return None
         fields |= {"uncovered": list(barrier.uncovered)} if barrier.uncovered else {}
         fields |= {"merged": barrier.merged, "through": prepared.through, "staged": prepared.staged, "rejects": rejects}
-        if "kind" not in fields and (outdated := refused_before(view, barrier.publish)):
+        again = [*barrier.publish, *(reject.stream for reject in held)]
+        if "kind" not in fields and (outdated := refused_before(view, again)):
             fields["consumed"] = outdated
         record = self._committer.commit(state, tables, **fields)
+        self._held_rejects = []
         self._forget((*barrier.publish, None))
         for one in prepared.built:
             if one.change:
@@ -219,7 +279,7 @@ class Accounting:
 
 
 def _shrunk(built: Iterable[BuiltChange]) -> Iterable[str]:
-    """Return a warning for each table that lost more than half of its rows in an overwrite."""
+    """A warning for each table that lost more than half of its rows in an overwrite."""
     for one in built:
         if one.change and one.outcome and one.change.mode == "replace" and one.outcome.after * 2 < one.outcome.before:
             text = f"the table was overwritten with {one.outcome.after:,} rows, it had {one.outcome.before:,}"

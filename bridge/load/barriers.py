@@ -32,6 +32,7 @@ from bridge.schema.table_schema import TableSchema
 from bridge.singer.state import (
     bookmark,
     covers,
+    has_own_bookmark,
     is_empty,
     is_flat,
     moved_on,
@@ -79,6 +80,7 @@ class StreamProgress:
     evolution: Evolution = field(default_factory=Evolution)
     refused: BridgeError | None = None  # raised at its first row: the table has all rows already
     former: int | None = None  # the version of the table's rows before this run
+    is_apart: bool = False  # no bookmark of a stream outside of its family covers its rows
     other_names: tuple[str, ...] = ()  # its id in the catalog, which most STATEs use
 
     @property
@@ -103,6 +105,8 @@ class Barrier:
     """Whether `state` comes from the tap's latest STATE; otherwise it is the one that was committed before."""
     uncovered: tuple[str, ...] = ()
     """Streams with rows after the STATE, which a tap started from it sends again."""
+    read: frozenset[str] = frozenset()
+    """Streams with RECORDs before the STATE."""
     stored: PipelineState | None = None
     """What the commit stores if several processes of the tap are read; see `division.JointBarriers`."""
 
@@ -110,12 +114,12 @@ class Barrier:
 class BarrierPolicy:
     """Follows the run's messages.
 
-    `start` is the STATE of the lake's head, `kept` are streams that this run does not load.
+    `start` is the STATE of the lake's head, `retained` are streams that this run does not load.
 
-    A stream in `kept` keeps its bookmark if the tap's STATE lacks it. One in `muted`, whose RECORDs were ignored,
-    always does. `staged` maps a stream to the version of its staged files that the last commit names. With `whole`
-    nothing is published before the clean end: `--full` replaces everything in one commit. With `lookback` the tap was
-    given an earlier STATE than `start`.
+    A stream in `retained` keeps its bookmark if the tap's STATE lacks it. One in `muted`, whose RECORDs were ignored,
+    always does. One in `held` is held back, and in no barrier. `staged` maps a stream to the version of its staged
+    files that the last commit names. With `whole` nothing is published before the clean end: `--full` replaces
+    everything in one commit. With `lookback` the tap was given an earlier STATE than `start`.
     """
 
     def __init__(
@@ -123,16 +127,17 @@ class BarrierPolicy:
         start: Any,
         *,
         staged: dict[str, int],
-        kept: Collection[str] = (),
+        retained: Collection[str] = (),
         whole: bool = False,
         lookback: Lookback | None = None,
     ) -> None:
         self.streams: dict[str, StreamProgress] = {}
         self.staged = staged
         self.committed = self._start = start
-        self._kept = set(kept)
+        self._retained = set(retained)
         self._lookback = lookback or Lookback()
         self.muted: set[str] = set()
+        self.held: Collection[str] = ()
         self._whole = whole
         self._clock = 0
         self._latest: bytes | None = None
@@ -204,25 +209,30 @@ class BarrierPolicy:
             activate,
             declared is not None,
             self._uncovered(publish, state) if end else (),
+            frozenset(stream.name for stream in self.streams.values() if stream.records),
         )
         self._note_barrier(barrier)
         return barrier
 
     def _stored(self, declared: Any) -> Any:
-        """Return the STATE to store: the tap's, except for streams that this run does not load, or that look back."""
+        """The STATE to store: the tap's, except for streams that this run does not load, or that look back."""
         if declared is None:
             return self.committed
         declared = self._lookback.stored(declared)
-        kept = self._kept
+        retained = self._retained
         if self._whole and not is_flat(declared) and not is_flat(self.committed):
             spoke = set(declared["bookmarks"]) | {name for stream in self.streams.values() for name in stream.names}
-            kept = kept | (set(self.committed["bookmarks"]) - spoke)
-        return overlay(self.committed, declared, kept, self.muted)
+            retained = retained | (set(self.committed["bookmarks"]) - spoke)
+        return overlay(self.committed, declared, retained, self.muted)
 
     def _choose(self, state: Any, end: bool) -> tuple[dict[str, Publication] | None, dict[str, int]]:
         publish: dict[str, Publication] = {}
         staged = {name: version for name, version in self.staged.items() if name not in self.streams}
         for stream in self.streams.values():
+            if stream.name in self.held:
+                if not end and self._left_out_too_soon(stream, state):
+                    return None, {}
+                continue
             if end and self._has_nothing_new(stream):
                 continue
             if end or self._complete(stream):
@@ -236,8 +246,16 @@ class BarrierPolicy:
                 return None, {}
         return publish, staged
 
+    def _left_out_too_soon(self, stream: StreamProgress, state: Any) -> bool:
+        """Whether another stream's bookmark may cover rows of a stream that is held back.
+
+        A later STATE may have a bookmark of its own.
+        """
+        is_apart = stream.is_apart or has_own_bookmark(state, stream.names)
+        return stream.waiting and not is_apart and self._covered_elsewhere(stream, state)
+
     def _uncovered(self, publish: dict[str, Publication], state: Any) -> tuple[str, ...]:
-        """Return the streams with rows that a STATE committed earlier does not cover, though they resume from it.
+        """The streams with rows that a STATE committed earlier does not cover, though they resume from it.
 
         Full tables do not resume: the tap sends them again in any case.
         """
@@ -248,17 +266,19 @@ class BarrierPolicy:
         return tuple(s.name for s in waiting if s.resumes or resume_point(state, s.names) is not None)
 
     def _activations(self, publish: Collection[str], *, end: bool) -> dict[str, int]:
-        """Return the complete versions, by stream, whose rows are visible with this commit.
+        """The complete versions, by stream, whose rows are visible with this commit.
 
         At the end that is the version announced last, if the latest rows of this run are of it; if no rows came, if the
         version is new, or the tap did not resume in another stream.
         """
         activations = {}
         for stream in self.streams.values():
-            done = stream.activated is not None and stream.activated < self._marked
+            if stream.name in self.held:
+                continue
+            activated = stream.activated is not None and stream.activated < self._marked
             if end and stream.sweeps and stream.announced is not None and self._is_whole(stream):
                 activations[stream.name] = stream.announced
-            elif done and stream.complete is not None and (stream.name in publish or not stream.waiting):
+            elif activated and stream.complete is not None and (stream.name in publish or not stream.waiting):
                 activations[stream.name] = stream.complete
         return activations
 
@@ -268,7 +288,7 @@ class BarrierPolicy:
         return self._begun_anew(stream) or not moved_on(None, self._start, stream.names)
 
     def _begun_anew(self, stream: StreamProgress) -> bool:
-        """Return whether the tap announced a new version, and so has read the table in this run."""
+        """Whether the tap announced a new version, and so has read the table in this run."""
         start = bookmark(self._start, stream.names)
         earlier = {stream.former, start.get("version") if isinstance(start, dict) else None} - {None}
         return bool(earlier) and stream.announced not in (None, *earlier)
@@ -277,7 +297,7 @@ class BarrierPolicy:
         return stream.mode == "replace" and stream.activated is not None and stream.activated < self._marked
 
     def _has_nothing_new(self, stream: StreamProgress) -> bool:
-        """Return whether no rows mean no change, not an empty table: the tap resumed elsewhere, or inside this one."""
+        """Whether no rows mean no change, not an empty table: the tap resumed elsewhere, or inside this one."""
         if stream.mode != "replace" or stream.records or stream.waiting or self._whole or self._begun_anew(stream):
             return False
         start = bookmark(self._start, stream.names)
@@ -285,7 +305,7 @@ class BarrierPolicy:
         return inside or moved_on(None, self._start, stream.names)
 
     def _stage(self, stream: StreamProgress, state: Any, staged: dict[str, int]) -> bool:
-        """Return whether a commit may leave this overwrite staged; note it in `staged` if the STATE needs its files."""
+        """Decide whether a commit may leave this overwrite staged; note it in `staged` if the STATE needs its files."""
         before = self._before(stream)
         if moved_on(before, state, stream.names):
             return False
@@ -300,7 +320,7 @@ class BarrierPolicy:
         return True
 
     def _before(self, stream: StreamProgress) -> Any:
-        """Return the STATE that the tap had sent, or was started with, before the stream's waiting rows."""
+        """The STATE that the tap had sent, or was started with, before the stream's waiting rows."""
         return self._stored(parse_state(stream.first_state)) if stream.first_state else self._start
 
     def _covers(self, stream: StreamProgress, state: Any) -> bool:

@@ -12,8 +12,9 @@ from datetime import timedelta
 from hashlib import sha256
 
 from bridge.decode.validate import rules_text
-from bridge.errors import BridgeError, DataError, RecordBeforeSchema
+from bridge.errors import BridgeError, DataError, RecordBeforeSchema, SettingsError
 from bridge.load.barriers import METHODS, Barrier, BarrierPolicy, StreamProgress
+from bridge.load.checks.held_back import HeldBack
 from bridge.load.events import Event, SchemaNeedsSpark, Sealed, SpoolGrew
 from bridge.load.result import Counts
 from bridge.load.strays import Strays
@@ -39,9 +40,6 @@ from bridge.tap.batch_files import Batches
 _RETRY = timedelta(seconds=1)
 """After a STATE that was no barrier, the pause before another is tried: taps may send one with each record."""
 
-_TAIL = 4096
-"""Bytes from the end in which the last line is looked for first; most lines are shorter."""
-
 
 @dataclass(frozen=True, slots=True)
 class DispatchRules:
@@ -50,6 +48,8 @@ class DispatchRules:
     commit_every: timedelta
     commit_bytes: int
     commit_rows: int | None = None
+    only_at_end: bool = False
+    """The only commit is at the tap's clean end, or where `max_records` stops it."""
     max_noise: int = 0
     """How many lines may be no Singer messages before the run fails."""
     max_records: int | None = None
@@ -106,7 +106,8 @@ class _Unsettled:
 class Dispatcher:
     """Feeds the spool, and yields events. After each event the caller acts on it, then asks for the next.
 
-    `enough`: the last barrier that `max_records` allows has come, and later messages are ignored.
+    `enough`: the last barrier that `max_records` allows has come, and later messages are ignored. `has_state`: a STATE
+    has come.
     """
 
     def __init__(
@@ -118,11 +119,14 @@ class Dispatcher:
         *,
         counts: dict[str, Counts] | None = None,
         batches: Batches | None = None,
+        held: HeldBack | None = None,
     ) -> None:
+        """`held`: the streams that are held back; None: an error of any stream ends the run."""
+        self._held = held
         self.policy, self.spool, self._tables, self._rules = policy, spool, tables, rules
         self.counts = {} if counts is None else counts
         self.strays, self._batches = Strays(rules.max_noise, rules.redact), batches or Batches()
-        self.enough = False
+        self.enough = self.has_state = False
         self._clock = _CommitClock(rules)
         self._warnings: list[str] = []
         self._begun_anew: list[str] = []
@@ -159,7 +163,7 @@ class Dispatcher:
         """Close the last epoch (since the last barrier): all of it after a clean end, else up to the latest STATE."""
         for name in [name for name, unsettled in self._unsettled.items() if clean and unsettled.table is None]:
             yield from self._settle(self.policy.streams[name])  # an empty table has columns, too
-        barrier = self.policy.barrier(end=clean)
+        barrier = None if self._rules.only_at_end and not clean else self._barrier(end=clean)
         if barrier is not None:
             yield from self._seal(barrier, all_lines=clean)
 
@@ -172,9 +176,12 @@ class Dispatcher:
         if stream is None:
             self._pass_over(message)
             return
-        if stream.refused:
-            raise stream.refused
         self.policy.rows(stream, message.lines)
+        if stream.refused:
+            self._hold_back(stream.name, stream.refused)
+        if self._is_held(stream.name):
+            self.counts[stream.name].records += message.lines
+            return
         if stream.mode == "replace":
             self._note_version(stream, _version(message))
         elif stream.sweeps:
@@ -187,11 +194,13 @@ class Dispatcher:
         self._records_read += message.lines
         if stream.name in self._unsettled:
             yield from self._settle(stream)
+            if self._is_held(stream.name):
+                return
         name = self._schema_names[stream.name]
         self.spool.append(stream.name, name, message.prefix, message.data, message.lines)
         self._clock.add(len(message.data), message.lines)
         if self.spool.fresh >= self._rules.commit_bytes:
-            barrier = self.policy.barrier(end=False)
+            barrier = None if self._rules.only_at_end else self._barrier(end=False)
             yield from self._seal(barrier, all_lines=False)
 
     def _pass_over(self, message: Records) -> None:
@@ -219,10 +228,7 @@ class Dispatcher:
             yield from self._records(records)
 
     def _changes_to(self, name: str) -> None:
-        """Note that another stream's rows begin.
-
-        A stream that comes back is interleaved, like a parent with its children.
-        """
+        """Note that another stream's rows begin. One that comes back is interleaved, like a parent with children."""
         if self._current is not None:
             self.counts[self._current].ended = self._current not in self._interleaved
         if self.counts[name].ended:
@@ -240,17 +246,42 @@ class Dispatcher:
         stream.versions.add(version)
 
     def _state(self, message: State) -> Iterator[Event]:
+        self.has_state = True
         self.policy.state(message.raw)
         self.spool.mark()
         last = self._rules.max_records is not None and self._records_read >= self._rules.max_records
-        if not last and not self._clock.is_due:
+        if not last and (self._rules.only_at_end or not self._clock.is_due):
             return
-        barrier = self.policy.barrier(end=False)
+        barrier = self._barrier(end=False)
         if barrier is not None:
             self.enough = last
             yield from self._seal(barrier, all_lines=False)
         elif not last:
             self._clock.postpone()
+
+    def _barrier(self, *, end: bool) -> Barrier | None:
+        self.policy.held = self._held.names if self._held else ()
+        return self.policy.barrier(end=end)
+
+    def _is_held(self, stream: str) -> bool:
+        return bool(self._held and stream in self._held.names)
+
+    def _hold_back(self, name: str, error: BridgeError) -> None:
+        """Leave out a stream that cannot be stored from now on. Raises the error if that ends the run."""
+        if not self._held:
+            raise error
+        self._held.hold(name, error)
+        self._unsettled.pop(name, None)
+        if name not in self.policy.streams:
+            self._open(self._held.left_out(name, is_staged=name in self.policy.staged))
+
+    def _open(self, stream: StreamProgress) -> None:
+        self.policy.open(stream)
+        if self._held:
+            self._held.opened(stream)
+        self.counts[stream.name] = Counts(METHODS[stream.mode], stream.reason, stream.names)
+        if stream.keyed:
+            self.spool.ordered.add(stream.name)
 
     def _seal(self, barrier: Barrier | None, *, all_lines: bool) -> Iterator[Event]:
         """Seal lines for Spark; with a barrier, a commit follows once all lines before it are stored."""
@@ -266,9 +297,18 @@ class Dispatcher:
         if message.stream in self._rules.deselected or not self._is_own(message.stream):
             return
         declared = (message.schema, message.key_properties)
-        if self._declared.get(message.stream) == declared:
+        is_held = self._is_held(message.stream) and message.stream in self.policy.streams
+        if is_held or self._declared.get(message.stream) == declared:
             return
         self._declared[message.stream] = declared
+        try:
+            yield from self._take_schema(message)
+        except (DataError, SettingsError) as error:
+            self._hold_back(message.stream, error)
+        if early := self._early.pop(message.stream, None):
+            self._activate(early)
+
+    def _take_schema(self, message: Schema) -> Iterator[Event]:
         incoming = self._read(message)
         existing = self.policy.streams.get(message.stream)
         stream, table = (existing, existing.schema) if existing else self._tables.open(message)
@@ -276,19 +316,14 @@ class Dispatcher:
             table = self._unsettled[stream.name].table
         self._unsettled[stream.name] = _Unsettled(message, incoming, table)
         if incoming.statement is None:
-            yield from self._settle(stream)
+            yield from self._decide_columns(stream)
         elif table is not None:
             stream.schema = table
         if not existing:  # last: after an error above the stream is not open
-            self.policy.open(stream)
-            self.counts[stream.name] = Counts(METHODS[stream.mode], stream.reason)
-            if stream.keyed:
-                self.spool.ordered.add(stream.name)
-        if early := self._early.pop(stream.name, None):
-            self._activate(early)
+            self._open(stream)
 
     def _read(self, message: Schema) -> IncomingSchema:
-        """Return the columns that a SCHEMA declares. Raises `DataError` if it is no JSON Schema."""
+        """The columns that a SCHEMA declares. Raises `DataError` if it is no JSON Schema."""
         try:
             return self._tables.incoming(message)
         except BridgeError:
@@ -299,6 +334,13 @@ class Dispatcher:
             raise DataError("a SCHEMA cannot be read", hint=hint, stream=message.stream, cause=cause) from error
 
     def _settle(self, stream: StreamProgress) -> Iterator[Event]:
+        """Decide on the columns of a stream, or hold it back."""
+        try:
+            yield from self._decide_columns(stream)
+        except (DataError, SettingsError) as error:
+            self._hold_back(stream.name, error)
+
+    def _decide_columns(self, stream: StreamProgress) -> Iterator[Event]:
         """Decide on the columns of a stream's latest SCHEMA.
 
         If SQL transforms the stream, this waits for its first row.
@@ -312,8 +354,7 @@ class Dispatcher:
             name = self._schema_names[stream.name] = self._keep(message, incoming.read())
             question = SchemaNeedsSpark(stream, incoming, table, name)
             yield question
-            assert question.columns is not None
-            schema = question.columns
+            schema = question.answer
         self._tables.check(stream.name, schema)
         if names := [name for name in schema.left_out if name not in incoming.skipped]:
             what = f"{len(names)} new column(s) left out, as schema_policy is discard"
@@ -338,7 +379,7 @@ class Dispatcher:
             if message.stream not in self._rules.deselected and self._is_own(message.stream):
                 self._early[message.stream] = message  # some taps send it before the SCHEMA
             return
-        if stream.mode == "append" and not stream.sweeps:
+        if stream.mode == "append" and not stream.sweeps and self._tables.is_new(stream.name):  # said once
             what = "an append-only table keeps rows of older versions unless hard_delete is set"
             self._warn(f"{message.stream}: ACTIVATE_VERSION ignored, {what}")
         self.policy.activate(stream, message.version)
@@ -349,15 +390,5 @@ class Dispatcher:
 
 
 def _version(records: Records, *, last: bool = False) -> int | None:
-    """Return the `version` of the first RECORD, or of the last. Executors read all of them, and the commit compares."""
-    return version_of((parse(_last(records) if last else records.first()) or {}).get("version"))
-
-
-def _last(records: Records) -> bytes:
-    """Return the last line, without copying all of them."""
-    data, size = records.data, _TAIL
-    while True:
-        _, end, line = bytes(data[-size:]).rstrip(b"\r\n").rpartition(b"\n")
-        if end or size >= len(data):
-            return line
-        size *= 4
+    """The `version` of the first RECORD, or of the last. Executors read all of them, and the commit compares."""
+    return version_of((parse(records.last() if last else records.first()) or {}).get("version"))

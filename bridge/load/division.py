@@ -17,7 +17,7 @@ from bridge.errors import SettingsError, did_you_mean
 from bridge.lake.log import Snapshot
 from bridge.lake.pipeline_state import PipelineState, shown_after, starting_groups
 from bridge.lake.records import TapGroup
-from bridge.lake.runs import read_runs
+from bridge.lake.runs import read_opened
 from bridge.load.barriers import Barrier
 from bridge.settings.options import Pipeline
 from bridge.singer.catalog import (
@@ -60,10 +60,22 @@ class Division:
     names: tuple[frozenset[str], ...]
 
 
+def check_parallelism(pipeline: Pipeline, *, piped: bool, max_records: int | None) -> None:
+    """Raise `SettingsError` for a run that cannot have several processes of the tap."""
+    if pipeline.source.parallelism == 1:
+        return
+    if piped:
+        hint = "remove source.parallelism: the tap at the other end of the pipe is one process"
+        raise SettingsError("source.parallelism is for taps that singer-bridge starts", hint=hint)
+    if max_records is not None:
+        hint = "leave --max-records out, or set source.parallelism to 1 for this run"
+        raise SettingsError("--max-records counts the records of one process of the tap", hint=hint)
+
+
 def divided(
     pipeline: Pipeline, storage: Storage, view: Snapshot, catalog: Catalog | None
 ) -> tuple[Division | None, list[str]]:
-    """Return how a run's streams are divided (None: one process reads all), and warnings.
+    """How a run's streams are divided (None: one process reads all), and warnings.
 
     Raises `SettingsError` if they cannot be divided: without a catalog, and with a flat STATE.
     """
@@ -92,7 +104,7 @@ def _groups(pipeline: Pipeline, storage: Storage, view: Snapshot, catalog: Catal
 
 
 def families(catalog: Catalog, pipeline: Pipeline) -> list[Family]:
-    """Return the selected streams in the catalog's order, those with a common ancestor together.
+    """The selected streams in the catalog's order, those with a common ancestor together.
 
     Streams that share a `stream` name stay together, too: the tap may use that name in their messages, and then the
     first SCHEMA is refused. Raises `SettingsError` if the settings name a parent that does not exist.
@@ -116,7 +128,7 @@ def families(catalog: Catalog, pipeline: Pipeline) -> list[Family]:
 
 
 def _parent(entry: StreamEntry, catalog: Catalog, pipeline: Pipeline) -> str:
-    """Return the name of a stream's parent, empty for none."""
+    """The name of a stream's parent, empty for none."""
     name = stream_id(entry)
     parent = pipeline.stream(name).parent
     if parent and stream_entry(catalog, parent) is None:
@@ -129,7 +141,7 @@ def _parent(entry: StreamEntry, catalog: Catalog, pipeline: Pipeline) -> str:
 def balanced(
     members: Sequence[Family], count: int, seconds: Mapping[str, float], last: Sequence[Sequence[str]] = ()
 ) -> list[Family]:
-    """Return the families in `count` groups: the longest first, each into the group with the least work.
+    """The families in `count` groups: the longest first, each into the group with the least work.
 
     Families stay in their group of the `last` run, unless that leaves a group empty or makes too many.
     """
@@ -154,8 +166,8 @@ def balanced(
 
 
 def _seconds(storage: Storage, pipeline: str, catalog: Catalog) -> dict[str, float]:
-    """Return how long each stream took in the last run that loaded any, by its id."""
-    runs = read_runs(storage, pipeline, _RUNS_BACK)
+    """How long each stream took in the last run that loaded any, by its id."""
+    runs = read_opened(storage, pipeline, _RUNS_BACK)
     last = next((run.streams for run in runs if run.streams), {})
     ids = {name: stream_id(entry) for name in last if (entry := stream_entry(catalog, name))}
     return {ids[name]: result.seconds for name, result in last.items() if name in ids}
@@ -172,16 +184,27 @@ class JointBarriers:
     The main thread calls it in the order in which the commits will follow.
     """
 
-    def __init__(self, division: Division, state: Any, staged: dict[str, int]) -> None:
-        """`state` is what is shown for all, `staged` as in `Barrier`."""
+    def __init__(self, division: Division, state: Any, staged: dict[str, int], *, at_end: bool = False) -> None:
+        """`state` is what is shown for all, `staged` as in `Barrier`. `at_end`: one commit for all processes."""
         self._division = division
         self._groups = list(division.groups)
         self._shown = state
         self.staged = [{s: v for s, v in staged.items() if s in names} for names in division.names]
+        self._ends: list[Barrier] | None = [] if at_end else None
         self._idle = {s: v for s, v in staged.items() if not any(s in names for names in division.names)}
 
-    def barrier(self, number: int, barrier: Barrier) -> Barrier:
-        """Return one group's barrier as one of the whole run. Raises `SettingsError` for a flat STATE."""
+    def barrier(self, number: int, barrier: Barrier) -> Barrier | None:
+        """One group's barrier as one of the whole run. Raises `SettingsError` for a flat STATE.
+
+        With one commit for all processes: None until the last of them has ended.
+        """
+        joint = self._joint(number, barrier)
+        if self._ends is None:
+            return joint
+        self._ends.append(joint)
+        return _together(self._ends) if len(self._ends) == len(self._groups) else None
+
+    def _joint(self, number: int, barrier: Barrier) -> Barrier:
         group, after = self._groups[number], barrier.state
         if is_flat(after) and not is_empty(after):
             hint = "its STATE has no `bookmarks` to keep apart: set source.parallelism to 1, and run again"
@@ -200,3 +223,16 @@ class JointBarriers:
             staged={stream: version for staged in (*self.staged, self._idle) for stream, version in staged.items()},
             stored=PipelineState(self._shown, [*self._groups, *self._division.idle]),
         )
+
+
+def _together(ends: Sequence[Barrier]) -> Barrier:
+    """The last barrier, with what the others publish; each adds streams of its own."""
+    return replace(
+        ends[-1],
+        publish={stream: how for each in ends for stream, how in each.publish.items()},
+        schemas={stream: schema for each in ends for stream, schema in each.schemas.items()},
+        activate={stream: version for each in ends for stream, version in each.activate.items()},
+        from_tap=any(each.from_tap for each in ends),
+        uncovered=tuple(stream for each in ends for stream in each.uncovered),
+        read=frozenset(stream for each in ends for stream in each.read),
+    )

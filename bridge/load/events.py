@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bridge.errors import BridgeError
 from bridge.load.barriers import Barrier, StreamProgress
 from bridge.load.tables.column_plan import IncomingSchema
 from bridge.schema.table_schema import TableSchema
@@ -26,7 +27,7 @@ class Sealed:
 
 @dataclass(slots=True)
 class SchemaNeedsSpark:
-    """Rows are about to come under a SCHEMA whose columns a statement decides. `columns` is the loader's answer."""
+    """Rows are about to come under a SCHEMA whose columns a statement decides. The loader answers."""
 
     stream: StreamProgress
     incoming: IncomingSchema
@@ -35,6 +36,16 @@ class SchemaNeedsSpark:
     name: str
     """Under which the spool keeps what RECORDs are read into."""
     columns: TableSchema | None = None
+    error: BridgeError | None = None
+    """Instead of columns: why there are none."""
+
+    @property
+    def answer(self) -> TableSchema:
+        """The columns, or raise the error."""
+        if self.error:
+            raise self.error
+        assert self.columns is not None
+        return self.columns
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from dataclasses import replace
 
 from bridge.errors import BridgeError, Interrupted, TapError
 from bridge.lake.records import CommitRecord
@@ -20,6 +21,7 @@ from bridge.load.events import SchemaNeedsSpark, Sealed
 from bridge.load.plan import LoadPlan
 from bridge.load.result import Counts
 from bridge.schema.table_schema import TableSchema
+from bridge.settings.redact import redactor
 from bridge.spark.log import tail
 from bridge.spark.query import Engine, Finished
 from bridge.spool.spool import Spool
@@ -27,8 +29,6 @@ from bridge.tap.pipe import READ_BYTES
 from bridge.write.context import WriteContext
 from bridge.write.rejects import write_rejects
 
-LEAVING = "preparing Spark's next start, once on this machine"
-"""The stage in which everything is committed, and the JVM writes its class-data archive."""
 _START_POLL = 0.05
 """Seconds between two checks whether the JVM is up."""
 _GIVEN_UP = "rows that are in no commit were given up"
@@ -40,7 +40,7 @@ class Loader:
     def __init__(self, plan: LoadPlan) -> None:
         self._plan, self._pipeline, self._committer = plan, plan.pipeline, plan.committer
         self.counts = dict[str, Counts]()
-        self.commits, self.leave_seconds, self.held_until = 0, 0.0, 0.0
+        self.commits, self.held_until = 0, 0.0
         self.spool = Spool(plan.scratch.spool)
         uri, run, generation = plan.committer.storage.uri, plan.committer.run, plan.committer.generation
         layouts, folder = plan.tables.layouts, str(plan.scratch.spool)
@@ -55,6 +55,7 @@ class Loader:
             max_rejects=plan.max_rejects,
             each=self._engine.each,
             guard=self._guard,
+            held=plan.held,
         )
         self._waiting = deque[Sealed]()
         self._finished = deque[Finished]()
@@ -62,7 +63,7 @@ class Loader:
         self._prepared: PreparedCommit | None = None
         self._last_seq = self._steps = self._most_spilled = 0
         self._failure: BaseException | None = None
-        self._is_done = False
+        self._is_last = self._is_done = False
 
     def _new_engine(self) -> Engine:
         spark, scratch = self._pipeline.spark, self._plan.scratch
@@ -82,10 +83,7 @@ class Loader:
         self._waiting.append(sealed)
 
     def columns_of(self, question: SchemaNeedsSpark) -> TableSchema:
-        """Return the columns that a stream's SQL statement results in, and let Spark run it on its rows.
-
-        Waits for Spark.
-        """
+        """Wait for Spark; ask it which columns a stream's SQL results in, and let it run that SQL on the rows."""
         stream, incoming = question.stream, question.incoming
         assert incoming.statement is not None
         self._plan.context.stage = "starting Spark"
@@ -139,6 +137,9 @@ class Loader:
         if sealed.batch:
             self._accounting.add(sealed.batch, self._finished.popleft().reports)
             self._last_seq = sealed.batch.seq
+        if sealed.noise:
+            noise = write_rejects(self._committer.storage, self._context, None, list(sealed.noise))
+            self._accounting.reject(noise)
         if sealed.barrier and self._ready_to_commit(sealed):
             self._prepare(sealed.barrier)
         else:
@@ -151,9 +152,6 @@ class Loader:
         In that case nothing is rolled back: rows that no STATE covers stay, as the tap has not sent them again yet.
         """
         assert sealed.barrier
-        if sealed.noise:
-            noise = write_rejects(self._committer.storage, self._context, None, list(sealed.noise))
-            self._accounting.reject(noise)
         replay = self._plan.replay_guard
         if replay and replay.pending:
             if same_state(sealed.barrier.state, replay.state) and not self._accounting.has_news(sealed.barrier):
@@ -188,8 +186,11 @@ class Loader:
         record = self._accounting.commit(prepared)
         if record:
             self._count(record)
+            if files := self._plan.context.stream_files:
+                files.follow(self._committer.view, record)
         if prepared.refusal:
             raise prepared.refusal
+        self._waiting[0] = replace(self._waiting[0], barrier=prepared.barrier)
         self._let_go(self._waiting[0])
 
     def _let_go(self, sealed: Sealed) -> None:
@@ -212,6 +213,8 @@ class Loader:
             if reject.stream is not None:
                 self.counts[reject.stream].rejected += reject.lines
                 self.counts[reject.stream].refused |= record.refused is not None
+        if self._plan.trace:
+            self._plan.trace.committed(self._committer.view, self.commits, last=self._is_last)
 
     def show_stage(self) -> None:
         """Set the stage to what the waiting rows wait for."""
@@ -261,23 +264,31 @@ class Loader:
         self._most_spilled = max(self._most_spilled, self._accounting.spilled)
 
     def finish(self) -> None:
-        """Commit what is left after the tap's clean end. Raises `DataError` if a stream had nothing but rejects."""
+        """Commit what is left after the tap's clean end.
+
+        Raises `DataError` if a stream had nothing but rejects, and if streams were held back.
+        """
+        self._is_last = True
         self.drain()
         self._is_done = True
+        if self._plan.held and (held := self._plan.held.result()):
+            raise held
         if complaint := self._guard.complaint():
             raise complaint
 
     def close(self) -> list[str]:
         """Stop Spark, delete the spool, and return warnings."""
-        leaves, began = self._is_done and self._engine.takes_leave, time.monotonic()
-        self._plan.context.stage = LEAVING if leaves else "stopping Spark"
+        self._plan.context.stage = "stopping Spark"
         if self._preparing:  # only after a failure; the thread ends when its work in Spark is cancelled
             self._engine.cancel()
             self._preparing.join()
         self._engine.stop(hurry=not self._is_done)
-        self.leave_seconds = time.monotonic() - began if leaves else 0.0
         self.spool.close()
         warnings = self._accounting.warnings()
+        mask = redactor(self._pipeline.secrets).text
+        for stream, error in self._plan.held.of(self.counts) if self._plan.held else ():
+            error.message, error.hint = mask(error.message), mask(error.hint)
+            self.counts[stream].held = error
         if self._most_spilled > self._pipeline.spool.max_bytes:
             most = self._most_spilled >> 20
             waiting = "more than spool.max_bytes; they wait for a STATE at which a commit can be made"

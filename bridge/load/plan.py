@@ -9,11 +9,14 @@ from typing import Any
 from bridge.commit.committer import Committer
 from bridge.lake.lease import Lease
 from bridge.lake.records import TapGroup
+from bridge.lake.stream_files import StreamFiles
+from bridge.load.checks.held_back import HeldBack
 from bridge.load.checks.replay_guard import ReplayGuard
 from bridge.load.division import Division
 from bridge.load.scratch import Scratch
 from bridge.load.stop import Stop
 from bridge.load.tables.table_plan import TablePlanner
+from bridge.load.trace import RunTrace
 from bridge.settings.options import Pipeline
 from bridge.slots.guard import SlotGuard
 from bridge.state.lookback import Lookback
@@ -27,6 +30,7 @@ class RunContext:
     stop: Stop
     piped: Piped | None = None
     lease: Lease | None = None
+    stream_files: StreamFiles | None = None
     stage: str = "starting"
 
     def tick(self) -> None:
@@ -55,7 +59,7 @@ class LoadPlan:
     full: bool = False
     deselected: frozenset[str] = frozenset()
     """RECORDs of these streams are ignored."""
-    kept: frozenset[str] = frozenset()
+    retained: frozenset[str] = frozenset()
     """These streams keep their bookmarks if the tap's STATE lacks them."""
     restarted: frozenset[str] = frozenset()
     """With `full`: staged files of these streams do not count."""
@@ -67,6 +71,10 @@ class LoadPlan:
     division: Division | None = None
     """For several processes of the tap."""
     slots: SlotGuard = field(default_factory=SlotGuard)
+    trace: RunTrace | None = None
+    """Shows in the bucket how far the run is. None: nobody looks."""
+    held: HeldBack | None = None
+    """Streams that are held back. None: an error of any stream ends the run."""
 
     @property
     def continued_versions(self) -> dict[str, int]:

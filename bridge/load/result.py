@@ -18,6 +18,8 @@ class Counts:
 
     load_method: str
     reason: str
+    names: tuple[str, ...] = ()
+    """All names that a STATE may have for it."""
     records: int = 0
     committed: int = 0
     rejected: int = 0
@@ -27,6 +29,8 @@ class Counts:
     ended: bool = False
     refused: bool = False
     """The guard refused its commit, so the next run extracts its records again."""
+    held: BridgeError | None = None
+    """Why the stream was held back, so that the next run extracts its records again."""
     first_at: float | None = None
     last_at: float = 0.0
     merged: dict[str, int] = field(default_factory=dict)
@@ -50,8 +54,14 @@ class Counts:
         self.files += len(change.adds)
         self.bytes += sum(add.size for add in change.adds)
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether the tap finished the stream, and all of its records are committed."""
+        stored = self.committed + self.rejected + self.filtered
+        return self.ended and not self.refused and not self.held and stored >= self.records
+
     def to_json(self) -> dict[str, Any]:
-        """Return the committed figures as the reference names them."""
+        """The committed figures as the reference names them."""
         return {
             "records": self.committed,
             "rejected": self.rejected,
@@ -61,10 +71,10 @@ class Counts:
             "seconds": round(self.seconds, 3),
             "load_method": self.load_method,
             "reason": self.reason,
-            "complete": self.ended
-            and not self.refused
-            and self.committed + self.rejected + self.filtered >= self.records,
-        } | ({"merged": self.merged} if self.merged else {})
+            "complete": self.is_complete,
+            **({"merged": self.merged} if self.merged else {}),
+            **({"held_back": _error(self.held)} if self.held else {}),
+        }
 
 
 @dataclass(slots=True)
@@ -82,10 +92,12 @@ class Result:
     state_before: Any = None
     seconds: dict[str, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    marks: dict[str, list[str]] = field(default_factory=dict)
+    """What looks wrong beside earlier runs: streams by kind. See `bridge.lake.marks`."""
     error: BridgeError | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the object that `--json` prints and the run record keeps."""
+        """The object that `--json` prints and the run record keeps."""
         error = self.error
         return {
             "format": 1,
@@ -100,5 +112,10 @@ class Result:
             "state_before": self.state_before,
             "seconds": {name: round(value, 3) for name, value in self.seconds.items()},
             "warnings": self.warnings,
-            "error": error and {"type": type(error).__name__, "message": error.message, "hint": error.hint},
+            "marks": self.marks,
+            "error": error and _error(error),
         }
+
+
+def _error(error: BridgeError) -> dict[str, str]:
+    return {"type": type(error).__name__, "message": error.message, "hint": error.hint}

@@ -26,7 +26,7 @@ from bridge.settings.options import Pipeline
 
 
 def may_pass(error: BridgeError | None) -> bool:
-    """Return whether a failure may pass by itself: one of the tap, its database, Spark or the bucket.
+    """Whether a failure may pass by itself: one of the tap, its database, Spark or the bucket.
 
     Wrong settings, and data that does not fit its schema, will be the same in a minute. A lake that contradicts itself,
     or that another run writes to, must not be tried again. A time-out or a signal was intended.
@@ -48,7 +48,7 @@ class Attempts:
         self._stop, self._execute, self._waiting = stop, execute, waiting
 
     def run(self, pipeline: Pipeline, request: Request, home: Path) -> Result:
-        """Return the last attempt's result; a signal while we wait makes it an interrupted one."""
+        """The last attempt's result; a signal while we wait makes it an interrupted one."""
         pause = pipeline.retry.backoff
         for attempt in range(1, pipeline.retry.attempts + 1):
             run = Run(pipeline, request, home, stop=self._stop, attempt=attempt)

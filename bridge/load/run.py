@@ -14,20 +14,22 @@ from typing import Any
 from bridge.commit.committer import Committer
 from bridge.commit.open import open_pipeline
 from bridge.commit.retention import sweep
-from bridge.errors import BridgeError, CommitLost, Interrupted, LakeError, SettingsError
+from bridge.errors import BridgeError, CommitLost, Interrupted, LakeError, PipelineHeld, SettingsError
 from bridge.lake.formats.iceberg.catalog import keep_catalog
 from bridge.lake.formats.registry import require
 from bridge.lake.lease import take
 from bridge.lake.log import Snapshot
 from bridge.lake.presence import require_files
 from bridge.lake.records import TapGroup
-from bridge.lake.runs import RunFile, changed, new_run_id, write_streams
+from bridge.lake.runs import new_run_id
+from bridge.lake.stream_files import StreamFiles
+from bridge.load.checks.afterwards import look_back
 from bridge.load.checks.fingerprint import fingerprint, noticed
-from bridge.load.checks.repeats import Seen
+from bridge.load.checks.held_back import HeldBack
 from bridge.load.checks.replay_guard import ReplayGuard
 from bridge.load.checks.resume import completed, leave_out
 from bridge.load.checks.table_guard import without_limits
-from bridge.load.division import divided
+from bridge.load.division import check_parallelism, divided
 from bridge.load.loader import Loader
 from bridge.load.plan import LoadPlan, RunContext
 from bridge.load.result import Result
@@ -35,9 +37,11 @@ from bridge.load.scratch import EndOfLog, Marked, Scratch, Tee, check_paths
 from bridge.load.start_state import StartStates
 from bridge.load.stop import Stop
 from bridge.load.tables.adopt import adopt
+from bridge.load.tables.declared import whole_tables
 from bridge.load.tables.methods import refusal
 from bridge.load.tables.table_plan import TablePlanner, refuse_namesakes
 from bridge.load.tap_reader import TapReader
+from bridge.load.trace import NO_TRACE, RunTrace
 from bridge.project.last_commit import LastCommits
 from bridge.settings.options import Pipeline
 from bridge.settings.redact import redactor
@@ -50,8 +54,8 @@ from bridge.storage import Storage, lake_of
 from bridge.tap.catalog_overrides import named, wanted_methods
 from bridge.tap.pipe import Feed
 from bridge.tap.process import Log
-from bridge.tap.source import SILENT, Source
-from bridge.tap.stderr import SAID
+from bridge.tap.source import Source
+from bridge.tap.stderr import LAST_LINES
 from bridge.tap.stdin import Piped
 
 
@@ -59,7 +63,8 @@ from bridge.tap.stdin import Piped
 class Request:
     """What the caller requested of this run beyond its settings.
 
-    `timeout` counts from the run's start; `wait` is how long it may wait for another run that holds the pipeline.
+    `timeout` counts from the run's start; `wait` is how long it may wait for another run that holds the pipeline. What
+    is started together with runs of other pipelines has the same `batch`.
     """
 
     full: bool = False
@@ -73,6 +78,7 @@ class Request:
     guard: bool = True
     timeout: timedelta | None = None
     wait: timedelta | None = None
+    batch: str | None = None
 
 
 class Run:
@@ -91,7 +97,7 @@ class Run:
         attempt: int = 1,
         piped: Piped | None = None,
     ) -> None:
-        """`piped`: the tap is not ours to start, its messages are on a pipe."""
+        """`piped`: somebody else has started the tap, and its messages come through a pipe."""
         self.pipeline = pipeline if request.guard else without_limits(pipeline)
         self.request, self.home = request, home
         self._commits = LastCommits(home, pipeline, piped=piped is not None)
@@ -102,7 +108,9 @@ class Run:
         self._stop = stop or Stop()
         self.context = RunContext(self._stop, piped)
         self._clean = True
+        self._trace: RunTrace | None = None
         self._slots = SlotGuard()
+        self.declared: Catalog | None = None
         self._full = request.full or not pipeline.incremental.enabled
 
     def execute(self) -> Result:
@@ -110,57 +118,61 @@ class Run:
         began = time.monotonic()
         try:
             with self._stop, self._stop.within(self.request.timeout):
-                self._check_request()
-                source = self._piped or Source(self.pipeline, self.home, self._stop.tick)
-                self.context.stage = "looking at the bucket"
+                self.check_flags()
                 storage = self._open_bucket()
-                self.result.warnings += self._commits.check(
-                    storage, full=self.request.full and not self.request.streams
-                )
-                self.context.stage = "reading the catalog"
-                catalog, deselected = source.catalog(self.request.streams, refresh=self.request.refresh_catalog)
-                self.result.warnings += source.notes
-                self.pipeline = named(self.pipeline, catalog)
-                self._stop.tick()
-                self._with_lease(storage, source, catalog, deselected)
+                self._trace = RunTrace(storage, self.pipeline, self.result, self.request.batch)
+                self._run(storage)
                 self.result.status = "success"
         except BridgeError as error:
             self._failed(error)
-        self.result.seconds["total"] = time.monotonic() - began
+            if not self._trace and isinstance(error, LakeError):
+                error.hint = "; ".join(filter(None, (error.hint, NO_TRACE)))
+        except Exception as error:
+            self._failed(BridgeError(f"{type(error).__name__}: {error}", hint="please report it with its traceback"))
+            raise
+        finally:
+            self.result.seconds["total"] = time.monotonic() - began
+            if self._trace:
+                self._trace.finish()
         return self.result
+
+    def _run(self, storage: Storage) -> None:
+        self.check_request()
+        source = self._piped or Source(self.pipeline, self.home, self._stop.tick)
+        self.context.stage = "reading the catalog"
+        catalog, deselected = source.catalog(self.request.streams, refresh=self.request.refresh_catalog)
+        self.result.warnings += source.notes
+        self.declared = None if isinstance(source, Piped) else source.declared
+        self.pipeline = named(self.pipeline, catalog)
+        self._stop.tick()
+        self._with_lease(storage, source, catalog, deselected)
 
     def _failed(self, error: BridgeError) -> None:
         error.message, error.hint = self._masked(error.message), self._masked(error.hint)
         self.result.error = error
-        self.result.status = "interrupted" if isinstance(error, Interrupted) else "failed"
+        kinds = {Interrupted: "interrupted", PipelineHeld: "held"}
+        self.result.status = next((status for kind, status in kinds.items() if isinstance(error, kind)), "failed")
 
     def _masked(self, text: str) -> str:
         return redactor(self.pipeline.secrets).text(text)
 
-    def _check_request(self) -> None:
-        check_paths(self.home, self.pipeline)
+    def check_request(self) -> None:
+        """Raise `SettingsError` for settings with which nothing can be started."""
         find_java()
         require(self.pipeline.destination.format)
-        self._check_parallelism()
-        if self._full and not self.request.append and self.pipeline.appends_only(self.request.streams):
-            hint = "add --append to load every row once more, or set load_method to auto or overwrite"
-            raise SettingsError("--full would double the rows of append-only tables", hint=hint)
+        check_parallelism(self.pipeline, piped=self._piped is not None, max_records=self.request.max_records)
+
+    def check_flags(self) -> None:
+        """Raise `SettingsError` for flags that contradict themselves or the settings: such a run leaves no record."""
         if self._full and self.request.resume:
             hint = "a full run begins every table anew; leave one of them out"
             raise SettingsError("--resume and --full contradict each other", hint=hint)
         if self._full and self.request.max_records is not None:
             hint = "run without --max-records, or not in full"
             raise SettingsError("--max-records would replace tables by a part of them", hint=hint)
-
-    def _check_parallelism(self) -> None:
-        if self.pipeline.source.parallelism == 1:
-            return
-        if self._piped:
-            hint = "remove source.parallelism: the tap at the other end of the pipe is one process"
-            raise SettingsError("source.parallelism is for taps that singer-bridge starts", hint=hint)
-        if self.request.max_records is not None:
-            hint = "leave --max-records out, or set source.parallelism to 1 for this run"
-            raise SettingsError("--max-records counts the records of one process of the tap", hint=hint)
+        if self._full and not self.request.append and self.pipeline.appends_only(self.request.streams):
+            hint = "add --append to load every row once more, or set load_method to auto or overwrite"
+            raise SettingsError("--full would double the rows of append-only tables", hint=hint)
 
     @property
     def stage(self) -> str:
@@ -168,10 +180,11 @@ class Run:
         return self.context.stage
 
     def _open_bucket(self) -> Storage:
-        """Open the bucket. Raises `LakeError` where it cannot be used, before anything of the tap is started."""
+        """Open the bucket. Raises `LakeError` where it cannot be used, or is empty but should not be."""
+        check_paths(self.home, self.pipeline)
+        self.context.stage = "looking at the bucket"
         storage = lake_of(self.pipeline.destination)
-        if storage.folder is None:  # a folder is made, and looked at, when there is something to write
-            storage.prepare()
+        self.result.warnings += self._commits.check(storage, full=self.request.full and not self.request.streams)
         return storage
 
     def _with_lease(
@@ -185,11 +198,11 @@ class Run:
         with open_pipeline(storage, name, run, lease=lease, clean=clean, first=first) as committer:
             self._run_with_record(storage, committer, source, catalog, deselected)
             if self._clean:
-                with suppress(LakeError):  # all is committed; who holds the lease now may sweep
+                with suppress(LakeError):  # all is committed; whoever holds the lease now may sweep
                     lease.check()
-                    done = self.result
-                    done.warnings += sweep(
-                        storage, self.pipeline, run=done.run_id, made=done.commits, view=committer.view
+                    result = self.result
+                    result.warnings += sweep(
+                        storage, self.pipeline, run=result.run_id, made=result.commits, view=committer.view
                     )
 
     def _pause(self, duration: timedelta) -> None:
@@ -204,7 +217,8 @@ class Run:
         catalog: dict[str, Any] | None,
         deselected: set[str],
     ) -> None:
-        result, before, began = self.result, committer.view, time.monotonic()
+        trace, result, before, began = self._trace, self.result, committer.view, time.monotonic()
+        assert trace
         result.warnings += committer.notes
         noted = len(committer.notes)
         result.state = result.state_before = before.state
@@ -215,14 +229,15 @@ class Run:
         names = self.pipeline.names
         result.warnings += noticed(storage, self.pipeline.name, facts, committer.view, **asked, names=names)
         tap = {"tap": Path(source.argv[0]).name, "tap_version": facts["tap"]["version"], "fingerprint": facts}
-        record = RunFile(storage, self.pipeline.name, result.run_id, **tap)
         scratch = Scratch(self.home, self.pipeline, result.run_id)
         scratch.prepare(storage)
+        trace.opened(committer.view, scratch, tap)
+        stream_files = self.context.stream_files = StreamFiles(committer.log, before, catalog)
         try:
             self._load(committer, source, catalog, deselected, scratch)
             result.status = "success"
         except BridgeError as error:
-            if SAID in error.hint:
+            if LAST_LINES in error.hint:
                 missing = wanted_methods(error.hint, self.pipeline, catalog)
                 error.hint = f"{missing}{error.hint}\nall lines: singer-bridge runs show {self.pipeline.name} --logs"
             self._failed(error)
@@ -236,18 +251,18 @@ class Run:
             result.seconds["load"] = time.monotonic() - began
             with suppress(BridgeError):  # a full disk must not hide what went wrong first
                 if not isinstance(result.error, CommitLost):  # else it is another run that knows better
-                    streams = changed(before, committer.view) | result.streams.keys()
-                    write_streams(storage, self.pipeline.name, committer.view, sorted(streams))
+                    stream_files.follow(committer.view)
+                    self._clean = self._clean and not stream_files.late
                 scratch.keep_logs(storage)
-                record.finish(**result.to_json())
+            trace.finish()
             scratch.delete()
 
-    def _resumed(self, storage: Storage, catalog: dict[str, Any] | None, state: Any) -> tuple[dict[str, Any], set[str]]:
-        done = completed(storage, self.pipeline.name, self.pipeline.names)
-        self.result.skipped = sorted(done)
-        text = f"skipped, the last run completed them: {', '.join(sorted(done))}" if done else "--resume skips nothing"
+    def _resumed(self, storage: Storage, catalog: Catalog | None, state: Any) -> tuple[Catalog | None, set[str]]:
+        finished = completed(storage, self.pipeline.name, self.pipeline.names)
+        skipped = self.result.skipped = sorted(finished)
+        text = f"skipped, the last run completed them: {', '.join(skipped)}" if skipped else "--resume skips nothing"
         self.result.warnings.append(text)
-        return leave_out(catalog, done, state if self.request.state is None else self.request.state)
+        return leave_out(catalog, finished, state if self.request.state is None else self.request.state)
 
     def _load(
         self,
@@ -271,7 +286,7 @@ class Run:
         if self.request.adopt:
             adopt(committer, self.pipeline)
         view = superseding.view if superseding else committer.view
-        placement = self._placement(committer.storage, view, catalog, deselected)
+        placement = self.planner(committer.storage, view, catalog, deselected)
         plan = LoadPlan(
             self.pipeline,
             committer,
@@ -280,43 +295,31 @@ class Run:
             self.context,
             full=self._full,
             deselected=frozenset(deselected),
-            kept=frozenset(deselected | self._others(committer)),
+            retained=frozenset(deselected | self._others(committer)),
             restarted=frozenset(self._asked or committer.view.staged),
             max_records=self.request.max_records,
             lookbacks=lookbacks,
             replay_guard=superseding,
             division=division,
             slots=self._slots,
+            trace=self._trace,
+            held=HeldBack(self.pipeline, catalog),
         )
         load = Loader(plan)
         self.result.streams = load.counts
         catalogs = division.catalogs if division else (catalog,)
         reader = self._read(plan, load, source, zip(catalogs, starts, groups, strict=True))
-        if not self._full:
-            seen = Seen(self.pipeline, placement.methods, view, committer.view, piped=self._piped is not None)
-            self.result.warnings += seen.warnings(load.counts, committer.storage)
-        self._note_little(
-            reader, load, nothing_known=not (catalog or load.counts or committer.view.tables or self._piped)
-        )
+        narrowed = bool(self.request.streams or self.request.resume)
+        look_back(plan, reader, self.result, catalog, self.declared, view, is_narrowed=narrowed)
 
-    def _note_little(self, reader: TapReader, load: Loader, *, nothing_known: bool) -> None:
-        """Say that no stream came from the tap, or that it was stopped before its end."""
-        if nothing_known:
-            self.result.warnings.append(SILENT.format(name=self.pipeline.name))
-        if reader.is_partial:
-            read = sum(counts.committed for counts in load.counts.values())
-            self.result.warnings.append(
-                f"stopped after {read:,} records, as --max-records says: run again for the rest"
-            )
-
-    def _placement(
-        self, storage: Storage, view: Snapshot, catalog: Catalog | None, deselected: set[str]
-    ) -> TablePlanner:
-        """Return the planner of the streams' tables. Raises `SettingsError` or `LakeError` if it cannot be loaded."""
+    def planner(self, storage: Storage, view: Snapshot, catalog: Catalog | None, deselected: set[str]) -> TablePlanner:
+        """The planner of the streams' tables. Raises `SettingsError` or `LakeError` if it cannot be loaded."""
         refuse_namesakes(self.pipeline.name, catalog, view.tables)
         flags = {"full": self._full, "append": self.request.append, "piped": self._piped is not None}
-        placement = TablePlanner(storage, self.pipeline, view, catalog, **flags)
-        if again := placement.repeating(sorted(selected_streams(catalog)) if catalog else ()):
+        whole = whole_tables(self.declared, self.pipeline, storage, view)
+        placement = TablePlanner(storage, self.pipeline, view, catalog, **flags, whole=whole)
+        again = placement.repeating(sorted(selected_streams(catalog)) if catalog else ())
+        if again := [stream for stream in again if self.pipeline.stream(stream).on_error != "hold"]:
             raise refusal(self.pipeline, again)
         tables = placement.loaded(deselected)
         self.result.warnings += require_files(
@@ -347,14 +350,12 @@ class Run:
             self.result.warnings += map(self._masked, [*reader.warnings(), *warnings])
             self.result.commits = load.commits
             self.result.seconds["waiting"] = reader.waiting_seconds
-            if load.leave_seconds:
-                self.result.seconds["class_data"] = load.leave_seconds
         return reader
 
     def _guarded(
         self, committer: Committer, source: Source | Piped, catalog: Catalog | None, groups: Sequence[TapGroup]
     ) -> SlotGuard:
-        """Return what guards the replication slot that a tap of ours reads. Raises `SlotError`."""
+        """What guards the replication slot that a tap of ours reads. Raises `SlotError`."""
         if self._piped or catalog is None:
             return SlotGuard()
         self.context.stage = "looking at the replication slot"
@@ -365,7 +366,7 @@ class Run:
         return guard
 
     def _replay_guard(self, committer: Committer) -> ReplayGuard | None:
-        """Return the guard against rows that a piped tap sends again. May wait for the tap's first message."""
+        """The guard against rows that a piped tap sends again. May wait for the tap's first message."""
         if not self._piped:
             return None
         self.context.stage = "waiting for the tap"
@@ -375,11 +376,11 @@ class Run:
 
     @property
     def _asked(self) -> frozenset[str]:
-        """All names of the streams that `--stream` names; none for all streams."""
+        """All names of the streams that `--stream` names; empty for all streams."""
         return self.pipeline.all_names(self.request.streams)
 
     def _others(self, committer: Committer) -> set[str]:
-        """Return the streams with a bookmark that `--stream` leaves out."""
+        """The streams with a bookmark that `--stream` leaves out."""
         state = committer.view.state
         return set(state["bookmarks"]) - self._asked if self.request.streams and not is_flat(state) else set()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import threading
 from dataclasses import dataclass
@@ -15,18 +16,27 @@ from bridge.settings.options import Pipeline, is_local
 from bridge.storage import Storage
 from bridge.tap.process import Log
 
+_PATTERN = re.compile(r"[\\\[\]{}*?]")
 _LOG_LIMIT = 32 << 20
 """Bytes kept of the end of a log."""
+_SHOWN = 1 << 20
+"""Bytes of the end of the tap's log that the bucket has while the run is under way."""
 
 
 def check_paths(home: Path, pipeline: Pipeline) -> None:
-    """Raise `SettingsError` if the project, the spool or the lake is in a folder whose name is not UTF-8."""
+    """Raise `SettingsError` if the project, the spool or the lake is in a folder that Spark cannot open."""
     for path in (home, pipeline.spool.dir, pipeline.destination.bucket):
         try:
             str(path).encode()
         except UnicodeEncodeError:
             hint = "rename the folder, or move the project: Spark cannot open files in it"
             raise SettingsError("a folder's name is not UTF-8", hint=hint, folder=path) from None
+    spool = str(pipeline.spool.dir or home)
+    if ":" in spool and _PATTERN.search(spool):  # Hadoop takes each part of a pattern for a URI
+        hint = "set spool.dir to another folder, or rename this one: Spark cannot open it"
+        raise SettingsError(
+            "a folder's path has a colon, and a bracket, brace, *, ? or backslash", hint=hint, folder=spool
+        )
 
 
 class Scratch:
@@ -42,6 +52,7 @@ class Scratch:
         self._siblings = ((pipeline.spool.dir or home / "spool") / key, home / "checkpoint" / key)
         self.spool, self.spark = (sibling / run / "data" for sibling in self._siblings)
         self.tap_log, self.spark_log = self.spool.parent / "tap.log", self.spool.parent / "spark.log"
+        self._shown = 0
 
     def prepare(self, storage: Storage) -> None:
         """Delete what dead runs left, keeping their logs; make our own folders."""
@@ -57,18 +68,29 @@ class Scratch:
         """Copy the logs into the bucket."""
         self._keep(storage, self.spool.parent, self._run)
 
+    def show_log(self, storage: Storage) -> None:
+        """Copy the end of the tap's log into the bucket, if there is more of it than last time."""
+        size = self.tap_log.stat().st_size if self.tap_log.exists() else 0
+        if size != self._shown:
+            storage.write(log_key(self._pipeline, self._run), _end_of(self.tap_log, _SHOWN))
+            self._shown = size
+
     def _keep(self, storage: Storage, folder: Path, run: str) -> None:
         for name, suffix in (("tap.log", ""), ("spark.log", ".spark")):
             path = folder / name
             if path.exists() and path.stat().st_size:
-                with path.open("rb") as file:
-                    file.seek(max(0, path.stat().st_size - _LOG_LIMIT))
-                    storage.write(log_key(self._pipeline, run + suffix), file.read())
+                storage.write(log_key(self._pipeline, run + suffix), _end_of(path, _LOG_LIMIT))
 
     def delete(self) -> None:
         """Delete this run's folders, and those of the pipeline if they are empty then."""
         for folder in (self.spool.parent, self.spark.parent):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _end_of(path: Path, limit: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - limit))
+        return file.read()
 
 
 class EndOfLog:

@@ -26,7 +26,7 @@ class StartStates:
         self._slots = slots or SlotGuard()
 
     def of(self, state: Any, own: Collection[str] | None) -> tuple[Any, Lookback]:
-        """Return the STATE for a tap that goes on from a stored one, None to start from the beginning.
+        """The STATE for a tap that goes on from a stored one, None to start from the beginning.
 
         `own`: the streams that this process extracts. Other streams keep the bookmark they had. Raises `SettingsError`
         for a STATE that cannot be kept per stream.
@@ -49,12 +49,12 @@ class StartStates:
         return self._pipeline.load_method(stream) == "overwrite"
 
     def _version(self, stream: str) -> int | None:
-        """Return the `version` of a stream's rows in the lake, looked up by all of its names."""
+        """The `version` of a stream's rows in the lake, looked up by all of its names."""
         versions = (self._view.version(name) for name in self._pipeline.names_of(stream))
         return next((version for version in versions if version is not None), None)
 
     def warnings(self, lookbacks: Sequence[Lookback]) -> list[str]:
-        """Return a warning for each stream whose lookback doubles rows, or cannot be applied."""
+        """A warning for each stream whose lookback doubles rows, or cannot be applied."""
         streams = dict.fromkeys(stream for lookback in lookbacks for stream in lookback.streams)
         unshifted = set().union(*(lookback.unshifted for lookback in lookbacks))
         again = "rows since its lookback come again, beside those that are there; load_method: upsert keeps one of each"

@@ -10,7 +10,7 @@ from bridge.singer.messages import Noise, Records, Unsupported
 
 _KIND, _KINDS = 40, 20
 """Characters of an unknown message's type, and how many such types, are distinguished."""
-_KEPT = 1 << 20
+_LONGEST = 1 << 20
 """Bytes kept of one line that is not a message."""
 
 
@@ -26,7 +26,7 @@ class Strays:
     def add_noise(self, message: Noise) -> None:
         """Keep a line that is no message, with secrets masked. Raises `DataError` above the limit."""
         self._noise_count += 1
-        raw = self._redact(message.raw)[:_KEPT]
+        raw = self._redact(message.raw)[:_LONGEST]
         self.noise.append({"stream": None, "reason": "not a Singer message", "offset": message.line, "raw": raw})
         if self._noise_count > self._max_noise:
             hint = "the tap prints other things than Singer messages on stdout: its logs belong on stderr"
@@ -34,7 +34,7 @@ class Strays:
             raise DataError("too many lines are not Singer messages", hint=hint, lines=self._noise_count, first=first)
 
     def take_noise(self) -> list[dict[str, Any]]:
-        """Return the lines since the last commit, for this one."""
+        """The lines since the last commit, for this one."""
         noise, self.noise = self.noise, []
         return noise
 
@@ -53,8 +53,8 @@ class Strays:
         """What the operator should know."""
         warnings = []
         if self._noise_count:
-            kept = "kept as rejects" if not self.noise else "not kept, as no commit came after them"
-            warnings.append(f"{self._noise_count} line(s) of the tap's stdout were no Singer messages: {kept}")
+            outcome = "kept as rejects" if not self.noise else "not kept, as no commit came after them"
+            warnings.append(f"{self._noise_count} line(s) of the tap's stdout were no Singer messages: {outcome}")
         for name, count in self._types.items():
             warnings.append(f"{count} message(s) of type {name} were ignored: not one of Singer's types")
         for stream, lines in self._ignored.items():

@@ -67,7 +67,7 @@ class TableChangeBuilder:
         """Streams with fields outside their SCHEMA, which need a column for them."""
 
     def build(self, stream: str, pending: Pending, barrier: Barrier, through: int) -> BuiltChange:
-        """Return the change of a stream's table at a barrier. Raises `DataError` for rows of several versions."""
+        """The change of a stream's table at a barrier. Raises `DataError` for rows of several versions."""
         mode, active = barrier.publish.get(stream, "append"), barrier.activate.get(stream)
         table, has_rows = self._table(stream), bool(pending.files or pending.spills)
         unchanged = BuiltChange(outcome=Outcome(stream, table.rows) if stream in barrier.publish else None)
@@ -98,7 +98,7 @@ class TableChangeBuilder:
         return BuiltChange(change, _outcome(stream, table, mode, merged) or unchanged.outcome, merged.empty)
 
     def stage(self, stream: str, version: int, pending: Pending, barrier: Barrier) -> StagedTable:
-        """Return a commit's entry for a table that is half loaded. Raises `DataError` for rows of several versions."""
+        """A commit's entry for a table that is half loaded. Raises `DataError` for rows of several versions."""
         if stream not in barrier.schemas:  # the tap has not reached it in this run
             return self._committer.view.staged[stream]
         _one_version(stream, pending.versions | {version})
@@ -114,10 +114,7 @@ class TableChangeBuilder:
         )
 
     def _merged(self, stream: str, pending: Pending, barrier: Barrier, schema: TableSchema, seq: int) -> Merged:
-        """Return the files to add and remove.
-
-        If a version is complete, rows of older ones are removed, or marked as deleted.
-        """
+        """The files to add and remove. If a version is complete, rows of older ones are removed or marked deleted."""
         mode, active = barrier.publish.get(stream, "append"), barrier.activate.get(stream)
         files, table, target = pending.files, self._table(stream), self._context.layouts[stream]
         soft = not target.hard_delete
@@ -136,14 +133,14 @@ class TableChangeBuilder:
         return Merged([file.add() for file in files])
 
     def _layout(self, stream: str) -> tuple[Any, ...] | None:
-        """Return the table's partitioning for the commit; None if it has none and had none."""
+        """The table's partitioning for the commit; None if it has none and had none."""
         layout = tuple(partition.setting for partition in self._context.layouts[stream].partition_by)
         return layout if layout or self._table(stream).partition_by else None
 
     def _kept_schema(
         self, stream: str, pending: Pending, schema: TableSchema, active: int | None = None
     ) -> TableSchema:
-        """Return the columns of the stream's files, after storing them in the bucket under their hash."""
+        """The columns of the stream's files, after storing them in the bucket under their hash."""
         schema = schema.stored
         if stream in self.extra:
             schema = with_extra(schema)
@@ -154,7 +151,7 @@ class TableChangeBuilder:
         return schema
 
     def _marks(self, stream: str, versions: set[int | None]) -> list[pa.Field]:
-        """Return the columns for a row's version and the time of its deletion, if the table needs them."""
+        """The columns for a row's version and the time of its deletion, if the table needs them."""
         target = self._context.layouts[stream]
         if versions == {None} or (target.hard_delete is None and not target.keys):
             return []
@@ -167,7 +164,7 @@ class TableChangeBuilder:
 
 
 def _outcome(stream: str, table: TableState, mode: str, merged: Merged) -> Outcome | None:
-    """Return the rows before and after, for the guard to judge, if the commit removes rows."""
+    """The rows before and after, for the guard to judge, if the commit removes rows."""
     if mode == "replace":
         return Outcome(stream, table.rows, sum(add.rows for add in merged.adds), replaces=True)
     if merged.swept:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from bridge.errors import BridgeError, DataError, Interrupted, TapError, TimedOut
+from bridge.errors import BridgeError, DataError, Interrupted, SettingsError, TapError, TimedOut
 from bridge.lake.records import TapGroup
 from bridge.load.barriers import BarrierPolicy
 from bridge.load.dispatcher import Dispatcher, DispatchRules
@@ -27,6 +27,7 @@ from bridge.tap.batch_files import Batches
 from bridge.tap.pipe import Feed
 from bridge.tap.pumps import SIGNAL_GRACE, Pumps
 
+_LISTED = 8
 _LONG_LINE = 64 << 20
 """Bytes that one line may have, however small the spool is."""
 
@@ -52,7 +53,8 @@ class TapReader:
         self._plan, self._loader, self._context = plan, loader, plan.context
         self._idle = plan.pipeline.source.idle_timeout
         self._warnings: list[str] = []
-        self._joint = JointBarriers(plan.division, plan.start, plan.continued_versions) if plan.division else None
+        at_end = plan.pipeline.commit.at == "end"
+        self._joint = plan.division and JointBarriers(plan.division, plan.start, plan.continued_versions, at_end=at_end)
         sessions = zip(plan.groups, plan.lookbacks, strict=True)
         self._sessions = [self._new_session(*each, number) for number, each in enumerate(sessions)]
         self.waiting_seconds = 0.0
@@ -65,7 +67,7 @@ class TapReader:
             group.state,
             staged=self._joint.staged[number] if self._joint else plan.continued_versions,
             # With several processes, each STATE lacks the streams of the others.
-            kept=plan.slots.kept | (frozenset() if division else plan.kept),
+            retained=plan.slots.retained | (frozenset() if division else plan.retained),
             whole=plan.full,
             lookback=lookback,
         )
@@ -73,6 +75,7 @@ class TapReader:
             commit_every=pipeline.commit.every,
             commit_bytes=pipeline.commit.bytes // len(plan.groups),
             commit_rows=pipeline.commit.rows,
+            only_at_end=pipeline.commit.at == "end",
             max_noise=plan.max_rejects,
             max_records=plan.max_records,
             validates=pipeline.rejects.validate == "full",
@@ -82,7 +85,9 @@ class TapReader:
             tasks=self._loader.tasks,
         )
         batches = Batches(spool.folder.path, pipeline.destination.s3_options, self._loader.check, longest)
-        dispatcher = Dispatcher(policy, spool, plan.tables, rules, counts=self._loader.counts, batches=batches)
+        dispatcher = Dispatcher(
+            policy, spool, plan.tables, rules, counts=self._loader.counts, batches=batches, held=plan.held
+        )
         reader = Reader(every_state=plan.max_records is not None, longest=longest)
         return TapSession(number, group.label, reader, dispatcher)
 
@@ -90,6 +95,18 @@ class TapReader:
     def is_partial(self) -> bool:
         """Whether the tap was stopped because it had sent enough. Rows that no STATE covers may still be pending."""
         return any(session.dispatcher.enough for session in self._sessions)
+
+    @property
+    def without_state(self) -> list[str]:
+        """The streams with rows that no STATE covers, as none came; not those whose table each run replaces."""
+        return [stream for session in self._sessions for stream in self._uncovered(session)]
+
+    def _uncovered(self, session: TapSession) -> list[str]:
+        dispatcher, methods = session.dispatcher, self._plan.tables.methods
+        if dispatcher.has_state:
+            return []
+        loaded = (stream for stream in dispatcher.policy.streams if dispatcher.counts[stream].records)
+        return [stream for stream in loaded if methods[stream].mode != "replace"]
 
     def warnings(self) -> list[str]:
         """What the operator should know."""
@@ -111,7 +128,7 @@ class TapReader:
         self._loader.finish()
 
     def _waited(self, began: float, ended: float) -> float:
-        """Return the seconds before the first RECORD and after the last in which the tap had nothing to load."""
+        """The seconds before the first RECORD and after the last in which the tap had nothing to load."""
         counts = self._loader.counts.values()
         times = [(each.first_at, each.last_at) for each in counts if each.first_at is not None]
         if not times:
@@ -143,10 +160,7 @@ class TapReader:
         self._end(tap, session)
 
     def _read_all(self, taps: tuple[Feed, ...]) -> None:
-        """Read several taps, and commit each at its end.
-
-        A failure of one does not stop the others; the first is raised.
-        """
+        """Read several taps, and commit each at its end. If one fails, the others go on; the first error is raised."""
         failures: list[BridgeError] = []
         self._context.stage = "waiting for the taps"
         with Pumps(taps, idle=self._idle) as pumps:
@@ -182,7 +196,7 @@ class TapReader:
     def _take(self, tap: Feed, session: TapSession, chunk: bytes) -> None:
         if chunk:
             self._context.stage = "extracting"
-        messages = tap.heard(session.reader.feed(chunk) if chunk else session.reader.finish())
+        messages = tap.select_messages(session.reader.feed(chunk) if chunk else session.reader.finish())
         self._act(session, session.dispatcher.take(messages))
 
     def _act(self, session: TapSession, events: Iterable[Event]) -> None:
@@ -193,7 +207,10 @@ class TapReader:
                     barrier = self._joint.barrier(session.number, barrier)
                 self._loader.submit(replace(event, barrier=barrier))
             elif isinstance(event, SchemaNeedsSpark):
-                event.columns = self._loader.columns_of(event)
+                try:
+                    event.columns = self._loader.columns_of(event)
+                except (DataError, SettingsError) as error:
+                    event.error = error
             else:
                 self._loader.check()
                 self._loader.hold_back()
@@ -207,6 +224,9 @@ class TapReader:
     def _end(self, tap: Feed, session: TapSession) -> None:
         """Submit the last barrier after a tap's clean end, so that all of its rows are committed."""
         self._loader.show_stage()
+        if self._plan.pipeline.on_no_state == "fail" and (streams := self._uncovered(session)):
+            hint = "nothing of it is in the lake; report it to the tap's authors, or set on_no_state: warn"
+            raise TapError("the tap sent rows and no STATE", hint=hint, streams=", ".join(streams[:_LISTED]))
         session.ended = True
         dispatcher = session.dispatcher
         if not tap.proves_end:

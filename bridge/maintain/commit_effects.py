@@ -67,7 +67,7 @@ def commit_steps(log: Log, head: int) -> Iterator[CommitStep]:
 
 
 def commit_step(log: Log, head: int, n: int) -> CommitStep | None:
-    """Return commit `n`, None if there is none or it is a fence. Raises `LakeError` if the log no longer has it."""
+    """Commit `n`, None if there is none or it is a fence. Raises `LakeError` if the log no longer has it."""
     record = log.record(n) if 0 < n <= head else None
     if record is None or record.kind == "fence":
         if 0 < n < log.beginning().first:

@@ -23,8 +23,8 @@ from bridge.errors import EngineError, LakeError
 from bridge.lake.log import Log, Snapshot
 from bridge.lake.ownership import owners_of
 from bridge.lake.records import FileAdd, TableChange, TableState
-from bridge.lake.runs import write_streams
 from bridge.lake.schemas import read_schema
+from bridge.lake.stream_files import StreamFiles
 from bridge.schema.table_schema import TableSchema
 from bridge.settings.options import Pipeline
 from bridge.storage import Storage
@@ -83,7 +83,7 @@ class Compacted:
 
 
 def pieces(log: Log, view: Snapshot, pipeline: Pipeline, wish: Wish) -> list[Piece]:
-    """Return what is worth compacting; each piece has fewer files afterwards."""
+    """What is worth compacting; each piece has fewer files afterwards."""
     fresh = _fresh(log, view.n, datetime.now(timezone.utc) - wish.older_than) if wish.older_than else set()
     result: list[Piece] = []
     for stream, table in sorted(view.tables.items()):
@@ -150,9 +150,9 @@ def compact(
     storage: Storage,
     pipeline: Pipeline,
     wish: Wish,
-    done: Callable[[int, int], None] = lambda _done, _all: None,
+    progress: Callable[[int, int], None] = lambda _finished, _all: None,
 ) -> Compacted:
-    """Compact what is worth it, under the lease; `done` is called with the finished and the total number of pieces.
+    """Compact what is worth it, under the lease; `progress` is called with the finished and the total number of pieces.
 
     Raises `PipelineHeld` while a run is alive. Whatever crashes, readers see the old files of a commit or the new ones.
     """
@@ -160,13 +160,13 @@ def compact(
         todo = pieces(committer.log, committer.view, pipeline, wish)
         result = Compacted(committer.view.n, todo, notes=committer.notes)
         if todo:
-            result.written = _rewritten(committer, pipeline, wish, todo, done)
+            result.written = _rewritten(committer, pipeline, wish, todo, progress)
             _commit(committer, result)
     return result
 
 
 def _rewritten(
-    committer: Committer, pipeline: Pipeline, wish: Wish, todo: list[Piece], done: Callable[[int, int], None]
+    committer: Committer, pipeline: Pipeline, wish: Wish, todo: list[Piece], progress: Callable[[int, int], None]
 ) -> dict[str, list[FileAdd]]:
     view, run, generation = committer.view, committer.run, committer.generation
     layouts = {one.stream: _layout(pipeline, one.stream, view.tables[one.stream], wish) for one in todo}
@@ -178,7 +178,7 @@ def _rewritten(
         try:
             for number, (one, future) in enumerate(zip(todo, futures, strict=True), 1):
                 written.setdefault(one.stream, []).extend(future.result())
-                done(number, len(todo))
+                progress(number, len(todo))
         finally:
             threads.shutdown(cancel_futures=True)
     return written
@@ -237,7 +237,7 @@ def _commit(committer: Committer, result: Compacted) -> None:
     committer.commit(
         view.pipeline_state, list(changes), kind="compact", staged=view.staged, reason="small files were joined"
     )
-    write_streams(storage, committer.log.pipeline, committer.view, list(result.written))
+    StreamFiles(committer.log, view).follow(committer.view)
     result.head = committer.view.n
 
 

@@ -14,7 +14,7 @@ from bridge.storage.local.folders import draft_of
 
 
 def raw_settings(path: Path) -> dict[str, Any]:
-    """Return the file's settings, with `${...}` as written. Raises `SettingsError`."""
+    """The file's settings, with `${...}` as written. Raises `SettingsError`."""
     data = resolve(yamlfile.read(path), lambda text, _: (text, []), lambda _: True).data
     return data if isinstance(data, dict) else {}
 
@@ -50,7 +50,7 @@ def _check(before: dict[str, Any], after: dict[str, Any], name: str) -> None:
 
 
 def _with_block(text: str, block: str) -> str:
-    """Return the text with the block after the last pipeline. Raises `ValueError` if there is no such place."""
+    """The text with the block after the last pipeline. Raises `ValueError` if there is no such place."""
     lines = text.splitlines()
     indent, at = _place(text, len(lines))
     new = [" " * (2 if indent is None else indent) + line for line in block.splitlines()]
@@ -64,7 +64,7 @@ def _with_block(text: str, block: str) -> str:
 
 
 def _place(text: str, end: int) -> tuple[int | None, int]:
-    """Return the indentation of pipelines (None if there are none yet), and the line before which the next one goes."""
+    """The indentation of pipelines (None if there are none yet), and the line before which the next one goes."""
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     if root is None:
         return None, end

@@ -20,7 +20,7 @@ from pathlib import Path
 from bridge.errors import SettingsError
 from bridge.settings.values.cron import numbers
 
-KEPT = ("PATH", "JAVA_HOME", "SINGER_BRIDGE_ENV", "SINGER_BRIDGE_HOME")
+ENVIRONMENT = ("PATH", "JAVA_HOME", "SINGER_BRIDGE_ENV", "SINGER_BRIDGE_HOME")
 """The variables of the shell that a run needs; cron starts it with almost none."""
 
 _HORIZON_DAYS = 366 * 8
@@ -54,8 +54,8 @@ class Job:
         return [sys.executable, "-m", "bridge", "run", self.pipeline, *flags]
 
     def line(self, environ: Mapping[str, str]) -> str:
-        """Return the crontab's line, without a line end. Raises `SettingsError` for a path with a line break."""
-        environment = {name: environ[name] for name in KEPT if environ.get(name)}
+        """The crontab's line, without a line end. Raises `SettingsError` for a path with a line break."""
+        environment = {name: environ[name] for name in ENVIRONMENT if environ.get(name)}
         if "PATH" in environment:
             environment["PATH"] = os.pathsep.join(dict.fromkeys(environment["PATH"].split(os.pathsep)))
         words = ["/usr/bin/env", *(f"{name}={value}" for name, value in environment.items()), *self.argv]
@@ -80,7 +80,7 @@ def _lines(crontab: bytes) -> list[bytes]:
 
 
 def _marked(line: bytes, folder: Path) -> str | None:
-    """Return the pipeline of this line; None for other lines, and for one that was made a comment."""
+    """The pipeline of this line; None for other lines, and for one that was made a comment."""
     start = _escaped(_mark(folder, "")).encode(errors="surrogateescape")
     text = line.rstrip(b"\r\n")
     at = text.rfind(start)
@@ -91,13 +91,13 @@ def _marked(line: bytes, folder: Path) -> str | None:
 
 
 def installed(crontab: bytes, folder: Path) -> dict[str, str]:
-    """Return the lines of a project's pipelines, by their names."""
+    """The lines of a project's pipelines, by their names."""
     marked = ((_marked(line, folder), line) for line in _lines(crontab))
     return {name: line.decode(errors="replace").rstrip("\r\n") for name, line in marked if name}
 
 
 def with_jobs(crontab: bytes, jobs: Mapping[str, str], folder: Path) -> bytes:
-    """Return the crontab with these lines, by pipeline. They replace older ones; new ones come last."""
+    """The crontab with these lines, by pipeline. They replace older ones; new ones come last."""
     waiting = {name: line.encode(errors="surrogateescape") + b"\n" for name, line in jobs.items()}
     result = []
     for line in _lines(crontab):
@@ -112,7 +112,7 @@ def with_jobs(crontab: bytes, jobs: Mapping[str, str], folder: Path) -> bytes:
 
 
 def without(crontab: bytes, names: set[str] | None, folder: Path) -> bytes:
-    """Return the crontab without the lines of these pipelines; None means all of the project."""
+    """The crontab without the lines of these pipelines; None means all of the project."""
     return b"".join(line for line in _lines(crontab) if not _goes(_marked(line, folder), names))
 
 
@@ -121,26 +121,26 @@ def _goes(name: str | None, names: set[str] | None) -> bool:
 
 
 def read_crontab() -> bytes:
-    """Return the user's crontab, empty if there is none. Raises SettingsError if it cannot be read."""
-    done = _crontab(["-l"])
-    output = done.stderr.decode(errors="replace").strip()
-    if done.returncode == 0:
-        return done.stdout
+    """The user's crontab, empty if there is none. Raises SettingsError if it cannot be read."""
+    result = _crontab(["-l"])
+    output = result.stderr.decode(errors="replace").strip()
+    if result.returncode == 0:
+        return result.stdout
     if re.search(r"no crontab for|no such file", output, re.IGNORECASE):
         return b""
-    raise SettingsError("the crontab cannot be read", hint=f"crontab says: {output or done.returncode}")
+    raise SettingsError("the crontab cannot be read", hint=f"crontab says: {output or result.returncode}")
 
 
 def write_crontab(crontab: bytes) -> None:
     """Replace the user's crontab. If cron refuses it, the old one stays, and `SettingsError` is raised."""
-    done = _crontab(["-"], crontab)
-    if done.returncode == 0:
+    result = _crontab(["-"], crontab)
+    if result.returncode == 0:
         return
-    output = done.stderr.decode(errors="replace").strip()
+    output = result.stderr.decode(errors="replace").strip()
     longest = max((len(line) for line in _lines(crontab)), default=0)
     if longest > _COMMAND_LIMIT:
         output += f"; a line has {longest} bytes, and some crons take {_COMMAND_LIMIT}: install it with a shorter PATH"
-    raise SettingsError("cron refuses the crontab", hint=f"crontab says: {output or done.returncode}")
+    raise SettingsError("cron refuses the crontab", hint=f"crontab says: {output or result.returncode}")
 
 
 def _crontab(arguments: list[str], data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
@@ -153,7 +153,7 @@ def _crontab(arguments: list[str], data: bytes = b"") -> subprocess.CompletedPro
 
 
 def next_run(cron: str, after: datetime) -> datetime | None:
-    """Return when cron starts the next run, in the local time of `after`; None for @reboot."""
+    """When cron starts the next run, in the local time of `after`; None for @reboot."""
     if cron == "@reboot":
         return None
     minutes, hours, days, months, weekdays = numbers(cron)

@@ -52,7 +52,7 @@ class Entry:
         return [self._variable(setting) for setting in settings if setting.secret and setting not in required]
 
     def text(self) -> str:
-        """Return the block of YAML for the lines below the pipeline's name."""
+        """The block of YAML for the lines below the pipeline's name."""
         return "\n".join(self._lines()) + "\n"
 
     def _lines(self) -> Iterator[str]:
@@ -99,7 +99,7 @@ class Entry:
         return _literal(setting.default) if setting.default is not None else _EMPTY[setting.kind]
 
     def _suggestion(self, setting: Setting) -> str:
-        """Return the value for a comment: the default, or the variable of a secret."""
+        """The value for a comment: the default, or the variable of a secret."""
         if setting.secret:
             return f' "${{{self._variable(setting)}}}"'
         if setting.default is None:
@@ -111,19 +111,19 @@ class Entry:
 
 
 def variable_name(prefix: str, setting: str) -> str:
-    """Return the variable for a setting: `TAP_POSTGRES_PASSWORD`."""
+    """The variable for a setting: `TAP_POSTGRES_PASSWORD`."""
     return re.sub(r"[^A-Z0-9_]", "_", f"{prefix}_{setting}".upper())
 
 
 def scalar(value: Any) -> str:
-    """Return a value as YAML on one line. A `${NAME}` in it stays a variable."""
+    """A value as YAML on one line. A `${NAME}` in it stays a variable."""
     if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _WORDS:
         return value
     return orjson.dumps(value).decode()  # JSON is YAML, too
 
 
 def _literal(value: Any) -> str:
-    """Return a value as YAML that is read back as exactly this value."""
+    """A value as YAML that is read back as exactly this value."""
     return scalar(value).replace("${", "$${")
 
 

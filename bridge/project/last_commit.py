@@ -57,14 +57,14 @@ class LastCommits:
         return self._pipeline.name
 
     def of(self, storage: Storage) -> LastCommit | None:
-        """Return the last commit that the project noted for this lake; None without a readable note."""
+        """The last commit that the project noted for this lake; None without a readable note."""
         lake = self._lakes().get(storage.uri)
         with suppress(KeyError, TypeError, ValueError):
             return LastCommit(int(lake["commit"]), str(lake["at"])) if lake else None
         return None
 
     def check(self, storage: Storage, *, full: bool) -> list[str]:
-        """Return warnings about a lake that is behind its note. Raises `LakeError` for an empty one, unless `full`.
+        """Warnings about a lake that is behind its note. Raises `LakeError` for an empty one, unless `full`.
 
         Nothing is written: what looks empty may be the folder below a mount.
         """

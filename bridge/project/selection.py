@@ -27,7 +27,7 @@ class _NoPlace(ValueError):
 
 
 def raw_selection(pipeline: Node) -> list[str] | None:
-    """Return the list in the pipeline's own file, with `${...}` as written; None if there is none."""
+    """The list in the pipeline's own file, with `${...}` as written; None if there is none."""
     node = _child(_child(pipeline, "source"), "select") or _child(_child(pipeline, "source"), "streams")
     if node is None or not isinstance(node.value, list):
         return None
@@ -69,7 +69,7 @@ def _at(node: Node, key: Key) -> Node:
 
 
 def _without(node: Node, pipeline: Key, key: Key = ()) -> Any:
-    """Return all settings of a file but the pipeline's list."""
+    """All settings of a file but the pipeline's list."""
     if isinstance(node.value, dict):
         left = {name: child for name, child in node.value.items() if key != (*pipeline, "source") or name not in _NAMES}
         return {name: _without(child, pipeline, (*key, name)) for name, child in left.items()}
@@ -91,7 +91,7 @@ def _line(patterns: Sequence[str]) -> str:
 
 
 def _edited(text: str, pipeline: Sequence[str], patterns: Sequence[str]) -> str:
-    """Return the text with the list. Raises `_NoPlace` if there is no place for it."""
+    """The text with the list. Raises `_NoPlace` if there is no place for it."""
     node: yaml.Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
     for part in (*pipeline, "source"):
         node = _value(node, part)
@@ -153,7 +153,7 @@ def _rewritten(text: str, node: yaml.SequenceNode, patterns: Sequence[str]) -> s
 
 
 def _inserted(text: str, source: yaml.MappingNode, patterns: Sequence[str]) -> str:
-    """Return the text with a new key at the end of `source`."""
+    """The text with a new key at the end of `source`."""
     key, value = source.value[-1]
     if source.flow_style:
         if value.start_mark.index < key.end_mark.index:
@@ -176,7 +176,7 @@ def _inserted(text: str, source: yaml.MappingNode, patterns: Sequence[str]) -> s
 
 
 def _behind_comments(lines: Sequence[str], at: int, indent: int) -> int:
-    """Return the line after comments that are indented deeper than the key: they belong to the entry above.
+    """The line after comments that are indented deeper than the key: they belong to the entry above.
 
     If such a setting is uncommented, it must be below that entry.
     """
@@ -194,7 +194,7 @@ def _newline(text: str) -> str:
 
 
 def _after(key: yaml.Node, value: yaml.Node) -> int:
-    """Return the line after an entry and all that is below its key."""
+    """The line after an entry and all that is below its key."""
     while isinstance(value, yaml.CollectionNode) and not value.flow_style and value.value:
         if value.start_mark.index < key.end_mark.index:
             break

@@ -30,7 +30,7 @@ class Installable:
 
 
 def installables(path: Path, environ: Mapping[str, str], env: str | None, name: str | None) -> list[Installable]:
-    """Return the taps of all pipelines, or of one. Raises `SettingsError` if their settings are wrong."""
+    """The taps of all pipelines, or of one. Raises `SettingsError` if their settings are wrong."""
     path = path.absolute()
     settings = load(path, environ, env)
     if name is not None and name not in settings.pipelines:

@@ -20,8 +20,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
+import orjson
 import pyarrow as pa
 
 from bridge.errors import DataError
@@ -148,6 +150,8 @@ def _checked(schema: Mapping[str, Any]) -> dict[str, Any]:
     root = dict(schema)
     if isinstance(root.get("properties"), dict):
         root["type"] = "object"
+        if _is_of_valid_parts(root):
+            return root
     for error in Draft7Validator(Draft7Validator.META_SCHEMA).iter_errors(root):
         path = list(error.absolute_path)
         if path and path[-1] in TOLERATED and path[-2:-1] != ["properties"]:
@@ -159,6 +163,22 @@ def _checked(schema: Mapping[str, Any]) -> dict[str, Any]:
             value=repr(error.instance)[:80],
         )
     return root
+
+
+def _is_of_valid_parts(root: dict[str, Any]) -> bool:
+    """Whether an object and each of its properties is valid JSON Schema. Most properties were seen in other streams."""
+    try:
+        rest = orjson.dumps(root | {"properties": {}})
+        return all(map(_is_valid, (rest, *map(orjson.dumps, root["properties"].values()))))
+    except TypeError:  # nested deeper than orjson writes
+        return False
+
+
+@lru_cache(4096)
+def _is_valid(schema: bytes) -> bool:
+    from jsonschema import Draft7Validator
+
+    return bool(Draft7Validator(Draft7Validator.META_SCHEMA).is_valid(orjson.loads(schema)))
 
 
 class _Reader:

@@ -46,7 +46,7 @@ def merged(
 
 def without_variants(fields: Sequence[pa.Field]) -> list[pa.Field]:
     """The fields to read RECORDs into where no SCHEMA tells a field from its variant."""
-    return [_first_type(field) for field in fields if not _is_variant(field)]
+    return [_first_type(field) for field in fields if not is_variant(field)]
 
 
 def _first_type(field: pa.Field) -> pa.Field:
@@ -82,13 +82,13 @@ class _Merging:
     ) -> tuple[list[pa.Field], list[pa.Field]]:
         """Match fields by the property's name, so that a column keeps its name whatever twins come later."""
         waiting = {source(field): field for field in incoming if _kind(field) != _EXTRA}
-        variants = {source(field): field for field in current if _is_variant(field)}
+        variants = {source(field): field for field in current if is_variant(field)}
         lake: list[pa.Field] = []
         reading: list[pa.Field] = []
         more: list[pa.Field] = []
         names = Names([*(field.name for field in current), *([] if at else [EXTRA])])
         for field in current:
-            if _is_variant(field) or _kind(field) == _EXTRA:
+            if is_variant(field) or _kind(field) == _EXTRA:
                 lake.append(field)
                 continue
             new = waiting.pop(source(field), None)
@@ -185,7 +185,8 @@ def _kind(field: pa.Field) -> bytes | None:
     return kind
 
 
-def _is_variant(field: pa.Field) -> bool:
+def is_variant(field: pa.Field) -> bool:
+    """Whether a column holds the values that another one cannot hold."""
     return _kind(field) == _VARIANT
 
 

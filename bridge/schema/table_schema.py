@@ -70,7 +70,7 @@ class TableSchema:
             columns, reading = (data["columns"], data["reading"]) if isinstance(data, dict) else (data, None)
             lake = pa.schema([_field(entry) for entry in columns])
             return cls(lake, None if reading is None else pa.schema([_field(entry) for entry in reading]))
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
             hint = "written by a newer version, or damaged; use the version that wrote it"
             raise CorruptLake("stored schema cannot be read", hint=hint, cause=error) from error
 

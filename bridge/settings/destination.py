@@ -69,7 +69,7 @@ class S3(Section):
 
     @property
     def options(self) -> S3Options:
-        """Return the section as storage takes it."""
+        """The section as storage takes it."""
         declared = {name: getattr(self, name) for name in type(self).model_fields}
         return S3Options(**declared | {"sse": self.sse or ("aws:kms" if self.kms_key_id else None)})
 
@@ -162,7 +162,7 @@ class Destination(Section):
 
     @property
     def s3_options(self) -> S3Options | None:
-        """Return what an S3 bucket is opened with, None where nothing is said or the bucket is a folder."""
+        """What an S3 bucket is opened with, None where nothing is said or the bucket is a folder."""
         return self.s3.options if self.s3 else None
 
 
@@ -204,3 +204,6 @@ class StreamKeys(Section):
     column is added, or it is an error."""
     guard: Guard | None = None
     """Instead of the pipeline's `guard`, key by key."""
+    on_error: Literal["fail", "hold"] | None = None
+    """What happens if the stream cannot be stored: the run fails (`fail`, the default), or the stream is held back
+    (`hold`): its table and its bookmark stay as they are, the other streams are committed, and the exit code is 5."""

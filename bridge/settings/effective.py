@@ -24,7 +24,7 @@ _WORDS = frozenset({"true", "false", "null"})
 
 
 def effective(pipeline: Pipeline, *, every: bool) -> tuple[dict[str, Any], set[Key]]:
-    """Return the settings with secrets masked, and the keys of defaults, which only `every` includes."""
+    """The settings with secrets masked, and the keys of defaults, which only `every` includes."""
     defaults: set[Key] = set()
     data = _section(pipeline, every, (), defaults)
     source, conf = data["source"], data.get("spark", {}).get("conf", {})
@@ -57,7 +57,9 @@ def _section(section: Section, every: bool, at: Key, defaults: set[Key]) -> dict
 
 def _is_given(section: Section, name: str, value: Any) -> bool:
     """Whether the setting was written, rather than a default."""
-    return bool(value) if isinstance(section, Pipeline) else name in section.model_fields_set
+    if isinstance(section, Pipeline):
+        return bool(value != Keys.model_fields[name].get_default(call_default_factory=True))
+    return name in section.model_fields_set
 
 
 def _written(value: Any, field: FieldInfo) -> Any:
@@ -105,7 +107,7 @@ def _flow(value: Any) -> str:
 
 
 def _scalar(text: str) -> str:
-    """Return a text as YAML that is read back as the same text."""
+    """A text as YAML that is read back as the same text."""
     if _SAFE.fullmatch(text) and text.lower() not in _WORDS:
         return text
     return json.dumps(text.replace("${", "$${"), ensure_ascii=False)

@@ -41,11 +41,11 @@ class Place(Protocol):
     """Where settings are written."""
 
     def error(self, key: Key, text: str, hint: str, **facts: Any) -> SettingsError:
-        """Return the error for a key of the pipeline."""
+        """The error for a key of the pipeline."""
         ...
 
     def order(self, key: Key) -> Order:
-        """Return what errors are sorted by."""
+        """What errors are sorted by."""
         ...
 
 
@@ -76,13 +76,13 @@ class CommandLine:
 
 
 def explained(error: ValidationError, place: Place, at: Key = ()) -> list[tuple[Key, SettingsError]]:
-    """Return all errors with their keys, in reading order. `at`: the key of what was validated."""
+    """All errors with their keys, in reading order. `at`: the key of what was validated."""
     located = [((*at, *_key(one["loc"])), one) for one in error.errors(include_url=False)]
     return [(key, _explain(key, one, place)) for key, one in sorted(located, key=lambda pair: place.order(pair[0]))]
 
 
 def _key(place: Key) -> Key:
-    """Return pydantic's place as a key, without the mark that pydantic puts on a mapping's key."""
+    """Pydantic's place as a key, without the mark that pydantic puts on a mapping's key."""
     return place[:-1] if place[-1:] == ("[key]",) else place
 
 
@@ -111,7 +111,7 @@ def _unknown(key: Key, place: Place) -> SettingsError:
 
 
 def _section(key: Key) -> type[Section]:
-    """Return the section that a key of the pipeline holds."""
+    """The section that a key of the pipeline holds."""
     section: type[Section] = Keys
     for part in key:
         field = section.model_fields.get(str(part))

@@ -20,7 +20,7 @@ from bridge.settings.values.checked import pipeline_name
 
 
 def inline_destination(bucket: str) -> Destination:
-    """Return the bucket that `--to` names. Without a file, the AWS_* variables say how to reach it."""
+    """The bucket that `--to` names. Without a file, the AWS_* variables say how to reach it."""
     try:
         return Destination.model_validate({"bucket": bucket})
     except ValidationError as error:
@@ -37,7 +37,7 @@ def inline_pipeline(
     load_method: str | None,
     environ: Mapping[str, str],
 ) -> Pipeline:
-    """Return the pipeline that a command line describes, without any file. Raises SettingsError naming the flag.
+    """The pipeline that a command line describes, without any file. Raises SettingsError naming the flag.
 
     Without a tap it can be looked at, not run. `${VAR}` in inline JSON is expanded, so that a password need not stand
     in the process list. Relative paths are relative to the current folder.
@@ -63,7 +63,7 @@ def inline_pipeline(
 
 
 def _inline_config(text: str | None, variables: Variables) -> tuple[dict[str, Any] | str, list[tuple[Key, str]]]:
-    """Return inline JSON with its variables filled in, or the path of a file; and the values of the variables."""
+    """Inline JSON with its variables filled in, or the path of a file; and the values of the variables."""
     if text is None:
         return {}, []
     if not text.lstrip().startswith("{"):

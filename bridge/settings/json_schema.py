@@ -38,7 +38,7 @@ _NAMES = {"propertyNames": {"pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"}}
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the schema of a whole file, draft 2020-12."""
+    """The schema of a whole file, draft 2020-12."""
     pipelines = {"type": "object", "additionalProperties": _ref(Keys), **_NAMES}
     overlay = {
         "defaults": {**_ref(Keys), "description": "Keys of a pipeline, laid under each."},
@@ -95,7 +95,7 @@ def _definitions() -> dict[str, Any]:
 
 
 def _descriptions() -> dict[tuple[str, str], str]:
-    """Return the docstrings of the keys, by section and key."""
+    """The docstrings of the keys, by section and key."""
     descriptions = {}
     for section in (
         node for room in (options, destination, guarding) for node in ast.walk(ast.parse(inspect.getsource(room)))
@@ -136,7 +136,6 @@ def _written(default: Any, schema: dict[str, Any]) -> Any:
 
 
 def _schema(annotation: Any) -> dict[str, Any]:
-    """Return the schema of a type."""
     origin, inside = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         declared = next((item.json_schema for item in inside[1:] if isinstance(item, WithJsonSchema)), None)

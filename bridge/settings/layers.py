@@ -39,7 +39,7 @@ class Project:
     problems: list[tuple[Order, SettingsError]] = field(default_factory=list)
 
     def environment(self, name: str | None) -> str | None:
-        """Return the environment's name; None for none. Raises `SettingsError` if the file does not have it."""
+        """The environment's name; None for none. Raises `SettingsError` if the file does not have it."""
         if not name:
             return None
         if name not in self.environments:
@@ -53,7 +53,7 @@ class Project:
         return name
 
     def layers(self, pipeline: str, environment: str | None) -> Node:
-        """Return one pipeline with all its layers."""
+        """One pipeline with all its layers."""
         defaults, own = self.defaults, self.pipelines[pipeline]
         if environment:
             over = _children(self.environments[environment])
@@ -62,7 +62,7 @@ class Project:
         return overlay(defaults, own) or own
 
     def inherited_globs(self, pipeline: str, environment: str | None) -> frozenset[str]:
-        """Return the globs under `streams` that only `defaults` have, not the pipeline itself."""
+        """The globs under `streams` that only `defaults` have, not the pipeline itself."""
         over = _children(self.environments[environment]) if environment else {}
         own = [self.pipelines[pipeline], _children(over.get("pipelines")).get(pipeline)]
         defaults = [self.defaults, over.get("defaults")]
@@ -88,7 +88,6 @@ def read_project(path: Path, expand: Expand) -> Project:
 
 
 def _matching(pattern: str, folder: Path) -> list[Path]:
-    """Return the files that match a glob, sorted by name."""
     try:
         names = glob.glob(os.path.expanduser(pattern), root_dir=folder, recursive=True)
     except ValueError:  # a NUL in the name

@@ -16,7 +16,7 @@ from pathlib import Path
 from bridge.errors import SettingsError, did_you_mean
 from bridge.settings.layers import Project, read_project
 from bridge.settings.options import Pipeline
-from bridge.settings.reading import is_missing, read_pipeline
+from bridge.settings.reading import is_missing, read_bucket, read_pipeline
 from bridge.settings.text.variables import Variables, read_dotenv
 
 FILE_NAME = "bridge.yaml"
@@ -37,7 +37,7 @@ class Pipelines(Mapping[str, Pipeline]):
         return self.read(name)
 
     def read(self, name: str, *, source: bool = True) -> Pipeline:
-        """Return a pipeline, with its source or without."""
+        """A pipeline, with its source or without."""
         if (name, source) not in self._read:
             expand = self.variables.expand
             pipeline, problems = read_pipeline(self.project, expand, name, self.environment, source=source)
@@ -67,11 +67,28 @@ class Settings:
     """All that the file has."""
 
     def pipeline(self, name: str | None, *, source: bool = True) -> Pipeline:
-        """Return the pipeline of that name in the file, without a name the only one. Raises SettingsError.
+        """The pipeline of that name in the file, without a name the only one. Raises SettingsError.
 
         `source=False` leaves the source out: no variable that only the tap needs has to be set.
         """
         return self.pipelines.read(self._chosen(name), source=source)
+
+    def refused(self, name: str | None) -> tuple[Pipeline, SettingsError] | None:
+        """A pipeline whose settings are wrong with its bucket alone, and what is wrong with it.
+
+        None if its settings are right, or do not even tell the bucket.
+        """
+        try:
+            name = self._chosen(name)
+        except SettingsError:
+            return None
+        try:
+            self.pipelines.read(name)
+        except SettingsError as error:
+            of = self.pipelines
+            pipeline = read_bucket(of.project, of.variables.expand, name, of.environment)
+            return (pipeline, error) if pipeline else None
+        return None
 
     def _chosen(self, name: str | None) -> str:
         names = ", ".join(sorted(self.pipelines))
@@ -96,13 +113,13 @@ class Problem:
 
 
 def find_file(start: Path) -> Path | None:
-    """Return the nearest bridge.yaml in `start` or a folder above it, None if there is none."""
+    """The nearest bridge.yaml in `start` or a folder above it, None if there is none."""
     start = start.absolute()
     return next((folder / FILE_NAME for folder in (start, *start.parents) if (folder / FILE_NAME).is_file()), None)
 
 
 def load(path: Path, environ: Mapping[str, str], env: str | None = None) -> Settings:
-    """Return the settings of a file in an environment, by default that of SINGER_BRIDGE_ENV. Raises SettingsError.
+    """The settings of a file in an environment, by default that of SINGER_BRIDGE_ENV. Raises SettingsError.
 
     `.env` beside the file fills in what `environ` does not have. Relative paths are relative to the file they stand in.
     """
@@ -115,7 +132,7 @@ def load(path: Path, environ: Mapping[str, str], env: str | None = None) -> Sett
 
 
 def check(path: Path, environ: Mapping[str, str], env: str | None = None) -> list[Problem]:
-    """Return all problems, each once: in one environment, or without any and in each.
+    """All problems, each once: in one environment, or without any and in each.
 
     A key that every environment has is not missing where none is chosen. Raises SettingsError for an environment that
     the file does not have.
@@ -143,7 +160,7 @@ def _all_problems(project: Project, variables: Variables, environments: list[str
 
 
 def _first(errors: list[SettingsError], project: Project, variables: Variables) -> SettingsError:
-    """Return the error to report: wrong settings first, then missing ones. Its hint says how to see the others."""
+    """The error to report: wrong settings first, then missing ones. Its hint says how to see the others."""
     error = next((each for each in errors if not is_missing(each)), errors[0])
     every = _all_problems(project, variables, [None, *project.environments])
     if len(every) > 1:

@@ -40,7 +40,7 @@ class ReplicationSlot(Section):
 
     guard: Annotated[
         Literal["auto", "off"],
-        BeforeValidator(lambda said: "off" if said is False else said),  # YAML reads a bare `off` as false
+        BeforeValidator(lambda value: "off" if value is False else value),  # YAML reads a bare `off` as false
         WithJsonSchema({"enum": ["auto", "off", False]}),
     ] = "auto"
     """`auto`: the tap reads a copy of PostgreSQL's replication slot, and the slot itself moves only after a commit.
@@ -79,8 +79,8 @@ class Source(Section):
     """If the tap prints nothing for this long, it is stopped and the run fails; `null`: never. A tap that has exited
     has ended, even if a child process still holds its stdout."""
     discover: Literal["auto", "never"] = "auto"
-    """`auto`: before each run, ask a tap that discovers in less than 5 s whether column types have changed. `never`: do
-    not ask."""
+    """`auto`: the first run asks the tap how its streams are replicated, if it can discover; a tap that answers in less
+    than 5 s is asked before each run, also whether column types have changed. `never`: do not ask."""
     parallelism: Annotated[
         int | Literal["auto"],
         BeforeValidator(process_count),
@@ -101,7 +101,7 @@ class Source(Section):
 
     @property
     def argv(self) -> list[str]:
-        """Return the tap's command as a list; it never sees a shell. Raises SettingsError where no tap was given."""
+        """The tap's command as a list; it never sees a shell. Raises SettingsError where no tap was given."""
         argv = shlex.split(self.tap) if isinstance(self.tap, str) else list(self.tap)
         if not argv:
             raise SettingsError("no tap", hint="give --tap, or a NAME from bridge.yaml")
@@ -129,6 +129,9 @@ class CommitEvery(Section):
     """Commit at the next STATE after this much output of the tap. At least 1MiB."""
     rows: Annotated[int, Field(ge=1)] | None = None
     """Commit at the next STATE after this many records. Default: their number does not matter."""
+    at: Literal["state", "end"] = "state"
+    """`state`: at STATEs on the way, as the other keys say. `end`: once, when the tap has ended well; a run that fails
+    or is stopped leaves tables and STATE as they were."""
 
 
 class Spool(Section):
@@ -209,6 +212,9 @@ class Keys(Section):
     destination: Destination
     incremental: Incremental = Incremental()
     commit: CommitEvery = CommitEvery()
+    on_no_state: Literal["warn", "fail"] = "warn"
+    """What happens if the tap sends rows and no STATE: the next run extracts them again. `fail`: the run fails, and
+    nothing of it is committed. Streams whose tables each run replaces do not count."""
     rejects: Rejects = Rejects()
     guard: Guard | None = Guard()
     spool: Spool = Spool()
@@ -250,18 +256,18 @@ class Pipeline(Keys):
     """Globs under `streams` that only the file's `defaults` have: they may be meant for other pipelines."""
 
     def names_of(self, name: str) -> tuple[str, ...]:
-        """Return all names of a stream: its id in the catalog, and what its RECORDs are called."""
+        """All names of a stream: its id in the catalog, and what its RECORDs are called."""
         return self.names.get(name, (name,))
 
     def all_names(self, names: Iterable[str]) -> frozenset[str]:
-        """Return all names of several streams."""
+        """All names of several streams."""
         return frozenset(other for name in names for other in (name, *self.names_of(name)))
 
     def _matches(self, name: str, glob: str) -> bool:
         return any(fnmatchcase(one, glob) for one in self.names_of(name))
 
     def stream(self, name: str) -> StreamKeys:
-        """Return what `streams` says of one stream: every glob that matches, key by key the last one wins.
+        """What `streams` says of one stream: every glob that matches, key by key the last one wins.
 
         A glob matches the stream's id in the catalog as well as the name of its RECORDs, whichever `name` is.
         """
@@ -272,11 +278,17 @@ class Pipeline(Keys):
         return StreamKeys(**declared)
 
     def load_method(self, name: str) -> str:
-        """Return how one stream is to be loaded: as `streams` says, else as `destination` does."""
+        """How one stream is to be loaded: as `streams` says, else as `destination` does."""
         return self.stream(name).load_method or self.destination.load_method
 
+    @property
+    def decides_methods(self) -> bool:
+        """Whether `auto` decides how some streams are loaded, by what is known of their replication."""
+        methods = (self.destination.load_method, *(keys.load_method for keys in self.streams.values()))
+        return "auto" in methods and not self.destination.shared  # a shared table is only added to
+
     def guard_of(self, name: str) -> Guard:
-        """Return when one stream's overwrite is refused: as `streams` says key by key, else as `guard` does."""
+        """When one stream's overwrite is refused: as `streams` says key by key, else as `guard` does."""
         streams = (
             keys.guard
             for glob, keys in self.streams.items()
@@ -291,25 +303,25 @@ class Pipeline(Keys):
         return Guard(**declared)
 
     def metadata(self, name: str) -> bool:
-        """Return whether one stream's rows get the SDK's metadata columns."""
+        """Whether one stream's rows get the SDK's metadata columns."""
         declared = self.stream(name).add_record_metadata
         return self.destination.add_record_metadata if declared is None else declared
 
     def appends_only(self, names: Iterable[str] = ()) -> bool:
-        """Return whether a stream is set to append-only: one of `names`; without names any that there may be."""
+        """Whether a stream is set to append-only: one of `names`; without names any that there may be."""
         if names := list(names):
             return any(self.load_method(name) == "append-only" for name in names)
         declared = (keys.load_method for keys in self.streams.values())
         return "append-only" in (self.destination.load_method, *declared)
 
     def glob_of(self, name: str, key: str) -> str | None:
-        """Return the glob under `streams` whose `key` holds for a stream, None if none says anything."""
+        """The glob under `streams` whose `key` holds for a stream, None if none says anything."""
         globs = (g for g, keys in self.streams.items() if self._matches(name, g) and key in keys.model_fields_set)
         return max(globs, key=list(self.streams).index, default=None)
 
     @property
     def table_root(self) -> str:
-        """Return the folder of the tables inside the bucket: `destination.path` with its placeholders filled."""
+        """The folder of the tables inside the bucket: `destination.path` with its placeholders filled."""
         path = self.destination.path.replace("{pipeline}", self.name)
         return path.replace("{tap}", Path(self.source.argv[0]).name) if "{tap}" in path else path
 

@@ -20,6 +20,7 @@ Read = tuple[Pipeline | None, list[tuple[Key, SettingsError]]]
 
 _CONFIG: Key = ("source", "config")
 _LAKE = ("destination", "spool", "schedule", "streams")
+_BUCKET = ("destination", "retention")
 _PATHS: tuple[Key, ...] = (
     _CONFIG,
     *(("source", key) for key in ("tap", "catalog")),
@@ -34,7 +35,7 @@ def _is_text(key: Key) -> bool:
 
 
 def read_pipeline(project: Project, expand: Expand, name: str, environment: str | None, *, source: bool = True) -> Read:
-    """Return a pipeline, or all that is wrong with it, in reading order.
+    """A pipeline, or all that is wrong with it, in reading order.
 
     `source=False` reads only what it takes to look at the lake: no password has to be set, and none must be hidden.
     """
@@ -52,10 +53,18 @@ def read_pipeline(project: Project, expand: Expand, name: str, environment: str 
     return pipeline, problems
 
 
-def _lake_part(layers: Node) -> dict[str, Node]:
-    """Return the settings of a pipeline that say where its lake is, and how its streams are stored."""
+def read_bucket(project: Project, expand: Expand, name: str, environment: str | None) -> Pipeline | None:
+    """A pipeline with nothing but its name, its bucket and its retention; None if one of them is wrong."""
+    layers = project.layers(name, environment)
+    document = resolve(replace(layers, value=_lake_part(layers, _BUCKET)), expand, _is_text)
+    document.data["source"] = Source.model_construct(tap=[])
+    return _read(document, f"{environment}.{name}" if environment else name)[0]
+
+
+def _lake_part(layers: Node, parts: tuple[str, ...] = _LAKE) -> dict[str, Node]:
+    """The settings of a pipeline that say where its lake is, and how its streams are stored."""
     keys = layers.value if isinstance(layers.value, dict) else {}
-    sections = {key: keys[key] for key in _LAKE if key in keys}
+    sections = {key: keys[key] for key in parts if key in keys}
     for key, below in (("destination", ("bucket", "s3")), ("spool", ("dir",))):
         section = sections[key].value if key in sections else None
         if isinstance(section, dict):
@@ -103,7 +112,7 @@ def _without_echoes(problems: list[tuple[Key, SettingsError]]) -> list[tuple[Key
 
 
 def _config_problems(document: Document, place: InFile) -> list[tuple[Key, SettingsError]]:
-    """Return what is wrong with the file of the tap's settings, if they are a file."""
+    """What is wrong with the file of the tap's settings, if they are a file."""
     node = document.nodes.get(_CONFIG)
     if node is None or not isinstance(node.value, str) or _CONFIG in [key for key, _ in document.problems]:
         return []

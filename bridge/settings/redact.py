@@ -117,7 +117,7 @@ class Redactor:
         return self(text.encode(errors="backslashreplace")).decode(errors="replace")
 
     def settled(self, data: bytes) -> int:
-        """Return how many bytes of `data` no secret can reach beyond, whatever follows."""
+        """How many bytes of `data` no secret can reach beyond, whatever follows."""
         cut = len(data) - max(0, self._longest - 1)
         for match in self._pattern.finditer(data) if self._pattern else ():
             if match.start() < cut < match.end():
@@ -126,7 +126,7 @@ class Redactor:
 
 
 def redactor(secrets: Iterable[str]) -> Redactor:
-    """Return the function that replaces these secrets in bytes."""
+    """The function that replaces these secrets in bytes."""
     return Redactor({form for secret in secrets if secret for form in _forms(secret)})
 
 

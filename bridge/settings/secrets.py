@@ -13,7 +13,7 @@ from bridge.settings.text.tree import Key
 
 
 def with_secrets(pipeline: Pipeline, expanded: list[tuple[Key, str]], place: Place) -> Pipeline:
-    """Return the pipeline with all its secrets, including those of its config file."""
+    """The pipeline with all its secrets, including those of its config file."""
     source = pipeline.source
     config = config_file(source.config, place) if isinstance(source.config, Path) else source.config
     arguments = source.argv[1:] if source.tap else []

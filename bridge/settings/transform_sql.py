@@ -94,7 +94,7 @@ CLOCK = re.compile(r"\s*(now|today|yesterday|tomorrow)\b", re.IGNORECASE)
 
 
 def refused(reason: str, **facts: Any) -> SettingsError:
-    """Return the error for a statement that is not row by row."""
+    """The error for a statement that is not row by row."""
     return SettingsError(f"not in a transform: {reason}", hint=_ROW_BY_ROW, **facts)
 
 
@@ -111,7 +111,7 @@ class Statement:
     alias: str
 
     def over(self, view: str, columns: Sequence[str], hidden: str) -> str:
-        """Return the statement over a view with these columns. It also selects the column `hidden`."""
+        """The statement over a view with these columns. It also selects the column `hidden`."""
         tokens = _tokens(self.text)
         at = _from(tokens)
         edits = [(tokens[at].start, tokens[at].start, f", {quoted(self.alias)}.{quoted(hidden)} ")]
@@ -153,7 +153,7 @@ def read_transform(text: str) -> Statement:
 
 
 def _placed(text: str, alias: str, select: exp.Select) -> Statement:
-    """Return the statement if our tokens agree with the parsed statement."""
+    """The statement if our tokens agree with the parsed statement."""
     from sqlglot import exp
 
     tokens = _tokens(text)
@@ -209,7 +209,7 @@ def _tokens(text: str) -> list[Token]:
 
 
 def _from(tokens: Sequence[Token]) -> int:
-    """Return the place of the clause FROM, or -1. IS DISTINCT FROM is no such clause."""
+    """The place of the clause FROM, or -1. IS DISTINCT FROM is no such clause."""
     depth = 0
     for place, token in enumerate(tokens):
         kind = token.token_type.name
@@ -220,7 +220,7 @@ def _from(tokens: Sequence[Token]) -> int:
 
 
 def _stars(tokens: Sequence[Token], alias: str, columns: Iterable[str]) -> list[tuple[int, int, str]]:
-    """Return the edits that replace each `*` over the stream by its columns."""
+    """The edits that replace each `*` over the stream by its columns."""
     edits = []
     for place, token in enumerate(tokens):
         before = [one.token_type.name for one in tokens[max(place - 3, 0) : place]]
@@ -238,7 +238,7 @@ def _stars(tokens: Sequence[Token], alias: str, columns: Iterable[str]) -> list[
 
 
 def _excepted(tokens: Sequence[Token], star: int) -> tuple[set[str], int]:
-    """Return the names in `* EXCEPT (...)`, and where it ends."""
+    """The names in `* EXCEPT (...)`, and where it ends."""
     after = tokens[star + 1 : star + 3]
     if [one.token_type.name for one in after] != ["EXCEPT", "L_PAREN"]:
         return set(), tokens[star].end

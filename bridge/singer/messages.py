@@ -19,6 +19,9 @@ import orjson
 
 from bridge.errors import DataError
 
+_LONGEST_WHOLE = 4300
+"""Digits of a number, with its sign."""
+
 
 @dataclass(frozen=True, slots=True)
 class Records:
@@ -36,6 +39,15 @@ class Records:
         while (cut := (head := bytes(self.data[:size])).find(b"\n")) < 0:
             size *= 4
         return head[:cut]
+
+    def last(self) -> bytes:
+        """The last line, without copying all of them."""
+        size = 4096
+        while True:
+            _, end, line = bytes(self.data[-size:]).rstrip(b"\r\n").rpartition(b"\n")
+            if end or size >= len(self.data):
+                return line
+            size *= 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +77,22 @@ class Activate:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """BATCH: files whose rows are the stream's next records, in their order."""
+    """BATCH: files whose rows are the stream's next records, in their order.
+
+    The Singer SDK's message has `encoding` and `manifest`, PipelineWise's (singer.BatchMessage) has one `filepath`.
+    """
 
     stream: str
     encoding: dict[str, Any]
-    """As the tap wrote it."""
+    """`format` and `compression`, as the tap wrote them."""
     manifest: list[str]
-    """The files' URIs."""
+    """URIs or paths of the files."""
     version: int | None
     """Of all of its records."""
+    rows: int | None = None
+    """How many records the files must have; None where the tap does not say."""
+    extracted: str | None = None
+    """`time_extracted` of all of its records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,9 +284,8 @@ class Reader:
         version = version_of(message.get("version"))
         if kind == "ACTIVATE_VERSION" and version is not None:
             return Activate(stream, version)
-        encoding, manifest = message.get("encoding"), message.get("manifest")
-        if kind == "BATCH" and isinstance(encoding, dict) and _are_texts(manifest):
-            return Batch(stream, encoding, manifest, version)
+        if kind == "BATCH" and (batch := _batch(stream, message, version)):
+            return batch
         return Noise(line, self.lines) if kind in _NEEDS_STREAM else Unsupported(kind, stream)
 
     def _schema(self, stream: str, message: dict[str, Any], line: bytes) -> Schema:
@@ -308,12 +326,25 @@ def _is_text(name: str) -> bool:
     return True
 
 
+def _batch(stream: str, message: dict[str, Any], version: int | None) -> Batch | None:
+    """A BATCH in either dialect; None if it names no files."""
+    extracted = message.get("time_extracted")
+    extracted = extracted if isinstance(extracted, str) and _is_text(extracted) else None
+    encoding, manifest = message.get("encoding"), message.get("manifest")
+    if isinstance(encoding, dict) and _are_texts(manifest):
+        return Batch(stream, encoding, manifest, version, extracted=extracted)
+    if not _are_texts(paths := [message.get("filepath")]):
+        return None
+    encoding = {"format": message.get("format") or "jsonl", "compression": message.get("compression")}
+    return Batch(stream, encoding, paths, version, version_of(message.get("batch_size")), extracted)
+
+
 def _are_texts(value: object) -> TypeGuard[list[str]]:
     return isinstance(value, list) and all(isinstance(item, str) and _is_text(item) for item in value)
 
 
 def version_of(value: Any) -> int | None:
-    """A version, in seconds or milliseconds, from any way to write a whole number; None for anything else."""
+    """A version, in seconds or milliseconds, or another whole number, in any way to write one; None for the rest."""
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)) or not -(2**63) < value < 2**63:
         return None
     whole = int(value)
@@ -327,13 +358,18 @@ def _names(value: object) -> list[str] | None:
     return list(dict.fromkeys(str(item) for item in value)) if isinstance(value, list) else None
 
 
+def _whole(digits: str) -> int | float:
+    """A whole number; infinity if it has more digits than Python converts: whoever stores it reads it again."""
+    return int(digits) if len(digits) < _LONGEST_WHOLE else float(digits)
+
+
 def parse(line: bytes) -> dict[str, Any] | None:
     """One line as a message; None for any other line."""
     try:
         message = orjson.loads(line)
     except orjson.JSONDecodeError:
         try:  # orjson refuses NaN and lone surrogates, which some taps write
-            message = json.loads(line.decode())
+            message = json.loads(line.decode(), parse_int=_whole)
         except (ValueError, RecursionError):
             return None
     return message if isinstance(message, dict) and isinstance(message.get("type"), str) else None

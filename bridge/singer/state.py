@@ -134,12 +134,24 @@ def resume_point(state: Any, stream: StreamName) -> Any:
     return _resume_point(bookmark(state, stream))
 
 
-def overlay(old: Any, new: Any, kept: Collection[str], muted: Collection[str] = ()) -> Any:
-    """`new`, with the old bookmark for each stream in `kept` that it lacks, and for each stream in `muted`.
+def has_own_bookmark(state: Any, stream: StreamName) -> bool:
+    """Whether the STATE has a bookmark of the stream that is not by contexts, as those of child streams are."""
+    value = bookmark(state, stream)
+    return bool(value) and not (isinstance(value, dict) and value.get("partitions"))
+
+
+def shared_part(state: Any) -> dict[str, Any]:
+    """What a STATE with `bookmarks` says beside them, without notes of a sync under way."""
+    rest = state if isinstance(state, dict) else {}
+    return {key: value for key, value in rest.items() if key not in ("bookmarks", "currently_syncing")}
+
+
+def overlay(old: Any, new: Any, retained: Collection[str], muted: Collection[str] = ()) -> Any:
+    """`new`, with the old bookmark for each stream in `retained` that it lacks, and for each stream in `muted`.
 
     Raises `SettingsError` for a flat STATE, whose keys may be anything.
     """
-    forgotten = {s for s in kept if bookmark(new, s) is None and bookmark(old, s) is not None}
+    forgotten = {s for s in retained if bookmark(new, s) is None and bookmark(old, s) is not None}
     replaced = {s for s in muted if bookmark(new, s) != bookmark(old, s)}
     if not forgotten and not replaced:
         return new

@@ -90,6 +90,32 @@ def without_bookmarks(state: Any, streams: Collection[str]) -> Any:
     return {**per_stream, "bookmarks": rest}
 
 
+def contexts_of(value: Any) -> list[Any]:
+    """The contexts of a bookmark that has one for each, as the Singer SDK keeps them under `partitions`."""
+    parts = value.get("partitions") if isinstance(value, dict) else None
+    return [part.get("context") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+
+
+def partition_of(value: Any, context: Any) -> Any:
+    """The bookmark of one context, None if there is none."""
+    parts = value["partitions"] if contexts_of(value) else []
+    return next((part for part in parts if isinstance(part, dict) and same(part.get("context"), context)), None)
+
+
+def with_partition(value: Any, context: dict[str, Any], mark: dict[str, Any] | None) -> dict[str, Any]:
+    """A stream's bookmark with another bookmark for one context, or without one; the others stay as they are.
+
+    Raises `SettingsError` for a bookmark that has another form.
+    """
+    if value is not None and (not isinstance(value, dict) or not isinstance(value.get("partitions", []), list)):
+        hint = "give the stream's whole bookmark, without --partition"
+        raise SettingsError("this bookmark has no list of `partitions`", hint=hint)
+    parts, old = list((value or {}).get("partitions", [])), partition_of(value, context)
+    new = [] if mark is None else [{"context": context, **mark}]
+    place = len(parts) if old is None else parts.index(old)
+    return {**(value or {}), "partitions": [*parts[:place], *new, *parts[place + (old is not None) :]]}
+
+
 def merged(state: Any, given: Any) -> Any:
     """Merge the given STATE into this one, object by object; lists and values are replaced whole.
 

@@ -1,7 +1,8 @@
-"""What a run does about the replication slot of its LOG_BASED streams: guard it, go without, or refuse.
+"""What a run does about the replication slot of its LOG_BASED streams: guard it, run without a guard, or refuse.
 
-Guarded, each process of the tap reads a copy. Unguarded, the tap confirms what nobody has committed, so a run that does
-not end cleanly has lost rows. Its streams are noted before the tap starts, and only a clean end removes that note.
+With a guard, each process of the tap reads a copy of the slot. Without one, the tap confirms changes before they are
+committed, so a run that does not end cleanly may have lost rows. That is why its streams are noted before the tap
+starts; only a clean end removes the note.
 """
 
 from __future__ import annotations
@@ -46,16 +47,16 @@ class Asked:
 class SlotGuard:
     """What a run has to know about the slot; all of it is empty if there is nothing to guard.
 
-    `settings` of the tap, beside those of the pipeline, for each process. `back`: how much earlier than its bookmark a
-    stream starts, in bytes of the log. `forgotten` streams get a new snapshot; `kept` streams keep their bookmark even
-    if the tap drops it.
+    `settings`: what each process of the tap gets beside the settings of the pipeline. `back`: how many bytes of the log
+    a stream starts before its bookmark. `forgotten` streams get a new snapshot. `retained` streams keep their bookmark
+    even if the tap drops it.
     """
 
     settings: tuple[dict[str, Any], ...] = ()
     back: dict[str, int] = field(default_factory=dict)
     lowered: dict[str, int] = field(default_factory=dict)
     forgotten: frozenset[str] = frozenset()
-    kept: frozenset[str] = frozenset()
+    retained: frozenset[str] = frozenset()
     warnings: list[str] = field(default_factory=list)
     keeper: Keeper | None = None
     unguarded: tuple[NoteFile, Note] | None = None
@@ -210,7 +211,7 @@ def _guarded(run: _Run, database: Database) -> SlotGuard:
         guard.back = {s: mark - low[names[s]] for s, mark in marks.items() if mark and not asked.full}
     elif source.kind == "pipelinewise":
         guard.lowered, guard.forgotten = {s: safe.position for s, safe in starts.items()}, again
-        guard.kept = frozenset(() if asked.full else streams)  # the tap drops it if it has just taken a snapshot
+        guard.retained = frozenset(() if asked.full else streams)  # the tap drops it if it has just taken a snapshot
     guard.warnings += _warnings(run, database)
     name, default = _LIMITS.get(source.kind, ("", 0))
     limit = float(settings.get(name) or default)
@@ -239,7 +240,7 @@ def _is_appended(pipeline: Pipeline, catalog: Catalog | None, stream: str) -> bo
 
 
 def _starts(run: _Run, marks: dict[str, int | None], confirmed: int, snapshots: frozenset[str]) -> dict[str, Safe]:
-    """From where each stream is safe. Raises a `SlotError` that names all whose changes are lost."""
+    """From where each stream is safe. Raises a `SlotError` that names all streams whose changes are lost."""
     starts, refused = dict[str, Safe](), dict[str, SlotError]()
     for stream, mark in marks.items():
         try:
@@ -258,8 +259,8 @@ def _starts(run: _Run, marks: dict[str, int | None], confirmed: int, snapshots: 
 def _incomplete(run: _Run) -> frozenset[str]:
     """The streams that need a new snapshot: the run that began the last one did not end well.
 
-    pipelinewise-tap-postgres sends the bookmark that ends the snapshot before its first row, and continues a half one
-    in the order of `xmin` as text, which leaves rows out.
+    pipelinewise-tap-postgres sends the bookmark that ends the snapshot before the snapshot's first row. It continues a
+    half snapshot in the order of `xmin` as text, which leaves rows out.
     """
     note = run.file.note
     noted = note.streams if note and note.guarded and run.source.kind == "pipelinewise" else {}

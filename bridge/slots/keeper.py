@@ -1,7 +1,7 @@
 """One run's copies of the slot, and the original that follows its commits. Works beside the run, in a thread.
 
-If the database refuses or delays something during a run, no run fails and no commit waits: it is a warning, and the
-next run does the rest. What would lose rows is refused before the tap starts.
+If the database refuses or delays something during a run, the run does not fail and no commit waits: the run warns, and
+the next run does the rest. What would lose rows is refused before the tap starts.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from bridge.tap.slot_source import SlotSource
 _LOOK_SECONDS = 0.5
 """How often the server is asked how far it has read for the tap."""
 _MARGIN_SECONDS = 3.0
-"""What the server had read this long ago, the tap has by now: it reads whenever there is something."""
+"""What the server had read this long ago has reached the tap: it reads whenever there is something."""
 _ADVANCE_SECONDS = 30.0
-"""Shortest time between two moves of the original: the server reads all of the log in between for each."""
+"""Shortest time between two moves of the original: for each move the server reads the log in between."""
 _MUCH_BYTES = 16 << 20
 """One segment of the log. The server reads less than that in a moment."""
 _DROP_SECONDS = 10.0
@@ -110,7 +110,7 @@ class Keeper(threading.Thread):
         return [f"the tap ended before the server had read its log: {rest}; {fix}"]
 
     def _look(self) -> None:
-        """Note how far the server has read for each process of the tap, and how far it had long enough ago."""
+        """Note how far the server has read for each process of the tap, and how much of that has reached the tap."""
         for copy, sent in self._database.sent(list(self._sent)).items():
             samples, now = self._sent[copy], time.monotonic()
             samples.append((now, sent))
@@ -131,11 +131,11 @@ class Keeper(threading.Thread):
         return positions
 
     def _read(self, copy: str) -> int:
-        """How far a tap has read that ended because nothing came for a while; 0 if it ended for another reason.
+        """How far a tap had read when it ended because nothing came for a while; 0 if it ended for another reason.
 
-        meltanolabs' tap has only one other reason, its time limit. pipelinewise' also ends at the first change after
-        its own start, so only what existed before is certain. Without this, a bookmark that stands still because its
-        tables do not change would make the server keep its log forever.
+        The tap of meltanolabs has only one other reason, its time limit. That of pipelinewise also ends at the first
+        change after its own start, so only changes from before its start are certain. Without this, the server would
+        keep its log forever if tables do not change, as their bookmarks then stand still.
         """
         if self._seen.get(copy, self._limit) + _LOOK_SECONDS * 2 >= self._limit:
             return 0

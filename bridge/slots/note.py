@@ -1,7 +1,7 @@
 """`.bridge/<pipeline>/slot.json`: how far each stream of a slot is safe in the lake, and which may have lost rows.
 
 It is written before the slot moves, so the slot is never ahead of it. The commit log stays the truth about bookmarks:
-this says how much of them the run that made them has proven.
+this note says which of them the run that made them has proven.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from bridge.errors import CorruptLake
 from bridge.exact_json import NotJson, dumps, loads
-from bridge.lake.log import meta
+from bridge.lake.paths import pipeline_key
 from bridge.slots.database import lsn, text
 from bridge.storage import Storage
 
@@ -49,7 +49,7 @@ class NoteFile:
 
     def __init__(self, storage: Storage, pipeline: str) -> None:
         """Raises `CorruptLake` for a note that cannot be read."""
-        self._storage, self._key = storage, meta(pipeline, "slot.json")
+        self._storage, self._key = storage, pipeline_key(pipeline, "slot.json")
         self.uri = storage.uri
         stored = storage.read_versioned(self._key)
         self._version = stored.etag if stored else None

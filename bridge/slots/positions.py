@@ -1,13 +1,14 @@
 """From bookmarks to positions in PostgreSQL's log: what is certainly in the lake, and how far a slot may move.
 
-The server sends a transaction whole, in the order of commits, if its commit is at the slot's position or after it. Its
-changes are before its commit, maybe also before changes of others that were sent earlier. So the LSN of a change that
-the tap sent is a safe position: all transactions committed before it were sent before it.
+The server sends whole transactions, in the order of their commits: those whose commit is at the slot's position or
+after it. In the log, the changes of a transaction stand before its commit, perhaps also before changes of transactions
+that were sent earlier. So the LSN of a change that the tap sent is a safe position: all transactions that were
+committed before it were sent before it.
 
-A bookmark need not be such an LSN. meltanolabs-tap-postgres sets it to the end of the log when nothing came for a
-while, even if nothing came because the server was still reading the log of other tables: rows that it had never read
-are skipped (measured: 685 MB of another table, an idle exit of 2 seconds, both rows lost). So its bookmarks count only
-as far as the server had read the log for it a moment before: by now the tap has read what was in that part.
+A bookmark need not be such an LSN. If nothing comes for a while, meltanolabs-tap-postgres sets it to the end of the
+log. But perhaps nothing came because the server was still reading the log of other tables. Then rows are skipped that
+the tap never got (measured: 685 MB of another table, an idle exit of 2 seconds, both rows lost). So its bookmarks count
+only as far as the server had read the log for it a moment before: what was in that part has reached the tap by now.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ def bookmark_lsn(bookmark: Any) -> int | None:
 def proven(kind: Kind, before: Safe, bookmark: int | None, sent: int) -> Safe:
     """How far a stream is safe after a commit of a bookmark. `sent`: how far the server had read for it.
 
-    `before` is how it stood when the run began. A bookmark that is not beyond that one does not come from this run: the
-    tap got an earlier one, and the rows between the two are on their way again.
+    `before`: how far it was safe when the run began. A bookmark that is not beyond that of `before` is not from this
+    run: the tap started at an earlier one, and sends the rows between the two again.
     """
     if bookmark is None or before.bookmark is None:
         return before  # what changed while its snapshot was taken has to come again
@@ -50,7 +51,7 @@ def proven(kind: Kind, before: Safe, bookmark: int | None, sent: int) -> Safe:
 
 
 def target(streams: Iterable[Safe]) -> int | None:
-    """How far the slot may move: every stream has what was committed before. None: nowhere."""
+    """How far the slot may move: all streams have what was committed before. None: it stays where it is."""
     return min((safe.position for safe in streams), default=None)
 
 

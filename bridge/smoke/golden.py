@@ -12,10 +12,7 @@ from bridge.smoke.verdicts import Verdicts
 
 
 def check_golden(path: Path, schemas: dict[str, Any], verdicts: Verdicts) -> bool:
-    """Compare with the file. Without a file, write it, and return True.
-
-    Raises `SettingsError` for a file of another kind.
-    """
+    """Compare with the file; if it is absent, write it, and return True. Raises `SettingsError` for another file."""
     verdicts.make("golden")
     try:
         if not path.exists():

@@ -1,77 +1,134 @@
 """The JVM's class-data archive: Spark's classes, already parsed, in the machine's cache for the next start.
 
-It saves more than a second of each start and takes 170 MB of disk. It is made once, at the end of the second run on a
-machine, in about fifteen seconds, so a container that is deleted after one run never pays for it. The JVM checks an
-archive before use, and ignores one that does not fit. An archive that was not used for a month, as after a new
-installation, is deleted when another one is made.
+It saves more than a second of each start, and takes 170 MB of disk. `archive_maker.py` makes it. The JVM checks an
+archive before use, and ignores one that does not fit. Each archive belongs to one Java and one installation of Spark;
+beside it a file of the same name notes which, so that it is deleted when they are replaced or removed.
 """
 
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from contextlib import suppress
+from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
 
 import platformdirs
 
-# At end-of-file we have died: then the JVM must neither spend its last seconds on this nor leave half an archive.
-_GUARD = 'read -r ended || kill -s KILL "$1"; rm -f "$2"'
+VARIABLE = "SINGER_BRIDGE_CLASS_DATA"
+"""`off`: no archive is made. `archive_maker` names in it the file that the JVM of its own run has to write."""
+
+_UNUSED = timedelta(days=10)
+"""After so long without use an archive is deleted."""
+_OF_NOBODY = timedelta(days=1)
+"""The same, where no file beside it notes whose it is, such as one that an earlier version made."""
+_SUFFIXES = (".jsa", ".origin", ".missed", ".tried")
+_ATTEMPTS = 3
+"""After so many attempts that did not end with an archive, only a person starts another."""
 
 
-_UNUSED = 30 * 24 * 3600
-"""Seconds after which an archive that was not used is deleted."""
+def archives_folder() -> Path:
+    """Where the archives of this user are."""
+    return Path(platformdirs.user_cache_path("singer-bridge")) / "jvm"
 
 
-class ClassData:
-    """The archive of one Java and one Spark. `options` are the JVM's; `wanted` says that this JVM is to make it."""
+class ClassArchive:
+    """The archive of one Java and one Spark, whether it exists or not. `jars` is the folder of Spark's own jars."""
 
-    def __init__(self, java: str, spark: str) -> None:
-        program = Path(java).resolve()
-        key = sha256(f"{program} {program.stat().st_mtime_ns} {spark}".encode()).hexdigest()[:16]
-        self._path = platformdirs.user_cache_path("singer-bridge") / "jvm" / f"{key}.jsa"
-        self._draft = self._path.with_suffix(f".{os.getpid()}")
-        self.wanted = not self._path.exists() and self._missed()
-        self._guard: subprocess.Popen[bytes] | None = None
-        self.options: list[str] = []
-        with suppress(OSError):  # there is none, or we may not change it
-            os.utime(self._path)
-        if self._path.exists():
-            self.options = [f"-XX:SharedArchiveFile={self._path}"]
-        if self.wanted:
+    def __init__(self, java: str, jars: Path) -> None:
+        self._origin = [str(Path(java).resolve()), str(jars)]
+        self.path = archives_folder() / f"{_key(self._origin)}.jsa"
+        self._misses, self._attempts = self.path.with_suffix(".missed"), self.path.with_suffix(".tried")
+
+    def options(self) -> list[str]:
+        """The options of a JVM that starts now: read the archive, or write one. Notes that it was used, or missed."""
+        if draft := being_made():
             # It warns of each class that it leaves out: hundreds of lines in Spark's log that help nobody.
-            self.options = [f"-XX:ArchiveClassesAtExit={self._draft}", "-Xlog:cds*=error"]
+            return [f"-XX:ArchiveClassesAtExit={draft}", "-Xlog:cds*=error"]
+        with suppress(OSError):  # there is none, or we may not change it
+            os.utime(self.path)
+        if self.path.exists():
+            return [f"-XX:SharedArchiveFile={self.path}"]
+        if _count(self._misses) < 2:
+            _count_up(self._misses)
+        return []
 
-    def _missed(self) -> bool:
-        """Return whether the archive is missing for the second time. False if the cache cannot be written."""
-        missed = self._path.with_suffix(".missed")
-        with suppress(OSError):
-            if missed.exists():
-                return True
-            missed.parent.mkdir(parents=True, exist_ok=True)
-            missed.touch()
-        return False
+    def is_due(self, *, asked: bool) -> bool:
+        """Whether it is to be made: two runs missed it, or somebody asked, and not every attempt before was ended.
 
-    def begin(self, process: subprocess.Popen[bytes]) -> None:
-        """Take note of the JVM. One that is to make the archive does not outlive us, whatever ends us."""
-        if self.wanted:
-            command = ["/bin/sh", "-c", _GUARD, "guard", str(process.pid), str(self._draft)]
-            self._guard = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+        A container that is deleted after one run never pays for it.
+        """
+        if os.environ.get(VARIABLE) or self.path.exists():
+            return False
+        return (asked or _count(self._misses) >= 2) and not self.is_given_up()
 
-    def end(self, process: subprocess.Popen[bytes]) -> None:
-        """Keep the archive of a JVM that has ended, if it wrote it whole."""
-        if self._guard:
-            if process.returncode == 0:
-                with suppress(OSError):
-                    os.replace(self._draft, self._path)
-                    self._tidy()
-            self._guard.communicate(b"ended\n")
-            self._guard = None
+    def is_given_up(self) -> bool:
+        """Whether attempts to make it were ended again and again, as where background processes are killed."""
+        return _count(self._attempts) >= _ATTEMPTS
 
-    def _tidy(self) -> None:
-        """Delete archives that were not used for long, and half written ones."""
-        for path in self._path.parent.iterdir():
-            if time.time() - path.stat().st_mtime > _UNUSED:
-                path.unlink()
+    def begin(self) -> None:
+        """Note that an attempt begins. Raises `OSError` if the cache cannot be written."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        _count_up(self._attempts)
+
+    def keep(self, draft: Path) -> None:
+        """Make a draft the archive, and forget misses and attempts."""
+        _origin_of(self.path).write_text("\n".join(self._origin))
+        os.replace(draft, self.path)
+        for counter in (self._misses, self._attempts):
+            counter.unlink(missing_ok=True)
+
+
+def being_made() -> str | None:
+    """The file into which the JVM of this run has to write its class data; None for every run but the maker's own."""
+    value = os.environ.get(VARIABLE)
+    return None if value in (None, "", "off") else value
+
+
+def tidy() -> None:
+    """Delete the archives of environments that were replaced or removed, and those that nobody used for long."""
+    with suppress(OSError):
+        paths = list(archives_folder().iterdir())
+        for path in paths:
+            if path.suffix in _SUFFIXES and path.exists() and _is_useless(path):
+                path.unlink(missing_ok=True)
+                if path.suffix == ".jsa":
+                    _origin_of(path).unlink(missing_ok=True)
+
+
+def _is_useless(path: Path) -> bool:
+    unused = timedelta(seconds=time.time() - path.stat().st_mtime)
+    if path.suffix == ".origin":  # it stands a moment before its archive
+        return not path.with_suffix(".jsa").exists() and unused > _OF_NOBODY
+    if path.suffix != ".jsa":
+        return unused > _UNUSED
+    try:
+        return unused > _UNUSED or _key(_origin_of(path).read_text().split("\n")) != path.stem
+    except FileNotFoundError:  # there is no note, or no such Java or Spark
+        return _origin_of(path).exists() or unused > _OF_NOBODY
+
+
+def _origin_of(path: Path) -> Path:
+    return path.with_suffix(".origin")
+
+
+def _key(origin: list[str]) -> str:
+    """What identifies a Java and a Spark: an archive fits these files only. Raises `FileNotFoundError`."""
+    files = (f"{path} {Path(path).stat().st_mtime_ns}" for path in origin)
+    return sha256(" ".join(files).encode()).hexdigest()[:16]
+
+
+def _count(counter: Path) -> int:
+    try:
+        return counter.stat().st_size
+    except OSError:
+        return 0
+
+
+def _count_up(counter: Path) -> None:
+    """Count one more, if the cache can be written."""
+    with suppress(OSError):
+        counter.parent.mkdir(parents=True, exist_ok=True)
+        with counter.open("ab") as file:
+            file.write(b".")

@@ -22,23 +22,23 @@ _PYTHON = f"give every executor Python {_HERE}, its path in PYSPARK_PYTHON or in
 
 
 def diagnose(text: str, log: str, spool: str) -> EngineError | None:
-    """Return the error if Spark's `text` says that an executor lacks something, otherwise None.
+    """The error if Spark's `text` says that an executor lacks something, otherwise None.
 
     On which machine that was is often only in Spark's `log`.
     """
     hosts = _HOST.findall(text) or _HOST.findall(log)
     host = {"host": hosts[-1]} if hosts else {}
-    if found := _VERSION.search(text):
-        there = found[1].strip(" ,").replace(", ", ".")
-        return EngineError("an executor has another Python", hint=_PYTHON, **host, there=there, here=_HERE)
-    if found := _NO_PYTHON.search(text):
-        return EngineError("an executor has no such Python", hint=_PYTHON, **host, program=found[1])
-    if found := _OTHER.search(text):
+    if match := _VERSION.search(text):
+        version = match[1].strip(" ,").replace(", ", ".")
+        return EngineError("an executor has another Python", hint=_PYTHON, **host, there=version, here=_HERE)
+    if match := _NO_PYTHON.search(text):
+        return EngineError("an executor has no such Python", hint=_PYTHON, **host, program=match[1])
+    if match := _OTHER.search(text):
         hint = "a run brings its own: take singer-bridge out of the executors' Python and its start-up files"
-        return EngineError(OTHER_BRIDGE, hint=hint, **host, there=found[1], here=__version__)
-    if found := _NO_MODULE.search(text):
+        return EngineError(OTHER_BRIDGE, hint=hint, **host, there=match[1], here=__version__)
+    if match := _NO_MODULE.search(text):
         hint = "executors need msgspec, pyarrow, orjson and simplejson, and boto3 for s3://, as the driver has them"
-        return EngineError("an executor lacks a package", hint=hint, **host, package=found[1] or found[2])
+        return EngineError("an executor lacks a package", hint=hint, **host, package=match[1] or match[2])
     if _NO_BATCH.search(text):
         return EngineError("an executor cannot read the spool", hint=SHARE_SPOOL, **host, folder=spool)
     return None

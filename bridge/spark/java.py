@@ -16,7 +16,7 @@ _HINT = "install Java 17 or newer (Debian: apt-get install openjdk-17-jre-headle
 
 
 def find_java() -> str:
-    """Return the Java that Spark will use, as it looks for it. Raises `SettingsError` when there is none."""
+    """The Java that Spark will use, as it looks for it. Raises `SettingsError` when there is none."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(f"{home}/bin/java" if home else "java")
     if not java:
@@ -27,20 +27,20 @@ def find_java() -> str:
 
 def check_version() -> None:
     """Raise `SettingsError` when Java is too old for Spark; one whose version cannot be read is left to Spark."""
-    found = re.match(r"(?:1\.)?(\d+)", java_version())
-    if found and int(found[1]) < _OLDEST:
-        raise SettingsError("Java is too old", hint=_HINT, found=found[1], needed=_OLDEST)
+    match = re.match(r"(?:1\.)?(\d+)", java_version())
+    if match and int(match[1]) < _OLDEST:
+        raise SettingsError("Java is too old", hint=_HINT, found=match[1], needed=_OLDEST)
 
 
 def java_version() -> str:
-    """Return what the Java that Spark will use calls its version, such as `17.0.9`; empty if it cannot be read.
+    """What the Java that Spark will use calls its version, such as `17.0.9`; empty if it cannot be read.
 
     Mostly a file beside it says so: to ask a JVM takes a tenth of a second.
     """
     with suppress(OSError):
         release = (Path(find_java()).resolve().parents[1] / "release").read_text()
-        if found := re.search(r'^JAVA_VERSION="([^"]+)"', release, re.MULTILINE):
-            return found[1]
-    said = subprocess.run([find_java(), "-version"], capture_output=True, text=True, check=False).stderr
-    found = re.search(r'version "([^"]+)"', said)
-    return found[1] if found else ""
+        if match := re.search(r'^JAVA_VERSION="([^"]+)"', release, re.MULTILINE):
+            return match[1]
+    output = subprocess.run([find_java(), "-version"], capture_output=True, text=True, check=False).stderr
+    match = re.search(r'version "([^"]+)"', output)
+    return match[1] if match else ""

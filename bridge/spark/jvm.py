@@ -11,10 +11,10 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from bridge.errors import EngineError
+from bridge.errors import BridgeError, EngineError
 from bridge.settings.options import is_local
 from bridge.settings.redact import SPARK_SECRET
-from bridge.spark.class_archive import ClassData
+from bridge.spark.class_archive import ClassArchive, being_made
 from bridge.spark.java import check_version, find_java
 from bridge.spark.log import LOG4J
 
@@ -43,7 +43,7 @@ kill -9 "$0"
 
 
 def session_conf(master: str, conf: dict[str, str], folder: Path, java: list[str]) -> dict[str, str]:
-    """Return the settings of our own session: small, quiet, its scratch under `folder`; `conf` wins."""
+    """The settings of our own session: small, quiet, its scratch under `folder`; `conf` wins."""
     options = [
         # Most runs are short: the JVM's start is most of their time.
         "-XX:+UseSerialGC",
@@ -54,7 +54,7 @@ def session_conf(master: str, conf: dict[str, str], folder: Path, java: list[str
         f"-Djava.io.tmpdir={folder}",
         *java,
     ]
-    ours = {
+    defaults = {
         "spark.app.name": "singer-bridge",
         "spark.driver.extraJavaOptions": " ".join(map(_quoted, options)),
         # A worker allocates the same few megabytes again and again: it should keep them, not return them each time.
@@ -70,16 +70,16 @@ def session_conf(master: str, conf: dict[str, str], folder: Path, java: list[str
         "spark.ui.showConsoleProgress": "false",
     }
     if is_local(master):
-        ours |= {
+        defaults |= {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.local.dir": str(folder),
         }
         if not master.startswith("local-cluster"):
-            ours["spark.authenticate"] = "true"  # its ports are open to all users of this machine
+            defaults["spark.authenticate"] = "true"  # its ports are open to all users of this machine
         if "SPARK_HOME" not in os.environ:  # otherwise it may be another Spark than our pyspark's
-            ours["spark.python.daemon.module"] = "bridge.spark.daemon"
-    return ours | conf | {"spark.master": _retrying(master)}
+            defaults["spark.python.daemon.module"] = "bridge.spark.daemon"
+    return defaults | conf | {"spark.master": _retrying(master)}
 
 
 class Jvm:
@@ -96,11 +96,11 @@ class Jvm:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "log4j2.properties").write_text(LOG4J)
         home = _spark_home()
-        self.class_data = ClassData(find_java(), _installed(home))
-        self.conf = session_conf(master, conf, folder, self.class_data.options if self.local else [])
+        archive = class_archive() if self.local else None
+        self.conf = session_conf(master, conf, folder, archive.options() if archive else [])
         self.process: subprocess.Popen[bytes] | None = None
         if "PYSPARK_GATEWAY_PORT" not in os.environ:
-            self._told = tempfile.TemporaryDirectory(prefix="jvm-", dir=folder)  # a secret will be in it
+            self._info = tempfile.TemporaryDirectory(prefix="jvm-", dir=folder)  # a secret will be in it
             self.process = self._start(home)
 
     def _start(self, home: Path) -> subprocess.Popen[bytes]:
@@ -108,11 +108,14 @@ class Jvm:
         shown = [f"{key}={value}" for key, value in self.conf.items() if not SPARK_SECRET.search(key)]
         command = [str(home / "bin" / "spark-submit"), *(word for each in shown for word in ("--conf", each))]
         command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
-        environ = os.environ | {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": f"{self._told.name}/told"}
+        environ = os.environ | {
+            "SPARK_CONNECT_MODE": "0",
+            "_PYSPARK_DRIVER_CONN_INFO_PATH": f"{self._info.name}/info",
+        }
         if environ.get("LC_ALL") in ("C", "POSIX"):  # Python reads paths as UTF-8 there, Java refuses all but ASCII
             environ["LC_ALL"] = "C.UTF-8"
         with self.log.open("ab") as output:
-            self._said = output.tell()
+            self._log_start = output.tell()
             process = subprocess.Popen(
                 ["/bin/sh", "-c", _SHELL, "jvm", *command],
                 stdin=subprocess.PIPE,  # at its end the JVM ends, too
@@ -125,9 +128,12 @@ class Jvm:
         except OSError:
             process.kill()
             raise
-        if self.local:
-            self.class_data.begin(process)
         return process
+
+    @property
+    def leaves_class_data(self) -> bool:
+        """Whether it will spend its last seconds on the class data that later ones start from."""
+        return self.local and being_made() is not None
 
     def address(self) -> tuple[int, str]:
         """Wait until it listens, and return its port and the secret.
@@ -135,10 +141,10 @@ class Jvm:
         Raises `ChildProcessError` with the JVM's message if it has ended, or does not listen after `patience` seconds.
         """
         assert self.process
-        told, looked = Path(self._told.name) / "told", time.monotonic()
+        info, looked = Path(self._info.name) / "info", time.monotonic()
         limit = looked + self.patience
         try:
-            while not told.exists():
+            while not info.exists():
                 if self.process.poll() is not None:
                     raise ChildProcessError(self._complaint() or "the JVM ended")
                 if time.monotonic() - looked > _LOOK:
@@ -148,16 +154,16 @@ class Jvm:
                     if looked > limit:
                         raise ChildProcessError(f"the JVM was not up after {self.patience:.0f} s")
                 time.sleep(_POLL)
-            data = told.read_bytes()  # two numbers of four bytes, the port and the length of the secret, which follows
+            data = info.read_bytes()  # two numbers of four bytes, the port and the length of the secret, which follows
             return int.from_bytes(data[:4], "big"), data[8:].decode()
         finally:
-            self._told.cleanup()
+            self._info.cleanup()
 
     def _complaint(self) -> str:
-        """Return the error with which its main thread ended, from its log; empty if none. The JVM may live on."""
-        with suppress(OSError), self.log.open("rb") as said:
-            said.seek(self._said)
-            _, _, words = said.read().decode(errors="replace").partition(_FAILED)
+        """The error with which its main thread ended, from its log; empty if none. The JVM may live on."""
+        with suppress(OSError), self.log.open("rb") as log:
+            log.seek(self._log_start)
+            _, _, words = log.read().decode(errors="replace").partition(_FAILED)
             return words.split("\n", 1)[0].strip()
         return ""
 
@@ -178,30 +184,31 @@ class Jvm:
             self.process.kill()
             self.process.wait()
         self._watch.communicate()  # the JVM has ended, so this ends at once
-        self.class_data.end(self.process)
 
 
 def _quoted(option: str) -> str:
-    """Return a JVM option, quoted as Spark parses a line of them."""
+    """A JVM option, quoted as Spark parses a line of them."""
     return '"' + option.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _retrying(master: str) -> str:
-    """Return the master with task retries: plain `local[*]` fails a job at its first lost task."""
+    """The master with task retries: plain `local[*]` fails a job at its first lost task."""
     return f"{master[:-1]},4]" if master.startswith("local[") and "," not in master else master
 
 
 def _spark_home() -> Path:
-    """Return where Spark is, as pyspark finds it."""
+    """Where Spark is, as pyspark finds it."""
     if home := os.environ.get("SPARK_HOME"):
         return Path(home)
-    found = importlib.util.find_spec("pyspark")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
         raise EngineError("pyspark is not installed", hint="pip install singer-bridge brings it: install it anew")
-    return Path(found.origin).parent
+    return Path(spec.origin).parent
 
 
-def _installed(home: Path) -> str:
-    """Return what identifies this installation of Spark: an archive fits its exact jars only."""
-    jars = home / "jars"
-    return f"{jars} {jars.stat().st_mtime_ns if jars.exists() else ''}"
+def class_archive() -> ClassArchive | None:
+    """The archive of the Java and the Spark that a run uses, whether it exists or not; None if one is missing."""
+    try:
+        return ClassArchive(find_java(), _spark_home() / "jars")
+    except (BridgeError, FileNotFoundError):
+        return None

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -97,7 +96,7 @@ class Engine:
         self._warming: threading.Thread | None = None
         self._query: Any = None
         self._plans: dict[tuple[str, str], Plan] = {}
-        self._stopping, self._next_look = False, 0.0
+        self._stopping, self._stopped = False, threading.Event()
         self.tasks = cores(master)
         self.grace = _GRACE
         """Seconds that Spark has for its next step once the run is to end."""
@@ -113,7 +112,7 @@ class Engine:
         self._sealed[batch.seq] = batch
 
     def finished(self, wait: float = 0.0) -> list[Finished]:
-        """Return the batches that Spark has finished; waits up to `wait` seconds for the first one, or for `wake`."""
+        """The batches that Spark has finished; waits up to `wait` seconds for the first one, or for `wake`."""
         items: list[Finished] = []
         with suppress(Empty):
             if wait and (item := self._finished.get(timeout=wait)):
@@ -133,19 +132,9 @@ class Engine:
         self.wake()
 
     def check(self) -> None:
-        """Raise the error of the query or of a background thread, if there is one."""
+        """Raise the error of the query or of a background thread, if there is one. Never waits for the JVM."""
         if self._failure:
             raise self._failure
-        now = time.monotonic()
-        if self._query is None or self._stopping or now < self._next_look:
-            return
-        self._next_look = now + _LOOK_EVERY
-        try:
-            ended = self._query.exception()
-        except Exception as error:  # noqa: BLE001 - py4j has a dozen ways to say that the JVM is gone
-            ended = error
-        if ended:
-            raise self._explained(ended)
 
     def each(self, work: Callable[[WriteContext, Any], Struct], payloads: Sequence[Any]) -> list[Any]:
         """Run `work` on each payload, on the executors if the query is up, and return the reports in order.
@@ -164,12 +153,21 @@ class Engine:
         return replace(self._context, layouts=dict(self._context.layouts))
 
     def analysed(self, statement: Statement, read: TableSchema, stream: str) -> pa.Schema:
-        """Return the columns that a statement results in. The query must be up. Raises `SettingsError`."""
+        """The columns that a statement results in. The query must be up.
+
+        Raises `SettingsError`, and `EngineError` if the JVM dies meanwhile.
+        """
+        from py4j.protocol import Py4JError
+
         from bridge.spark.transform import analysed
 
         assert self._session is not None
         metadata = self._context.layouts[stream].metadata
-        return analysed(self._session.spark, statement, read, stream, metadata=metadata)
+        try:
+            return analysed(self._session.spark, statement, read, stream, metadata=metadata)
+        except (Py4JError, OSError) as error:
+            hint = "the system may have killed it, for want of memory: `singer-bridge runs show --logs`; run again"
+            raise EngineError("Spark ended while it looked at a transform", hint=hint, stream=stream) from error
 
     def transform(
         self,
@@ -200,24 +198,20 @@ class Engine:
         """The stage to show while sealed batches wait."""
         return "writing" if self.is_up else "starting Spark"
 
-    @property
-    def takes_leave(self) -> bool:
-        """Whether `stop` will take some seconds, once on a machine, to write the class-data archive."""
-        return bool(self._session and self._session.takes_leave)
-
     def stop(self, *, hurry: bool) -> None:
         """Stop the query and the JVM; in a `hurry` if the run has failed."""
         self._stopping = True
+        self._stopped.set()
         if self._jvm and not self._session:
             self._jvm.kill()  # not up yet, and may never be: nothing to wait for
+        if hurry:
+            self.cancel()  # it may hang: nobody is to wait for its answer
         if self._thread:
             self._thread.join(timeout=60)
         if self._warming and not hurry:
             self._warming.join(timeout=60)
         if self._session:
             if not is_local(self._master):
-                if hurry:
-                    self.cancel()
                 with suppress(Exception):
                     self._query.stop()
             self._session.close(hurry=hurry)
@@ -244,8 +238,17 @@ class Engine:
             self._warming = threading.Thread(target=_warm_up, args=(spark, self.tasks), name="warm-up", daemon=True)
             self._warming.start()
             self._query = self._start_query(spark)
+            self._watch()
         except BaseException as error:  # noqa: BLE001 - whatever it was, the main thread raises it
             self.fail(error)
+
+    def _watch(self) -> None:
+        """Raise the error with which the query ends. If the JVM hangs, this thread waits for it, and no other."""
+        while not self._failure:
+            if ended := self._query.exception():
+                raise ended
+            if self._stopped.wait(_LOOK_EVERY):
+                return
 
     def _start_query(self, session: SparkSession) -> Any:
         source = (
@@ -277,9 +280,9 @@ class Engine:
     def _transformed(self, frame: DataFrame, context: WriteContext, seqs: set[int]) -> list[Any]:
         """Load the rows of these batches that Spark SQL transforms: one job for each stream and schema."""
         bundles = [bundle for seq in seqs if seq in self._sealed for bundle in self._sealed[seq].bundles]
-        found = {(segment.stream, segment.schema): None for bundle in bundles for segment in bundle}
+        pairs = {(segment.stream, segment.schema): None for bundle in bundles for segment in bundle}
         rows: list[Any] = []
-        for plan in (self._plans[each] for each in found if each in self._plans):
+        for plan in (self._plans[each] for each in pairs if each in self._plans):
             from bridge.spark.transform import reports_of
 
             rows += reports_of(frame, plan, context, self._shipped)
@@ -315,8 +318,8 @@ class Engine:
             hint = "the system may have been short of memory; what was committed stays, run again\n" + tail(self._log)
             return EngineError("Spark's JVM is gone", hint=hint, exit_code=code)
         log = self._log.read_text(errors="replace") if self._log.exists() else ""
-        if known := diagnose(str(error), log, self._context.spool):
-            return known
+        if diagnosis := diagnose(str(error), log, self._context.spool):
+            return diagnosis
         text = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         return EngineError("Spark failed", hint=tail(self._log), cause=text[:300])
 
@@ -344,5 +347,5 @@ _REPORT_IT = "nothing was committed; run again, and report it with the run's log
 
 
 def _uri(folder: Path) -> str:
-    """Return a folder's URI, which Spark finds whatever its default filesystem is."""
+    """A folder's URI, which Spark finds whatever its default filesystem is."""
     return f"file://{folder}"

@@ -33,10 +33,10 @@ _SHIFT = 32
 
 
 def hidden_type(fields: list[pa.Field]) -> pa.DataType:
-    """Return the type of the hidden column: a row's place, and the columns of the bridge itself."""
+    """The type of the hidden column: a row's place, and the columns of the bridge itself."""
     numbers = [pa.field(name, pa.int64()) for name in (_BUNDLE, _SPLIT, *ORDER)]
-    ours = [pa.field(field.name, field.type) for field in fields if field.name != EXTRA]
-    return pa.struct([*numbers, pa.field(EXTRA, pa.string()), *ours])
+    own = [pa.field(field.name, field.type) for field in fields if field.name != EXTRA]
+    return pa.struct([*numbers, pa.field(EXTRA, pa.string()), *own])
 
 
 def decode_rows(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
@@ -153,7 +153,7 @@ class _Bundle:
             self._failed = failure(error)
 
     def report(self, read: WorkReport) -> WorkReport:
-        """Return the report, after the files are durable."""
+        """The report, after the files are durable."""
         self.finish()
         try:
             report = self._writing.durable(read)
@@ -167,7 +167,7 @@ class _Bundle:
         return structs.replace(report, filtered=filtered, made=made)
 
     def _stored(self, rows: pa.Table) -> pa.Table:
-        """Return the rows with the table's columns, and those that an upsert needs."""
+        """The rows with the table's columns, and those that an upsert needs."""
         plan = self._plan
         made = pa.schema([*plan.made, *list(rows.schema)[len(plan.made) :]])
         rows = rows.rename_columns(made.names).cast(made)
@@ -182,7 +182,7 @@ class _Bundle:
 
 
 def _counted() -> Path:
-    """Return the folder for this attempt of the task, which its two workers share."""
+    """The folder for this attempt of the task, which its two workers share."""
     context = TaskContext.get()
     assert context is not None
     return Path(SparkFiles.getRootDirectory()) / f"singer-bridge-{context.taskAttemptId()}"

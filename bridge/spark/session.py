@@ -28,11 +28,11 @@ class Session:
     def __init__(self, master: str, conf: dict[str, str], folder: Path, log: Path, *, jvm: Jvm | None = None) -> None:
         """Take a JVM that starts with these settings, or start one. Raises `EngineError` when it does not come up."""
         jvm = jvm or Jvm(master, conf, folder, log)
-        self._local, self._class_data, self._process = jvm.local, jvm.class_data, jvm.process
+        self._local, self._process = jvm.local, jvm.process
         self._jvm = jvm
         logging.getLogger().addFilter(_not_of_py4j)
         try:
-            with _known(jvm):
+            with _gateway_variables(jvm):
                 gateway = launch_gateway()
             _pass_no_numpy(gateway)
             settings = SparkConf(loadDefaults=False).setAll(list(jvm.conf.items()))
@@ -46,13 +46,8 @@ class Session:
             cause = str(error) if isinstance(error, ChildProcessError) else type(error).__name__
             raise EngineError("Spark did not start", hint=tail(log), cause=cause) from error
 
-    @property
-    def takes_leave(self) -> bool:
-        """Whether this JVM will spend its last seconds on the class data that the next one starts from."""
-        return self._local and self._class_data.wanted
-
     def exit_code(self) -> int | None:
-        """Return the JVM's exit code, None while it lives. Its socket breaks an instant before it ends."""
+        """The JVM's exit code, None while it lives. Its socket breaks an instant before it ends."""
         if not self._process:
             return None
         try:
@@ -61,15 +56,12 @@ class Session:
             return None
 
     def close(self, *, hurry: bool) -> None:
-        """End the JVM.
-
-        A local one has nothing to clean up: it is killed, unless it still writes its class-data archive.
-        """
+        """End the JVM. A local one is just killed, unless it is to write a class-data archive."""
         gateway, updates = self.spark.sparkContext._gateway, self.spark.sparkContext._accumulatorServer
         updates.handle_error = lambda *_: None  # it would print that its JVM is gone
-        ours = self._process if self._local else None
-        if ours and (hurry or not self.takes_leave):
-            ours.kill()
+        process = self._process if self._local else None
+        if process and (hurry or not self._jvm.leaves_class_data):
+            process.kill()
             updates.shutdown()
         else:
             with suppress(Exception):  # the JVM may be dead already; it dies with us in any case
@@ -97,21 +89,21 @@ def _pass_no_numpy(gateway: Any) -> None:
 
 
 @contextmanager
-def _known(jvm: Jvm) -> Iterator[None]:
+def _gateway_variables(jvm: Jvm) -> Iterator[None]:
     """Let pyspark use our JVM, as it uses one that somebody else started."""
     if not jvm.process:
         yield
         return
     port, secret = jvm.address()
-    told = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
-    os.environ.update(told)
+    variables = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
+    os.environ.update(variables)
     try:
         yield
     finally:
-        for name in told:
+        for name in variables:
             del os.environ[name]
 
 
-def _executors_python(local: bool, wanted: str | None) -> str:
-    """Return the Python that executors start: by default pyspark takes whatever `python3` is on their PATH."""
-    return sys.executable if local else wanted or os.environ.get("PYSPARK_PYTHON") or sys.executable
+def _executors_python(local: bool, configured: str | None) -> str:
+    """The Python that executors start: by default pyspark takes whatever `python3` is on their PATH."""
+    return sys.executable if local else configured or os.environ.get("PYSPARK_PYTHON") or sys.executable

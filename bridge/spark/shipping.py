@@ -27,7 +27,7 @@ OTHER_BRIDGE = "the executor imports another singer-bridge"
 
 
 def cores(master: str) -> int:
-    """Return how many tasks a master runs at once, as far as its name tells."""
+    """How many tasks a master runs at once, as far as its name tells."""
     inside = master[6:-1].split(",", maxsplit=1)[0] if master.startswith("local[") else ""
     return (
         int(inside) if inside.isdigit() else (os.cpu_count() or 2) if inside == "*" else 1 if master == "local" else 8
@@ -53,24 +53,24 @@ def ship(context: SparkContext, folder: Path) -> str:
 
 
 def executor_task(context: WriteContext, shipped: str | None) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Return what an executor does with bundles."""
+    """What an executor does with bundles."""
     return _on_executor("load", pickle.dumps(context), shipped)
 
 
 def executor_work(
     work: Callable[[WriteContext, Any], Struct], context: WriteContext, payloads: Sequence[Any], shipped: str | None
 ) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Return what an executor does with the numbers of payloads."""
+    """What an executor does with the numbers of payloads."""
     return _on_executor("perform", pickle.dumps((work, context, list(payloads))), shipped)
 
 
-def executor_rows(task: str, shipped: str | None, *told: Any) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Return one of the executors' halves of a transform, `decode_rows` or `store_rows`."""
-    return _on_executor(task, pickle.dumps(told), shipped)
+def executor_rows(task: str, shipped: str | None, *arguments: Any) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """One of the executors' halves of a transform, `decode_rows` or `store_rows`."""
+    return _on_executor(task, pickle.dumps(arguments), shipped)
 
 
 def _on_executor(task: str, pickled: bytes, shipped: str | None) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Return a task of `bridge.spark.worker`; nothing of ours is imported there before it is known to be `shipped`.
+    """A task of `bridge.spark.worker`; nothing of ours is imported there before it is known to be `shipped`.
 
     Pickle carries a function inside a function as code, one of a module as that module's name: hence the nesting.
     """

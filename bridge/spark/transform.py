@@ -70,26 +70,26 @@ class Plan:
 
 
 def visible(read: TableSchema, *, metadata: bool) -> list[pa.Field]:
-    """Return the columns that a statement sees: not those of the bridge itself."""
-    ours = {EXTRA, *(METADATA if metadata else ())}
-    return [field for field in read.arrow if source(field) not in ours and field.name != EXTRA]
+    """The columns that a statement sees: not those of the bridge itself."""
+    hidden = {EXTRA, *(METADATA if metadata else ())}
+    return [field for field in read.arrow if source(field) not in hidden and field.name != EXTRA]
 
 
 def rows_schema(read: TableSchema, *, metadata: bool) -> pa.Schema:
-    """Return the columns of decoded rows on their way to the statement."""
+    """The columns of decoded rows on their way to the statement."""
     seen = visible(read, metadata=metadata)
-    ours = [field for field in read.arrow if field.name not in {field.name for field in seen}]
-    return pa.schema([*seen, pa.field(HIDDEN, hidden_type(ours))])
+    hidden = [field for field in read.arrow if field.name not in {field.name for field in seen}]
+    return pa.schema([*seen, pa.field(HIDDEN, hidden_type(hidden))])
 
 
 def analysed(spark: SparkSession, statement: Statement, read: TableSchema, stream: str, *, metadata: bool) -> pa.Schema:
-    """Return the columns that a statement results in. Raises `SettingsError` with Spark's message or our reason."""
+    """The columns that a statement results in. Raises `SettingsError` with Spark's message or our reason."""
     fields = visible(read, metadata=metadata)
-    known = spark_schema(rows_schema(read, metadata=metadata))
+    columns = spark_schema(rows_schema(read, metadata=metadata))
     try:
-        found = _over(spark.createDataFrame([], known), statement, fields)
-        plan = found._jdf.queryExecution().analyzed()
-        made = found.schema
+        frame = _over(spark.createDataFrame([], columns), statement, fields)
+        plan = frame._jdf.queryExecution().analyzed()
+        made = frame.schema
     except PySparkException as error:
         raise SettingsError("the transform does not fit the stream", hint=_words(error), stream=stream) from None
     _check_plan(plan, stream)
@@ -127,7 +127,7 @@ def _over(frame: DataFrame, statement: Statement, fields: Iterable[pa.Field]) ->
 
 
 def _failed(error: BaseException, stream: str) -> DataError | None:
-    """Return the error if a record made the statement fail, None for any other failure."""
+    """The error if a record made the statement fail, None for any other failure."""
     if type(error).__name__ not in _OF_A_RECORD:
         return None
     hint = f"nothing of this commit was stored; {_words(error)}"
@@ -135,7 +135,7 @@ def _failed(error: BaseException, stream: str) -> DataError | None:
 
 
 def _words(error: BaseException) -> str:
-    """Return what Spark says of a statement, in one line."""
+    """What Spark says of a statement, in one line."""
     line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     return line.split(" SQLSTATE")[0].replace(f", `{HIDDEN}`", "").replace(f"`{HIDDEN}`, ", "")[:500]
 
@@ -169,7 +169,7 @@ def _check_expression(expression: Any, stream: str) -> None:
 
 
 def _parts(expression: Any) -> list[Any]:
-    """Return the parts of an expression. `to_date(a)`, say, runs as a cast, which only its replacement shows."""
+    """The parts of an expression. `to_date(a)`, say, runs as a cast, which only its replacement shows."""
     try:
         return [expression.replacement()]
     except Exception:  # noqa: BLE001 - py4j's, which has no types: most expressions have none
@@ -202,9 +202,9 @@ def _each(sequence: Any) -> Iterator[Any]:
 
 
 def _columns(made: list[Any], read: TableSchema, stream: str, *, metadata: bool) -> pa.Schema:
-    """Return what Spark made as the lake has it. A column that keeps its name is still the same property."""
-    known = {field.name: field for field in read.arrow}
-    ours = {name.lower() for name in (EXTRA, *(METADATA if metadata else ()))}
+    """What Spark made as the lake has it. A column that keeps its name is still the same property."""
+    by_name = {field.name: field for field in read.arrow}
+    reserved = {name.lower() for name in (EXTRA, *(METADATA if metadata else ()))}
     seen: set[str] = set()
     fields = []
     for each in made:
@@ -214,11 +214,11 @@ def _columns(made: list[Any], read: TableSchema, stream: str, *, metadata: bool)
             raise SettingsError("a column of the transform has no name", hint=hint, stream=stream)
         if name.casefold() in seen:
             raise SettingsError("the transform makes two columns of one name", hint=_ROW, stream=stream, column=name)
-        if name.lower() in ours:
+        if name.lower() in reserved:
             hint = "give it another name: the bridge writes this column itself"
             raise SettingsError("a column of the transform is taken", hint=hint, stream=stream, column=name)
         seen.add(name.casefold())
-        fields.append(_same_property(arrow_field(each, stream), known.get(name)))
+        fields.append(_same_property(arrow_field(each, stream), by_name.get(name)))
     if not fields:
         raise SettingsError("the transform makes no columns", hint="select some", stream=stream)
     return pa.schema(fields)

@@ -31,15 +31,15 @@ _CASTS = {
 
 
 def spark_schema(schema: pa.Schema) -> spark_types.StructType:
-    """Return columns as Spark has them; nullable, as Spark trusts what it is told."""
+    """Columns as Spark has them; nullable, as Spark trusts what it is told."""
     return spark_types.StructType([_spark_field(field) for field in schema])
 
 
 def _spark_field(field: pa.Field) -> spark_types.StructField:
-    said = {key.decode(): value.decode() for key, value in (field.metadata or {}).items() if key == b"kind"}
+    metadata = {key.decode(): value.decode() for key, value in (field.metadata or {}).items() if key == b"kind"}
     if not field.nullable:
-        said[_REQUIRED] = "true"
-    return spark_types.StructField(field.name, _spark_type(field.type), True, said or None)
+        metadata[_REQUIRED] = "true"
+    return spark_types.StructField(field.name, _spark_type(field.type), True, metadata or None)
 
 
 def _spark_type(type_: pa.DataType) -> spark_types.DataType:
@@ -53,13 +53,13 @@ def _spark_type(type_: pa.DataType) -> spark_types.DataType:
 
 
 def arrow_field(made: Any, stream: str) -> pa.Field:
-    """Return a column of Spark's as tables have it. Raises `SettingsError` for a type that they do not have."""
-    said = made.metadata or {}
-    metadata = {b"kind": said["kind"].encode()} if "kind" in said else None
+    """A column of Spark's as tables have it. Raises `SettingsError` for a type that they do not have."""
+    properties = made.metadata or {}
+    metadata = {b"kind": properties["kind"].encode()} if "kind" in properties else None
     type_ = _arrow_type(made.dataType, made.name, stream)
     if metadata and type_ != pa.string():
         metadata = None
-    return pa.field(made.name, type_, nullable=_REQUIRED not in said, metadata=metadata)
+    return pa.field(made.name, type_, nullable=_REQUIRED not in properties, metadata=metadata)
 
 
 def _arrow_type(type_: Any, column: str, stream: str) -> pa.DataType:
@@ -74,6 +74,6 @@ def _arrow_type(type_: Any, column: str, stream: str) -> pa.DataType:
         hint = f"cast it: CAST(... AS {_CASTS.get(name, 'string')})"
         if name == "MapType":
             hint = "make it JSON text: to_json(...), or select its values one by one"
-        found = type_.simpleString()
-        raise SettingsError("tables have no such type", hint=hint, stream=stream, column=column, type=found)
+        text = type_.simpleString()
+        raise SettingsError("tables have no such type", hint=hint, stream=stream, column=column, type=text)
     return _ARROW[name]

@@ -59,11 +59,11 @@ class _Open:
         return bool(self.slices) and not self.closed and self.size - self.slices[-1][0] < _SLICE
 
     def rest(self, size: int) -> list[tuple[int, ...]]:
-        """Return the slices after `size`, the first of them without its part before."""
+        """The slices after `size`, the first of them without its part before."""
         return [(max(start, size), end, *facts) for start, end, *facts in self.slices if end > size]
 
     def marked(self) -> list[_Slice]:
-        """Return the slices up to the mark."""
+        """The slices up to the mark."""
         return [*self.slices[: self.mark[0] - 1], self.mark[1]] if self.mark else []
 
 
@@ -136,7 +136,7 @@ class Spool:
             self._flush()
 
     def _in_order(self, key: _Key) -> _Key:
-        """Return where the next lines of an ordered stream go; the slice that they do not go on with is closed.
+        """Where the next lines of an ordered stream go; the slice that they do not go on with is closed.
 
         A stream that has several prefixes is from then on one without: to change between them would make many slices.
         """

@@ -40,7 +40,7 @@ def _step(record: CommitRecord, before: Any) -> Step:
 
 
 def last_move(log: Log, head: int, stream: str, at: str) -> int | None:
-    """Return the commit that gave a stream its bookmark at `head`; `at` is the time of the change that the log notes.
+    """The commit that gave a stream its bookmark at `head`; `at` is the time of the change that the log notes.
 
     A search by that time takes a few reads, however long the log is. None if the log no longer has the commit.
     """
@@ -51,12 +51,12 @@ def last_move(log: Log, head: int, stream: str, at: str) -> int | None:
             low = middle + 1
         else:
             high = middle
-    found = None
+    latest = None
     while low <= head and _at(log, low) == at:  # two commits may have the same time
         if _moved(log, low, stream):
-            found = low
+            latest = low
         low += 1
-    return found
+    return latest
 
 
 def _at(log: Log, n: int) -> str:

@@ -44,10 +44,7 @@ class Lookback:
         return sorted({stream for stream, _ in self._given} - self.quiet)
 
     def start(self, state: Any) -> Any:
-        """Return the STATE for the tap.
-
-        Raises `SettingsError` for a flat STATE, and for a bookmark that is neither a time nor a number.
-        """
+        """The STATE for the tap. Raises `SettingsError` if it is flat, or a bookmark is no time and no number."""
         if is_empty(state):
             return state
         if is_flat(state):
@@ -76,15 +73,15 @@ class Lookback:
             ]
         return result
 
-    def stored(self, said: Any) -> Any:
-        """Return the STATE to store: the tap's, but with the stored bookmark until the tap has passed it again."""
-        if not self._given or is_flat(said):
-            return said
+    def stored(self, declared: Any) -> Any:
+        """The STATE to store: the tap's, but with the stored bookmark until the tap has passed it again."""
+        if not self._given or is_flat(declared):
+            return declared
         bookmarks = {
             stream: self._restored(stream, bookmark, "") if isinstance(bookmark, dict) else bookmark
-            for stream, bookmark in said["bookmarks"].items()
+            for stream, bookmark in declared["bookmarks"].items()
         }
-        return said if bookmarks == said["bookmarks"] else {**said, "bookmarks": bookmarks}
+        return declared if bookmarks == declared["bookmarks"] else {**declared, "bookmarks": bookmarks}
 
     def _restored(self, stream: str, bookmark: dict[str, Any], context: str) -> dict[str, Any]:
         before, given = self._given.get((stream, context), ({}, None))
@@ -93,16 +90,16 @@ class Lookback:
         if given is not None and _lies_between(given, value, before[_VALUE]):
             result = before
         if isinstance(parts := bookmark.get("partitions"), list):
-            kept = [
+            restored = [
                 self._restored(stream, part, str(part.get("context"))) if isinstance(part, dict) else part
                 for part in parts
             ]
-            result = result if kept == parts and result is bookmark else {**result, "partitions": kept}
+            result = result if restored == parts and result is bookmark else {**result, "partitions": restored}
         return result
 
 
 def _before(value: Any, length: Length, stream: str) -> Any:
-    """Return a bookmark's value, earlier by `length`, in the same format."""
+    """A bookmark's value, earlier by `length`, in the same format."""
     if _is_number(value) and not isinstance(length, timedelta):
         return value - length
     match = _TIME.fullmatch(value) if isinstance(value, str) else None
@@ -118,10 +115,10 @@ def _before(value: Any, length: Length, stream: str) -> Any:
 
 
 def _unfit(value: Any, length: Length, stream: str) -> SettingsError:
-    wanted = (
+    rule = (
         "a duration such as 3d shifts dates and times" if isinstance(length, timedelta) else "a number shifts numbers"
     )
-    hint = f"{wanted}, and nothing else can be shifted; correct or remove streams.<stream>.lookback"
+    hint = f"{rule}, and nothing else can be shifted; correct or remove streams.<stream>.lookback"
     return SettingsError("the lookback does not fit the bookmark", hint=hint, stream=stream, bookmark=str(value)[:60])
 
 
@@ -130,7 +127,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _lies_between(low: Any, value: Any, high: Any) -> bool:
-    """Return whether low <= value <= high; False for values that cannot be compared."""
+    """Whether low <= value <= high; False for values that cannot be compared."""
     if _is_number(value) and _is_number(high):
         return bool(low <= value <= high)
     moments = [_moment(one) for one in (low, value, high)]
@@ -138,7 +135,7 @@ def _lies_between(low: Any, value: Any, high: Any) -> bool:
 
 
 def _moment(text: Any) -> tuple[timedelta, str] | None:
-    """Return a time as (time since year 1 in UTC, fraction of a second), to compare it; None for other text."""
+    """A time as (time since year 1 in UTC, fraction of a second), to compare it; None for other text."""
     match = _TIME.fullmatch(text) if isinstance(text, str) else None
     if not match:
         return None

@@ -23,9 +23,10 @@ from bridge.commit.committer import Committer
 from bridge.commit.open import open_pipeline
 from bridge.commit.state_file import read_state_file
 from bridge.errors import CommitLost, PipelineHeld, SettingsError
-from bridge.lake.lease import holder, holds, last_lease
-from bridge.lake.log import Log, bookmarks
-from bridge.lake.runs import read_runs, write_streams
+from bridge.lake.lease import holder, last_lease
+from bridge.lake.log import Log
+from bridge.lake.run_status import last_run
+from bridge.lake.stream_files import StreamFiles
 from bridge.settings.values.checked import pipeline_name
 from bridge.settings.values.s3options import S3Options
 from bridge.singer.state import bookmark
@@ -94,7 +95,7 @@ class StateStore:
 
     @classmethod
     def at(cls, storage: Storage, pipeline: str) -> StateStore:
-        """Return the store of a pipeline by its full name in a bucket that is open already."""
+        """The store of a pipeline by its full name in a bucket that is open already."""
         store = cls.__new__(cls)
         store._open(storage, pipeline)
         return store
@@ -115,7 +116,7 @@ class StateStore:
         return self._log.latest()
 
     def read(self) -> Stored:
-        """Return the STATE together with its version, for `compare_and_swap`."""
+        """The STATE together with its version, for `compare_and_swap`."""
         while True:
             head = self._log.latest()
             state = self._state_at(head)
@@ -127,17 +128,14 @@ class StateStore:
                 return Stored(head, file.edited(self._storage, self.pipeline), edited=True)
 
     def get(self, stream: str | None = None) -> Any:
-        """Return the STATE, or a stream's bookmark; None if there is none."""
+        """The STATE, or a stream's bookmark; None if there is none."""
         state = self.read().state
         return state if stream is None else bookmark(state, stream)
 
     def last_run(self) -> LastRun | None:
-        """Return the last run, None if there was none."""
-        record = next(read_runs(self._storage, self.pipeline, 1), None)
-        if record is None:
-            return None
-        alive = record.status != "running" or holds(self._storage, self.pipeline, record.run_id)
-        return LastRun(record.run_id, record.status if alive else "died", record.stored)
+        """The run that holds the pipeline, else the last one; None if there was none."""
+        record = last_run(self._storage, self.pipeline)
+        return LastRun(record.run_id, record.status, record.stored) if record else None
 
     # writing
 
@@ -192,18 +190,17 @@ class StateStore:
 
     def _write(self, change: Callable[[Any], Any], reason: str, expected: int | None = None) -> Written:
         with open_pipeline(self._storage, self.pipeline, brief=True) as committer:
-            before = committer.view.state
+            view, before = committer.view, committer.view.state
             outcome = self._changed(committer, change, expected)
             if not isinstance(outcome, Exception) and not same(before, outcome):
                 committer.set_state(outcome, reason)
-                moved = bookmarks(before).keys() | bookmarks(outcome).keys()
-                write_streams(self._storage, self.pipeline, committer.view, _known(committer, moved))
+                StreamFiles(committer.log, view).follow(committer.view)
         if isinstance(outcome, Exception):
             raise outcome  # outside of the block: nothing was begun, so the lease closes cleanly
         return Written(committer.view.n, before, outcome, tuple(committer.notes))
 
     def _changed(self, committer: Committer, change: Callable[[Any], Any], expected: int | None) -> Any:
-        """Return the STATE to commit, or the error that prevents the commit."""
+        """The STATE to commit, or the error that prevents the commit."""
         if expected is not None and not self._is_still(committer, expected):
             hint = "read it again, look at what changed, and decide anew"
             return CommitLost("the STATE is not that version any more", hint=hint, expected=expected, now=self.version)
@@ -224,8 +221,3 @@ class StateStore:
 
     def _state_at(self, head: int) -> Any:
         return next(self._log.history(head)).state if head else None
-
-
-def _known(committer: Committer, streams: set[str]) -> list[str]:
-    """Return those of the streams that have a table, and with it a file of their own beside `state.json`."""
-    return sorted(streams & committer.view.tables.keys())

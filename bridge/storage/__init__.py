@@ -4,6 +4,6 @@ Enters: keys and bytes. Leaves: durable files; `publish` makes them visible. `bu
 """
 
 from bridge.storage.buckets import lake_of, open_storage
-from bridge.storage.protocol import Add, Change, Missing, Remove, Rewrite, Storage, leads_out
+from bridge.storage.protocol import Add, Change, Missing, Remove, Rewrite, Storage
 
-__all__ = ["Add", "Change", "Missing", "Remove", "Rewrite", "Storage", "lake_of", "leads_out", "open_storage"]
+__all__ = ["Add", "Change", "Missing", "Remove", "Rewrite", "Storage", "lake_of", "open_storage"]

@@ -1,10 +1,15 @@
-"""Many calls of a backend at once, where each waits for a network."""
+"""Many calls of a backend at once, where each waits for a network or for a disk."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
+
+MANY = 64
+"""From so many durable writes on, threads are worth their start on a disk."""
+DISK_THREADS = 16
+"""A disk makes what several threads wait for durable at once: its journal is written for all of them."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -17,7 +22,21 @@ class _Parallel(Protocol):
 
 def parallel_map(storage: _Parallel, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
     """The result for each item, in their order. The first error is raised once all calls have ended."""
-    threads = min(storage.parallel, len(items))
+    return _map(storage.parallel, work, items)
+
+
+def durable_map(storage: _Parallel, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """As `parallel_map`, for work that mostly waits until what it wrote is durable; on a disk for many items only."""
+    return on_disk(work, items) if storage.parallel == 1 else parallel_map(storage, work, items)
+
+
+def on_disk(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """The same for a local disk."""
+    return _map(DISK_THREADS if len(items) >= MANY else 1, work, items)
+
+
+def _map(threads: int, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    threads = min(threads, len(items))
     if threads < 2:
         return [work(item) for item in items]
     with ThreadPoolExecutor(threads, thread_name_prefix="bucket") as pool:

@@ -16,12 +16,16 @@ from datetime import timedelta
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from bridge.errors import CorruptLake
+
 _OUT = re.compile(r"\A/|(?:\A|/)\.\.(?:/|\Z)|\0")
 
 
-def leads_out(key: str) -> bool:
-    """Whether a key, as a path, leads out of the bucket. No key of ours does; somebody else may have written one."""
-    return _OUT.search(key) is not None
+def refuse_outside(key: str) -> None:
+    """Raise `CorruptLake` for a key that, as a path, leads out of the bucket. Somebody else may have written one."""
+    if _OUT.search(key):
+        hint = "somebody else wrote it into the bucket: see who may write there; nothing was changed"
+        raise CorruptLake("a file's name leads out of the bucket", hint=hint, key=key)
 
 
 @dataclass(frozen=True, slots=True)

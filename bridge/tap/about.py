@@ -59,7 +59,7 @@ def about(argv: Sequence[str], environ: Mapping[str, str]) -> About | None:
 
 
 def _ask(command: list[str], environ: Mapping[str, str]) -> bytes:
-    """Return what a command prints, nothing if it fails. A tap that starts to extract instead is stopped."""
+    """What a command prints, nothing if it fails. A tap that starts to extract instead is stopped."""
     try:
         process = subprocess.Popen(
             command,

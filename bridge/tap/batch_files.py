@@ -2,7 +2,8 @@
 
 From here on a BATCH is like RECORDs: the same segments, types, rejects and epochs. A whole file is read when its
 message comes, as the tap may delete it afterwards. A file that cannot be read to its end is an error, and no commit has
-a row of it.
+a row of it. A file of JSON lines holds bare records, as the Singer SDK defines it, or RECORD messages of the stream,
+which PipelineWise's definition allows.
 
 A row of a Parquet file becomes JSON without loss: a decimal with its digits, a time as ISO text, bytes in base64. A
 time without an offset is UTC, as in RECORDs.
@@ -24,13 +25,13 @@ import orjson
 
 from bridge.errors import DataError, LakeError
 from bridge.settings.values.s3options import S3Options
-from bridge.singer.messages import LONGEST_LINE, Batch, Records
+from bridge.singer.messages import LONGEST_LINE, Batch, Reader, Records, parse
 from bridge.storage import open_storage
 
 _CHUNK = 1 << 20
 _MAGIC = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
 _BOM = b"\xef\xbb\xbf"
-_HINT = "nothing of it was committed; look into the file and into the tap's `batch_config`, then run again"
+_HINT = "nothing of it was committed; look into the file and into the tap's settings for batches, then run again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +49,16 @@ class Batches:
 
     def records(self, batch: Batch) -> Iterator[Records]:
         """Yield the records, about a MiB at once. Raises `DataError` if a file cannot be read to its end."""
-        read = self._reader(batch)
-        prefix = b'{"type":"RECORD","stream":%s,"record":' % orjson.dumps(batch.stream)
-        end = b"}\n" if batch.version is None else b',"version":%d}\n' % batch.version
+        read, rows = self._reader(batch), 0
         for uri in batch.manifest:
             with self._opened(uri, batch.stream) as file, _explained(uri, batch.stream):
-                for lines, count in read(file):
+                for records in _as_records(batch, read(file)):
                     self.tick()
-                    data = prefix + lines.replace(b"\n", end + prefix)
-                    yield Records(batch.stream, data[: -len(prefix)], count, prefix)
+                    rows += records.lines
+                    yield records
+        if batch.rows is not None and batch.rows != rows:
+            reason = f"it has {rows} record(s), and the message's batch_size says {batch.rows}"
+            raise _unreadable(", ".join(batch.manifest), batch.stream, reason)
 
     def _reader(self, batch: Batch) -> Callable[[IO[bytes]], Iterator[tuple[bytes, int]]]:
         """The function that turns an open file into whole lines and their number."""
@@ -65,7 +67,7 @@ class Batches:
             return _parquet_lines
         if form == "jsonl" and packed in ("", "none", *_MAGIC):
             return lambda file: _json_lines(file, packed, self.longest)
-        hint = "set the tap's `batch_config` to jsonl with gzip, zstd or none, or to parquet"
+        hint = "set the tap (the SDK's `batch_config`) to jsonl with gzip, zstd or none, or to parquet"
         facts = {"stream": batch.stream, "format": form, "compression": packed}
         raise DataError("a BATCH of an unknown encoding", hint=hint, **facts)
 
@@ -80,7 +82,7 @@ class Batches:
             hint = "set `storage.root` of the tap's `batch_config` to a file:// or s3:// place"
             raise DataError("a file of a BATCH is somewhere else", hint=hint, stream=stream, file=uri)
         try:
-            file = _local(rest.removeprefix("localhost/") if scheme else uri).open("rb")
+            file = (_local(rest.removeprefix("localhost/")) if scheme else _plain_path(uri)).open("rb")
         except (OSError, ValueError) as error:  # a name with NUL
             raise _unreadable(uri, stream, getattr(error, "strerror", None) or str(error)) from error
         with file:
@@ -106,10 +108,42 @@ class Batches:
             raise _unreadable(uri, stream, error.message) from error
 
 
+def _as_records(batch: Batch, read: Iterator[tuple[bytes, int]]) -> Iterator[Records]:
+    """The RECORD lines of a file of bare records, or of RECORD messages: its first line says which."""
+    prefix = b'{"type":"RECORD","stream":%s,"record":' % orjson.dumps(batch.stream)
+    end = b"}\n" if batch.version is None else b',"version":%d}\n' % batch.version
+    if batch.extracted is not None:
+        end = b',"time_extracted":%s%s' % (orjson.dumps(batch.extracted), end)
+    messages: Reader | None = None
+    for number, (lines, count) in enumerate(read):
+        if not number and _is_record(lines[: lines.find(b"\n")], batch.stream):
+            messages = Reader()
+        if messages is None:
+            data = prefix + lines.replace(b"\n", end + prefix)
+            yield Records(batch.stream, data[: -len(prefix)], count, prefix)
+            continue
+        for message in messages.feed(lines):
+            if not isinstance(message, Records) or message.stream != batch.stream:
+                raise ValueError("it has RECORD messages of this stream, and other lines")
+            yield message
+
+
+def _is_record(line: bytes, stream: str) -> bool:
+    message = parse(line)
+    if message is None or message["type"].upper() != "RECORD":
+        return False
+    return message.get("stream") == stream and "record" in message
+
+
 def _local(path: str) -> Path:
     """The file of a URI; some taps do not percent-encode the path."""
     decoded = Path(unquote(path))
     return decoded if decoded.exists() or not Path(path).exists() else Path(path)
+
+
+def _plain_path(path: str) -> Path:
+    """The file of a path without a scheme, which some taps percent-encode."""
+    return Path(path) if Path(path).exists() else _local(path)
 
 
 @contextmanager

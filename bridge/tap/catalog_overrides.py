@@ -65,7 +65,7 @@ def wanted_methods(words: str, pipeline: Pipeline, catalog: Catalog | None) -> s
 
 
 def overridden(catalog: Catalog, pipeline: Pipeline, loaded: Collection[str]) -> tuple[Catalog, list[str]]:
-    """Return the catalog with the pipeline's overrides for these streams, and notes for the operator.
+    """The catalog with the pipeline's overrides for these streams, and notes for the operator.
 
     Raises `SettingsError` for what the tap does not offer: a method, a replication key, a column.
     """
@@ -80,7 +80,7 @@ def overridden(catalog: Catalog, pipeline: Pipeline, loaded: Collection[str]) ->
 
 
 def with_methods(catalog: Catalog) -> Catalog:
-    """Return the catalog with FULL_TABLE for each stream whose method nobody chose: every tap can do that.
+    """The catalog with FULL_TABLE for each stream whose method nobody chose: every tap can do that.
 
     Taps of databases that leave the choice to their user fail at such a stream.
     """
@@ -118,7 +118,7 @@ def _check_globs(catalog: Catalog, pipeline: Pipeline) -> list[str]:
 
 
 def without_log(catalog: Catalog, streams: Collection[str]) -> tuple[Catalog, list[str]]:
-    """Return the catalog with FULL_TABLE for those of these streams that are LOG_BASED, and their ids.
+    """The catalog with FULL_TABLE for those of these streams that are LOG_BASED, and their ids.
 
     A trial must not read a log: what a replication slot gave once, no later run gets.
     """
@@ -174,8 +174,8 @@ def _set(stream: StreamEntry, facts: dict[str, Any]) -> None:
     for key, value in facts.items():
         stream[key.replace("-", "_") if "key-properties" not in key else "key_properties"] = value
     needed = [facts.get("replication-key"), *(facts.get(_key_name(stream)) or ())]
-    known = columns(stream)
-    listed = [name for name in needed if name and ((name,) in known or not name.startswith(_OF_TAP_ALONE))]
+    declared = columns(stream)
+    listed = [name for name in needed if name and ((name,) in declared or not name.startswith(_OF_TAP_ALONE))]
     write(stream, {(column,): {"selected": True} for column in listed})
 
 
@@ -222,10 +222,10 @@ def _only_key(stream: StreamEntry) -> str | None:
 
 
 def _check_columns(stream: StreamEntry, setting: str, names: Iterable[str]) -> None:
-    known = [path[0] for path in columns(stream) if len(path) == 1]
-    for name in names if known else ():
-        if name not in known and not name.startswith(_OF_TAP_ALONE):
-            hint = did_you_mean(name, known) or f"it has: {', '.join(known[:20])}"
+    declared = [path[0] for path in columns(stream) if len(path) == 1]
+    for name in names if declared else ():
+        if name not in declared and not name.startswith(_OF_TAP_ALONE):
+            hint = did_you_mean(name, declared) or f"it has: {', '.join(declared[:20])}"
             raise SettingsError(
                 f"{setting}: the stream has no such column", hint=hint, stream=stream_id(stream), column=name
             )

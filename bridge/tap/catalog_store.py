@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +40,21 @@ class Discovery:
     first: bool = False
     """Whether it was the first discovery, with nothing to compare."""
 
-    def told(self) -> list[str]:
+    def lines(self) -> list[str]:
         """A line for each change, and for each kept edit that contradicts the tap."""
         return [*self.changes.lines(), *map(_stands, self.overruled)]
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What a tap that runs without a catalog said of its streams."""
+
+    tap: str
+    version: str
+    catalog: Catalog | None
+    """None: it does not discover."""
+    seconds: float
+    """How long it took."""
 
 
 def _stands(place: str) -> str:
@@ -133,6 +145,19 @@ class CatalogStore:
         """Note the flag, so that the tap need not be asked again."""
         with suppress(SettingsError):  # a folder that cannot be written costs one question a run
             self._replace(self._memory_file, self._memory() | {"format": 1, "flag": {"tap": tap, "flag": flag}})
+
+    def declared(self, tap: str, version: str) -> Declared | None:
+        """What that version of the tap said when a run last discovered by itself; None if none did."""
+        with suppress(KeyError, TypeError, ValueError):
+            noted = self._memory()["declared"]
+            if (noted["tap"], noted["version"]) == (tap, version):
+                return Declared(tap, version, noted["catalog"], float(noted["seconds"]))
+        return None
+
+    def remember_declared(self, declared: Declared) -> None:
+        """Note what the tap said of its streams. The pipeline still has no catalog."""
+        with suppress(SettingsError):  # a folder that cannot be written costs one question a run
+            self._replace(self._memory_file, self._memory() | {"format": 1, "declared": asdict(declared)})
 
     def _memory(self) -> dict[str, Any]:
         """The notes of the last discovery; empty if there are none, or unreadable ones: then edits are guessed."""

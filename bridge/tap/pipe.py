@@ -38,8 +38,8 @@ class Feed(Protocol):
         """Yield chunks until the end; `tick` runs at least twice a second, and may raise to end the reading."""
         ...
 
-    def heard(self, messages: Iterable[Message]) -> Iterable[Message]:
-        """Return the messages to act upon; a target may rewrite or drop some."""
+    def select_messages(self, messages: Iterable[Message]) -> Iterable[Message]:
+        """The messages to act upon; a target may rewrite or drop some."""
         ...
 
     def wait(self, *, idle: timedelta | None, tick: Callable[[], None]) -> None:
@@ -51,7 +51,7 @@ class Feed(Protocol):
         ...
 
     def failure(self, message: str) -> TapError:
-        """Return an error with the writer's last lines on stderr, if we have them."""
+        """An error with the writer's last lines on stderr, if we have them."""
         ...
 
 

@@ -46,10 +46,7 @@ _START = 'echo $$ >&0; exec "$@" </dev/null'
 
 
 def find_executable(argv: Sequence[str], folder: Path | None, environ: dict[str, str]) -> list[str]:
-    """Return argv with the full path of its program: in the tap's own venv, on PATH, or beside our own program.
-
-    Raises `TapNotFound`.
-    """
+    """`argv` with its program's full path: in the tap's venv, on PATH, or beside ours. Raises `TapNotFound`."""
     places = [*([str(folder)] if folder else []), environ.get("PATH", os.defpath), str(Path(sys.executable).parent)]
     program = shutil.which(argv[0], path=os.pathsep.join(places))
     if not program:
@@ -194,8 +191,8 @@ class Tap:
             hint = "raise `source.idle_timeout` if it needs longer; " + self._last_words()
             raise TapError("the tap was silent for too long and was stopped", hint=hint, idle_timeout=idle) from None
 
-    def heard(self, messages: Iterable[Message]) -> Iterable[Message]:
-        """Return all messages, unchanged."""
+    def select_messages(self, messages: Iterable[Message]) -> Iterable[Message]:
+        """All messages, unchanged."""
         return messages
 
     def wait(self, *, idle: timedelta | None, tick: Callable[[], None]) -> None:

@@ -57,7 +57,7 @@ class SlotSource:
 
 
 def slot_source(pipeline: Pipeline, argv: Sequence[str]) -> SlotSource | None:
-    """Return the slot that a pipeline's tap reads, None if we do not know the tap. Connects to nothing."""
+    """The slot that a pipeline's tap reads, None if we do not know the tap. Connects to nothing."""
     options, config = pipeline.source.replication_slot, tap_settings(pipeline)
     kind, version = _kind(pipeline, argv)
     if kind is None and not options.setting:
@@ -91,7 +91,7 @@ def _kind(pipeline: Pipeline, argv: Sequence[str]) -> tuple[Kind | None, str]:
     if package in _KINDS:
         return _KINDS[package], version
     url = re.sub(r"[-_.]+", "-", pipeline.source.pip_url or "").lower()
-    return next((kind for known, kind in _KINDS.items() if name == "unknown" and known in url), None), version
+    return next((kind for part, kind in _KINDS.items() if name == "unknown" and part in url), None), version
 
 
 def _wise_name(database: str, tap_id: str = "") -> str:
@@ -113,8 +113,8 @@ def _parameters(config: dict[str, Any]) -> dict[str, str]:
         names = {"sslrootcert": "ssl_certificate_authority"}
         if config.get("ssl_client_certificate_enable"):
             names |= {"sslcert": "ssl_client_certificate", "sslkey": "ssl_client_private_key"}
-        files = {ours: config.get(theirs) for ours, theirs in names.items()}
-        parameters |= {ours: file for ours, file in files.items() if file and Path(str(file)).is_file()}
+        files = {parameter: config.get(setting) for parameter, setting in names.items()}
+        parameters |= {parameter: file for parameter, file in files.items() if file and Path(str(file)).is_file()}
     return {name: str(value) for name, value in parameters.items() if value not in (None, "")}
 
 

@@ -14,26 +14,33 @@ from typing import Any
 from bridge.errors import SettingsError, TapError
 from bridge.settings.options import Pipeline
 from bridge.settings.redact import redactor
-from bridge.singer.catalog import Catalog, deselected, has_metadata, parse_catalog, stream_names
+from bridge.singer.catalog import (
+    Catalog,
+    deselected,
+    has_metadata,
+    parse_catalog,
+    selected_streams,
+    stream_id,
+    stream_names,
+    user_streams_first,
+)
 from bridge.singer.selection import is_glob, loaded_streams, select, unmatched
 from bridge.tap.catalog_overrides import overridden, wants_catalog
-from bridge.tap.catalog_store import CatalogStore, Discovery
+from bridge.tap.catalog_store import CatalogStore, Declared, Discovery
+from bridge.tap.installed import tap_version
 from bridge.tap.process import Tap, find_executable
 from bridge.tap.slot_source import tap_settings
 from bridge.tap.venv import Venv
 
-SILENT = (
-    "the tap sent no stream, and it got no catalog: many taps extract only what is selected. "
-    "Make a catalog with `singer-bridge discover {name}`, choose by `singer-bridge select {name} STREAM...`"
-)
-"""The warning for a tap without a catalog that ended well and named no stream, if nothing was loaded before."""
-
+_LISTED = 8
 _WITHOUT = "run it without --stream, source.select and streams; or write a catalog yourself and set source.catalog"
 _DISCOVER_LIMIT = timedelta(minutes=5)
 _QUICK = timedelta(seconds=5)
 """A tap that discovers faster is asked before each run whether types have changed."""
 _PATIENCE = timedelta(seconds=15)
 """A tap that is silent for this long when asked for its types is not asked again before the next `discover`."""
+_FIRST_LIMIT = timedelta(minutes=2)
+"""A tap that is silent for this long when a run discovers by itself is not asked again in this version."""
 _HELP_LIMIT = timedelta(seconds=20)
 _LONGEST_HELP = 1 << 18
 _CATALOG_FLAGS = ("--catalog", "--properties")
@@ -46,10 +53,27 @@ def home_folder(settings_file: Path | None) -> Path:
     return (settings_file.parent if settings_file else Path.cwd()).absolute() / ".singer-bridge"
 
 
+def silent(pipeline: str, declared: Catalog | None) -> str:
+    """The warning for a tap without a catalog that ended well and named no stream, if nothing was loaded before.
+
+    `declared`: the streams that the tap has, as far as it says.
+    """
+    if declared is None or not declared["streams"] or selected_streams(declared):
+        return (
+            "the tap sent no stream, and it got no catalog: many taps extract only what is selected. Make a catalog "
+            f"with `singer-bridge discover {pipeline}`, choose by `singer-bridge select {pipeline} STREAM...`"
+        )
+    names = [stream_id(entry) for entry in user_streams_first(declared)]
+    listed = ", ".join(names[:_LISTED]) + (" ..." if len(names) > _LISTED else "")
+    choose = f"Choose: `singer-bridge select {pipeline} STREAM...`, '*' for all"
+    return f"the tap sent no stream: it has {listed}, and extracts only what is selected. {choose}"
+
+
 class Source:
     """The tap of one pipeline. Nothing runs before `discover` or `start`; `tick` may raise to end a discovery.
 
-    `notes` are for the operator, about the catalog; `discovery` is the result of the last one.
+    `notes` are for the operator, about the catalog; `discovery` is the result of the last one. `declared`: what a tap
+    that gets no catalog says of its streams, None if it is not asked.
     """
 
     def __init__(self, pipeline: Pipeline, home: Path, tick: Callable[[], None] = lambda: None) -> None:
@@ -64,12 +88,14 @@ class Source:
         self.catalogs = CatalogStore(home, pipeline)
         self.notes: list[str] = []
         self.discovery: Discovery | None = None
+        self.declared: Catalog | None = None
 
     def catalog(self, only: Sequence[str], *, refresh: bool, compare: bool = True) -> tuple[Catalog | None, set[str]]:
-        """Return the catalog to pass, if any, and the names of the streams that it deselects.
+        """The catalog to pass, if any, and the names of the streams that it deselects.
 
         Discovers if a selection or an override needs it, or to `refresh`, and stores the catalog for the next run. With
-        `compare`, a tap that discovers quickly is asked whether types of columns have changed.
+        `compare`, a tap that discovers quickly is asked whether types of columns have changed; and a tap that gets no
+        catalog, how its streams are replicated.
         """
         needed = bool(self.pipeline.source.select or only or wants_catalog(self.pipeline))
         needed = needed or self.pipeline.source.parallelism != 1
@@ -78,9 +104,10 @@ class Source:
             catalog = self._retyped(catalog, only)
         if catalog is None and (needed or refresh):
             catalog = self.discover()
-            self.notes += self.discovery.told() if self.discovery else ["this tap does not discover"]
+            self.notes += self.discovery.lines() if self.discovery else ["this tap does not discover"]
         if catalog is None:
             self._do_without(only)
+            self.declared = self._ask_declared() if compare else None
             return None, set()
         catalog = self.narrowed(catalog, self._ids(catalog, only))
         return catalog, deselected(catalog)
@@ -106,6 +133,28 @@ class Source:
         lines = self.catalogs.retyped(now, loaded_streams(catalog, self.pipeline.source.select, only)) if now else []
         self.notes += [f"{line}; the kept catalog was brought up to date" for line in lines]
         return (self.catalogs.read() or catalog) if lines else catalog
+
+    def _ask_declared(self) -> Catalog | None:
+        """What the tap says of its streams; it extracts without a catalog, as if it had not been asked.
+
+        The answer is kept for the next run, which asks again if the tap is quick. A tap whose --help knows no
+        --discover is not started with it: it would extract.
+        """
+        if self.pipeline.source.discover == "never" or not self.pipeline.decides_methods:
+            return None
+        version = tap_version(self.argv[0])
+        earlier = self.catalogs.declared(self.argv[0], version)
+        if earlier and (earlier.catalog is None or earlier.seconds > _QUICK.total_seconds()):
+            return earlier.catalog
+        began = time.monotonic()
+        try:
+            catalog = self.ask(_FIRST_LIMIT) if earlier or b"--discover" in self._flags() else None
+        except TapError:  # if the tap is broken, the extraction will report it
+            if time.monotonic() - began < _FIRST_LIMIT.total_seconds():
+                return earlier.catalog if earlier else None
+            catalog = None
+        self.catalogs.remember_declared(Declared(self.argv[0], version, catalog, time.monotonic() - began))
+        return catalog
 
     def _do_without(self, only: Sequence[str]) -> None:
         """Raise `SettingsError` if something was chosen that only a catalog can tell the tap."""
@@ -181,15 +230,21 @@ class Source:
 
         If it knows both, it expects an older catalog, without metadata, in --properties.
         """
+        words = self._flags()
+        older = not any(map(has_metadata, catalog["streams"]))
+        return "--properties" if b"--properties" in words and (older or b"--catalog" not in words) else "--catalog"
+
+    def _flags(self) -> set[bytes]:
+        """The flags that the tap's --help names."""
         text = bytearray()
-        with suppress(TapError), open(os.devnull, "wb") as log, self._tap([*self.argv, "--help"], log) as tap:
+        # Without settings: a tap that does not know --help must not reach its source.
+        given: dict[str, Any] = {"config": {}, "environ": self.environ, "redact": self.redact}
+        with suppress(TapError), open(os.devnull, "wb") as log, Tap([*self.argv, "--help"], log=log, **given) as tap:
             for chunk in tap.chunks(idle=_HELP_LIMIT, tick=self._tick):
                 text += chunk
                 if len(text) > _LONGEST_HELP or _is_message(bytes(text.split(b"\n", 1)[0])):
                     break  # it runs instead
-        words = set(re.findall(rb"--[a-z][a-z-]*", text))
-        older = not any(map(has_metadata, catalog["streams"]))
-        return "--properties" if b"--properties" in words and (older or b"--catalog" not in words) else "--catalog"
+        return set(re.findall(rb"--[a-z][a-z-]*", text))
 
     def _catalog_flag(self, catalog: Catalog) -> str:
         own = [word for word in self.argv[1:] if word.split("=")[0] in _CATALOG_FLAGS]

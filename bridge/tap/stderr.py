@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-SAID = "its last lines on stderr:"
+LAST_LINES = "its last lines on stderr:"
 
 _SHOWN = 20
 _LONGEST = 1000
@@ -44,7 +44,7 @@ def last_words(text: str) -> str:
     """
     lines = list(_folded(text.strip("\n").rstrip()))  # not stripped on the left: the first line may be a frame's
     shown = "\n".join(_telling(lines) or lines[-_SHOWN:])
-    return f"{SAID}\n{shown}" if shown else "it wrote nothing to stderr"
+    return f"{LAST_LINES}\n{shown}" if shown else "it wrote nothing to stderr"
 
 
 def _is_quiet(line: str) -> bool:

@@ -48,7 +48,7 @@ class Stdin:
         """Leave the pipe as it is: its writer notices when we end."""
 
     def echo(self, tick: Callable[[], None]) -> Start | None:
-        """Return the STATE if it is the very first message, otherwise None. Waits for that message.
+        """The STATE if it is the very first message, otherwise None. Waits for that message.
 
         Taps of the Singer SDK begin with the STATE that they were started with. From any other tap it means the same:
         no row came before it, so the tap continues as if it had been started with it.
@@ -82,7 +82,7 @@ class Stdin:
         else:
             yield from read_pipe(fd, idle=None, tick=tick)
 
-    def heard(self, messages: Iterable[Message]) -> Iterator[Message]:
+    def select_messages(self, messages: Iterable[Message]) -> Iterator[Message]:
         """Yield the messages to act upon. Raises `DataError` for a SCHEMA that no target of the Singer SDK accepts."""
         for message in messages:
             self.counts[_TYPES.get(type(message).__name__, "")] += message.lines if isinstance(message, Records) else 1

@@ -92,7 +92,7 @@ class Venv:
         return True
 
     def packages(self) -> list[str]:
-        """Return what the lock file lists, one `name==version` each; nothing when there is none."""
+        """What the lock file lists, one `name==version` each; nothing when there is none."""
         return _requirements(self.lock.read_text()) if self.lock.exists() else []
 
     @contextmanager
@@ -158,7 +158,7 @@ class _Installer:
         self._run("pip", "install", "--compile-bytecode", *self._into, *arguments)
 
     def freeze(self) -> str:
-        """Return what is installed, as requirements."""
+        """What is installed, as requirements."""
         return self._run("pip", "freeze", *self._into)
 
     @property
@@ -170,7 +170,7 @@ class _Installer:
             uv = find_uv_bin()
         except FileNotFoundError as error:
             raise TapError("uv is missing", hint="pip install --force-reinstall uv", looked=error) from error
-        done = subprocess.run(
+        result = subprocess.run(
             [uv, *arguments, "--quiet"],
             cwd=self.folder,
             env=os.environ | _index_variables(),
@@ -179,29 +179,29 @@ class _Installer:
             text=True,
             check=False,
         )
-        if done.returncode:
-            output = self.redact(_last_lines(done.stdout, done.stderr).encode()).decode("utf-8", "replace")
+        if result.returncode:
+            output = self.redact(_last_lines(result.stdout, result.stderr).encode()).decode("utf-8", "replace")
             hint = f"check source.pip_url and the network; uv said:\n{output}"
             raise TapError("the tap cannot be installed", hint=hint)
-        return done.stdout
+        return result.stdout
 
 
 def _index_variables() -> dict[str, str]:
-    """Return pip's variables for package indexes under uv's names, unless uv has its own."""
+    """The variables of pip for package indexes under uv's names, unless uv has its own."""
     if any(name.startswith("UV_") and "INDEX" in name for name in os.environ):
         return {}
     names = {"PIP_INDEX_URL": "UV_INDEX_URL", "PIP_EXTRA_INDEX_URL": "UV_EXTRA_INDEX_URL"}
-    return {ours: os.environ[theirs] for theirs, ours in names.items() if os.environ.get(theirs)}
+    return {uv_name: os.environ[pip_name] for pip_name, uv_name in names.items() if os.environ.get(pip_name)}
 
 
 def _last_lines(*outputs: str) -> str:
-    """Return the end of an installer's output."""
+    """The end of an installer's output."""
     lines = [line for output in outputs for line in output.splitlines() if line.strip()]
     return "\n".join(lines[-_SHOWN_LINES:])
 
 
 def _slug(pip_url: str) -> str:
-    """Return a folder name that people recognise and that holds no secret: the package or the repository."""
+    """A folder name that people recognise and that holds no secret: the package or the repository."""
     first = next((part for part in shlex.split(pip_url) if not part.startswith("-")), "tap")
     name = Path(urlsplit(first).path).name if "/" in first else first
     name = name.split("-")[0] if name.endswith(".whl") else name
@@ -218,7 +218,7 @@ def _check_programs(folder: Path, programs: Sequence[str]) -> None:
 
 
 def _flags(arguments: list[str]) -> list[str]:
-    """Return the options among pip's arguments, such as `--index-url x`, without what they are to install."""
+    """The options among pip's arguments, such as `--index-url x`, without what they are to install."""
     flags, rest = [], iter(arguments)
     for argument in rest:
         if argument in _REQUIRING:

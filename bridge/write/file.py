@@ -9,9 +9,8 @@ import pyarrow.parquet as pq
 from msgspec import structs
 
 from bridge.errors import LakeError
-from bridge.lake.folder_names import PENDING, file_name
 from bridge.lake.formats.delta.unsaid import Unsaid
-from bridge.lake.log import meta
+from bridge.lake.paths import PENDING, file_name, pipeline_key
 from bridge.lake.records import PendingFile
 from bridge.schema.json_schema import EXTRA
 from bridge.schema.table_schema import TableSchema
@@ -43,7 +42,7 @@ class File:
         self._folder = layout.folder
         part = file_name(context.generation, seq)
         self.name = over or (f"{folder}/{part}" if folder else part)
-        self._source = meta(context.pipeline, "pending", f"{part}{PENDING}")
+        self._source = pipeline_key(context.pipeline, "pending", f"{part}{PENDING}")
         self._file = storage.open_pending(self._source, f"{layout.folder}/{self.name}", over=over is not None)
         order = pq.SortingColumn.from_ordering(schema, sort_keys(layout.sort_by)) if layout.sort_by else None
         self._writer = pq.ParquetWriter(

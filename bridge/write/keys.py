@@ -15,11 +15,18 @@ import pyarrow.compute as pc
 from bridge.decode.casting import refit
 from bridge.errors import SettingsError
 from bridge.schema.json_schema import is_json, source
+from bridge.schema.merging import is_variant
 
 
 def key_columns(schema: pa.Schema, keys: Sequence[str]) -> list[str]:
-    """The columns that hold these properties. Raises `SettingsError` if a property has none."""
+    """The columns that hold these properties. Raises `SettingsError` if a property has none, or two.
+
+    It has two if its type changed under `on_type_change: variant` before it was a key: no row has a value in both.
+    """
     columns = {source(field): field.name for field in schema}
+    if split := [source(field) for field in schema if is_variant(field) and source(field) in keys]:
+        hint = "load the table anew with --full, which makes it one column; or set other key_properties or load_method"
+        raise SettingsError("a key is in two columns, as its type has changed", hint=hint, key=split[0])
     names = [columns.get(key, key) for key in keys]
     for name in names:
         if name not in schema.names:

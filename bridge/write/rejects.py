@@ -18,8 +18,7 @@ import orjson
 from bridge.decode.exact import Reject
 from bridge.errors import CorruptLake, DataError
 from bridge.exact_json import NotJson, dumps, loads
-from bridge.lake.folder_names import folder_name
-from bridge.lake.log import meta
+from bridge.lake.paths import folder_name, pipeline_key
 from bridge.lake.records import RejectFile
 from bridge.spool.folder import Segment
 from bridge.storage import Storage
@@ -52,7 +51,7 @@ def write_rejects(storage: Storage, context: WriteContext, stream: str | None, i
 def new_reject_file(pipeline: str, run: str, stream: str | None) -> str:
     """A new key. It begins with the run, so that the file's age is the run's."""
     folder = folder_name(stream, ()) if stream is not None else "_tap"
-    return meta(pipeline, "rejects", folder, f"{run}-{uuid.uuid4().hex}.jsonl")
+    return pipeline_key(pipeline, "rejects", folder, f"{run}-{uuid.uuid4().hex}.jsonl")
 
 
 def describe_file(

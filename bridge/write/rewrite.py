@@ -115,10 +115,7 @@ class Rewriting:
     def live(
         self, stream: str, table: TableState, schema: TableSchema, replaced: Collection[str]
     ) -> tuple[list[FileAdd], list[str]]:
-        """What a commit adds and removes so that a table's files can be read beside its new columns.
-
-        Files in `replaced` go anyway.
-        """
+        """What a commit adds and removes so that live files fit the new columns. Files in `replaced` go anyway."""
         if not table.files or table.schema in (None, schema.hash):
             return [], []
         older = read_schema(self._storage, self._context.pipeline, table.schema)

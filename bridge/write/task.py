@@ -21,6 +21,7 @@ from bridge.errors import BridgeError
 from bridge.lake.records import PendingFile
 from bridge.schema.table_schema import TableSchema
 from bridge.spool.folder import Segment, SpoolFolder
+from bridge.storage.parallel import DISK_THREADS, MANY
 from bridge.write.context import WriteContext
 from bridge.write.file import File
 from bridge.write.metadata_columns import fill_metadata
@@ -36,12 +37,15 @@ from bridge.write.writer import Writer
 def write_bundles(context: WriteContext, bundles: Iterable[tuple[int, Sequence[Segment]]]) -> Iterator[WorkReport]:
     """Decode bundles into pending files and yield the report of each, which the driver checks.
 
-    A thread makes files durable while the next bundle is decoded; a report comes after its files are.
+    A thread makes files durable while the next bundle is decoded, several those of many streams; a report comes after
+    its files are.
     """
-    with ThreadPoolExecutor(1, thread_name_prefix="durable") as disk:
+    one, several = ThreadPoolExecutor(1, "durable"), ThreadPoolExecutor(DISK_THREADS, "durable")
+    with one, several:
         before: tuple[WorkReport, RowWriter | None] | None = None
         for seq, segments in bundles:
             try:
+                disk = several if len(segments) >= MANY else one
                 now: tuple[WorkReport, RowWriter | None] = _write(context, seq, segments, disk)
             except BridgeError as error:
                 now = failure(error), None
@@ -162,7 +166,7 @@ class RowWriter:
     def _begin(self, stream: str, schema: pa.Schema, version: int | None) -> Writer | Spill:
         if self._context.layouts[stream].keys:
             return Spill(self._context, stream, schema)
-        return Writer(self._storage, self._context, self._seq, stream, schema, partial(self._done, version))
+        return Writer(self._storage, self._context, self._seq, stream, schema, partial(self._close, version))
 
     def finish(self) -> None:
         """Write what is left."""
@@ -178,6 +182,6 @@ class RowWriter:
         files = [closing.result() for closing in self._closing]
         return structs.replace(report, files=files, spills=self._spills, folders=self._folders)
 
-    def _done(self, version: int | None, file: File) -> None:
+    def _close(self, version: int | None, file: File) -> None:
         file.finish(version)
         self._closing.append(self._disk.submit(file.close))

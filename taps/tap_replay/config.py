@@ -34,12 +34,12 @@ def load(path: str) -> Settings:
     raw = read_json(path, "config")
     if not isinstance(raw, dict):
         raise TapError("the config must be an object")
-    known = {setting.name: setting for setting in fields(Settings)}
+    declared = {setting.name: setting for setting in fields(Settings)}
     for key, value in raw.items():
-        if key not in known:
-            raise TapError(f"unknown setting {key}; known: {', '.join(known)}")
-        if value is not None or known[key].default is not None:
-            _check(key, value, known[key].metadata["kind"])
+        if key not in declared:
+            raise TapError(f"unknown setting {key}; known: {', '.join(declared)}")
+        if value is not None or declared[key].default is not None:
+            _check(key, value, declared[key].metadata["kind"])
     if not raw.get("path"):
         raise TapError("the config needs a path")
     return Settings(**raw)

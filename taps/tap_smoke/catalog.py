@@ -29,9 +29,9 @@ def select(settings: Settings, path: str | None) -> list[Selection]:
     if path is None:
         return [Selection(s, s.replication_method, set(column_schemas(s))) for s in settings.streams]
     entries = _read(path)
-    known = {stream.name for stream in settings.streams}
+    declared = {stream.name for stream in settings.streams}
     chosen = {name: entry for name, entry in entries.items() if _stream_selected(entry)}
-    foreign = sorted(chosen.keys() - known)
+    foreign = sorted(chosen.keys() - declared)
     if foreign:
         raise TapError(f"the catalog selects a stream this tap does not have: {foreign[0]}")
     return [_selection(stream, chosen[stream.name]) for stream in settings.streams if stream.name in chosen]

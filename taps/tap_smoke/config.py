@@ -53,11 +53,11 @@ def json_schema(cls: type[Any] = Settings) -> dict[str, Any]:
 def _parse(cls: type[T], raw: Any, where: str) -> T:
     if not isinstance(raw, dict):
         raise TapError(f"{where.rstrip('.') or 'the config'} must be an object")
-    known = {setting.name: setting for setting in fields(cls)}  # type: ignore[arg-type]
-    unknown = [key for key in raw if key not in known]
+    declared = {setting.name: setting for setting in fields(cls)}  # type: ignore[arg-type]
+    unknown = [key for key in raw if key not in declared]
     if unknown:
-        raise TapError(f"unknown setting {where}{unknown[0]}; known here: {', '.join(known)}")
-    return cls(**{key: _value(known[key], value, where + key) for key, value in raw.items()})
+        raise TapError(f"unknown setting {where}{unknown[0]}; known here: {', '.join(declared)}")
+    return cls(**{key: _value(declared[key], value, where + key) for key, value in raw.items()})
 
 
 def _value(setting: Any, raw: Any, where: str) -> Any:

@@ -57,7 +57,7 @@ class Faults:
     def __init__(self, settings: Settings, wire: Wire, sleep: Callable[[float], None]) -> None:
         self._settings, self._wire, self._sleep = settings, wire, sleep
         self._fail = settings.fail if _armed(settings) else None
-        self._done = -1
+        self._last_count = -1
 
     def room(self, count: int) -> int:
         """How many records may be sent in one go after `count` of them."""
@@ -72,9 +72,9 @@ class Faults:
 
     def reached(self, count: int, next_line: Callable[[], str]) -> None:
         """Do what is due after `count` records; `next_line` gives the line that half a line is cut from."""
-        if count == self._done:
+        if count == self._last_count:
             return
-        self._done = count
+        self._last_count = count
         settings = self._settings
         if count and settings.stderr_every and count % settings.stderr_every == 0:
             self._wire.flush()

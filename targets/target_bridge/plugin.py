@@ -35,11 +35,11 @@ def about() -> dict[str, Any]:
 
 def plugin_files(about: dict[str, Any]) -> dict[str, str]:
     """The files' texts by their paths below deploy/meltano."""
-    ours = _definition(about, "target-bridge", "Singer Bridge")
+    definition = _definition(about, "target-bridge", "Singer Bridge")
     parquet = _definition(about, "target-parquet", "Parquet")
     return {
-        "target-bridge.yml": _HEADER + _text(ours),
-        "hub/loaders/target-bridge/singer-bridge.yml": _text({**ours, **_page("https://spark.apache.org/")}),
+        "target-bridge.yml": _HEADER + _text(definition),
+        "hub/loaders/target-bridge/singer-bridge.yml": _text({**definition, **_page("https://spark.apache.org/")}),
         "hub/loaders/target-parquet/singer-bridge.yml": _text({**parquet, **_page("https://parquet.apache.org/")}),
     }
 

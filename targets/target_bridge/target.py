@@ -28,6 +28,7 @@ from bridge.exact_json import dumps
 from bridge.load.result import Result
 from bridge.load.run import Request, Run
 from bridge.settings.options import Pipeline
+from bridge.spark.archive_maker import ANNOUNCEMENT, make_in_background
 from bridge.tap.source import home_folder
 from bridge.tap.stdin import Piped, Start, Stdin
 from target_bridge.mapped import Mapped
@@ -82,9 +83,9 @@ class TargetBridge(Target):
         try:
             return super()._validate_config(raise_errors=raise_errors)
         except ConfigValidationError as error:
-            known = self.config_jsonschema["properties"]
-            unknown = [str(name) for name in self._config if name not in known]
-            error.errors += [f"{name}: {guess}" for name in unknown if (guess := did_you_mean(name, known))]
+            properties = self.config_jsonschema["properties"]
+            unknown = [str(name) for name in self._config if name not in properties]
+            error.errors += [f"{name}: {guess}" for name in unknown if (guess := did_you_mean(name, properties))]
             raise
 
     def _load(self, file: IO[Any]) -> Counter[str]:
@@ -101,6 +102,8 @@ class TargetBridge(Target):
         self._tell(result)
         if result.error:
             _raise(result.error)
+        if make_in_background(pipeline.spark.master, asked=False):
+            self.logger.info("%s", ANNOUNCEMENT)
         return stdin.counts
 
     def _run(self, pipeline: Pipeline, file: IO[Any]) -> tuple[Stdin, Result]:

@@ -11,7 +11,7 @@ from rich.console import Console
 from .bars import rows_of
 from .bench import Case, Folders, Run, inputs_of, plan, prepare_all, run_all, run_one
 from .limit import Limit
-from .ours import BareSpark, Ours, OursAsTarget
+from .ours import BareSpark, Ours, OursAsTarget, make_class_archive
 from .peers import DataSpoc, TargetCsv
 from .report import save, show
 from .system import SMALL_RUN_RECORDS, System
@@ -73,8 +73,9 @@ def _benchmark(console: Console, folders: Folders, cases: list[Case], settings: 
     ]
     present = [case for case in cases if case.system.name not in missing]
     inputs = inputs_of(present, folders)
+    make_class_archive()
     for case in (case for case in present if case.records <= SMALL_RUN_RECORDS):
-        # Byte code and the JVM's class archive are made by the first run on a machine; that one is not a measurement.
+        # Byte code is made by the first run on a machine; that one is not a measurement.
         run_one(case, inputs[case.records], folders, repetition=-1)
     for run in run_all(present, inputs, folders, int(str(settings["repeat"]))):
         runs.append(run)

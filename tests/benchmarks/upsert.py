@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable, WriterProperties, write_deltalake
 
-from bridge.lake.log import changes_of
+from bridge.lake.log import storage_changes
 from bridge.lake.records import FileAdd, LiveFile, TableState
 from bridge.schema.table_schema import TableSchema
 from bridge.spool.folder import Segment
@@ -87,7 +87,7 @@ class Lake:
     def publish(self, adds: list[FileAdd], removes: list[str]) -> None:
         self.commit += 1
         self.storage.publish(
-            changes_of("p", commit_record(self.commit, TableState("t", None).change("t", adds, removes)))
+            storage_changes("p", commit_record(self.commit, TableState("t", None).change("t", adds, removes)))
         )
         for name in removes:
             self.files.pop(name)

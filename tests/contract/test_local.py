@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from bridge.lake.log import Snapshot, changes_of, inverse
+from bridge.lake.log import Snapshot, storage_changes, undo
 from bridge.storage import Change
 from bridge.storage.local.storage import LocalStorage
+from bridge.storage.parallel import MANY, durable_map
 from tests.support.records import commit_record
 
 from .crashing import crashing
@@ -51,22 +52,22 @@ def test_publish_goes_on_where_it_died(
 
 @pytest.mark.parametrize("exchange", [True, False])
 def test_taking_back_what_died_half_published(tmp_path: Path, exchange: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wherever a swap died, its inverse brings the old files back and leaves no new one for any reader to find."""
+    """Wherever a swap died, its undo brings the old files back and leaves no new one for any reader to find."""
     if not exchange:
         monkeypatch.setattr("bridge.storage.local.publish.exchange", lambda one, other: False)
     step, crashed = 0, True
     while crashed:
         storage = LocalStorage(tmp_path / str(step))
         old = record(1, pend(storage, "o1.parquet", "o2.parquet"), [])
-        storage.publish(changes_of("p", old))
+        storage.publish(storage_changes("p", old))
         before = Snapshot().after(old)
         half = record(2, pend(storage, "n1.parquet", "n2.parquet"), ["o1.parquet", "o2.parquet"])
         with crashing(storage.root, step) as faults:
-            storage.publish(changes_of("p", half))
+            storage.publish(storage_changes("p", half))
         crashed = faults.crashed
-        back = commit_record(3, *inverse("p", half, before), kind="void")
+        back = commit_record(3, *undo("p", half, before), kind="void")
         for _ in range(2):
-            storage.publish(changes_of("p", back))
+            storage.publish(storage_changes("p", back))
             assert table(storage) == {"o1.parquet", "o2.parquet"}
             assert not [path for path in tree(storage) if path.startswith(".bridge") and path.endswith(".parquet")]
         step += 1
@@ -107,6 +108,7 @@ def test_swap_never_shows_a_mix(tmp_path: Path) -> None:
     [
         (lambda s: s.put_if_absent("a/k", b"x"), ["fsync .tmp", "os.link k", "fsync a"]),
         (lambda s: s.write("a/k", b"x"), ["fsync .tmp", "os.rename k", "fsync a"]),
+        (lambda s: s.compare_and_swap("a/k", b"x", None), ["fsync .tmp", "os.rename k", "fsync a"]),
         (lambda s: pend(s, "f"), ["fsync f.pending", "fsync pending"]),
         (lambda s: s.publish([Change("t", pend(s, "f"))]), ["fsync f.pending", "os.rename f", "fsync t"]),
     ],
@@ -130,3 +132,16 @@ def test_survives_a_power_cut(
     steps = [f"{step.split()[0]} {Path(step).name if '.tmp' not in step else '.tmp'}" for step in faults.steps]
     positions = [steps.index(wanted) for wanted in order]
     assert positions == sorted(positions), steps
+
+
+def test_many_tables_at_once(tmp_path: Path) -> None:
+    """Threads wait for the disk together; every file is published and every manifest swapped, none of them twice."""
+    storage, names = LocalStorage(tmp_path), [f"t{number}" for number in range(2 * MANY)]
+    storage.publish([Change(name, pend(storage, f"{name}.parquet", folder=name)) for name in names])
+    assert all((tmp_path / name / f"{name}.parquet").exists() for name in names)
+    swapped = durable_map(storage, lambda name: storage.compare_and_swap(f"m/{name}", name.encode(), None), names)
+    assert None not in swapped
+    assert {storage.read(f"m/{name}") for name in names} == {name.encode() for name in names}
+    winners = durable_map(storage, lambda name: storage.compare_and_swap("m/one", name.encode(), None), names)
+    assert sum(etag is not None for etag in winners) == 1
+    assert not list(tmp_path.rglob(".*.tmp"))

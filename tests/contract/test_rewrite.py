@@ -11,8 +11,8 @@ import pytest
 from msgspec import structs
 
 from bridge.errors import LakeError
-from bridge.lake.folder_names import file_name
-from bridge.lake.log import Snapshot, changes_of, inverse
+from bridge.lake.log import Snapshot, storage_changes, undo
+from bridge.lake.paths import file_name
 from bridge.lake.records import CommitRecord
 from bridge.storage import Add, Change, Missing, Storage
 from bridge.storage.local.storage import LocalStorage
@@ -31,12 +31,12 @@ OLD, NEW = {"a=1/k1": b"a=1/k1", "k2": b"k2"}, {"a=1/k1": b"A=1/K1", "k2": b"K2"
 def _first(storage: Storage) -> Snapshot:
     """A table of two files, one of them in a Hive folder."""
     first = record(1, pend(storage, *OLD), [])
-    storage.publish(changes_of("p", first))
+    storage.publish(storage_changes("p", first))
     return Snapshot().after(first)
 
 
 def _publish(storage: Storage, whole: CommitRecord) -> None:
-    storage.publish(changes_of("p", whole))
+    storage.publish(storage_changes("p", whole))
 
 
 def _rows(storage: Storage) -> dict[str, bytes]:
@@ -45,13 +45,13 @@ def _rows(storage: Storage) -> dict[str, bytes]:
 
 def _take_back(storage: Storage, half: CommitRecord, before: Snapshot) -> CommitRecord:
     """The commit that takes a rewriting back, made as recovery makes it."""
-    done = storage.settle_rewrites(changes_of("p", half))
+    done = storage.settle_rewrites(storage_changes("p", half))
     names = {one.add.key: file_name(9, seq, one.add.key.removeprefix("t/")) for seq, one in enumerate(done)}
-    return commit_record(half.n + 1, *inverse("p", half, before, names), kind="void")
+    return commit_record(half.n + 1, *undo("p", half, before, names), kind="void")
 
 
 def _lose(storage: Storage, half: CommitRecord, name: str) -> None:
-    for change in changes_of("p", half):
+    for change in storage_changes("p", half):
         for add in change.adds:
             if add.key == f"t/{name}":
                 storage.abort(add)
@@ -66,13 +66,13 @@ def test_a_file_is_rewritten(storage: Storage) -> None:
     """New bytes under the old name, the old ones in the trash; once more changes nothing."""
     _first(storage)
     half = rewriting(storage, 2, NEW, "n1")
-    adds = [one.add for one in changes_of("p", half)[0].rewrites]
+    adds = [one.add for one in storage_changes("p", half)[0].rewrites]
     assert (_rows(storage), list(storage.missing_pending(adds))) == (OLD, [])
     for _ in range(2):
         _publish(storage, half)
         assert (_rows(storage), waiting(storage)) == (NEW | {"n1": b"n1"}, set())
         assert kept(storage, 2) == OLD
-    assert [one.add for one in storage.settle_rewrites(changes_of("p", half))] == adds
+    assert [one.add for one in storage.settle_rewrites(storage_changes("p", half))] == adds
 
 
 @EVERY_KIND
@@ -80,7 +80,7 @@ def test_what_is_not_there_is_missing(storage: Storage) -> None:
     """If the new bytes of one file are gone nothing is touched, though a file of that name and size is there."""
     before = _first(storage)
     half = rewriting(storage, 2, NEW, "n1")
-    storage.abort(changes_of("p", half)[0].rewrites[0].add)
+    storage.abort(storage_changes("p", half)[0].rewrites[0].add)
     there = tree(storage)
     with pytest.raises(Missing) as caught:
         _publish(storage, half)
@@ -97,7 +97,7 @@ def test_a_lost_file_of_the_same_bytes(storage: Storage) -> None:
     """Not even the same bytes make a lost file a published one."""
     _first(storage)
     half = rewriting(storage, 2, {"k2": OLD["k2"]})
-    storage.abort(changes_of("p", half)[0].rewrites[0].add)
+    storage.abort(storage_changes("p", half)[0].rewrites[0].add)
     with pytest.raises(Missing):
         _publish(storage, half)
 
@@ -126,7 +126,7 @@ def test_walk_and_empty_folders(storage: Storage) -> None:
         assert set(storage.list("t")) == {"a=1"}
         assert set(storage.list("t/a=1")) == {"b=y"}
     assert kept(storage, 2) == {"a=1/b=x/f1": b"a=1/b=x/f1", "f3": b"f3"}
-    back = commit_record(3, *inverse("p", gone, Snapshot().after(whole)), kind="void")
+    back = commit_record(3, *undo("p", gone, Snapshot().after(whole)), kind="void")
     for _ in range(2):
         _publish(storage, back)
         assert (table(storage), kept(storage, 2)) == ({"a=1/b=x/f1", "a=1/b=y/f2", "f3"}, {})
@@ -134,7 +134,7 @@ def test_walk_and_empty_folders(storage: Storage) -> None:
 
 @pytest.mark.parametrize("exchange", [True, False])
 def test_a_partitioned_table_is_replaced(tmp_path: Path, exchange: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A replacement that dies anywhere, in Hive folders: the next one finishes it, and its inverse brings all back."""
+    """A replacement that dies anywhere, in Hive folders: the next one finishes it, and its undo brings all back."""
     if not exchange:
         monkeypatch.setattr("bridge.storage.local.publish.exchange", lambda one, other: False)
     step, crashed = 0, True
@@ -146,7 +146,7 @@ def test_a_partitioned_table_is_replaced(tmp_path: Path, exchange: bool, monkeyp
             with crashing(storage.root, step) as faults:
                 _publish(storage, half)
             crashed = faults.crashed
-            back = commit_record(3, *inverse("p", half, before), kind="void") if take_back else half
+            back = commit_record(3, *undo("p", half, before), kind="void") if take_back else half
             for _ in range(2):
                 _publish(storage, back)
                 assert table(storage) == (set(OLD) if take_back else {"a=1/n1", "a=2/n2"})

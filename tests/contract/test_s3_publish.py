@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from bridge.errors import LakeError
-from bridge.lake.log import Snapshot, changes_of, inverse
+from bridge.lake.log import Snapshot, storage_changes, undo
 from bridge.lake.records import CommitRecord
 from bridge.storage import Change, Missing, Remove, Storage
 from tests.support.records import commit_record
@@ -42,9 +42,9 @@ def _requests(storage: Storage) -> str:
 def _half(storage: Storage) -> tuple[CommitRecord, CommitRecord]:
     """A table of two old files, a commit that replaces them, and the one that takes it back."""
     old = record(1, pend(storage, "o1", "o2"), [])
-    storage.publish(changes_of("p", old))
+    storage.publish(storage_changes("p", old))
     half = record(2, pend(storage, "n1", "n2"), ["o1", "o2"])
-    return half, commit_record(3, *inverse("p", half, Snapshot().after(old)), kind="void")
+    return half, commit_record(3, *undo("p", half, Snapshot().after(old)), kind="void")
 
 
 @pytest.mark.parametrize("name", ["append and remove", "two tables"])
@@ -75,7 +75,7 @@ def test_publish_goes_on_where_it_died(s3: S3Server, lakes: Lakes, name: str) ->
 
 
 def test_taking_back_what_died_half_published(s3: S3Server, lakes: Lakes) -> None:
-    """Wherever a replacement died, its inverse brings the old files back, and nobody can go on with it any more."""
+    """Wherever a replacement died, its undo brings the old files back, and nobody can go on with it any more."""
     step, died = 0, True
     while died:
         s3.clear()
@@ -83,16 +83,16 @@ def test_taking_back_what_died_half_published(s3: S3Server, lakes: Lakes) -> Non
         half, back = _half(storage)
         s3.fault("reset", _requests(storage), skip=step, times=None)
         try:
-            storage.publish(changes_of("p", half))
+            storage.publish(storage_changes("p", half))
             died = False
         except LakeError:
             pass
         s3.release()
         for _ in range(2):
-            storage.publish(changes_of("p", back))
+            storage.publish(storage_changes("p", back))
             assert (table(storage), waiting(storage)) == ({"o1", "o2"}, set())
         with pytest.raises(Missing):
-            storage.publish(changes_of("p", half))
+            storage.publish(storage_changes("p", half))
         assert {storage.read(f"t/{name}") for name in table(storage)} == {b"o1", b"o2"}
         step += 1
     assert step > 6
@@ -117,10 +117,10 @@ def test_a_writer_that_slept_changes_nothing(s3: S3Server, lakes: Lakes, habit: 
             break
         _lose(storage, half)
         try:
-            storage.publish(changes_of("p", half))
+            storage.publish(storage_changes("p", half))
             expected = {"n1", "n2"}
         except Missing:
-            storage.publish(changes_of("p", back))
+            storage.publish(storage_changes("p", back))
             expected = {"o1", "o2"}
         s3.release()
         writer.join()
@@ -138,13 +138,13 @@ def test_a_writer_that_slept_changes_nothing(s3: S3Server, lakes: Lakes, habit: 
 
 def _publish(storage: Storage, half: CommitRecord, errors: list[Exception]) -> None:
     try:
-        storage.publish(changes_of("p", half))
+        storage.publish(storage_changes("p", half))
     except Exception as error:
         errors.append(error)
 
 
 def _lose(storage: Storage, half: CommitRecord) -> None:
-    for add in changes_of("p", half)[0].adds:
+    for add in storage_changes("p", half)[0].adds:
         storage.abort(add)
 
 
@@ -152,15 +152,15 @@ def test_purged_uploads_are_missing(s3: S3Server, lakes: Lakes) -> None:
     """A lifecycle rule that aborts unfinished uploads loses those pending files, and only those: publishing says so."""
     storage = lakes()
     half, back = _half(storage)
-    adds = changes_of("p", half)[0].adds
+    adds = storage_changes("p", half)[0].adds
     s3.purge()
     uploads = [add for add in adds if add.upload]
     assert list(storage.missing_pending(adds)) == uploads
     if uploads:
         with pytest.raises(Missing) as caught:
-            storage.publish(changes_of("p", half))
+            storage.publish(storage_changes("p", half))
         assert caught.value.keys == [add.key for add in uploads]
-        storage.publish(changes_of("p", back))
+        storage.publish(storage_changes("p", back))
         assert table(storage) == {"o1", "o2"}
 
 
@@ -174,7 +174,7 @@ def test_an_answer_is_lost(s3: S3Server, lakes: Lakes, habit: str, monkeypatch: 
             half, _ = _half(storage)
             s3.habit(second_complete=habit)
             s3.fault(**action, match=r"^(POST .*\?uploadId|PUT /\w+/\w+/t/)", when="after", times=2)
-            storage.publish(changes_of("p", half))
+            storage.publish(storage_changes("p", half))
             assert (table(storage), waiting(storage)) == ({"n1", "n2"}, set())
             assert storage.read("t/n1") == b"n1"
             s3.clear()
@@ -186,9 +186,9 @@ def test_a_completion_lands_late(s3: S3Server, lakes: Lakes) -> None:
     half, back = _half(storage)
     s3.fault("late", r"^(POST .*\?uploadId|PUT /\w+/\w+/t/)", times=2)
     with pytest.raises(LakeError) as caught:
-        storage.publish(changes_of("p", half))
+        storage.publish(storage_changes("p", half))
     assert caught.value.hint
-    storage.publish(changes_of("p", back))
+    storage.publish(storage_changes("p", back))
     s3.release()
     s3.wait_for_held(0)
     assert (table(storage), waiting(storage)) == ({"o1", "o2"}, set())
@@ -216,7 +216,7 @@ def test_stores_that_delete_one_by_one(s3: S3Server, lakes: Lakes, answer: dict[
         answer = answer | {"body": answer["body"].format(f"{folder}/t/o2")}
         storage.publish([Change("t", (), (Remove("t/o1", f"{TRASH}/2/t/o1.removed"),))])
     s3.fault("error", r"^POST .*\?delete", times=None, **answer)
-    storage.publish(changes_of("p", half))
+    storage.publish(storage_changes("p", half))
     assert table(storage) == {"n1", "n2"}
 
 

@@ -6,14 +6,15 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import closing
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bridge.errors import LakeError, SettingsError
-from bridge.storage import Add, Change, Missing, Storage, open_storage
+from bridge.errors import CorruptLake, LakeError, SettingsError
+from bridge.storage import Add, Change, Missing, Remove, Storage, open_storage
 
 from .lakes import AFTER, CHANGES, PENDING, TRASH, pend, replacing, table, tree, waiting
 
@@ -36,6 +37,28 @@ def test_write_read_list_delete(storage: Storage) -> None:
     assert (set(storage.list("a")), set(storage.list("a/b"))) == ({"b", "d"}, {"c.json"})
     storage.delete("a/b/c.json")
     assert (storage.read("a/b/c.json"), list(storage.list("a/b"))) == (None, [])
+
+
+@pytest.mark.parametrize("key", ["../victim", "a/../../victim", "/victim", "a/..", "a\0"])
+def test_a_key_that_leads_out(storage: Storage, key: str) -> None:
+    """Whatever somebody else wrote into the bucket, a key that is a path out of it is refused, and nothing changes."""
+    storage.write("a/b", b"x")
+    before = tree(storage)
+    acts: list[Callable[[], object]] = [
+        lambda: storage.read(key),
+        lambda: storage.size(key),
+        lambda: storage.open(key),
+        lambda: storage.write(key, b"y"),
+        lambda: storage.put_if_absent(key, b"y"),
+        lambda: storage.delete(key),
+        lambda: storage.abort(Add(key, "a/b", 1)),
+        lambda: storage.publish([Change("a", removes=(Remove(key, "trash/b"),))]),
+        lambda: storage.publish([Change("a", aborts=(Add(key, "a/b", 1),))]),
+    ]
+    for act in acts:
+        with pytest.raises(CorruptLake, match="leads out of the bucket"):
+            act()
+    assert tree(storage) == before
 
 
 def test_put_if_absent_changes_nothing_the_second_time(storage: Storage) -> None:

@@ -97,6 +97,12 @@ def half_of_them(value: Any) -> Iterator[Line]:
     return two_streams(value, last=3)
 
 
+def by_key(tap: Callable[[Any], Iterator[Line]]) -> Callable[[Any], Iterator[Line]]:
+    """The same tap, with a key."""
+    keys = '"key_properties": []', '"key_properties": ["id"]'
+    return lambda value: (line.replace(*keys) if isinstance(line, str) else line for line in tap(value))
+
+
 class Generations:
     """A full table whose every run writes its own number into `g`, beside an incremental stream that makes STATEs."""
 
@@ -289,6 +295,15 @@ CASES: dict[str, Case] = {
     "append": Case(Run(two_streams), {"a": ids(6), "b": ids(6)}, stated(a=6, b=6)),
     "append, delivered late": Case(Run(two_streams, lag=1), {"a": ids(6), "b": ids(6)}, stated(a=6, b=6)),
     "append, resumed": Case(Run(two_streams), {"a": ids(6), "b": ids(6)}, stated(a=6, b=6), before=[Run(half_of_them)]),
+    "one commit": Case(
+        Run(two_streams, at_end=True), {"a": ids(6), "b": ids(6)}, stated(a=6, b=6), before=[Run(half_of_them)]
+    ),
+    "one commit, by key": Case(
+        Run(by_key(two_streams), load_method="upsert", at_end=True),
+        {"a": ids(6), "b": ids(6)},
+        stated(a=6, b=6),
+        before=[Run(by_key(half_of_them), load_method="upsert")],
+    ),
     "overwrite": generations(),
     "--full": Case(
         Run(two_streams, full=True), {"a": ids(6), "b": ids(6)}, stated(a=6, b=6), before=[Run(half_of_them)]

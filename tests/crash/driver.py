@@ -51,6 +51,8 @@ class Run:
     load_method: str = "auto"
     catalog: dict[str, Any] | None = None
     full: bool = False
+    at_end: bool = False
+    """There is one commit, at the tap's clean end."""
     max_rejects: int = 1000
     lag: int = 0
     mark: Callable[[str], None] = lambda name: None
@@ -83,7 +85,7 @@ class Run:
             BarrierPolicy(committer.view.state, staged=adopted, whole=self.full),
             self._spool,
             placement,
-            DispatchRules(timedelta(0), 1 << 30, max_noise=self.max_rejects),
+            DispatchRules(timedelta(0), 1 << 30, max_noise=self.max_rejects, only_at_end=self.at_end),
         )
         self._read(None if self.full else committer.view.state)
 

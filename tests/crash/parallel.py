@@ -126,7 +126,7 @@ class _Tap:
         finally:
             self.turns.ended(self.name)
 
-    def heard(self, messages: Iterable[Message]) -> Iterable[Message]:
+    def select_messages(self, messages: Iterable[Message]) -> Iterable[Message]:
         return messages
 
     def wait(self, *, idle: timedelta | None, tick: Callable[[], None]) -> None:

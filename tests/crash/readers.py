@@ -23,6 +23,9 @@ import duckdb
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyarrow.fs import S3FileSystem
+from typing_extensions import Never
+
+from bridge import Lake as BridgeLake
 
 from .history import Files, History
 from .lakes import Bucket, Folder, Lake
@@ -123,6 +126,25 @@ def manifest_look(lake: Lake) -> Look:
     return look
 
 
+def lake_look(lake: Folder) -> Look:
+    """Return a look through `bridge.Lake`, which has to find each file of its commit wherever that is by now."""
+    ours = BridgeLake(lake.uri)
+
+    def look(folder: str) -> Files:
+        (pipeline,) = ours.pipelines or _gone("the pipeline")
+        stream = folder.rpartition("/")[2]
+        if stream not in ours.tables(pipeline):
+            _gone(f"the table of {stream}")
+        table = ours.table(pipeline, stream).to_table(columns=["id", "__filename"], use_threads=False)
+        return {row["values"]: row["counts"] for row in table["__filename"].value_counts().to_pylist()}
+
+    return look
+
+
+def _gone(thing: str) -> Never:
+    raise FileNotFoundError(f"no such file: {thing} does not exist yet")
+
+
 class _Footers:
     """The rows of files, each opened once."""
 
@@ -213,4 +235,4 @@ def witnesses(lake: Folder | Bucket, session: Any = None, *, a_second: float = L
     readers = {"duckdb": Reader(duckdb_look(lake), a_second), "pyarrow": Reader(pyarrow_look(lake), a_second)}
     if session is not None:
         readers["spark"] = Reader(spark_look(lake, session), a_second / 4)
-    return readers | {"manifest": manifest}
+    return readers | {"manifest": manifest, "lake": Reader(lake_look(lake), a_second / 2, of_manifest=True)}

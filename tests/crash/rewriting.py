@@ -17,9 +17,8 @@ import pyarrow.parquet as pq
 from bridge.commit.committer import Committer
 from bridge.commit.recover import recover
 from bridge.commit.rollback import roll_back
-from bridge.lake.folder_names import file_name
-from bridge.lake.log import meta
 from bridge.lake.ownership import Owner, claim
+from bridge.lake.paths import file_name, pipeline_key
 from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.schemas import keep_schema
 from bridge.maintain.compact import Wish, compact
@@ -96,7 +95,7 @@ def _write(
     beside: str = "",
 ) -> dict[str, Any]:
     new = file_name(committer.generation, committer.view.n + 1, beside=beside)
-    source, name = meta(PIPELINE, "pending", f"{new.rpartition('/')[2]}.pending"), over or new
+    source, name = pipeline_key(PIPELINE, "pending", f"{new.rpartition('/')[2]}.pending"), over or new
     ids, generations = zip(*rows, strict=True)
     with closing(storage.open_pending(source, f"{PIPELINE}/{stream}/{name}", over=bool(over))) as file:
         pq.write_table(pa.table({"id": ids, "g": generations}, schema=_COLUMNS), file)

@@ -13,15 +13,15 @@ from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 from bridge.exact_json import loads
-from bridge.lake.log import meta
+from bridge.lake.paths import pipeline_key
 from bridge.lake.record_json import read_commit
 from bridge.lake.records import CommitRecord
 
 PIPELINE, FOLDER = "p", "t"
-STATE, WITNESS = meta(PIPELINE, "state.json"), meta(PIPELINE, "published.json")
+STATE, WITNESS = pipeline_key(PIPELINE, "state.json"), pipeline_key(PIPELINE, "published.json")
 MANIFEST = f".bridge/tables/{FOLDER}.manifest"
-_COMMITS, _PENDING, _TRASH = (meta(PIPELINE, name, "") for name in ("commits", "pending", "trash"))
-NEVER_CHANGES = (meta(PIPELINE, "begins.json"), f".bridge/tables/{FOLDER}.json")
+_COMMITS, _PENDING, _TRASH = (pipeline_key(PIPELINE, name, "") for name in ("commits", "pending", "trash"))
+NEVER_CHANGES = (pipeline_key(PIPELINE, "begins.json"), f".bridge/tables/{FOLDER}.json")
 """Nobody writes these while runs are explored."""
 
 Request = tuple[Any, ...]

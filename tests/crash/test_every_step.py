@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from .cases import CASES
-from .driver import Run
+from .driver import PIPELINE, Run
 from .faults import Fault
+from .history import History
 from .invariants import (
     META,
     after_death,
@@ -147,6 +148,22 @@ def test_one_death(where: str, scene: Scene, every: int, stages: Callable[[str],
     for step in steps(stages(where), scene, every):
         die(stages(where), scene.run, step)
         recover(stages(where), scene)
+
+
+@pytest.mark.parametrize("form", ["append", "key"])
+def test_one_commit_is_all_or_nothing(form: str, stages: Callable[[str], Stage]) -> None:
+    """With `commit.at: end`, wherever the run dies: no row of it is committed, or each; the next run has each once."""
+    stage, scene = stages("local"), Scene("one commit" if form == "append" else "one commit, by key")
+    found = set[int]()
+    for step in steps(stage, scene, 3):
+        die(stage, scene.run, step)
+        history = History(stage.place.lake, PIPELINE)
+        history.head()
+        rows = {sum(history.live(stream).values()) for stream in history.streams}
+        assert len(rows) == 1, "both streams, or none"
+        found |= rows
+        recover(stage, scene)
+    assert found == {3, 6}
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, marks=SLOW) for case in CASES])

@@ -18,8 +18,7 @@ import pytest
 from bridge.commit.committer import Committer
 from bridge.commit.open import open_committer
 from bridge.errors import CommitLost, LakeError
-from bridge.lake.folder_names import file_name
-from bridge.lake.log import meta
+from bridge.lake.paths import file_name, pipeline_key
 from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.records import TableChange
 from bridge.storage import Storage, open_storage
@@ -40,7 +39,7 @@ ROUNDS = 150
 def pending_file(storage: Storage, committer: Committer, stream: str, ids: range) -> dict[str, Any]:
     """Write a pending Parquet file with these ids and return it as a report names it."""
     name = file_name(committer.generation, 1)
-    source = meta(PIPELINE, "pending", f"{name}.pending")
+    source = pipeline_key(PIPELINE, "pending", f"{name}.pending")
     with closing(storage.open_pending(source, f"{PIPELINE}/{stream}/{name}")) as file:
         pq.write_table(pa.table({"id": list(ids)}), file)
         facts = {"name": name, "source": source, "size": file.tell(), "rows": len(ids)}

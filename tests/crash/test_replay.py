@@ -14,7 +14,7 @@ import pytest
 from bridge.commit.recover import recover
 from bridge.maintain.rejects.purge import purge
 from bridge.maintain.rejects.replay import replay
-from bridge.maintain.rejects.survey import Wanted
+from bridge.maintain.rejects.survey import Criteria
 from bridge.settings.inline import inline_pipeline
 from bridge.storage import open_storage
 
@@ -65,12 +65,12 @@ class Again:
 def _replay(storage: Any) -> None:
     nothing = {"tap_config": None, "catalog": None, "load_method": "auto"}
     settings = inline_pipeline(name=PIPELINE, bucket=storage.uri, tap="tap", environ={}, **nothing)
-    replay(storage, settings, Wanted())
+    replay(storage, settings, Criteria())
 
 
 REPLAY: Any = Again(_replay)
 RECOVER: Any = Again(lambda storage: recover(storage, PIPELINE))
-PURGE: Any = Again(lambda storage: purge(storage, PIPELINE, Wanted()))
+PURGE: Any = Again(lambda storage: purge(storage, PIPELINE, Criteria()))
 
 
 def rows(place: Place, stream: str) -> list[int]:

@@ -19,8 +19,9 @@ from bridge.commit.head import Head
 from bridge.commit.manifests import listed_files, manifest_body
 from bridge.errors import CommitLost, LakeError
 from bridge.exact_json import dumps
-from bridge.lake.log import Log, Snapshot, add_of, inverse, meta
+from bridge.lake.log import Log, Snapshot, add_of, undo
 from bridge.lake.ownership import Owner
+from bridge.lake.paths import pipeline_key
 from bridge.lake.records import CommitRecord, TableChange
 from bridge.storage.protocol import Change, Missing, Remove
 from bridge.storage.s3 import publish as s3
@@ -56,7 +57,7 @@ class Variant:
 def _abort_unnamed(committer: Committer) -> None:
     records = [committer.log.record(n) for n in range(1, committer.view.n + 1)]
     named = {add.source for record in records if record for change in record.tables for add in change.adds}
-    for pending in list(committer.storage.pending(meta(committer.log.pipeline, "pending"))):
+    for pending in list(committer.storage.pending(pipeline_key(committer.log.pipeline, "pending"))):
         if (pending.upload or pending.source) not in named:
             committer.storage.abort(pending)
 
@@ -134,7 +135,7 @@ def _put_twice(bucket: Bucket, key: str, data: bytes, condition: dict[str, str])
 
 
 def _void_without_aborts(*args: Any) -> list[TableChange]:
-    return [structs.replace(change, aborts=()) for change in inverse(*args)]
+    return [structs.replace(change, aborts=()) for change in undo(*args)]
 
 
 def _look_without_head(head: Head) -> state_file.StateFile:
@@ -299,7 +300,7 @@ BROKEN = {
         {_S3_PUBLISH: _Publish("aborts keep old show drop go", lambda source: not _trash(source))},
     ),
     "void without aborts": Variant(
-        "a void removes what is visible and leaves the rest pending", {"commit.recovery.inverse": _void_without_aborts}
+        "a void removes what is visible and leaves the rest pending", {"commit.recovery.undo": _void_without_aborts}
     ),
     "void removes before it aborts": Variant(
         "a file that becomes visible between the two stays", {_S3_PUBLISH: _Publish("old show keep drop go aborts")}

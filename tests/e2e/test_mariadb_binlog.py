@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -121,3 +122,27 @@ def test_kills_under_load_cost_no_row(project: Project, shop: MariaDb) -> None:
     # An UPDATE of a key comes as a row with the new one; of the old one the tap says nothing.
     [(table, (missing, more))] = differing(project, shop).items()
     assert (table, missing, [row[0] for row in more]) == ("orders", set(), [moved])  # type: ignore[index]
+
+
+def test_the_tap_goes_on_from_a_position_of_olake(project: Project, shop: MariaDb) -> None:
+    """What changed since OLake's position arrives, once; what OLake had loaded before does not come again."""
+    [(file, place, *_)] = shop.sql("show master status")
+    shop.sql("insert into shop.orders values (1000, 1, 'new'); delete from shop.orders where id = 7")
+    state = {"server_id": 8000, "state": {"position": {"Name": file, "Pos": int(place)}}}
+    common = {"state": state, "streams": ["shop.people", "shop.orders"]}
+    entries = [{"stream": table, "namespace": "shop", "sync_mode": "", "state": {"chunks": []}} for table in _TABLES]
+    olake = {"type": "STREAM", "version": 7, "global": common, "streams": entries}
+    (project.folder / "olake.json").write_text(json.dumps(olake))
+    words = "--format", "olake", "--as", "pipelinewise-tap-mysql"
+    imported = project.command("state", "import", "p", "olake.json", *words, "--yes")
+    assert imported.code == 0, imported.err
+    loaded(project)
+    assert project.rows("shop-orders", "id, n, words") == [(1000, 1, "new")]
+    shop.sql("insert into shop.people values (1001, 2, 'newer')")
+    loaded(project)
+    assert project.rows("shop-orders", "id, n, words") == [(1000, 1, "new")]
+    assert project.rows("shop-people", "id, n, words") == [(1001, 2, "newer")]
+    exported = project.command("state", "export", "p", *words)
+    assert exported.code == 0, exported.err
+    position = json.loads(exported.out)["global"]["state"]["state"]["position"]
+    assert (position["Name"], position["Pos"] > int(place)) == (file, True)

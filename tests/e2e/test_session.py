@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -179,6 +180,42 @@ def test_a_stop_while_the_jvm_starts_takes_seconds(tmp_path: Path) -> None:
     engine.stop(hurry=True)
     assert time.monotonic() - began < 15
     assert processes_of(scratch) == []
+
+
+def test_a_jvm_that_hangs_holds_up_nobody(project: Project) -> None:
+    """A time-out ends a run whose JVM does not answer any more; what was committed stays, and no Java is left."""
+    spec = {"seed": 1, "delay_ms": 5, "state": {"every": 20}, "streams": [stream(records=100_000)]}
+    said = {"source": {"tap": TAP, "config": spec}, "destination": {"bucket": "lake"}, "commit": {"every": "1s"}}
+    (project.folder / "bridge.yaml").write_text(json.dumps({"pipelines": {"smoke": said}}))
+    program = """
+import sys
+import bridge.spark.query
+from bridge.cli import main
+bridge.spark.query._GRACE = 2.0
+main(["run", "smoke", "--timeout", "45s", "--no-progress"])
+"""
+    run = subprocess.Popen(
+        [sys.executable, "-c", program], cwd=project.folder, env=project.environ, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        commits, began = project.lake / ".bridge/smoke/commits", time.monotonic()
+        while run.poll() is None and len(list(commits.glob("*.json"))) < 3:
+            assert time.monotonic() - began < 44
+            time.sleep(0.1)
+        jvms = [one for one in psutil.Process(run.pid).children(recursive=True) if one.name() == "java"]
+        assert jvms
+        for jvm in jvms:
+            jvm.suspend()
+        _, printed = run.communicate(timeout=120)
+        assert run.returncode == 1
+        assert "the run took longer than its time-out" in printed
+        assert "rows that are in no commit were given up" in " ".join(printed.split())
+        psutil.wait_procs(jvms, timeout=10)
+        assert not any(jvm.is_running() for jvm in jvms)
+    finally:
+        run.kill()
+    last = project.state()["bookmarks"]["users"]["replication_key_value"]
+    assert project.ids("users") == list(range(1, last + 1))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")

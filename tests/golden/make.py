@@ -44,10 +44,16 @@ def archive(format_: str) -> Path:
 def unpack(format_: str) -> Path:
     """Put a golden lake where it was made, and return its project's folder."""
     shutil.rmtree(ROOT, ignore_errors=True)
-    with tarfile.open(archive(format_)) as tar:
-        tar.extractall(ROOT, filter="data") if hasattr(tarfile, "data_filter") else tar.extractall(ROOT)
+    unpack_to(format_, ROOT)
     set_up(format_)
     return ROOT
+
+
+def unpack_to(format_: str, folder: Path) -> Path:
+    """Put a golden lake into a folder, to look at it, and return the bucket in it."""
+    with tarfile.open(archive(format_)) as tar:
+        tar.extractall(folder, filter="data") if hasattr(tarfile, "data_filter") else tar.extractall(folder)
+    return folder / "lake"
 
 
 def set_up(format_: str) -> None:

@@ -13,8 +13,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from bridge.commit.committer import Committer
 from bridge.commit.open import open_committer
-from bridge.lake.folder_names import file_name
-from bridge.lake.log import Log, meta
+from bridge.lake.log import Log
+from bridge.lake.paths import file_name, pipeline_key
 from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.records import TableChange
 from bridge.lake.schemas import keep_schema
@@ -42,7 +42,7 @@ class DeltaLake:
     def pending(self, committer: Committer, ids: list[int], **columns: Any) -> dict[str, Any]:
         """Write a file with these ids and return it as a report names it; `columns` hold one text for all rows."""
         name = file_name(committer.generation, 1)
-        source = meta("p", "pending", f"{name}.pending")
+        source = pipeline_key("p", "pending", f"{name}.pending")
         table = pa.table(
             {"id": ids} | {column: pa.array([value] * len(ids), pa.string()) for column, value in columns.items()}
         )
@@ -79,7 +79,7 @@ class DeltaLake:
     def problems(self) -> list[str]:
         """What `verify` says of the table, and of its files."""
         found = verify(self.storage, "p").findings
-        return [f"{f.check}: {f.found}" for f in found if f.check not in self.not_checked]
+        return [f"{f.check}: {f.problem}" for f in found if f.check not in self.not_checked]
 
     def make_another(self) -> None:
         """Have somebody else make a table where ours would be."""

@@ -15,6 +15,8 @@ from bridge.lake.log import Log
 from bridge.lake.table_columns import read_columns
 from bridge.maintain.readers.ddl import statement
 from bridge.maintain.readers.table import Table
+from bridge.query.snapshot import TablesAt
+from bridge.storage import open_storage
 from tests.support.tables import Shop
 
 Rows = list[dict[str, str]]
@@ -56,10 +58,18 @@ def by_spark(spark: Any, asked: Table) -> pa.Table:
     return spark.table(asked.name).toArrow()
 
 
+def _by_lake(asked: Table) -> pa.Table:
+    """Read by `bridge.Lake`."""
+    tables = TablesAt.of(Log(open_storage(asked.bucket), "shop"), None)
+    (stream,) = [stream for stream, table in tables.view.tables.items() if table.folder == asked.folder]
+    return tables.dataset(stream).to_table()
+
+
 IN_PROCESS: dict[str, Callable[[Table], pa.Table]] = {
     "duckdb": _by_duckdb,
     "polars": _by_polars,
     "pyarrow": _by_pyarrow,
+    "lake": _by_lake,
 }
 
 

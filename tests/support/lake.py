@@ -15,7 +15,8 @@ from bridge.commit.committer import Committer
 from bridge.commit.open import open_committer
 from bridge.errors import LakeError
 from bridge.lake.lease import take
-from bridge.lake.log import Log, meta
+from bridge.lake.log import Log
+from bridge.lake.paths import pipeline_key
 from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.records import TableChange
 from bridge.storage.local.storage import LocalStorage
@@ -44,11 +45,11 @@ class Lake:
     def open(self, last: dict[str, Any], storage: LocalStorage | None = None) -> Committer:
         return open_committer(storage or self.storage, "p", "run", last=last)
 
-    def pending(self, generation: int) -> dict[str, Any]:
+    def pending(self, generation: int, pipeline: str = "p") -> dict[str, Any]:
         """Write a pending file of a run's generation and return it as a report names it."""
         self._files += 1
         name = f"part-{generation:010d}-000001-{self._files:032x}.parquet"
-        source = meta("p", "pending", f"{name}.pending")
+        source = pipeline_key(pipeline, "pending", f"{name}.pending")
         with closing(self.storage.open_pending(source, f"p/s/{name}")) as file:
             file.write(b"rows" * self._files)
         return {"name": name, "source": source, "size": 4 * self._files, "rows": 1}

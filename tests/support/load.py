@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from bridge.load.barriers import StreamProgress
 from bridge.load.tables.column_plan import IncomingSchema
@@ -22,15 +22,22 @@ class Tables(TablePlanner):
     """Decides on streams without settings and without a lake; every column can be stored."""
 
     def __init__(
-        self, opened: Callable[[Schema], Opened], incoming: Callable[[Schema], IncomingSchema] = as_it_is
+        self,
+        opened: Callable[[Schema], Opened],
+        incoming: Callable[[Schema], IncomingSchema] = as_it_is,
+        *,
+        existing: Collection[str] = (),
     ) -> None:
-        self._opened, self._incoming = opened, incoming
+        self._opened, self._incoming, self._existing = opened, incoming, existing
 
     def open(self, message: Schema) -> Opened:
         return self._opened(message)
 
     def incoming(self, message: Schema) -> IncomingSchema:
         return self._incoming(message)
+
+    def is_new(self, stream: str) -> bool:
+        return stream not in self._existing
 
     def check(self, stream: str, schema: TableSchema) -> None:
         pass

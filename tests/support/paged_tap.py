@@ -6,8 +6,9 @@ reads: what each stream does.
 more), and `parent`: its rows are a parent's, from that one's bookmark on, and the parent's own are left out. `batch`: a
 page is a file in that folder, told of by a BATCH, and where it fails one that is missing; `said`: a value of all its
 records; `again`: so many before its bookmark come once more.
-`flat`: bookmarks stand at the STATE's top. `unasked`: all streams are read, selected or not. In the folder `given` of
-its config each process leaves the STATE that it was started with, by the first of its streams.
+`flat`: bookmarks stand at the STATE's top. `noise`: each process says a line that is no message. `unasked`: all
+streams are read, selected or not. In the folder `given` of its config each process leaves the STATE that it was started
+with, by the first of its streams.
 """
 
 from __future__ import annotations
@@ -91,6 +92,8 @@ def main() -> None:
         entry["stream"] for entry in asked.catalog.get("streams", ()) if entry["metadata"][0]["metadata"]["selected"]
     }
     marks = dict(asked.state if flat else asked.state.get("bookmarks", {}))
+    if source.get("noise"):
+        print("hello", flush=True)
     Path(asked.config["given"], f"{min(selected, default='all')}.json").write_text(json.dumps(asked.state))
     for name, stream in streams.items():
         if name in selected or source.get("unasked"):

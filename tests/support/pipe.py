@@ -184,7 +184,7 @@ class Pipe:
                     Watched(self.tick, listening),
                     full=full,
                     deselected=frozenset(deselected),
-                    kept=frozenset(deselected),
+                    retained=frozenset(deselected),
                     restarted=frozenset(committer.view.staged),
                     max_records=max_records,
                     replay_guard=superseding,
@@ -231,7 +231,7 @@ class _Tap:
             tick()
             yield chunk
 
-    def heard(self, messages: Iterable[Message]) -> Iterable[Message]:
+    def select_messages(self, messages: Iterable[Message]) -> Iterable[Message]:
         return messages
 
     def wait(self, *, idle: timedelta | None, tick: Callable[[], None]) -> None:

@@ -27,7 +27,8 @@ OF_EVERY_VERB = {"--quiet", "--verbose", "--log-format"}
 CHOOSING = {"--file", "--env", "--to", "--name"}
 """Flags that choose the pipeline, of every verb that takes a `[NAME]`."""
 READ_ON = {
-    "source.discover": "catalog.md#a-type-changed",
+    "on_no_state": "loading.md#what-looks-wrong-beside-earlier-runs",
+    "source.discover": "catalog.md#a-run-discovers-by-itself",
     "source.select": "catalog.md#select",
     "source.parallelism": "running.md#parallel-taps",
     "source.replication_slot.guard": "guarantees.md#log-based-replication-from-postgresql",
@@ -78,16 +79,16 @@ def settings_tables() -> Iterator[tuple[str, str]]:
                 continue
             of_key = described[section.__name__]["properties"][key]
             text = of_key["description"].replace("\n", " ")
-            if more := READ_ON.get(f"{name}.{key}"):
+            path = f"{name}.{key}".lstrip(".")
+            if more := READ_ON.get(path):
                 text += f" [More]({more})"
-            rows.append(f"| `{name}.{key}` | {_kind(of_key, field)} | {_default(of_key, field)} | {text} |\n")
+            rows.append(f"| `{path}` | {_kind(of_key, field)} | {_default(of_key, field)} | {text} |\n")
         if rows:
-            yield name, "| key | type | default | meaning |\n|---|---|---|---|\n" + "".join(rows)
+            yield name or "a pipeline", "| key | type | default | meaning |\n|---|---|---|---|\n" + "".join(rows)
 
 
 def _sections(section: type[Section], name: str = "") -> Iterator[tuple[str, type[Section]]]:
-    if name:
-        yield name, section
+    yield name, section
     for key, field in section.model_fields.items():
         if inner := section_of(field.annotation):
             glob = ".GLOB" if "dict" in str(field.annotation) else ""

@@ -7,7 +7,7 @@ from typing import Any
 from bridge.exact_json import dumps
 from bridge.lake.log import Log, Snapshot
 from bridge.maintain.rejects.replay import Replayed, replay
-from bridge.maintain.rejects.survey import Group, Wanted, find, groups, read
+from bridge.maintain.rejects.survey import Criteria, Group, find, groups, read
 from bridge.storage.local.storage import LocalStorage
 from tests.support.pipe import Found, Pipe
 
@@ -56,16 +56,16 @@ class Shelf(Pipe):
         return self.load(wire(*messages), **settings)
 
     def listed(self, **wanted: Any) -> list[Group]:
-        which = Wanted(**wanted)
+        which = Criteria(**wanted)
         return groups(find(self.storage, "p", self.view(), which), which)
 
     def kept(self, **wanted: Any) -> list[dict[str, Any]]:
         """What `rejects show` reads."""
         return [
             reject
-            for file in find(self.storage, "p", self.view(), Wanted(**wanted))
+            for file in find(self.storage, "p", self.view(), Criteria(**wanted))
             for reject in read(self.storage, file)
         ]
 
     def replay(self, **wanted: Any) -> Replayed:
-        return replay(self.storage, self.pipeline(), Wanted(**wanted))
+        return replay(self.storage, self.pipeline(), Criteria(**wanted))

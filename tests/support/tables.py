@@ -17,7 +17,7 @@ from bridge.commit.committer import Committer
 from bridge.commit.open import open_committer
 from bridge.errors import LakeError
 from bridge.exact_json import dumps
-from bridge.lake.folder_names import folder_name
+from bridge.lake.paths import folder_name
 from bridge.lake.schemas import read_schema
 from bridge.load.accounting import Accounting
 from bridge.load.barriers import Barrier, Publication

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timedelta, timezone
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -65,3 +67,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def typed(folder: Path, capfd: pytest.CaptureFixture[str]) -> Typed:
     """Type a command in that folder."""
     return type_in(capfd)
+
+
+@pytest.fixture
+def run_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second for each run, so that ids sort as the runs began."""
+    began = datetime.now(timezone.utc) - timedelta(minutes=5)
+    ids = (f"{began + timedelta(seconds=n):%Y%m%dT%H%M%SZ}-aaaa" for n in count())
+    for place in ("bridge.load.run", "bridge.load.trace", "bridge.cli.run.batch"):
+        monkeypatch.setattr(f"{place}.new_run_id", lambda: next(ids))

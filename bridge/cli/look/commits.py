@@ -120,7 +120,7 @@ def show(selection: Selection, *, commit: str | None, json_output: bool) -> None
 
 
 def _number(name: str | None, commit: str | None) -> tuple[str | None, int]:
-    """Return NAME and the commit's number; NAME may be left out, and the two may stand in either order."""
+    """NAME and the commit's number; NAME may be left out, and the two may stand in either order."""
     if commit is None or not commit.isdigit():
         name, commit = commit, name
     if commit is None or not commit.isdigit():
@@ -130,7 +130,7 @@ def _number(name: str | None, commit: str | None) -> tuple[str | None, int]:
 
 
 def _obstacle(log: Log, number: int) -> str | None:
-    """Return why `rollback` cannot go back to a commit; None if it can."""
+    """Why `rollback` cannot go back to a commit; None if it can."""
     from bridge.commit.rollback import plan
 
     try:

@@ -24,7 +24,7 @@ from bridge.state.store import StateStore
 if TYPE_CHECKING:
     from bridge.lake.records import RejectFile
     from bridge.maintain.rejects.replay import Replayed
-    from bridge.maintain.rejects.survey import Group, Wanted
+    from bridge.maintain.rejects.survey import Criteria, Group
 
 _LONGEST = 100
 """Characters of a value that are shown in a table; `--json` has all of them."""
@@ -41,9 +41,9 @@ def _rejects_verb(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(selection: Selection, *, stream: str | None, run: str | None, reason: str | None, **given: Any) -> Any:
-        from bridge.maintain.rejects.survey import Wanted
+        from bridge.maintain.rejects.survey import Criteria
 
-        return function(selection, Wanted(stream, run, reason), **given)
+        return function(selection, Criteria(stream, run, reason), **given)
 
     return pipeline_verb(call)
 
@@ -56,7 +56,7 @@ def rejects() -> None:
 @rejects.command("list")
 @_rejects_verb
 @json_option()
-def list_(selection: Selection, criteria: Wanted, *, json_output: bool) -> int:
+def list_(selection: Selection, criteria: Criteria, *, json_output: bool) -> int:
     """List rejects by stream, run and reason: of NAME, or of all pipelines of the file or bucket.
 
     \b
@@ -79,8 +79,8 @@ def list_(selection: Selection, criteria: Wanted, *, json_output: bool) -> int:
     return code
 
 
-def _files(chosen: ChosenPipeline, criteria: Wanted, *, several: bool) -> list[RejectFile]:
-    """Return the files with a pipeline's rejects; of several pipelines, one without a commit has none."""
+def _files(chosen: ChosenPipeline, criteria: Criteria, *, several: bool) -> list[RejectFile]:
+    """The files with a pipeline's rejects; of several pipelines, one without a commit has none."""
     from bridge.maintain.rejects.survey import find
 
     storage, view = committed(chosen.pipeline, required=not several)
@@ -110,7 +110,7 @@ def _named(stream: str | None) -> str:
 @_rejects_verb
 @limit_option(20, "How many records.")
 @json_option("Print one JSON object a reject, with its bytes.")
-def show(selection: Selection, criteria: Wanted, *, limit: int, json_output: bool) -> None:
+def show(selection: Selection, criteria: Criteria, *, limit: int, json_output: bool) -> None:
     """Print rejects, those of the oldest run first, each with the value that was wrong.
 
     \b
@@ -135,7 +135,7 @@ def show(selection: Selection, criteria: Wanted, *, limit: int, json_output: boo
     print_table(columns, rows, right=["offset"], folds=["value", "reason", "pointer"], less=["run"])
 
 
-def _records(storage: Any, pipeline: str, view: Any, criteria: Wanted) -> Iterator[dict[str, Any]]:
+def _records(storage: Any, pipeline: str, view: Any, criteria: Criteria) -> Iterator[dict[str, Any]]:
     from bridge.maintain.rejects.survey import find, read
 
     for file in find(storage, pipeline, view, criteria):
@@ -143,7 +143,7 @@ def _records(storage: Any, pipeline: str, view: Any, criteria: Wanted) -> Iterat
 
 
 def _blamed(reject: dict[str, Any]) -> str:
-    """Return the value that was wrong, or the whole line, cut to what a table can show."""
+    """The value that was wrong, or the whole line, cut to what a table can show."""
     from bridge.write.rejects import raw_of, value_at
 
     raw = raw_of(reject)
@@ -155,7 +155,7 @@ def _blamed(reject: dict[str, Any]) -> str:
 @rejects.command("purge")
 @_rejects_verb
 @changing(NEEDS_YES)
-def purge(selection: Selection, criteria: Wanted, *, answer: Answer) -> None:
+def purge(selection: Selection, criteria: Criteria, *, answer: Answer) -> None:
     """Delete rejects for good: those that the options choose, or all.
 
     \b
@@ -187,7 +187,7 @@ def _sum(groups: list[Group]) -> int:
 @rejects.command("replay")
 @_rejects_verb
 @changing()
-def replay(selection: Selection, criteria: Wanted, *, answer: Answer) -> None:
+def replay(selection: Selection, criteria: Criteria, *, answer: Answer) -> None:
     """Read rejects again with the current columns of their tables, and load those that fit, in one commit.
 
     The others stay rejects, and the STATE stays. Only the types of columns are checked again, so records that another
@@ -205,23 +205,23 @@ def replay(selection: Selection, criteria: Wanted, *, answer: Answer) -> None:
     if not answer.dry_run:
         StateStore.at(storage, pipeline.name).refuse_if_held()
     if answer.dry_run or answer.asks:
-        done = rehearse(storage, pipeline, criteria)
-        if answer.asks and done.fit:
-            _print_outcome(done)
-            answer.goes_ahead(f"load {count_of(done.fit, 'record')}?")
+        replayed = rehearse(storage, pipeline, criteria)
+        if answer.asks and replayed.fit:
+            _print_outcome(replayed)
+            answer.goes_ahead(f"load {count_of(replayed.fit, 'record')}?")
     if not answer.dry_run:
-        done = load(storage, pipeline, criteria)
-        _warn(done.notes)
+        replayed = load(storage, pipeline, criteria)
+        _warn(replayed.notes)
     if not answer.json_output:
-        _print_outcome(done)
-    text = f"{count_of(done.fit, 'record')} loaded, by commit {done.commit}" if done.fit else "nothing to load"
-    answer.finish(pipeline.name, done.commit, _as_json(done), text)
+        _print_outcome(replayed)
+    loaded = f"{count_of(replayed.fit, 'record')} loaded, by commit {replayed.commit}"
+    answer.finish(pipeline.name, replayed.commit, _as_json(replayed), loaded if replayed.fit else "nothing to load")
 
 
-def _print_outcome(done: Replayed) -> None:
+def _print_outcome(replayed: Replayed) -> None:
     """Print what happens to each stream's rejects."""
     out = console()
-    for stream, outcome in done.streams.items():
+    for stream, outcome in replayed.streams.items():
         left = sum(outcome.left.values())
         out.print(f"{_named(stream)}: {count(outcome.fit)} fit, {count(left)} do not", markup=False, soft_wrap=True)
         if outcome.why:
@@ -230,12 +230,12 @@ def _print_outcome(done: Replayed) -> None:
             out.print(f"  {count(records)}: {reason}", markup=False, soft_wrap=True)
 
 
-def _as_json(done: Replayed) -> dict[str, Any]:
+def _as_json(replayed: Replayed) -> dict[str, Any]:
     streams = [
         {"stream": stream, "fit": outcome.fit, "left": dict(outcome.left), "why": outcome.why}
-        for stream, outcome in done.streams.items()
+        for stream, outcome in replayed.streams.items()
     ]
-    return {"loaded": done.fit, "streams": streams}
+    return {"loaded": replayed.fit, "streams": streams}
 
 
 def _warn(notes: Any) -> None:

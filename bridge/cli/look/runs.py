@@ -6,20 +6,22 @@ import heapq
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
-from itertools import islice
+from itertools import groupby, islice
 from textwrap import shorten
 from typing import Any
 
 import click
+from msgspec import structs
 
 from bridge.cli.listing import Listing
 from bridge.cli.options import json_option, limit_option, pipeline_verb
 from bridge.cli.plain import PlainLines
 from bridge.cli.selection import ChosenPipeline, Selection
 from bridge.cli.show import as_json, console, count, moment, note, print_table, size
-from bridge.cli.survey import Unread, readable, survey, with_true_status, with_warnings
+from bridge.cli.survey import Unread, readable, survey, with_warnings
 from bridge.errors import SettingsError
 from bridge.exact_json import dumps
+from bridge.lake.run_status import current, last_run
 from bridge.lake.runs import RunRecord, StreamResult, is_run_id, read_log, read_run, read_runs
 from bridge.settings.options import Pipeline
 from bridge.settings.values.units import parse_duration
@@ -31,7 +33,7 @@ _READABLE = 30
 _LONGEST = 170
 """Characters of an error that the list shows; `runs show` has all of it."""
 
-_STATUS = ("success", "failed", "interrupted", "died", "running")
+_STATUS = ("success", "failed", "interrupted", "held", "died", "running")
 
 
 @click.group(cls=Listing)
@@ -40,7 +42,7 @@ def runs() -> None:
 
 
 def _since(_ctx: click.Context, _param: click.Parameter, value: str | None) -> datetime | None:
-    """Return a time in the past: a duration ago, or a date in UTC."""
+    """A time in the past: a duration ago, or a date in UTC."""
     if value is None:
         return None
     try:
@@ -57,7 +59,7 @@ def _since(_ctx: click.Context, _param: click.Parameter, value: str | None) -> d
 @runs.command("list")
 @pipeline_verb
 @click.option("--pipeline", "only", metavar="NAME", help="Only this pipeline; the same as NAME.")
-@click.option("--status", type=click.Choice(_STATUS), help="Only runs that ended so, or still run.")
+@click.option("--status", type=click.Choice(_STATUS), help="Only runs with this status.")
 @click.option("--since", callback=_since, metavar="TIME", help="Only runs that began since: 2d, or 2026-11-20 (UTC).")
 @limit_option(20)
 @json_option()
@@ -75,7 +77,8 @@ def list_(
         raise SettingsError("two names for one pipeline", hint="give NAME or --pipeline", name=name, other=only)
     among = survey(selection.of(name or only))
     chosen, code = readable(among)
-    latest = heapq.merge(*(_runs(each, since) for each in chosen), key=lambda record: record.run_id, reverse=True)
+    lists = [_runs(each, since, every=status == "held") for each in chosen]
+    latest = heapq.merge(*lists, key=lambda record: record.run_id, reverse=True)
     shown = list(islice((record for record in latest if status in (None, record.status)), limit))
     if json_output:
         as_json([record.stored for record in shown])
@@ -86,9 +89,19 @@ def list_(
     return code
 
 
-def _runs(chosen: ChosenPipeline, since: datetime | None) -> Iterator[RunRecord]:
+def _runs(chosen: ChosenPipeline, since: datetime | None, *, every: bool) -> Iterator[RunRecord]:
+    """Yield the runs of a pipeline. Unless `every`: of those that met the same holder in a row, only the last.
+
+    So they do not hide the holder's run. `held_times` in what is stored says how many there are.
+    """
     storage = chosen.log.storage
-    return (with_true_status(storage, record) for record in read_runs(storage, chosen.pipeline.name, since=since))
+    records = (current(storage, record) for record in read_runs(storage, chosen.pipeline.name, since=since))
+    for is_held, row in groupby(records, key=lambda record: record.status == "held" and str(record.previous)):
+        if not is_held or every:
+            yield from row
+        else:
+            last, *others = row
+            yield structs.replace(last, stored=last.stored | {"held_times": 1 + len(others)})
 
 
 def _print_list(shown: Sequence[RunRecord], unread: Sequence[Unread], *, several: bool) -> None:
@@ -96,7 +109,7 @@ def _print_list(shown: Sequence[RunRecord], unread: Sequence[Unread], *, several
         [
             record.pipeline,
             record.run_id,
-            with_warnings(record.status, len(record.warnings)),
+            with_warnings(_status(record), len(record.warnings)),
             "-" if record.records is None else count(record.records),
             "" if record.commits is None else str(record.commits),
             f"{record.seconds.get('load', 0):.1f} s" if record.ended else "-",
@@ -112,13 +125,18 @@ def _print_list(shown: Sequence[RunRecord], unread: Sequence[Unread], *, several
     )
 
 
+def _status(record: RunRecord) -> str:
+    times = record.stored.get("held_times", 1)
+    return f"held {times} times" if times > 1 else record.status
+
+
 @runs.command("show")
 @pipeline_verb
 @click.option("--run", "run_id", metavar="ID", help="Which run; default: the latest.")
 @click.option("--logs", is_flag=True, help="Print the tap's whole log, and Spark's.")
 @json_option()
 def show(selection: Selection, run_id: str | None, logs: bool, json_output: bool) -> None:
-    """Show one run: the latest of NAME, or the one with this ID, which may also stand in the place of NAME.
+    """Show one run: the latest of NAME, or the one with this ID. You may also type the ID instead of NAME.
 
     \b
     singer-bridge runs show flights
@@ -136,13 +154,13 @@ def show(selection: Selection, run_id: str | None, logs: bool, json_output: bool
 
 
 def _find(among: Sequence[ChosenPipeline], run_id: str | None) -> tuple[ChosenPipeline, RunRecord]:
-    """Return a run and its pipeline: the one with this ID, or the latest of all."""
+    """A run and its pipeline: the one with this ID, or the latest of all."""
     matches: list[tuple[ChosenPipeline, RunRecord]] = []
     for chosen in among:
         storage, name = chosen.log.storage, chosen.pipeline.name
-        record = read_run(storage, name, run_id) if run_id else next(read_runs(storage, name, 1), None)
+        record = read_run(storage, name, run_id) if run_id else last_run(storage, name)
         if record:
-            matches.append((chosen, with_true_status(storage, record)))
+            matches.append((chosen, current(storage, record)))
     if matches:
         return max(matches, key=lambda each: each[1].run_id)
     names = ", ".join(chosen.pipeline.name for chosen in among)
@@ -158,21 +176,23 @@ def _print_logs(chosen: ChosenPipeline, record: RunRecord) -> None:
     pipeline, run = chosen.pipeline, record.run_id
     scratch, storage = Scratch(chosen.home, pipeline, run), chosen.log.storage
     for suffix, here in (("", scratch.tap_log), (".spark", scratch.spark_log)):
-        # Logs come into the bucket when their run ends. Those of one that died, or is active, are on its machine.
-        stored = read_log(storage, pipeline.name, run + suffix)
-        log = stored if stored is not None else here.read_bytes() if here.exists() else b""
+        # Of a run that has not ended, the bucket has at most the end of the log, and its own machine all of it.
+        try:
+            log = here.read_bytes()
+        except OSError:
+            log = read_log(storage, pipeline.name, run + suffix) or b""
         PlainLines(sys.stdout.buffer).write(log)
     sys.stdout.flush()
 
 
 def _bookmarks(record: RunRecord, pipeline: Pipeline) -> dict[str, tuple[Any, Any]]:
-    """Return the bookmark of each stream before and after the run."""
+    """The bookmark of each stream before and after the run."""
     names = {stream: pipeline.names_of(stream) for stream in record.streams}
     return {s: (bookmark(record.state_before, own), bookmark(record.state, own)) for s, own in names.items()}
 
 
 def _streams(record: RunRecord, pipeline: Pipeline) -> dict[str, Any]:
-    """Return the result of each stream as it is stored, with its bookmark before and after."""
+    """The result of each stream as it is stored, with its bookmark before and after."""
     return {
         stream: record.stored["streams"][stream] | {"bookmark_before": before, "bookmark": after}
         for stream, (before, after) in _bookmarks(record, pipeline).items()
@@ -217,11 +237,12 @@ def _print_streams(record: RunRecord, pipeline: Pipeline) -> None:
 
 def _row(stream: str, result: StreamResult) -> list[str]:
     figures = [count(number) for number in (result.records, result.rejected, result.files)]
-    return [stream, result.load_method, *figures, size(result.bytes), _seconds(result.seconds)]
+    method = "held back" if result.held_back else result.load_method
+    return [stream, method, *figures, size(result.bytes), _seconds(result.seconds)]
 
 
 def _seconds(seconds: float) -> str:
-    """Return a time for people; nothing for less than a millisecond."""
+    """A time for people; nothing for less than a millisecond."""
     return f"{seconds:.1f} s" if seconds >= 0.1 else f"{seconds * 1000:.0f} ms" if seconds >= 0.001 else ""
 
 

@@ -12,12 +12,14 @@ import click
 from bridge.cli import report
 from bridge.cli.options import json_option, pipeline_verb
 from bridge.cli.selection import ChosenPipeline, Selection
-from bridge.cli.show import as_json, count, print_table
-from bridge.cli.survey import Unread, survey, with_true_status, with_warnings
+from bridge.cli.show import as_json, count, moment, note, print_table
+from bridge.cli.survey import Unread, survey, with_warnings
 from bridge.errors import BridgeError
 from bridge.lake.lease import fate, holder, silence
 from bridge.lake.log import Snapshot, bookmarks
-from bridge.lake.runs import read_runs
+from bridge.lake.marks import SHORT
+from bridge.lake.run_status import Failures, failures, last_run
+from bridge.lake.runs import RunRecord
 from bridge.state.store import StateStore
 
 _COLUMNS = ["pipeline", "last run", "ended", "status", "records", "rows", "bookmarks moved", "held by"]
@@ -35,7 +37,7 @@ def status(selection: Selection, json_output: bool) -> int:
     singer-bridge status --to ./lake --json
     """
     now = datetime.now(timezone.utc)
-    pipelines, code = [], 0
+    pipelines, code = list[dict[str, Any]](), 0
     for chosen in survey(selection):
         if isinstance(chosen, Unread):
             pipelines.append({"pipeline": chosen.name, "status": "unreadable", "error": chosen.text})
@@ -50,14 +52,18 @@ def status(selection: Selection, json_output: bool) -> int:
         as_json(pipelines)
     else:
         print_table(_COLUMNS, [_row(facts, now) for facts in pipelines], right=["records", "rows"], less=_LESS)
+        for facts in pipelines:
+            if facts.get("failures"):
+                note("error", "red", f"{facts['pipeline']}: {_failing(facts['failures'])}")
+            _note_held_back(facts)
     return code
 
 
 def _facts(chosen: ChosenPipeline, now: datetime) -> dict[str, Any]:
     log, name = chosen.log, chosen.pipeline.name
     storage = log.storage
-    run = next(read_runs(storage, name, 1), None)
-    run = with_true_status(storage, run) if run else None
+    run = last_run(storage, name)
+    failed = failures(storage, name) if run and run.status != "success" else None
     view = log.view(log.latest())
     StateStore.at(storage, name).read()  # raises for a `state.json` that would stop the next run
     held = holder(storage, name)
@@ -70,7 +76,10 @@ def _facts(chosen: ChosenPipeline, now: datetime) -> dict[str, Any]:
         "ended": run.ended if run else None,
         "records": run.records if run else None,
         "warnings": len(run.warnings) if run else 0,
+        "marks": run.marks if run else {},
         "error": run.error.message if run and run.error else None,
+        "failures": _failures(failed) if failed else None,
+        "held_back": _held_back(run) if run else {},
         "commit": view.n,
         "rows": sum(table.rows for table in view.tables.values()),
         "bookmarks": _bookmarks(view, now),
@@ -78,15 +87,46 @@ def _facts(chosen: ChosenPipeline, now: datetime) -> dict[str, Any]:
     }
 
 
+def _failures(failed: Failures) -> dict[str, Any]:
+    last, success = failed.last, failed.success
+    return {
+        "count": failed.count,
+        "since": failed.since,
+        "run_id": last.run_id,
+        "error": last.error.message if last.error else "it died",
+        "last_success": success.run_id if success else None,
+        "last_success_ended": success.ended if success else None,
+    }
+
+
+def _failing(failed: dict[str, Any]) -> str:
+    """The failures since the last success for people."""
+    times = "once" if failed["count"] == 1 else f"{failed['count']} times"
+    success = f"the last success ended {moment(failed['last_success_ended'])}"
+    before = success if failed["last_success"] else "no success before"
+    return f"failed {times} since {moment(failed['since'])}, {before}; {failed['run_id']}: {failed['error']}"
+
+
+def _note_held_back(facts: dict[str, Any]) -> None:
+    for stream, why in facts.get("held_back", {}).items():
+        note("held back", "yellow", f"{facts['pipeline']}, {stream}: {why['message']}. {why['hint']}")
+
+
+def _held_back(run: RunRecord) -> dict[str, dict[str, str]]:
+    """The streams that the last run held back: why, and what to do."""
+    streams = ((stream, result.held_back) for stream, result in run.streams.items())
+    return {stream: {"message": why.message, "hint": why.hint} for stream, why in streams if why}
+
+
 def _held_by(held: dict[str, Any]) -> dict[str, Any]:
-    """Return who holds it, whether that process is alive (if this machine can tell), and for how long it is silent."""
+    """Who holds it, whether that process is alive (if this machine can tell), and for how long it is silent."""
     silent = silence(held)
     facts = {key: held.get(key) for key in ("run", "pid", "host", "since")}
     return facts | {"process": fate(held), "silent_seconds": silent and round(silent.total_seconds())}
 
 
 def _bookmarks(view: Snapshot, now: datetime) -> dict[str, Any]:
-    """Return each stream's bookmark, and when it last changed."""
+    """Each stream's bookmark, and when it last changed."""
     facts = {}
     for stream, bookmark in bookmarks(view.state).items():
         moved = view.bookmark_changed_at.get(stream)
@@ -103,12 +143,20 @@ def _row(facts: dict[str, Any], now: datetime) -> list[str]:
         facts["pipeline"],
         facts["run_id"] or "",
         f"{_ago(now, facts['ended'])} ago" if facts["ended"] else "",
-        with_warnings(facts["status"], facts["warnings"]),
+        _status(facts),
         _records(facts),
         count(facts["rows"]),
         _ages([each["age_seconds"] for each in facts["bookmarks"].values() if each["bookmark"]]),
         _holder(facts["held_by"], now),
     ]
+
+
+def _status(facts: dict[str, Any]) -> str:
+    failed, status = facts["failures"], str(facts["status"])
+    if status == "failed" and failed and failed["count"] > 1:
+        status = f"failed {failed['count']} times"
+    marks = [SHORT.get(kind, kind) for kind in facts["marks"]]
+    return ", ".join([with_warnings(status, facts["warnings"]), *marks])
 
 
 def _records(facts: dict[str, Any]) -> str:
@@ -118,7 +166,7 @@ def _records(facts: dict[str, Any]) -> str:
 
 
 def _ages(ages: Sequence[int | None]) -> str:
-    """Return how long ago the latest and the earliest bookmark changed, once if both read the same."""
+    """How long ago the latest and the earliest bookmark changed, once if both read the same."""
     present = sorted(age for age in ages if age is not None)
     return " to ".join(dict.fromkeys(map(_duration, (present[0], present[-1])))) + " ago" if present else ""
 
@@ -128,7 +176,7 @@ def _ago(now: datetime, at: str) -> str:
 
 
 def _duration(seconds: int) -> str:
-    """Return a duration for people: its largest unit, rounded down."""
+    """A duration for people: its largest unit, rounded down."""
     for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= length:
             return f"{seconds // length}{unit}"

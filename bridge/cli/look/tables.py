@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import asdict, dataclass, replace
-from datetime import datetime, timedelta, timezone
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,7 +14,7 @@ from bridge.cli.listing import Listing
 from bridge.cli.options import json_option, limit_option, pipeline_verb, stream_option
 from bridge.cli.plain import echo, plain, plain_json
 from bridge.cli.selection import ChosenPipeline, Selection, committed
-from bridge.cli.show import as_json, console, count, moment, print_table, size
+from bridge.cli.show import as_json, console, count, moment, print_table, size, values
 from bridge.cli.survey import one_or_all
 from bridge.errors import CorruptLake, SettingsError, did_you_mean
 from bridge.lake.log import Log
@@ -70,7 +69,7 @@ def list_(selection: Selection, json_output: bool) -> int:
 
 
 def _facts(chosen: ChosenPipeline, *, several: bool) -> list[dict[str, Any]]:
-    """Return the facts of each table of a pipeline; of several pipelines, one without a commit has none."""
+    """The facts of each table of a pipeline; of several pipelines, one without a commit has none."""
     _, view = committed(chosen.pipeline, required=not several)
     return [
         {
@@ -108,7 +107,7 @@ class _Table:
 
 
 def _table(selection: Selection, stream: str | None) -> _Table:
-    """Return the table that the arguments mean. Raises `SettingsError` if they mean none, or several."""
+    """The table that the arguments mean. Raises `SettingsError` if they mean none, or several."""
     pipeline = selection.pipeline(source=False).pipeline
     storage, view = committed(pipeline)
     if stream is None and len(view.tables) == 1:
@@ -191,7 +190,7 @@ def head(selection: Selection, stream: str | None, limit: int, json_output: bool
 
 
 def _cell(value: Any) -> str:
-    """Return a value for people; nested ones as JSON."""
+    """A value for people; nested ones as JSON."""
     if isinstance(value, (dict, list)):
         import json
 
@@ -200,7 +199,7 @@ def _cell(value: Any) -> str:
 
 
 def _rows(storage: Storage, live: TableState, limit: int) -> list[dict[str, Any]]:
-    """Return the last rows of the newest files, newest file first."""
+    """The last rows of the newest files, newest file first."""
     rows: list[dict[str, Any]] = []
     for file in sorted(live.files, reverse=True):
         rows += _last_rows(storage, f"{live.folder}/{file}", limit - len(rows))
@@ -210,7 +209,7 @@ def _rows(storage: Storage, live: TableState, limit: int) -> list[dict[str, Any]
 
 
 def _last_rows(storage: Storage, key: str, limit: int) -> list[dict[str, Any]]:
-    """Return the last rows of a file, the latest first. Only their row groups are fetched."""
+    """The last rows of a file, the latest first. Only their row groups are fetched."""
     import pyarrow.parquet as pq
 
     if storage.size(key) is None:
@@ -228,17 +227,7 @@ def _last_rows(storage: Storage, key: str, limit: int) -> list[dict[str, Any]]:
 
 
 def _dicts(rows: pa.Table) -> list[dict[str, Any]]:
-    """Return rows as pyarrow's `to_pylist` does, but without pandas: loading it for timestamps takes half a second."""
-    import pyarrow as pa
-
-    columns = []
-    for column in rows.columns:
-        if column.type in (pa.timestamp("us"), pa.timestamp("us", "UTC")):
-            epoch = datetime(1970, 1, 1, tzinfo=timezone.utc if column.type.tz else None)
-            ticks = column.cast(pa.int64()).to_pylist()
-            columns.append([None if tick is None else epoch + timedelta(microseconds=tick) for tick in ticks])
-        else:
-            columns.append(column.to_pylist())
+    columns = [values(column) for column in rows.columns]
     return [dict(zip(rows.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
@@ -262,7 +251,7 @@ def history(selection: Selection, stream: str | None, diff: bool, json_output: b
     records = reversed(list(Log(storage, name).history(table.head)))
     versions = list(schema_history(records, table.stream, lambda key: read_columns(storage, name, key)))
     if json_output:
-        as_json([{"commit": version.n} | asdict(version) for version in versions])
+        as_json([version.to_json() for version in versions])
     elif diff:
         _print_diff(versions)
     else:
@@ -278,18 +267,18 @@ def history(selection: Selection, stream: str | None, diff: bool, json_output: b
 
 def _summary(version: Version) -> str:
     """Describe a change in one line."""
-    if len(version.added) == len(version.columns) and not version.gone:
+    if len(version.added) == len(version.columns) and not version.removed:
         return "first schema" if version.columns else "taken back"
     words = [f"+{name}" for name in version.added]
     words += [f"{name}: {old} -> {new}" for name, (old, new) in version.changed.items()]
-    words += [f"-{name}" for name in version.gone]
+    words += [f"-{name}" for name in version.removed]
     return ", ".join(words) or "what its text means, or which columns may be null"
 
 
 def _print_diff(versions: list[Version]) -> None:
     for version in versions:
         echo(f"commit {version.n}  {moment(version.at)}  {version.kind}  {count(version.rows)} rows", bold=True)
-        for name, type_ in version.gone.items():
+        for name, type_ in version.removed.items():
             echo(f"  - {name}  {type_}", fg="red")
         for name, (old, new) in version.changed.items():
             echo(f"  ~ {name}  {old} -> {new}", fg="yellow")
@@ -298,7 +287,7 @@ def _print_diff(versions: list[Version]) -> None:
 
 
 def _s3_server(pipeline: Pipeline) -> S3Options:
-    """Return where the S3 server is: in the settings, else in the environment, which some engines do not read."""
+    """Where the S3 server is: in the settings, else in the environment, which some engines do not read."""
     options = pipeline.destination.s3_options or S3Options()
     if options.endpoint_url or not pipeline.destination.bucket.startswith("s3://"):
         return options
@@ -309,16 +298,16 @@ def _s3_server(pipeline: Pipeline) -> S3Options:
 @tables.command("ddl")
 @pipeline_verb
 @_one_stream
-@click.option("--dialect", required=True, type=click.Choice(_DIALECTS), help="Which engine reads.")
+@click.option("--dialect", required=True, type=click.Choice(_DIALECTS), help="The engine that reads.")
 @click.option("--view", is_flag=True, help="Make a view: DuckDB, and Spark for its session.")
 @click.option("--manifest", is_flag=True, help="Read what the last commit lists, instead of what the folder holds.")
 @click.option("--location", metavar="URI", help="The bucket as that engine sees it, such as s3://lake.")
 def ddl(
     selection: Selection, stream: str | None, dialect: str, view: bool, manifest: bool, location: str | None
 ) -> None:
-    """Print what reads a table in another engine.
+    """Print the statement that reads a table in another engine.
 
-    That is a statement; for Polars, for pyarrow, and for Spark with --manifest it is code.
+    For Polars, for pyarrow, and for Spark with --manifest it is code.
 
     \b
     singer-bridge tables ddl flights -s public-flights --dialect duckdb --view

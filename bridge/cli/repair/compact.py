@@ -57,17 +57,17 @@ def compact(
     planned = pieces(Log(storage, pipeline.name), view, pipeline, wish)
     if planned and (answer.asks or not is_quiet()):
         _show(planned)
-    done = None
+    compacted = None
     if planned and answer.goes_ahead("compact?"):
         with console(err=True).status("compacting") as shown:
-            done = join(storage, pipeline, wish, lambda n, of: shown.update(f"compacting, {n} of {of}"))
-        for text in done.notes:
+            compacted = join(storage, pipeline, wish, lambda n, of: shown.update(f"compacting, {n} of {of}"))
+        for text in compacted.notes:
             note("note", "bold", text)
-    _finish(answer, pipeline.name, view.n, planned, done)
+    _finish(answer, pipeline.name, view.n, planned, compacted)
 
 
 def _tables(view: Snapshot, pipeline: Pipeline, streams: Sequence[str]) -> frozenset[str]:
-    """Return the tables of these streams. Raises `SettingsError` for a stream without a table."""
+    """The tables of these streams. Raises `SettingsError` for a stream without a table."""
     chosen = list[str]()
     for stream in streams:
         tables = [name for name in (stream, *pipeline.names_of(stream)) if name in view.tables]
@@ -103,15 +103,15 @@ def _show(planned: Sequence[Piece]) -> None:
         console(err=True).print(f"{line}, {count_of(facts['rows'], 'row')}", markup=False, soft_wrap=True)
 
 
-def _finish(answer: Answer, name: str, head: int, planned: Sequence[Piece], done: Compacted | None) -> None:
-    joined = done.pieces if done else planned  # a run may have ended since the plan was made
+def _finish(answer: Answer, name: str, head: int, planned: Sequence[Piece], compacted: Compacted | None) -> None:
+    joined = compacted.pieces if compacted else planned  # a run may have ended since the plan was made
     tables = _before(joined)
-    new = {stream: (done.written.get(stream, []) if done else []) for stream in tables}
-    for stream, files in new.items() if done and not answer.json_output else ():
+    new = {stream: (compacted.written.get(stream, []) if compacted else []) for stream in tables}
+    for stream, files in new.items() if compacted and not answer.json_output else ():
         facts, after = tables[stream], sum(file.size for file in files)
         line = f"{count(facts['files'])} files, {size(facts['bytes'])}, are now {count(len(files))}, {size(after)}"
         echo(f"{stream}: {line}")
-    commit = done.head if done else head
+    commit = compacted.head if compacted else head
     text = f"compacted by commit {commit}" if joined else "nothing to do, no table has small files to join"
     answer.finish(name, commit, {"tables": _as_json(tables, new)}, text, changes=bool(joined))
 

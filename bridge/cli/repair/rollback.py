@@ -101,7 +101,7 @@ def _log_based(chosen: ChosenPipeline, shown: Plan) -> set[str]:
     return {stream for stream in streams if replication_method(catalog, stream) == "LOG_BASED"}
 
 
-def _as_json(done: Plan, warnings: list[str]) -> dict[str, Any]:
+def _as_json(plan: Plan, warnings: list[str]) -> dict[str, Any]:
     tables = [
         {
             "stream": change.stream,
@@ -110,6 +110,6 @@ def _as_json(done: Plan, warnings: list[str]) -> dict[str, Any]:
             "files_back": len(change.back),
             "files_removed": len(change.removed),
         }
-        for change in done.tables
+        for change in plan.tables
     ]
-    return {"to": done.to, "tables": tables, "before": done.before, "after": done.after.shown, "warnings": warnings}
+    return {"to": plan.to, "tables": tables, "before": plan.before, "after": plan.after.shown, "warnings": warnings}

@@ -23,7 +23,7 @@ from bridge.storage import Storage
 @json_option("Print one JSON object.")
 @click.option("--yes", is_flag=True, help="Do not ask, on a terminal.")
 def unlock(selection: Selection, json_output: bool, yes: bool) -> None:
-    """Free a pipeline that a dead run elsewhere still holds. In a folder the lock ends with its process.
+    """Free a pipeline that a dead run on another machine still holds. In a folder, a lock ends with its process.
 
     If that run is alive after all, it ends soon and commits nothing more. Without a terminal this needs --yes, unless
     the holder is known to be dead.
@@ -51,7 +51,7 @@ def unlock(selection: Selection, json_output: bool, yes: bool) -> None:
 
 
 def _held(storage: Storage, pipeline: str) -> dict[str, Any] | None:
-    """Return who holds the pipeline; in a bucket also a dead run whose lease is still there."""
+    """Who holds the pipeline; in a bucket also a dead run whose lease is still there."""
     if storage.folder is not None:
         return holder(storage, pipeline)
     lease = last_lease(storage, pipeline)

@@ -30,7 +30,7 @@ _MARKS = {"error": ("red", "✗"), "warning": ("yellow", "!"), "ok": ("green", "
 @click.option("--repair", is_flag=True, help="Repair what needs no guess, and check again.")
 @json_option("Print one JSON object; an array with several pipelines.")
 def verify(selection: Selection, *, repair: bool, json_output: bool) -> int:
-    """Check the files of the tables, and all that is derived from the commit log, against it. Nothing is changed.
+    """Check the lake against its commit log: the tables' files, and all that is derived. Nothing is changed.
 
     Exit code 0: there are no errors, perhaps warnings; 3: something needs repair. A run may be active meanwhile, but
     not with --repair: exit code 4.
@@ -83,7 +83,7 @@ def _one(chosen: ChosenPipeline, *, repair: bool, quiet: bool, several: bool) ->
 
 
 def _emptied(commits: LastCommits, storage: Storage) -> Finding | None:
-    """Return the finding for an empty lake that this project has written to; None if it has not."""
+    """The finding for an empty lake that this project has written to; None if it has not."""
     from bridge.maintain.verify.finding import error
 
     noted = commits.of(storage)

@@ -8,7 +8,13 @@ import click
 
 
 @click.command()
-@click.option("--folder", type=click.Path(path_type=Path), default=".singer-bridge/demo", show_default=True)
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path),
+    default=".singer-bridge/demo",
+    show_default=True,
+    help="Folder of the demo's project.",
+)
 @click.option("--to", "lake", type=click.Path(path_type=Path), default="lake", show_default=True, help="Lake folder.")
 def demo(folder: Path, lake: Path) -> int:
     """Load 336,776 real flights from a real PostgreSQL, change some, and load only the changes.

@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from bridge.cli import events
 from bridge.cli.flags import explain
 from bridge.cli.plain import PlainLines
+from bridge.cli.run.batch import Batch, new_batch, resumed_batch
 from bridge.cli.run.progress import Progress
 from bridge.cli.run.summary import summary
 from bridge.cli.selection import ChosenPipeline
@@ -21,6 +22,7 @@ from bridge.load.retry import Attempts
 from bridge.load.run import Request, Run
 from bridge.load.stop import Stop
 from bridge.settings.options import Pipeline
+from bridge.spark.archive_maker import ANNOUNCEMENT, make_in_background
 
 _NOT_IN_EVENTS = {"format", "state", "state_before", "warnings", "error"}
 """Facts of a run that have an event of their own, or that may be large."""
@@ -81,7 +83,7 @@ class PipelineRunner:
     def once(self) -> int:
         """Run them, and return the worst exit code. The first failure ends it, unless `keep_going`; a signal always."""
         with self._stop:
-            results = self._all()
+            results = self._all(self._first_batch())
         if self._reporter.json:
             as_json([result.to_json() for result in results] if self._reporter.several else results[0].to_json())
         return self._code
@@ -92,9 +94,11 @@ class PipelineRunner:
         If a run takes longer than `every`, the times that it missed are skipped.
         """
         with self._stop:
+            batch = self._first_batch()
             while True:
                 began = time.monotonic()
-                self._all()
+                self._all(batch)
+                batch = new_batch()
                 if self._code == 2 or self._code > 128:
                     return self._code
                 rest = every - timedelta(seconds=time.monotonic() - began) % every
@@ -105,20 +109,30 @@ class PipelineRunner:
                 except Interrupted as error:
                     return error.exit_code
 
-    def _all(self) -> list[Result]:
+    def _first_batch(self) -> Batch:
+        return resumed_batch(self._chosen) if self._request.resume and self._reporter.several else new_batch()
+
+    def _all(self, batch: Batch) -> list[Result]:
         results: list[Result] = []
         self._code = 0
-        for place, chosen in enumerate(self._chosen):
-            result = self._one(chosen)
+        if batch.loaded:
+            text = f"left out, the last batch loaded them: {', '.join(batch.loaded)}"
+            self._reporter.announce(text, "left_out", pipelines=batch.loaded)
+        rest = [chosen for chosen in self._chosen if chosen.pipeline.name not in batch.loaded]
+        for place, chosen in enumerate(rest):
+            result = self._one(chosen, batch)
             results.append(result)
             if result.status == "interrupted" or (result.error and not self._keep_going):
-                self._report_skipped([other.pipeline.name for other in self._chosen[place + 1 :]], result)
+                self._report_skipped([other.pipeline.name for other in rest[place + 1 :]], result)
                 break
+        if not self._code and make_in_background(self._chosen[-1].pipeline.spark.master, asked=False):
+            self._reporter.announce(ANNOUNCEMENT, "class_data")
         return results
 
-    def _one(self, chosen: ChosenPipeline) -> Result:
+    def _one(self, chosen: ChosenPipeline, batch: Batch) -> Result:
         pipeline = chosen.pipeline
-        result = Attempts(self._stop, self._execute, self._report_retry).run(pipeline, self._request, chosen.home)
+        request = replace(self._request, batch=batch.id if self._reporter.several else None)
+        result = Attempts(self._stop, self._execute, self._report_retry).run(pipeline, request, chosen.home)
         code = self._reporter.finished(result, pipeline.retry.attempts)
         self._code = code if result.status == "interrupted" else max(self._code, code)
         return result

@@ -2,72 +2,147 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+from bridge.cli.events import report
 from bridge.cli.selection import ChosenPipeline
 from bridge.cli.show import as_json, console, count, note, print_table
 from bridge.commit.state_file import edit_note, short_bookmark
+from bridge.errors import BridgeError, LakeError
 from bridge.exact_json import dumps
+from bridge.lake.lease import require_free
 from bridge.lake.log import Snapshot
 from bridge.load.barriers import METHODS
 from bridge.load.checks.fingerprint import fingerprint, noticed
 from bridge.load.checks.resume import completed, leave_out
 from bridge.load.division import divided
-from bridge.load.run import Request
-from bridge.load.tables.methods import outlook, refusal
-from bridge.load.tables.table_plan import TablePlanner, refuse_namesakes
+from bridge.load.run import Request, Run
+from bridge.load.scratch import check_paths
+from bridge.load.start_state import StartStates
+from bridge.load.tables.declared import whole_tables
+from bridge.load.tables.methods import Method, outlook
+from bridge.load.tables.table_plan import TablePlanner
+from bridge.project.clashes import clash
 from bridge.project.last_commit import LastCommits
 from bridge.settings.options import Pipeline
-from bridge.singer.catalog import selected_streams
-from bridge.singer.state import bookmark, is_empty, without
+from bridge.singer.catalog import Catalog, selected_streams
+from bridge.singer.state import bookmark
 from bridge.state.store import StateStore
+from bridge.storage import Storage
 from bridge.tap.catalog_overrides import named
 from bridge.tap.source import Source
 
 
-def plan(chosen: Sequence[ChosenPipeline], request: Request, *, json_output: bool, several: bool) -> int:
-    """Print the plan of each run and return 0. `several`: the JSON is an array."""
-    plans = []
-    for each in chosen:
-        facts = _facts(each, request)
-        plans.append({"format": 1, **facts})
-        if not json_output:
-            _print(facts)
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run would do: the facts that are printed, and the error with which it would be refused."""
+
+    facts: dict[str, Any]
+    refusal: BridgeError | None = None
+    is_complete: bool = True
+    """False: it would be refused before anything is known of its streams."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that `--json` prints."""
+        error = self.refusal
+        refused = error and {
+            "type": type(error).__name__,
+            "message": error.message,
+            "hint": error.hint,
+            "exit_code": error.exit_code,
+        }
+        return {"format": 1, **self.facts, "refused": refused}
+
+
+def plan(
+    chosen: Sequence[ChosenPipeline],
+    request: Request,
+    *,
+    siblings: Sequence[ChosenPipeline],
+    json_output: bool,
+    several: bool,
+) -> int:
+    """Print the plan of each run; return 0, or the highest exit code of those that would be refused.
+
+    `siblings` are all pipelines of the file. `several`: the JSON is an array.
+    """
+    plans, code = [], 0
+    for place, each in enumerate(chosen):
+        one = _with_clashes(_plan(each, request), each, chosen[:place], siblings)
+        plans.append(one)
+        if not json_output and one.is_complete:
+            _print(one.facts)
+        if one.refusal:
+            code = max(code, report(one.refusal))
     if json_output:
-        as_json(plans if several else plans[0])
+        as_json([one.to_json() for one in plans] if several else plans[0].to_json())
     else:
         console().print("[dim]dry run: nothing was started, nothing was written[/]")
-    return 0
+    return code
 
 
-def _facts(chosen: ChosenPipeline, request: Request) -> dict[str, Any]:
-    pipeline = chosen.pipeline
-    log = chosen.log
+def _with_clashes(
+    one: Plan, chosen: ChosenPipeline, earlier: Sequence[ChosenPipeline], siblings: Sequence[ChosenPipeline]
+) -> Plan:
+    """The plan with what is known of other pipelines' folders; one that runs `earlier` has them first."""
+    before, refusal, is_noted = {each.pipeline.name for each in earlier}, one.refusal, False
+    for other in siblings:
+        shared = other.pipeline.name != chosen.pipeline.name and clash(other.pipeline, chosen.pipeline, chosen.home)
+        if not shared or not one.is_complete:
+            continue
+        if shared.is_certain and other.pipeline.name in before:
+            refusal = refusal or LakeError(shared.message, hint=shared.hint)
+        elif shared.is_certain or not is_noted:
+            one.facts["warnings"].append(f"{shared.message}. {shared.hint}")
+            is_noted = is_noted or not shared.is_certain
+    return replace(one, refusal=refusal)
+
+
+def _plan(chosen: ChosenPipeline, request: Request) -> Plan:
+    run = Run(chosen.pipeline, request, chosen.home)
+    try:
+        run.check_flags()
+        check_paths(chosen.home, chosen.pipeline)
+        run.check_request()
+        facts, refusal = _facts(chosen, run)
+    except BridgeError as error:
+        return Plan({"pipeline": chosen.pipeline.name}, error, is_complete=False)
+    facts["warnings"] += run.result.warnings
+    return Plan(facts, refusal)
+
+
+def _facts(chosen: ChosenPipeline, run: Run) -> tuple[dict[str, Any], BridgeError | None]:
+    """What a run would do, and the error with which it would be refused after all this is known."""
+    pipeline, request, log = run.pipeline, run.request, chosen.log
     storage = log.storage
     notes = LastCommits(chosen.home, pipeline).check(storage, full=request.full and not request.streams)
     view, stored = log.view(log.latest()), StateStore.at(storage, pipeline.name).read()
     if stored.edited:
         notes.append(edit_note(view.state, stored.state))
-        view = replace(view, pipeline_state=view.pipeline_state.given(stored.state))
+        view = view.given(stored.state)
     source = Source(pipeline, chosen.home)
-    catalog, _ = source.catalog(request.streams, refresh=request.refresh_catalog)
-    pipeline = named(pipeline, catalog)
-    refuse_namesakes(pipeline.name, catalog, view.tables)
+    catalog, deselected = source.catalog(request.streams, refresh=request.refresh_catalog)
+    run.pipeline, run.declared = named(pipeline, catalog), source.declared
+    pipeline = run.pipeline
     skipped = completed(storage, pipeline.name, pipeline.names) if request.resume else set()
     if request.resume:
-        catalog, _ = leave_out(catalog, skipped, view.state if request.state is None else request.state)
+        catalog, deselected = leave_out(catalog, skipped, view.state if request.state is None else request.state)
     full = request.full or not pipeline.incremental.enabled
     if request.state is not None:
-        view = replace(view, pipeline_state=view.pipeline_state.given(request.state))
-    placement = TablePlanner(storage, pipeline, view, catalog, full=full, append=request.append)
+        view = view.given(request.state)
+    whole = whole_tables(source.declared, pipeline, storage, view)
     division, unlike = divided(pipeline, storage, view, catalog)
-    state = _state(view, pipeline.all_names(request.streams), full=full)
+    asked = pipeline.all_names(request.streams)
+    starting = StartStates(pipeline, view, asked, full=full)
+    state, lookback = starting.of(view.state, None)
+    placement = TablePlanner(storage, pipeline, view, catalog, full=full, append=request.append, whole=whole)
     names = sorted(selected_streams(catalog)) if catalog else sorted(view.tables)
+    methods = {name: placement.expected(name)[0] for name in names}
     now = fingerprint(pipeline, source.argv, catalog)
-    asked = {"full": full, "streams": pipeline.all_names(request.streams), "state": request.state}
-    return {
+    flags = {"full": full, "streams": asked, "state": request.state}
+    facts: dict[str, Any] = {
         "pipeline": pipeline.name,
         "tap": source.argv[0],
         "bucket": pipeline.destination.bucket,
@@ -80,31 +155,42 @@ def _facts(chosen: ChosenPipeline, request: Request) -> dict[str, Any]:
         "warnings": [
             *notes,
             *source.notes,
-            *_repeats(pipeline, placement, view, names),
-            *noticed(storage, pipeline.name, now, view, **asked, names=pipeline.names),
+            *_outlook(methods, view, pipeline),
+            *noticed(storage, pipeline.name, now, view, **flags, names=pipeline.names),
             *(() if full else unlike),
+            *starting.warnings([lookback]),
         ],
     }
+    return facts, _refusal(run, storage, view, catalog, deselected, names)
 
 
-def _repeats(pipeline: Pipeline, placement: TablePlanner, view: Snapshot, names: Sequence[str]) -> list[str]:
-    """Return a warning if the run would be refused, or else about what later runs do by default."""
-    if again := placement.repeating(names):
-        error = refusal(pipeline, again)
-        return [f"a run would be refused: {error.message}. {error.hint}"]
-    methods = {name: placement.expected(name)[0] for name in names}
-    existing = {name for name in names if view.table(pipeline.names_of(name))}
+def _refusal(
+    run: Run,
+    storage: Storage,
+    view: Snapshot,
+    catalog: Catalog | None,
+    deselected: set[str],
+    names: Sequence[str],
+) -> BridgeError | None:
+    """The error with which a run would end before its tap sends anything; None if it would not."""
+    try:
+        if run.request.wait is None:
+            require_free(storage, run.pipeline.name)
+        tables = run.planner(storage, view, catalog, deselected)
+        for name in names:
+            aliases = run.pipeline.names_of(name)
+            tables.check_table(next((alias for alias in aliases if alias in view.tables), aliases[-1]))
+    except BridgeError as error:
+        return error
+    return None
+
+
+def _outlook(methods: dict[str, Method], view: Snapshot, pipeline: Pipeline) -> list[str]:
+    """What later runs do by default with streams whose replication nobody declares."""
+    existing = {name for name in methods if view.table(pipeline.names_of(name))}
     return outlook(
         (name, method) for name, method in methods.items() if method.mode == "upsert" or name not in existing
     )
-
-
-def _state(view: Snapshot, asked: Collection[str], *, full: bool) -> Any:
-    """Return the STATE that the tap would get; None if it starts from the beginning."""
-    stored = view.state
-    if full:
-        stored = without(stored, asked) if asked else None
-    return None if is_empty(stored) else stored
 
 
 def _stream(placement: TablePlanner, view: Snapshot, names: tuple[str, ...], state: Any) -> dict[str, Any]:

@@ -19,13 +19,11 @@ from rich.text import Text
 from bridge.cli import events
 from bridge.cli.plain import plain
 from bridge.cli.show import console, count, count_of, size
-from bridge.load.loader import LEAVING
 from bridge.load.result import Counts
 from bridge.load.run import Run
 
 _SHOWN = 15
 _LINE_EVERY = 10.0
-_LOOK_EVERY = 0.2
 _TOO_SHORT = 1.0
 """Seconds. A shorter time gives no useful rate."""
 
@@ -37,7 +35,7 @@ class Progress:
         self._run = run
         self._console = console(err=True)
         self._began = time.monotonic()
-        self._done = threading.Event()
+        self._ended = threading.Event()
         self._live: Live | None = None
         self._thread: threading.Thread | None = None
         self._spinner = Spinner("dots")
@@ -56,7 +54,7 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._done.set()
+        self._ended.set()
         if self._live:
             self._live.stop()
 
@@ -69,8 +67,8 @@ class Progress:
             grid.add_column(column, justify="right")
         latest = sorted(streams.items(), key=lambda item: item[1].committed == item[1].records)
         for name, counts in latest[:_SHOWN]:
-            done = counts.committed and counts.committed == counts.records
-            style = "green" if done else ""
+            complete = counts.committed and counts.committed == counts.records
+            style = "green" if complete else ""
             committed = Text(count(counts.committed) if counts.committed else "", style)
             grid.add_row(
                 Text(plain(name)), count(counts.records), committed, size(counts.bytes) if counts.bytes else ""
@@ -81,13 +79,8 @@ class Progress:
         return Group(self._spinner, grid) if streams else Group(self._spinner)
 
     def _lines(self) -> None:
-        """Print a line every 10 seconds, and one at once when only the next start is being prepared."""
-        due, announced = time.monotonic() + _LINE_EVERY, False
-        while not self._done.wait(_LOOK_EVERY):
-            leaving = self._run.stage == LEAVING
-            if time.monotonic() < due and (announced or not leaving):
-                continue
-            due, announced = time.monotonic() + _LINE_EVERY, leaving
+        """Print a line every 10 seconds."""
+        while not self._ended.wait(_LINE_EVERY):
             self._line()
 
     def _line(self) -> None:
@@ -106,7 +99,7 @@ class Progress:
 
 
 def _rate(streams: Sequence[Counts], *, speaking: bool) -> str:
-    """Return the records per second since the tap's first one: until now, or until its last one."""
+    """The records per second since the tap's first one: until now, or until its last one."""
     began = min((counts.first_at for counts in streams if counts.first_at is not None), default=None)
     if began is None:
         return ""

@@ -33,11 +33,15 @@ if TYPE_CHECKING:
     "--full", "--full-refresh", is_flag=True, help="Start from the beginning and replace the tables at the end."
 )
 @click.option("--append", is_flag=True, help="With --full: append to append-only tables, which otherwise refuse it.")
-@click.option("--resume", is_flag=True, help="Skip the streams that the last run completed before it failed.")
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Skip the streams that the last run completed before it failed; of several pipelines, those that succeeded.",
+)
 @click.option("--state", "state_file", type=click.Path(path_type=Path), metavar="FILE", help="Start from this STATE.")
 @click.option("--refresh-catalog", is_flag=True, help="Discover again.")
 @click.option("--max-records", type=click.IntRange(1), metavar="N", help="Stop the tap after about this many records.")
-@click.option("--adopt", is_flag=True, help="Take over files that were in the tables' folders before.")
+@click.option("--adopt", is_flag=True, help="Add the files that are already in the tables' folders.")
 @click.option("--no-guard", is_flag=True, help="Replace tables even where `guard` would keep the old one.")
 @click.option("--timeout", type=DURATION, metavar="30m", help="Stop a run that takes longer.")
 @click.option("--wait", type=DURATION, metavar="10m", help="Wait this long for a run that holds the pipeline.")
@@ -61,7 +65,7 @@ def run(selection: Selection, **asked: Any) -> int:
     several = selection.several
     try:
         _check(asked, several=several)
-        return _run(selection.pipelines(), asked, several=several)
+        return _run(selection, _chosen(selection, recorded=not asked["dry_run"]), asked)
     except BridgeError as error:
         if not asked["json_output"]:
             raise
@@ -72,12 +76,30 @@ def run(selection: Selection, **asked: Any) -> int:
         return report(error)
 
 
-def _run(chosen: Sequence[ChosenPipeline], asked: dict[str, Any], *, several: bool) -> int:
-    request = _request(asked)
+def _chosen(selection: Selection, *, recorded: bool) -> list[ChosenPipeline]:
+    """The pipelines. If settings are wrong, the runs that they refuse are `recorded`."""
+    try:
+        return selection.pipelines()
+    except SettingsError:
+        if recorded:
+            from bridge.load.trace import record_refused
+
+            for chosen, error in selection.refused():
+                record_refused(chosen.pipeline, chosen.home, error)
+        raise
+
+
+def _run(selection: Selection, chosen: Sequence[ChosenPipeline], asked: dict[str, Any]) -> int:
+    request, several = _request(asked), selection.several
     if asked["dry_run"]:
+        from bridge.cli.run.batch import resumed_batch
         from bridge.cli.run.plan import plan
 
-        return plan(chosen, request, json_output=asked["json_output"], several=several)
+        if several and request.resume:
+            loaded = resumed_batch(chosen).loaded
+            chosen = [each for each in chosen if each.pipeline.name not in loaded]
+        siblings = selection.siblings()
+        return plan(chosen, request, siblings=siblings, json_output=asked["json_output"], several=several)
     from bridge.cli.run.many import PipelineRunner, RunReporter
 
     reporter = RunReporter(

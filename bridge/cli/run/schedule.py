@@ -15,13 +15,22 @@ from bridge.cli.selection import Selection, environment, settings_file
 from bridge.cli.show import as_json, console, note, print_table
 from bridge.cli.survey import Unread, readable, survey
 from bridge.errors import SettingsError
-from bridge.project.crontab import KEPT, Job, installed, next_run, read_crontab, with_jobs, without, write_crontab
+from bridge.project.crontab import (
+    ENVIRONMENT,
+    Job,
+    installed,
+    next_run,
+    read_crontab,
+    with_jobs,
+    without,
+    write_crontab,
+)
 from bridge.settings.load import Settings, load
 from bridge.settings.options import Pipeline
 from bridge.tap.source import home_folder
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_CRON_HAS = (*KEPT, "HOME", "LOGNAME", "USER")
+_CRON_HAS = (*ENVIRONMENT, "HOME", "LOGNAME", "USER")
 
 
 @click.group()
@@ -61,7 +70,7 @@ def _name(selection: Selection) -> str | None:
 
 
 def _jobs(path: Path, name: str | None, *, every: bool) -> list[Job]:
-    """Return what cron shall run. Raises `SettingsError` if no chosen pipeline has a schedule."""
+    """What cron shall run. Raises `SettingsError` if no chosen pipeline has a schedule."""
     settings = load(path, os.environ, environment())
     if every and name:
         raise SettingsError("--all means every pipeline of the file", hint="leave out NAME and --name")
@@ -109,9 +118,9 @@ def install(selection: Selection, dry_run: bool) -> None:
     after = with_jobs(crontab, lines, path.parent)
     if after != crontab:
         write_crontab(after)
-    done = "installed" if after != crontab else "was installed"
+    status = "installed" if after != crontab else "was installed"
     for job in jobs:
-        line = f"{job.name}: {done}, next run {_when(_next(job.cron)) or 'when the machine starts'}; log {job.log}"
+        line = f"{job.name}: {status}, next run {_when(_next(job.cron)) or 'when the machine starts'}; log {job.log}"
         console().print(line, markup=False, soft_wrap=True)
 
 
@@ -143,7 +152,7 @@ def remove(selection: Selection, dry_run: bool) -> None:
 
 
 def _full_name(path: Path, name: str | None, lines: dict[str, str]) -> str:
-    """Return the pipeline's name as it is in the crontab. The settings need not be readable."""
+    """The pipeline's name as it is in the crontab. The settings need not be readable."""
     if name is None and len(lines) == 1:
         return next(iter(lines))
     try:
@@ -183,7 +192,7 @@ def list_(selection: Selection, json_output: bool) -> int:
 
 
 def _installed_lines(folder: Path) -> tuple[dict[str, str], str]:
-    """Return the project's lines, and why there are none if the crontab cannot be read."""
+    """The project's lines, and why there are none if the crontab cannot be read."""
     try:
         return installed(read_crontab(), folder), ""
     except SettingsError as error:

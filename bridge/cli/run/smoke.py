@@ -106,7 +106,7 @@ def _golden(path: Path, schemas: dict[str, Any], trial: Trial) -> bool:
 
 
 def _chosen(selection: Selection, folder: Path) -> ChosenPipeline:
-    """Return the pipeline to check. With --tap alone its project is a temporary folder."""
+    """The pipeline to check. With --tap alone its project is a temporary folder."""
     if selection.tap_config and selection.tap is None:
         raise SettingsError("--tap-config needs a tap", hint="add --tap")
     if selection.tap is None or selection.to is not None:
@@ -200,7 +200,7 @@ def _print(trial: Trial, tap: str, seconds: float) -> None:
 
 
 def _unused(stream: Any) -> str:
-    """Return the declared columns that had no value in any record."""
+    """The declared columns that had no value in any record."""
     if not stream.records:
         return ""
     columns = stream.schema.get("properties") or {}

@@ -6,9 +6,13 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from bridge.cli.show import console, count, count_of, note, print_table, size
+from bridge.commit.state_file import short_bookmark
 from bridge.load.result import Result
+from bridge.singer.state import bookmark
 
-_MARKS = {"success": ("green", "✓"), "failed": ("red", "✗"), "interrupted": ("yellow", "■")}
+_MOVES = 10
+"""Bookmarks that a summary shows."""
+_MARKS = {"success": ("green", "✓"), "failed": ("red", "✗"), "interrupted": ("yellow", "■"), "held": ("red", "✗")}
 
 
 def summary(result: Result, *, attempts: int = 1, named: bool = False) -> None:
@@ -19,7 +23,7 @@ def summary(result: Result, *, attempts: int = 1, named: bool = False) -> None:
     rows = [
         [
             name,
-            f"{counts.load_method} ({counts.reason})",
+            "held back" if counts.held else f"{counts.load_method} ({counts.reason})",
             count(counts.committed),
             count(counts.rejected) if counts.rejected else "",
             count(counts.files),
@@ -32,6 +36,8 @@ def summary(result: Result, *, attempts: int = 1, named: bool = False) -> None:
         less = [*([] if any(counts.rejected for counts in result.streams.values()) else ["rejected"]), "files"]
         print_table(columns, rows, right=columns[2:], folds=["load method"], less=less)
         out.print()
+    for move in _moves(result):
+        out.print(move, markup=False, highlight=False, soft_wrap=True)
     colour, mark = _MARKS[result.status]
     line = Text.assemble((f"{mark} {result.status}", colour), f"  {_figures(result, attempts)}")
     if "load" in result.seconds:
@@ -45,12 +51,22 @@ def summary(result: Result, *, attempts: int = 1, named: bool = False) -> None:
         out.print()
 
 
+def _moves(result: Result) -> list[str]:
+    """A line for each bookmark that moved, of the first streams."""
+    lines = []
+    for name, counts in result.streams.items():
+        before, after = (bookmark(state, counts.names or (name,)) for state in (result.state_before, result.state))
+        if before != after and short_bookmark(after):
+            lines.append(f"{name}: from {short_bookmark(before) or 'the beginning'} to {short_bookmark(after)}")
+    more = len(lines) - _MOVES
+    return [*lines[:_MOVES], f"and {more} more: singer-bridge state list {result.pipeline}"] if more > 0 else lines
+
+
 def _figures(result: Result, attempts: int) -> str:
     total = sum(counts.committed for counts in result.streams.values())
     seconds = result.seconds.get("total", 0.0)
     # The time that a tap needs to find changes, or that a lease was waited for, says nothing about our speed.
-    idle = result.seconds.get("class_data", 0.0) + result.seconds.get("waiting", 0.0)
-    loading = result.seconds.get("load", seconds) - idle
+    loading = result.seconds.get("load", seconds) - result.seconds.get("waiting", 0.0)
     rate = f", {count(round(total / loading))} records/s" if total and loading > 0 else ""
     nothing = ", nothing new" if result.status == "success" and not total else ""
     attempt = (

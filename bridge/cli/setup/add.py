@@ -132,13 +132,13 @@ def _package(argv: list[str]) -> str | None:
 
 
 def _prefix(path: Path, tap: str, name: str) -> str:
-    """Return the prefix of variables: the tap's name, or the pipeline's if the file uses the tap's already."""
+    """The prefix of variables: the tap's name, or the pipeline's if the file uses the tap's already."""
     taken = f"${{{variable_name(Path(tap).name, '')}" in path.read_text(encoding="utf-8-sig")
     return name if taken else Path(tap).name
 
 
 def _bucket(raw: dict[str, Any]) -> str | None:
-    """Return the bucket of the other pipelines, if they share one; None if the file's defaults have it."""
+    """The bucket of the other pipelines, if they share one; None if the file's defaults have it."""
     if ((raw.get("defaults") or {}).get("destination") or {}).get("bucket"):
         return None
     pipelines = [pipeline for pipeline in (raw.get("pipelines") or {}).values() if isinstance(pipeline, dict)]
@@ -147,7 +147,7 @@ def _bucket(raw: dict[str, Any]) -> str | None:
 
 
 def _beside(path: str, folder: Path) -> str:
-    """Return a path that was typed here, relative to `folder`."""
+    """A path that was typed here, relative to `folder`."""
     if "://" in path or path.startswith(("/", "~", "$")):
         return path
     relative = os.path.relpath(path, folder)

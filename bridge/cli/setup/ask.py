@@ -105,7 +105,7 @@ class _Json(click.ParamType):  # type: ignore[type-arg]  # generic in new versio
 
 
 def _question(setting: Setting) -> Any:
-    """Return an answer of the setting's type, or an empty text."""
+    """An answer of the setting's type, or an empty text."""
     if setting.description:
         console().print(setting.description, soft_wrap=True, markup=False, style="dim")
     kind: Any = click.Choice([str(choice) for choice in setting.choices]) if setting.choices else None

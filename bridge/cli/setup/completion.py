@@ -16,7 +16,7 @@ from click.shell_completion import get_completion_class
 @click.argument("shell", metavar="bash|zsh|fish", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print the script that lets SHELL complete verbs, options and pipelines; source it where the shell starts.
+    """Print the script that lets SHELL complete verbs, options and pipelines. Source it in the shell's start-up file.
 
     \b
     singer-bridge completion bash > ~/.singer-bridge-completion.bash
@@ -28,23 +28,23 @@ def completion(ctx: click.Context, shell: str) -> None:
 
 
 def complete_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Return the pipelines of the settings file that begin like this and were not typed yet."""
+    """The pipelines of the settings file that begin like this and were not typed yet."""
     given = ctx.params.get("names") or ()
     return [name for name in _keys(ctx, "pipelines") if name.startswith(incomplete) and name not in given]
 
 
 def names_in_file(ctx: click.Context) -> list[str]:
-    """Return the pipelines of the nearest settings file, as far as it can be read."""
+    """The pipelines of the nearest settings file, as far as it can be read."""
     return _keys(ctx, "pipelines")
 
 
 def complete_environments(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Return the environments of the settings file that begin like this."""
+    """The environments of the settings file that begin like this."""
     return [name for name in _keys(ctx, "environments") if name.startswith(incomplete)]
 
 
 def _keys(ctx: click.Context, section: str) -> list[str]:
-    """Return the keys of a section as written. Nothing is expanded or checked, and an unreadable file has none."""
+    """The keys of a section as written. Nothing is expanded or checked, and an unreadable file has none."""
     from bridge.settings.load import find_file
 
     path = ctx.params.get("file") or find_file(Path.cwd())

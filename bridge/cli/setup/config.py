@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ from typing import Any
 import click
 
 from bridge.cli.options import file_options, json_option, pipeline_verb
-from bridge.cli.selection import Selection, environment, settings_file
-from bridge.cli.show import as_json, console, count_of
+from bridge.cli.selection import Selection, environment, readable_in, settings_file
+from bridge.cli.show import as_json, console, count_of, note
+from bridge.errors import SettingsError
 from bridge.settings.load import Problem, check, load
+from bridge.tap.source import home_folder
 
 
 @click.group()
@@ -24,7 +27,7 @@ def config() -> None:
 @file_options
 @json_option("Print one JSON object.")
 def check_(file: Path | None, json_output: bool) -> int:
-    """Find every mistake: in each pipeline, without an environment and in each one; exit code 2 if there is any.
+    """Find every mistake: in each pipeline, without an environment and in each. Exit code 2 if there is one.
 
     \b
     singer-bridge config check
@@ -32,15 +35,40 @@ def check_(file: Path | None, json_output: bool) -> int:
     """
     path = settings_file(file)
     problems = check(path, os.environ, environment())
+    shared = _clashes(path)
+    problems += [problem for problem, is_certain in shared if is_certain]
+    notes = [f"{each.error.message}. {each.error.hint}" for each, is_certain in shared if not is_certain]
     if json_output:
-        as_json({"format": 1, "file": str(path), "problems": [_problem(problem) for problem in problems]})
+        as_json({"format": 1, "file": str(path), "problems": [_problem(each) for each in problems], "warnings": notes})
         return 2 if problems else 0
+    _print(path, problems)
+    for text in notes:
+        note("warning", "yellow", text)
+    return 2 if problems else 0
+
+
+def _clashes(path: Path) -> list[tuple[Problem, bool]]:
+    """The pipelines that would share a folder of tables, in each environment, and whether that is certain."""
+    from bridge.project.clashes import clashes
+
+    pairs = dict[tuple[str, str], tuple[Problem, bool]]()
+    with suppress(SettingsError):  # the file as such is wrong, and that is among the problems
+        one = load(path, os.environ, environment())
+        for env in [one.environment] if environment() else [None, *one.environments]:
+            for each in clashes(readable_in(load(path, os.environ, env)), home_folder(path)):
+                pair = each.first.removeprefix(f"{env}."), each.second.removeprefix(f"{env}.")
+                problem = Problem(SettingsError(each.message, hint=each.hint), pair[1], env)
+                pairs.setdefault(pair, (problem, each.is_certain))
+    return list(pairs.values())
+
+
+def _print(path: Path, problems: list[Problem]) -> None:
     out = console()
     if not problems:
         settings = load(path, os.environ, environment())
         where = f"in {environment()}" if environment() else count_of(len(settings.environments), "environment")
         out.print(f"[green]✓[/] {path.name}: {count_of(len(settings.pipelines), 'pipeline')}, {where}", soft_wrap=True)
-        return 0
+        return
     by_environment = sorted(problems, key=lambda problem: problem.environment or "")
     for name, group in groupby(by_environment, key=lambda problem: problem.environment):
         if name:
@@ -50,7 +78,6 @@ def check_(file: Path | None, json_output: bool) -> int:
             out.print(problem.error.message, markup=False, soft_wrap=True)
             out.print(f"  {problem.error.hint}", style="dim", markup=False, soft_wrap=True)
     out.print(count_of(len(problems), "problem"))
-    return 2
 
 
 def _problem(problem: Problem) -> dict[str, Any]:

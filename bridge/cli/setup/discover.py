@@ -87,10 +87,10 @@ def _streams(source: Source, catalog: Catalog) -> Catalog:
 def _print_changes(source: Source, catalog: Catalog, *, diff: bool) -> None:
     discovery, loaded = source.discovery, loaded_streams(catalog, source.pipeline.source.select)
     assert discovery
-    for line in discovery.told():
+    for line in discovery.lines():
         stream = line.removeprefix("new stream: ")
         note("changed", "yellow", line if stream == line or stream in loaded else f"{line}, not selected")
-    if diff and not discovery.told():
+    if diff and not discovery.lines():
         console().print("nothing was discovered before" if discovery.first else "nothing changed")
     if not diff:
         console().print(f"[dim]kept in {source.catalogs.file}[/]", soft_wrap=True)

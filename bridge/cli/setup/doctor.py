@@ -19,7 +19,7 @@ from bridge.errors import BridgeError
 from bridge.maintain.doctor.finding import Check, Finding, error, exit_code, fine, run_checks, warning
 from bridge.settings.load import FILE_NAME, Settings, find_file
 from bridge.tap.source import home_folder
-from bridge.tap.stderr import SAID
+from bridge.tap.stderr import LAST_LINES
 
 _MARKS = {"ok": ("green", "✓"), "warning": ("yellow", "!"), "error": ("red", "✗")}
 
@@ -29,9 +29,9 @@ _MARKS = {"ok": ("green", "✓"), "warning": ("yellow", "!"), "error": ("red", "
 @click.option("--no-spark", is_flag=True, help="Do not start Spark, which takes some seconds.")
 @json_option("Print one JSON object.")
 def doctor(selection: Selection, *, no_spark: bool, json_output: bool) -> int:
-    """Check Java, Spark, the settings, the bucket and the tap of one pipeline, or of all. Nothing is changed.
+    """Check Java, Spark, the settings, the bucket and the tap of one pipeline, or of all. No lake is changed.
 
-    Exit code 0: there are no errors, perhaps warnings. Otherwise that of the worst finding.
+    Exit code 0: there are no errors, perhaps warnings. Otherwise it is that of the worst finding.
 
     \b
     singer-bridge doctor flights
@@ -65,7 +65,7 @@ def _findings(selection: Selection, *, spark: bool) -> Iterator[tuple[str | None
     """Yield the findings, each with its pipeline; None stands for the machine."""
     from bridge.maintain.doctor.machine import machine_checks, spark_check
 
-    yield from ((None, finding) for finding in run_checks(machine_checks()))
+    yield from ((None, finding) for finding in run_checks(machine_checks(spark=spark)))
     targets = _targets(selection)
     engines = [
         (one.pipeline.spark.master, one.pipeline.spark.conf) for _, one in targets if isinstance(one, ChosenPipeline)
@@ -88,7 +88,7 @@ def _findings(selection: Selection, *, spark: bool) -> Iterator[tuple[str | None
 
 
 def _targets(selection: Selection) -> list[tuple[str | None, ChosenPipeline | Finding]]:
-    """Return each chosen pipeline, or the finding about its settings."""
+    """Each chosen pipeline, or the finding about its settings."""
     path = selection.file or find_file(Path.cwd())
     if selection.to is None and path is None:
         fix = "singer-bridge init writes one"
@@ -131,8 +131,8 @@ def _say(place: str | None, finding: Finding, *, first: bool) -> None:
     if first:
         out.print(Text(place or "this machine", "bold"))
     style, mark = _MARKS[finding.status]
-    _folded(out, Text.assemble((f"{mark} ", style), f"{finding.check:<15} "), finding.found)
-    fix, _, output = finding.fix.partition(SAID)
+    _folded(out, Text.assemble((f"{mark} ", style), f"{finding.check:<15} "), finding.text)
+    fix, _, output = finding.fix.partition(LAST_LINES)
     for label, text in (("  fix: ", fix.removesuffix("; ")), ("  it said: ", output.lstrip("\n"))):
         for number, line in enumerate(text.splitlines()):
             _folded(out, Text(label if number == 0 else " " * len(label)), line)

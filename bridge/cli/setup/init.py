@@ -9,6 +9,7 @@ import click
 
 from bridge.cli.show import console
 from bridge.project.starter import SCHEMA_FILE, Written, write_project
+from bridge.spark.archive_maker import ANNOUNCEMENT, make_in_background
 
 _NOTES = {
     "bridge.yaml": "one pipeline, which runs as it stands",
@@ -34,6 +35,8 @@ def init(folder: Path, *, force: bool) -> None:
         _say(written)
     steps = "singer-bridge run" if folder == Path() else f"cd {folder}; singer-bridge run"
     console().print(f"next: {steps}, then singer-bridge add NAME --tap T", soft_wrap=True, markup=False)
+    if make_in_background(asked=True):
+        console(err=True).print(ANNOUNCEMENT, soft_wrap=True)
 
 
 def _schema() -> str:

@@ -13,6 +13,7 @@ from bridge.cli.selection import Selection, environment, settings_file
 from bridge.cli.show import console, count_of
 from bridge.errors import BridgeError, SettingsError
 from bridge.project.taps import Installable, installables
+from bridge.spark.archive_maker import ANNOUNCEMENT, make_in_background
 from bridge.tap.process import find_executable
 from bridge.tap.source import home_folder
 from bridge.tap.venv import Installation, Venv
@@ -45,10 +46,13 @@ def install(selection: Selection, *, locked: bool, upgrade: bool) -> int:
     firsts = {
         tap.source.pip_url: tap.pipeline for tap in reversed(taps)
     }  # pipelines share venvs: each is upgraded once
-    return max(
+    code = max(
         _attempt(tap, home_folder(path), locked=locked, upgrade=upgrade and firsts[tap.source.pip_url] == tap.pipeline)
         for tap in taps
     )
+    if not code and make_in_background(asked=True):
+        console(err=True).print(ANNOUNCEMENT, soft_wrap=True)
+    return code
 
 
 def _attempt(tap: Installable, home: Path, *, locked: bool, upgrade: bool) -> int:
@@ -68,15 +72,15 @@ def _install(tap: Installable, home: Path, *, locked: bool, upgrade: bool) -> No
     venv = Venv(home, tap.source.pip_url)
     programs = [] if "/" in program else [program]
     with console(err=True).status(f"installing {program}"):
-        done = venv.install(Installation(tap.folder, programs, locked=locked, upgrade=upgrade))
-    if done:
-        _say(f"{program} installed in {venv.root}, {count_of(len(venv.packages()), 'package')}", done=True)
+        installed = venv.install(Installation(tap.folder, programs, locked=locked, upgrade=upgrade))
+    if installed:
+        _say(f"{program} installed in {venv.root}, {count_of(len(venv.packages()), 'package')}", checked=True)
     else:
         _say(f"{program} is installed already: {venv.root}")
 
 
 def _location(tap: Installable) -> str:
-    """Return where a tap without `pip_url` is. Raises `SettingsError` if it is nowhere."""
+    """Where a tap without `pip_url` is. Raises `SettingsError` if it is nowhere."""
     try:
         return find_executable(tap.source.argv, None, dict(os.environ) | tap.source.env)[0]
     except BridgeError as error:
@@ -85,6 +89,6 @@ def _location(tap: Installable) -> str:
         raise SettingsError(text, hint=hint, pipeline=tap.pipeline, tap=tap.source.argv[0]) from error
 
 
-def _say(text: str, *, done: bool = False) -> None:
-    console().print("[green]✓[/] " if done else "", end="")
+def _say(text: str, *, checked: bool = False) -> None:
+    console().print("[green]✓[/] " if checked else "", end="")
     console().print(text, soft_wrap=True, markup=False)

@@ -38,7 +38,7 @@ def ask_streams(catalog: Catalog) -> list[str]:
 
 
 def _default_patterns(catalog: Catalog) -> list[str]:
-    """Return patterns for all streams but system tables: by schema, if the names begin with the schema."""
+    """Patterns for all streams but system tables: by schema, if the names begin with the schema."""
     own = [entry for entry in catalog["streams"] if not is_system(entry)]
     if len(own) in (0, len(catalog["streams"])):
         return ["*"]
@@ -97,7 +97,7 @@ def _ask_one(proposal: Proposal) -> Proposal:
 
 
 def lines_of(proposals: Sequence[Proposal]) -> list[str]:
-    """Return the proposals as lines for `streams:`, each with its reason above it."""
+    """The proposals as lines for `streams:`, each with its reason above it."""
     return [line for proposal in proposals for line in (f"## {proposal.reason}", proposal.line())]
 
 

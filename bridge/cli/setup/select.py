@@ -26,7 +26,7 @@ from bridge.tap.catalog_overrides import overridden
 @click.argument("patterns", metavar="[PATTERN]...", nargs=-1)
 @click.option("--exclude", is_flag=True, help="Leave out what the patterns name.")
 @click.option("--rm", "remove", is_flag=True, help="Remove the patterns from the list.")
-@click.option("--list", "list_", is_flag=True, help="Show what is selected, and why; also done without a PATTERN.")
+@click.option("--list", "list_", is_flag=True, help="Show what is selected, and why; the default without a PATTERN.")
 @click.option("--all", "every", is_flag=True, help="With --list: what is left out, too.")
 @json_option("As JSON, all streams and columns.")
 def select(
@@ -66,7 +66,7 @@ def select(
 
 
 def _resolved(selection: Selection, patterns: tuple[str, ...]) -> tuple[ChosenPipeline, list[str]]:
-    """Return the pipeline and the patterns. If there is only one pipeline, the first word may be a pattern."""
+    """The pipeline and the patterns. If there is only one pipeline, the first word may be a pattern."""
     word = selection.word
     if word is not None and selection.pipeline_name is not None:
         return selection.of(None).pipeline(), [word, *patterns]
@@ -79,7 +79,7 @@ def _resolved(selection: Selection, patterns: tuple[str, ...]) -> tuple[ChosenPi
 
 
 def _catalog(chosen: ChosenPipeline) -> Catalog:
-    """Return the stored catalog, which needs neither tap nor network; else ask the tap."""
+    """The stored catalog, which needs neither tap nor network; else ask the tap."""
     from bridge.tap.catalog_store import CatalogStore
 
     catalog = CatalogStore(chosen.home, chosen.pipeline).read()
@@ -169,7 +169,7 @@ def _written(
 
 
 def _own_name(settings: Path, name: str) -> str:
-    """Return the pipeline's name in the file, without the environment that it has in the bucket."""
+    """The pipeline's name in the file, without the environment that it has in the bucket."""
     env = load(settings, os.environ, environment()).environment
     return name.removeprefix(f"{env}.") if env else name
 

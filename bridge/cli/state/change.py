@@ -10,16 +10,25 @@ import click
 
 from bridge.cli.answer import Answer
 from bridge.cli.confirm import change, commit_confirmed, read_committed, store_of, warn
-from bridge.cli.options import changing, pipeline_verb, stream_option, streams_option
+from bridge.cli.options import changing, partition_option, pipeline_verb, stream_option, streams_option
 from bridge.cli.plain import echo
-from bridge.cli.selection import Selection, in_environment
+from bridge.cli.selection import ChosenPipeline, Selection, in_environment
 from bridge.cli.state.exchange import last_is_value, read_argument
-from bridge.cli.state.streams import expect_existing, would_double
+from bridge.cli.state.streams import context_of, expect_existing, expect_partition, would_double
 from bridge.errors import BridgeError, SettingsError
 from bridge.exact_json import dumps
 from bridge.singer.state import bookmark, known_as
-from bridge.singer.state_edits import check_shape, merged, parsed, with_bookmarks, without_bookmarks
+from bridge.singer.state_edits import (
+    check_shape,
+    merged,
+    parsed,
+    same,
+    with_bookmarks,
+    with_partition,
+    without_bookmarks,
+)
 from bridge.state.exchange import FORMATS
+from bridge.state.exchange.foreign import Request
 
 _NO_STATE = ("no STATE was given", "give JSON, a file, or - for stdin")
 
@@ -28,9 +37,18 @@ _NO_STATE = ("no STATE was given", "give JSON, a file, or - for stdin")
 @pipeline_verb
 @click.argument("value", metavar="STATE", required=False)
 @stream_option("Set this stream's bookmark; the others keep theirs.")
-@click.option("--force", is_flag=True, help="With -s: even if no such stream exists.")
+@partition_option("With -s: set the part of the bookmark that has this context; the others stay.")
+@click.option("--force", is_flag=True, help="With -s: even if no such stream, or partition, exists.")
 @changing()
-def set_(selection: Selection, *, value: str | None, stream: str | None, force: bool, answer: Answer) -> None:
+def set_(
+    selection: Selection,
+    *,
+    value: str | None,
+    stream: str | None,
+    partition: str | None,
+    force: bool,
+    answer: Answer,
+) -> None:
     """Replace the STATE: JSON, a file, or - for stdin. With -s, replace one stream's bookmark.
 
     \b
@@ -40,8 +58,11 @@ def set_(selection: Selection, *, value: str | None, stream: str | None, force: 
     selection, value = last_is_value(selection, value, *_NO_STATE)
     data, what = read_argument(value), f"state set{f' -s {stream}' if stream else ''}"
     chosen = selection.pipeline()
+    if partition is not None:
+        _set_partition(chosen, stream, partition, parsed(data, "the bookmark"), answer, force=force)
+        return
     if stream is None:
-        state = FORMATS["singer"].read(data, None, ())
+        state = FORMATS["singer"].read(data, Request()).value
         change(chosen.pipeline, lambda _: state, answer, what)
     else:
         before = store_of(chosen.pipeline).get()
@@ -49,6 +70,37 @@ def set_(selection: Selection, *, value: str | None, stream: str | None, force: 
         if not force:
             expect_existing(chosen, before, stream)
         change(chosen.pipeline, lambda state: with_bookmarks(state, given), answer, what)
+
+
+def _set_partition(
+    chosen: ChosenPipeline, stream: str | None, partition: str, mark: Any, answer: Answer, *, force: bool
+) -> None:
+    """Set the bookmark of one context."""
+    context = context_of(stream, partition)
+    if not isinstance(mark, dict) or not same(mark.get("context", context), context):
+        hint = """such as '{"replication_key": "id", "replication_key_value": 5}', without another context"""
+        raise SettingsError("the bookmark of a partition is a JSON object", hint=hint)
+    _change_partition(chosen, str(stream), context, mark, answer, f"state set -s {stream}", force=force)
+
+
+def _change_partition(
+    chosen: ChosenPipeline,
+    stream: str,
+    context: dict[str, Any],
+    mark: dict[str, Any] | None,
+    answer: Answer,
+    verb: str,
+    *,
+    force: bool = False,
+) -> None:
+    names = chosen.with_names.names_of(stream)
+    if not force:
+        expect_partition(bookmark(store_of(chosen.pipeline).get(), names), context, stream)
+
+    def apply(state: Any) -> Any:
+        return with_bookmarks(state, {known_as(state, names): with_partition(bookmark(state, names), context, mark)})
+
+    change(chosen.pipeline, apply, answer, f"{verb} --partition {dumps(context).decode().strip()}")
 
 
 @click.command("merge")
@@ -63,7 +115,7 @@ def merge(selection: Selection, *, value: str | None, answer: Answer) -> None:
     singer-bridge state merge flights '{"bookmarks": {"public-users": {"replication_key_value": 5}}}'
     """
     selection, value = last_is_value(selection, value, *_NO_STATE)
-    given = FORMATS["singer"].read(read_argument(value), None, ())
+    given = FORMATS["singer"].read(read_argument(value), Request()).value
     chosen = selection.pipeline().pipeline
     change(chosen, lambda state: merged(state, given), answer, "state merge")
 
@@ -71,8 +123,9 @@ def merge(selection: Selection, *, value: str | None, answer: Answer) -> None:
 @click.command("clear")
 @pipeline_verb
 @streams_option
+@partition_option("With one -s: reset the part of the bookmark that has this context; the others stay.")
 @changing()
-def clear(selection: Selection, streams: tuple[str, ...], answer: Answer) -> None:
+def clear(selection: Selection, streams: tuple[str, ...], partition: str | None, answer: Answer) -> None:
     """Reset streams: all, or those of -s. The next run extracts them from the start.
 
     The tables stay as they are, so append-only tables will have those rows twice; `run --full` replaces them. Without a
@@ -83,6 +136,10 @@ def clear(selection: Selection, streams: tuple[str, ...], answer: Answer) -> Non
     singer-bridge state clear flights -s public-users -s public-orders
     """
     chosen = selection.pipeline()
+    if partition is not None:
+        context = context_of(streams[0] if len(streams) == 1 else None, partition)
+        _change_partition(chosen, streams[0], context, None, answer, f"state clear -s {streams[0]}")
+        return
     what = " ".join(["state clear", *(f"-s {stream}" for stream in streams)])
 
     pipeline = chosen.with_names
@@ -114,7 +171,7 @@ def clear(selection: Selection, streams: tuple[str, ...], answer: Answer) -> Non
 def copy(
     selection: Selection, *, target: str | None, from_env: str | None, streams: tuple[str, ...], answer: Answer
 ) -> None:
-    """Replace the STATE of pipeline DST by that of NAME. Without DST: by that of NAME in another environment.
+    """Copy the STATE of NAME to pipeline DST, in place of its own. Without DST: to NAME in another environment.
 
     \b
     singer-bridge state copy flights flights_v2
@@ -140,7 +197,7 @@ def copy(
 @pipeline_verb
 @changing()
 def edit(selection: Selection, answer: Answer) -> None:
-    """Open the STATE in $EDITOR, and commit what you save. JSON that is broken is opened again.
+    """Open the STATE in $EDITOR, and commit what you save. If it is not valid JSON, the editor opens again.
 
     \b
     singer-bridge state edit flights
@@ -164,7 +221,7 @@ def edit(selection: Selection, answer: Answer) -> None:
 
 
 def _edited(text: str) -> str | None:
-    """Return the saved JSON; None if nothing was saved."""
+    """The saved JSON; None if nothing was saved."""
     while True:
         saved = click.edit(text, extension=".json")
         if saved is None:

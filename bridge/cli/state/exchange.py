@@ -12,49 +12,63 @@ import click
 from bridge.cli.answer import Answer
 from bridge.cli.confirm import change, store_of
 from bridge.cli.options import changing, pipeline_verb, streams_option
+from bridge.cli.plain import plain
 from bridge.cli.selection import Selection
-from bridge.cli.show import as_json
+from bridge.cli.show import as_json, console
 from bridge.errors import SettingsError
 from bridge.exact_json import NotJson, dumps, loads
 from bridge.singer.state import bookmark, is_flat
 from bridge.singer.state_edits import with_bookmarks
 from bridge.state.exchange import FORMATS, Format
+from bridge.state.exchange.foreign import Converted, Request
 from bridge.storage import open_storage
 
 _FORMAT = click.option(
     "--format", "format_name", type=click.Choice(list(FORMATS)), required=True, help="Which tool's format."
+)
+_AS = click.option(
+    "--as",
+    "as_tap",
+    metavar="TAP",
+    help="With olake: the tap whose own positions in a database's log are converted, by its package's name.",
 )
 
 
 @click.command("export")
 @pipeline_verb
 @_FORMAT
+@_AS
 @streams_option
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="A file, instead of stdout.")
-def export(selection: Selection, format_name: str, streams: tuple[str, ...], output: Path | None) -> None:
+def export(
+    selection: Selection, format_name: str, as_tap: str | None, streams: tuple[str, ...], output: Path | None
+) -> None:
     """Write the STATE in the format of another tool.
 
     \b
     singer-bridge state export flights --format singer -o state.json
     singer-bridge state export flights --format olake -s public-users
     """
+    tool = _format(format_name, as_tap)
     pipeline = selection.pipeline(source=False).pipeline
     state = store_of(pipeline).get()
     if state is None:
         raise SettingsError("there is no STATE to export", hint="run the pipeline first", pipeline=pipeline.name)
     if streams:
         state = {"bookmarks": _of(state, streams, "the STATE")}
-    document = FORMATS[format_name].write(state)
+    converted = tool.write(state, Request(streams=streams, tap=as_tap))
     if output is None:
-        as_json(document)
+        as_json(converted.value)
     else:  # durable, and complete or not at all
-        open_storage(str(output.absolute().parent)).write(output.name, dumps(document, indent=2))
+        open_storage(str(output.absolute().parent)).write(output.name, dumps(converted.value, indent=2))
+    _print_notes(converted)
 
 
 @click.command("import")
 @pipeline_verb
 @click.argument("source", metavar="FILE", required=False)
 @_FORMAT
+@_AS
 @streams_option
 @click.option("--id", "which", metavar="ID", help="Which one, if there are several: Meltano's state ID, a pipeline.")
 @changing()
@@ -63,6 +77,7 @@ def import_(
     *,
     source: str | None,
     format_name: str,
+    as_tap: str | None,
     streams: tuple[str, ...],
     which: str | None,
     answer: Answer,
@@ -73,19 +88,36 @@ def import_(
 
     \b
     singer-bridge state import flights state.json --format meltano
-    singer-bridge state import flights olake/state.json --format olake -s public-users
+    singer-bridge state import flights olake/state.json --format olake -s public-users --as meltanolabs-tap-postgres
     """
     selection, source = last_is_value(selection, source, "no file was given", "give FILE, or - for stdin")
-    tool = FORMATS[format_name]
-    state = tool.read(_content(tool, format_name, source, which), which, streams)
+    tool = _format(format_name, as_tap)
+    converted = tool.read(_content(tool, format_name, source, which), Request(which, streams, as_tap))
+    state = converted.value
+    _print_notes(converted)
     given = _of(state, streams, "the file") if streams else {}
     pipeline = selection.pipeline().pipeline
-    reason = " ".join([f"state import --format {format_name}", *(f"-s {stream}" for stream in streams)])
+    words = [f"state import --format {format_name}", *([f"--as {as_tap}"] if as_tap else [])]
+    reason = " ".join([*words, *(f"-s {stream}" for stream in streams)])
     change(pipeline, lambda old: with_bookmarks(old, given) if streams else state, answer, reason)
 
 
+def _format(name: str, tap: str | None) -> Format:
+    """The format. Raises `SettingsError` for a tap whose positions cannot be converted."""
+    tool = FORMATS[name]
+    if tap is not None and tap not in tool.taps:
+        hint = f"one of: {', '.join(tool.taps)}" if tool.taps else "leave it out: the positions are the tap's own"
+        raise SettingsError(f"--as does not know this tap for the format {name}", hint=hint, tap=tap)
+    return tool
+
+
+def _print_notes(converted: Converted) -> None:
+    for text in converted.notes:
+        console(err=True).print(f"note: {plain(text)}", soft_wrap=True, markup=False)
+
+
 def _of(state: Any, streams: Collection[str], where: str) -> dict[str, Any]:
-    """Return the bookmarks of these streams. Raises `SettingsError` for a missing one."""
+    """The bookmarks of these streams. Raises `SettingsError` for a missing one."""
     if is_flat(state):
         hint = "leave out --stream and take the whole STATE"
         raise SettingsError("this STATE cannot be taken apart: it has no `bookmarks`", hint=hint)
@@ -115,7 +147,7 @@ def last_is_value(selection: Selection, value: str | None, missing: str, hint: s
 
 
 def read_argument(value: str, *, inline: bool = True) -> bytes:
-    """Return the bytes that an argument stands for: stdin for `-`, JSON itself, or a file's content."""
+    """The bytes that an argument stands for: stdin for `-`, JSON itself, or a file's content."""
     if value == "-":
         return sys.stdin.buffer.read()
     if inline and _is_json(value):

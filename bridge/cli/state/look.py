@@ -10,19 +10,22 @@ from typing import Any
 import click
 
 from bridge.cli.confirm import print_differences, store_of, warn
-from bridge.cli.options import all_option, json_option, limit_option, pipeline_verb, stream_option
+from bridge.cli.options import all_option, json_option, limit_option, partition_option, pipeline_verb, stream_option
 from bridge.cli.selection import ChosenPipeline, Selection, committed
 from bridge.cli.show import as_json, console, moment, print_table
+from bridge.cli.state.streams import context_of
 from bridge.exact_json import dumps
-from bridge.lake.log import bookmarks
+from bridge.lake.log import Snapshot, bookmarks
+from bridge.lake.stream_files import replication_methods
 from bridge.settings.options import Pipeline
 from bridge.singer.state import bookmark, known_as
+from bridge.singer.state_edits import partition_of
 from bridge.state.history import Step, last_move, steps
 from bridge.state.store import Stored
 
 
 def _read(pipeline: Pipeline) -> Stored:
-    """Return the STATE, and warn if `state.json` was edited. Raises `SettingsError` if there is no commit yet."""
+    """Read the STATE, and warn if `state.json` was edited. Raises `SettingsError` if there is no commit yet."""
     seen = store_of(pipeline).read()
     if not seen.version and not seen.edited:
         committed(pipeline)
@@ -34,8 +37,9 @@ def _read(pipeline: Pipeline) -> Stored:
 @click.command("get")
 @pipeline_verb
 @stream_option("Only this stream's bookmark.")
-@json_option("Print JSON, as it does anyway.")
-def get(selection: Selection, stream: str | None, json_output: bool) -> None:
+@partition_option("With -s: only the part of the bookmark that has this context.")
+@json_option("Print JSON, which is the default.")
+def get(selection: Selection, stream: str | None, partition: str | None, json_output: bool) -> None:
     """Print the STATE that the next run starts from. It is JSON, exactly as the tap sent it.
 
     \b
@@ -44,8 +48,11 @@ def get(selection: Selection, stream: str | None, json_output: bool) -> None:
     """
     del json_output
     pipeline = selection.pipeline(source=False).with_names
+    context = context_of(stream, partition) if partition is not None else None
     value = _read(pipeline).state
-    as_json(value if stream is None else bookmark(value, pipeline.names_of(stream)))
+    if stream is not None:
+        value = bookmark(value, pipeline.names_of(stream))
+    as_json(value if context is None else partition_of(value, context))
 
 
 @click.command("list")
@@ -53,7 +60,7 @@ def get(selection: Selection, stream: str | None, json_output: bool) -> None:
 @all_option("All pipelines of the file, as without NAME.")
 @json_option()
 def list_(selection: Selection, json_output: bool) -> None:
-    """List the bookmarks, when each last changed, and by which commit. Without NAME: of all pipelines.
+    """List the bookmarks: replication method, when each last changed, by which commit. Without NAME: of all pipelines.
 
     \b
     singer-bridge state list flights
@@ -66,10 +73,13 @@ def list_(selection: Selection, json_output: bool) -> None:
     if json_output:
         as_json(facts)
         return
-    columns = ["pipeline", "stream", "bookmark", "moved", "commit"]
+    columns = ["pipeline", "stream", "replication_method", "bookmark", "moved", "commit"]
     rows = [[moment(row[name]) if name == "moved" else _cell(row[name]) for name in columns] for row in facts]
-    without = () if len(chosen) > 1 else ("pipeline",)
-    print_table(columns, rows, right=["commit"], folds=["bookmark"], less=["commit", "moved"], without=without)
+    without = [*(() if len(chosen) > 1 else ("pipeline",)), *(() if any(row[2] for row in rows) else ("method",))]
+    columns[2] = "method"
+    print_table(
+        columns, rows, right=["commit"], folds=["bookmark"], less=["commit", "moved", "method"], without=without
+    )
 
 
 def _cell(value: Any) -> str:
@@ -81,12 +91,15 @@ def _cell(value: Any) -> str:
 def _rows(chosen: ChosenPipeline, *, quiet: bool) -> Iterator[dict[str, Any]]:
     pipeline, log = chosen.pipeline, chosen.log
     seen = store_of(pipeline).read() if quiet else _read(pipeline)
-    moved = log.view(seen.version).bookmark_changed_at if seen.version and not seen.edited else {}
+    view = log.view(seen.version) if seen.version else Snapshot()
+    moved = {} if seen.edited else view.bookmark_changed_at
+    methods = replication_methods(log, view)
     for stream, value in bookmarks(seen.state).items():
         at = moved.get(stream)
         commit = last_move(log, seen.version, stream, at) if at else None
         when = f"{at[:19]}Z" if at else None
-        yield {"pipeline": pipeline.name, "stream": stream, "bookmark": value, "moved": when, "commit": commit}
+        facts = {"pipeline": pipeline.name, "stream": stream, "replication_method": methods.get(stream)}
+        yield {**facts, "bookmark": value, "moved": when, "commit": commit}
 
 
 @click.command("history")

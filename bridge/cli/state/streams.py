@@ -9,14 +9,17 @@ from typing import Any
 from bridge.cli.selection import ChosenPipeline, environment
 from bridge.cli.show import count
 from bridge.errors import SettingsError, did_you_mean
+from bridge.exact_json import dumps
 from bridge.lake.log import Log
-from bridge.lake.runs import read_runs
+from bridge.lake.runs import read_opened
 from bridge.settings.options import Pipeline
 from bridge.singer.catalog import stream_ids
 from bridge.singer.state import is_flat
-from bridge.singer.state_edits import streams_of
+from bridge.singer.state_edits import contexts_of, parsed, partition_of, streams_of
 from bridge.tap.catalog_store import CatalogStore
 
+_LISTED = 5
+"""Contexts that a hint names."""
 _RUNS = 20
 """How many of the latest runs are searched for a stream's load method."""
 
@@ -31,6 +34,25 @@ def expect_existing(chosen: ChosenPipeline, state: Any, stream: str) -> None:
     if existing and stream not in existing:
         names = did_you_mean(stream, existing) or f"there are: {', '.join(sorted(existing))}"
         raise SettingsError("no such stream", hint=f"{names}; --force sets it all the same", stream=stream)
+
+
+def context_of(stream: str | None, partition: str) -> dict[str, Any]:
+    """The context that `--partition` names. Raises `SettingsError` if it is none, or of no stream."""
+    if stream is None:
+        raise SettingsError("--partition is of one stream", hint="name it: -s STREAM")
+    context = parsed(partition, "--partition")
+    if not isinstance(context, dict) or not context:
+        hint = """as the bookmark's `context` says it: --partition '{"region": "a"}'"""
+        raise SettingsError("--partition is a JSON object", hint=hint)
+    return context
+
+
+def expect_partition(value: Any, context: dict[str, Any], stream: str) -> None:
+    """Raise `SettingsError` for a context that the stream's bookmark does not have."""
+    if partition_of(value, context) is None:
+        listed = ", ".join(dumps(each).decode().strip() for each in contexts_of(value)[:_LISTED])
+        hint = f"there are: {listed or 'none'}; state set --force sets it all the same"
+        raise SettingsError("the bookmark has no such partition", hint=hint, stream=stream)
 
 
 def would_double(chosen: ChosenPipeline, state: Any, streams: Collection[str]) -> str:
@@ -57,9 +79,9 @@ def would_double(chosen: ChosenPipeline, state: Any, streams: Collection[str]) -
 
 
 def _load_methods(pipeline: Pipeline, log: Log) -> dict[str, str]:
-    """Return each stream's load method: from the settings, else from the latest run with that stream."""
+    """Each stream's load method: from the settings, else from the latest run with that stream."""
     methods: dict[str, str] = {}
-    for run in read_runs(log.storage, log.pipeline, _RUNS):
+    for run in read_opened(log.storage, log.pipeline, _RUNS):
         for stream, result in run.streams.items():
             methods.setdefault(stream, (result.load_method or "append-only").split()[0])
     declared = {stream: pipeline.load_method(stream) for stream in log.view(log.latest()).tables}

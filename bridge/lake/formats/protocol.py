@@ -49,13 +49,13 @@ class OwnLog(Protocol):
     """Where it is in the bucket."""
 
     def look(self) -> Seen:
-        """Return the table as it is now."""
+        """The table as it is now."""
 
     def check(self, table: TableState | None) -> None:
         """Raise unless the table holds what our log says; for None, unless there is no table."""
 
     def misleading(self) -> frozenset[str]:
-        """Return the files that readers may skip although they hold matching rows."""
+        """The files that readers may skip although they hold matching rows."""
 
     def check_schema(self, schema: TableSchema) -> None:
         """Raise `DataError` if a table of this format cannot have these columns."""

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from bridge.errors import SettingsError
 from bridge.lake.formats.protocol import Commit
-from bridge.lake.log import Log, Snapshot, left_behind
+from bridge.lake.log import Log, Snapshot
+from bridge.lake.paths import left_behind
 from bridge.lake.records import CommitRecord, TableChange, TableState
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def require(kind: str) -> None:
 
 
 def installed(kind: str) -> str:
-    """Return the package that a format needs, with its version. Raises `SettingsError` if it is not installed."""
+    """The package that a format needs, with its version. Raises `SettingsError` if it is not installed."""
     require(kind)
     return f"{_PACKAGES[kind]} {version(_PACKAGES[kind])}"
 
@@ -50,7 +51,7 @@ class TableLogs:
         self._alone = Lock()
 
     def of(self, folder: str, stream: str, kind: str) -> OwnLog:
-        """Return the log of a table's folder. Raises `LakeError` if its catalog cannot be reached."""
+        """The log of a table's folder. Raises `LakeError` if its catalog cannot be reached."""
         with self._alone:  # tables are committed in parallel
             if folder not in self._open:
                 self._open[folder] = self._opened(folder, stream, kind)
@@ -106,7 +107,7 @@ class TableLogs:
         return read_schema(self._log.storage, self._log.pipeline, schema)
 
     def _voided(self, record: CommitRecord, stream: str) -> str | None:
-        """Return the schema of a table in a commit that was taken back: such tables need at least one column."""
+        """The schema of a table in a commit that was taken back: such tables need at least one column."""
         taken_back = None if record.voids is None else self._log.record(record.voids)
         changes = taken_back.tables if taken_back else ()
         return next((change.schema for change in changes if change.stream == stream), None)

@@ -98,7 +98,7 @@ def _lock(fd: int, path: Path) -> None:
 
 
 def holder(path: Path) -> dict[str, Any] | None:
-    """Return who holds the pipeline now, or None. Raises `LakeError` where that cannot be seen."""
+    """Who holds the pipeline now, or None. Raises `LakeError` where that cannot be seen."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -119,7 +119,7 @@ def holder(path: Path) -> dict[str, Any] | None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Return what the last holder, or the one now, wrote; nothing if it cannot be read."""
+    """What the last holder, or the one now, wrote; nothing if it cannot be read."""
     try:
         value = orjson.loads(path.read_bytes())
     except (OSError, orjson.JSONDecodeError):

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bridge.errors import PipelineHeld
-from bridge.lake.lease import flock, remote
-from bridge.lake.log import meta
+from bridge.lake.lease import flock, process, remote
+from bridge.lake.paths import pipeline_key
 from bridge.storage import Storage
 from bridge.storage.local.folders import require_inside
 
@@ -56,7 +56,7 @@ def take(
     storage.prepare()
     if storage.folder is None:
         return remote.take(storage, pipeline, run, brief=brief, wait=wait, pause=pause, ttl=ttl)
-    require_inside(storage.folder, [meta(pipeline, "lease.json")])
+    require_inside(storage.folder, [pipeline_key(pipeline, "lease.json")])
     end = time.monotonic() + wait.total_seconds()
     while True:
         try:
@@ -68,7 +68,7 @@ def take(
 
 
 def holder(storage: Storage, pipeline: str) -> dict[str, Any] | None:
-    """Return who holds the pipeline now, or None. Raises `LakeError` where that cannot be seen.
+    """Who holds the pipeline now, or None. Raises `LakeError` where that cannot be seen.
 
     A dead holder on another machine counts until somebody takes over; `silence` tells how long it has given no sign of
     life.
@@ -78,18 +78,25 @@ def holder(storage: Storage, pipeline: str) -> dict[str, Any] | None:
     return flock.holder(_path(storage.folder, pipeline))
 
 
+def require_free(storage: Storage, pipeline: str) -> None:
+    """Raise `PipelineHeld` where `take` would now. Nothing is taken."""
+    owner = holder(storage, pipeline)
+    if owner and not owner.get("brief") and not remote.silence(owner):
+        raise process.held(owner)
+
+
 def holds(storage: Storage, pipeline: str, run: str) -> bool:
-    """Return whether this run holds the pipeline and gives signs of life."""
+    """Whether this run holds the pipeline and gives signs of life."""
     held = holder(storage, pipeline)
     return bool(held and held.get("run") == run and not remote.silence(held))
 
 
 def last_lease(storage: Storage, pipeline: str) -> dict[str, Any]:
-    """Return what the present or last holder wrote about itself; empty if there was none."""
+    """What the present or last holder wrote about itself; empty if there was none."""
     if storage.folder is None:
         return remote.look(storage, pipeline)
     return flock.read(_path(storage.folder, pipeline))
 
 
 def _path(folder: Path, pipeline: str) -> Path:
-    return folder / meta(pipeline, "lease.json")
+    return folder / pipeline_key(pipeline, "lease.json")

@@ -25,15 +25,12 @@ _PROC = Path("/proc")
 
 
 def now() -> str:
-    """Return the time in the form that a lease holds."""
+    """The time in the form that a lease holds."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def oneself(run: str) -> dict[str, Any]:
-    """Return the description of this process for a lease.
-
-    `boot` and `pids` (the pid namespace) are None without `/proc`.
-    """
+    """The description of this process for a lease. `boot` and `pids` (the pid namespace) are None without `/proc`."""
     pid = os.getpid()
     seen = _seen(pid)
     place = {"host": socket.gethostname(), "boot": _boot(), "pids": _pids()}
@@ -41,16 +38,16 @@ def oneself(run: str) -> dict[str, Any]:
 
 
 def fate(owner: dict[str, Any]) -> Fate:
-    """Return what became of an owner: `gone` only if it is certainly dead."""
+    """What became of an owner: `gone` only if it is certainly dead."""
     pid, start = owner.get("pid"), owner.get("start")
     place = (owner.get("host"), owner.get("boot"), owner.get("pids"))
     if place != (socket.gethostname(), _boot(), _pids()) or not isinstance(pid, int) or not start:
         return "unknown"
-    gone: Fate = "gone" if all(place) else "unknown"  # a name alone may be that of two machines
+    dead: Fate = "gone" if all(place) else "unknown"  # a name alone may be that of two machines
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
-        return gone
+        return dead
     except (PermissionError, OverflowError):
         pass  # somebody else's, or none that there can be: what is seen of it decides
     seen = _seen(pid)
@@ -58,12 +55,12 @@ def fate(owner: dict[str, Any]) -> Fate:
         return "unknown"
     state, started = seen
     if started != start or state in "ZX":
-        return gone
+        return dead
     return "stopped" if state in "Tt" else "alive"
 
 
 def held(owner: dict[str, Any]) -> PipelineHeld:
-    """Return the error for a pipeline that this owner holds."""
+    """The error for a pipeline that this owner holds."""
     facts = {key: owner.get(key, "unknown") for key in ("run", "pid", "host", "since")}
     hint = "wait for it to end, a run does with --wait 10m; `singer-bridge runs list` shows it"
     return PipelineHeld("another run holds this pipeline", hint=hint, **facts)
@@ -85,7 +82,7 @@ def _pids() -> str | None:
 
 
 def _seen(pid: int) -> tuple[str, str] | None:
-    """Return a process's state, one letter, and its start; None if it cannot be seen."""
+    """A process's state, one letter, and its start; None if it cannot be seen."""
     if not (_PROC / "self/stat").exists():
         return _asked(pid)
     try:
@@ -98,11 +95,11 @@ def _seen(pid: int) -> tuple[str, str] | None:
 
 
 def _asked(pid: int) -> tuple[str, str] | None:
-    """Return the same where there is no `/proc`."""
+    """The same where there is no `/proc`."""
     words = ["ps", "-o", "stat=", "-o", "lstart=", "-p", str(pid)]
     try:
-        done = subprocess.run(words, env={**os.environ, "LC_ALL": "C"}, capture_output=True, text=True, check=False)
+        result = subprocess.run(words, env={**os.environ, "LC_ALL": "C"}, capture_output=True, text=True, check=False)
     except OSError:
         return None
-    state, _, started = done.stdout.strip().partition(" ")
+    state, _, started = result.stdout.strip().partition(" ")
     return (state[0], " ".join(started.split())) if started else None

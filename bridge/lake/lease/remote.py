@@ -23,7 +23,7 @@ import orjson
 from bridge.errors import CommitLost, LakeError
 from bridge.lake.lease.flock import QUEUE
 from bridge.lake.lease.process import fate, held, now, oneself
-from bridge.lake.log import meta
+from bridge.lake.paths import pipeline_key
 from bridge.storage import Storage
 from bridge.storage.protocol import VersionedObject
 
@@ -33,7 +33,7 @@ _BEATS = 4
 """Renewals in that time, so that a few failures in a row do no harm."""
 _AGAIN = 3
 _LOOK_AGAIN = timedelta(milliseconds=500)
-_OURS: set[str] = set()
+_NONCES: set[str] = set()
 """The nonces of this process's leases. A lease that names this process with any other nonce was left by a failed put.
 """
 
@@ -44,7 +44,7 @@ class RemoteLease:
     def __init__(
         self, storage: Storage, pipeline: str, run: str, seen: VersionedObject | None, *, brief: bool, ttl: timedelta
     ) -> None:
-        self.last = _said(seen)
+        self.last = _fields(seen)
         self._storage, self._key, self._ttl = storage, _key(pipeline), ttl.total_seconds()
         self._version = seen.etag if seen else None
         self._nonce = uuid.uuid4().hex
@@ -59,12 +59,12 @@ class RemoteLease:
     def begin(self) -> bool:
         """Take the lease unless it changed since it was read; return whether it is ours."""
         taken = False
-        _OURS.add(self._nonce)
+        _NONCES.add(self._nonce)
         try:
             taken = self._put()
         finally:
             if not taken:
-                _OURS.discard(self._nonce)
+                _NONCES.discard(self._nonce)
         if taken:
             self._thread.start()
         return taken
@@ -88,11 +88,11 @@ class RemoteLease:
     def _is_ours(self) -> bool:
         """Find out why a swap was refused: an earlier swap of ours, which seemed to fail, may have succeeded late."""
         seen = self._storage.read_versioned(self._key)
-        there = _said(seen)
-        if seen and there.get("nonce") == self._nonce:
+        current = _fields(seen)
+        if seen and current.get("nonce") == self._nonce:
             self._version = seen.etag
             return True
-        self._taken_by = there
+        self._taken_by = current
         return False
 
     def _keep(self) -> None:
@@ -103,8 +103,8 @@ class RemoteLease:
     def _renew(self, older: float) -> None:
         """Renew the lease unless it was renewed in the last `older` seconds."""
         with self._turn:
-            done = self._closed.is_set() or self._taken_by is not None
-            if not done and time.monotonic() - self._renewed >= older:
+            ended = self._closed.is_set() or self._taken_by is not None
+            if not ended and time.monotonic() - self._renewed >= older:
                 self._put()
 
     def check(self) -> None:
@@ -132,7 +132,7 @@ class RemoteLease:
                 if self._taken_by is not None or self._swap(facts) or not self._is_ours():
                     return
         finally:
-            _OURS.discard(self._nonce)
+            _NONCES.discard(self._nonce)
 
 
 def take(
@@ -149,7 +149,7 @@ def take(
     watch = _Watch(storage, pipeline, wait)
     while True:
         seen = watch.look()
-        last = _said(seen)
+        last = _fields(seen)
         if not _is_held(last) or _is_dead(last) or watch.unchanged >= _ttl(last):
             lease = RemoteLease(storage, pipeline, run, seen, brief=brief, ttl=ttl)
             if lease.begin():
@@ -190,14 +190,14 @@ class _Watch:
 
 
 def holder(storage: Storage, pipeline: str) -> dict[str, Any] | None:
-    """Return who holds the pipeline; None if nobody does, or if the holder is known to be dead."""
+    """Who holds the pipeline; None if nobody does, or if the holder is known to be dead."""
     lease = look(storage, pipeline)
     return lease if _is_held(lease) and not _is_dead(lease) else None
 
 
 def look(storage: Storage, pipeline: str) -> dict[str, Any]:
-    """Return what the present or last holder wrote; empty if there was none."""
-    return _said(storage.read_versioned(_key(pipeline)))
+    """What the present or last holder wrote; empty if there was none."""
+    return _fields(storage.read_versioned(_key(pipeline)))
 
 
 def release(storage: Storage, pipeline: str, owner: dict[str, Any]) -> dict[str, Any] | None:
@@ -207,7 +207,7 @@ def release(storage: Storage, pipeline: str, owner: dict[str, Any]) -> dict[str,
     """
     while True:
         seen = storage.read_versioned(_key(pipeline))
-        lease = _said(seen)
+        lease = _fields(seen)
         if seen is None or lease.get("nonce") != owner["nonce"]:
             return lease if _is_held(lease) else None
         del lease["nonce"]
@@ -217,7 +217,7 @@ def release(storage: Storage, pipeline: str, owner: dict[str, Any]) -> dict[str,
 
 
 def silence(lease: dict[str, Any]) -> timedelta | None:
-    """Return how long a holder has not renewed, by the wall clock; None if it is on time or there is none."""
+    """How long a holder has not renewed, by the wall clock; None if it is on time or there is none."""
     if "nonce" not in lease:
         return None
     try:
@@ -238,11 +238,11 @@ _UNLOCKED = "`unlock`, or a run since, did that; what was committed stays, run a
 
 
 def _key(pipeline: str) -> str:
-    return meta(pipeline, "lease.json")
+    return pipeline_key(pipeline, "lease.json")
 
 
-def _said(seen: VersionedObject | None) -> dict[str, Any]:
-    """Return the fields of a lease; empty if it is no JSON object, as after an edit by hand."""
+def _fields(seen: VersionedObject | None) -> dict[str, Any]:
+    """The fields of a lease; empty if it is no JSON object, as after an edit by hand."""
     try:
         value = orjson.loads(seen.data) if seen else None
     except orjson.JSONDecodeError:
@@ -255,11 +255,11 @@ def _is_held(lease: dict[str, Any]) -> bool:
 
 
 def _is_dead(lease: dict[str, Any]) -> bool:
-    known = fate(lease)
-    return known == "gone" or (known == "alive" and lease["pid"] == os.getpid() and lease["nonce"] not in _OURS)
+    status = fate(lease)
+    return status == "gone" or (status == "alive" and lease["pid"] == os.getpid() and lease["nonce"] not in _NONCES)
 
 
 def _ttl(lease: dict[str, Any]) -> float:
-    """Return a lease's time to live in seconds."""
+    """A lease's time to live in seconds."""
     ttl = lease.get("ttl")
     return float(ttl) if isinstance(ttl, (int, float)) and ttl > 0 else TTL.total_seconds()

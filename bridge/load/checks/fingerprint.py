@@ -19,7 +19,7 @@ from bridge.errors import CorruptLake
 from bridge.exact_json import NotJson, dumps, loads
 from bridge.lake.log import Snapshot
 from bridge.lake.pipeline_state import PipelineState
-from bridge.lake.runs import read_runs
+from bridge.lake.runs import read_opened
 from bridge.settings.options import Pipeline
 from bridge.settings.redact import SECRET_KEY, redactor
 from bridge.singer.catalog import Catalog, replication_key, replication_method, selected_streams
@@ -33,7 +33,7 @@ _RUNS_BACK = 100
 
 
 def fingerprint(pipeline: Pipeline, argv: list[str], catalog: Catalog | None) -> dict[str, Any]:
-    """Return the fingerprint of a run: the tap, its settings, and how each stream is replicated."""
+    """The fingerprint of a run: the tap, its settings, and how each stream is replicated."""
     streams = {
         name: {"method": replication_method(catalog, name), "key": replication_key(catalog, name)}
         for name in sorted(selected_streams(catalog) if catalog else ())
@@ -46,13 +46,13 @@ def fingerprint(pipeline: Pipeline, argv: list[str], catalog: Catalog | None) ->
 
 
 def _command(pipeline: Pipeline) -> str:
-    """Return the tap's command without its folder, which differs between machines, and without secrets."""
+    """The tap's command without its folder, which differs between machines, and without secrets."""
     program, *arguments = pipeline.source.argv
     return redactor(pipeline.secrets).text(shlex.join([Path(program).name, *arguments]))
 
 
 def _settings(pipeline: Pipeline) -> dict[str, str]:
-    """Return a hash of each of the tap's settings, secrets left out: a new password is no new source."""
+    """A hash of each of the tap's settings, secrets left out: a new password is no new source."""
     config: Any = pipeline.source.config
     if isinstance(config, Path):
         try:
@@ -61,12 +61,12 @@ def _settings(pipeline: Pipeline) -> dict[str, str]:
             config = {}
     redact = redactor(pipeline.secrets)
     named = {**config, **{f"env.{name}": value for name, value in pipeline.source.env.items()}}
-    known = {name: value for name, value in named.items() if not SECRET_KEY.search(name)}
-    return {name: hashlib.sha256(redact(dumps(_public(value)))).hexdigest()[:16] for name, value in known.items()}
+    public = {name: value for name, value in named.items() if not SECRET_KEY.search(name)}
+    return {name: hashlib.sha256(redact(dumps(_public(value)))).hexdigest()[:16] for name, value in public.items()}
 
 
 def _public(value: Any) -> Any:
-    """Return a setting with sorted keys, without values under a secret's name."""
+    """A setting with sorted keys, without values under a secret's name."""
     if isinstance(value, dict):
         return {str(key): _public(value[key]) for key in sorted(value, key=str) if not SECRET_KEY.search(str(key))}
     if isinstance(value, list):
@@ -75,12 +75,12 @@ def _public(value: Any) -> Any:
 
 
 def last_fingerprint(storage: Storage, pipeline: str) -> dict[str, Any] | None:
-    """Return the fingerprint of the latest successful run, None if there is none."""
+    """The fingerprint of the latest successful run, None if there is none."""
     with suppress(CorruptLake):  # an unreadable record of another run must not stop this one
-        for record in read_runs(storage, pipeline, _RUNS_BACK):
-            found = record.fingerprint
-            if record.status == "success" and isinstance(found, dict) and found.keys() >= _PARTS:
-                return dict(found)
+        for record in read_opened(storage, pipeline, _RUNS_BACK):
+            fingerprint = record.fingerprint
+            if record.status == "success" and isinstance(fingerprint, dict) and fingerprint.keys() >= _PARTS:
+                return dict(fingerprint)
     return None
 
 
@@ -95,7 +95,7 @@ def noticed(
     state: Any,
     names: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> list[str]:
-    """Return what changed since the last successful run, for a run that is about to start.
+    """What changed since the last successful run, for a run that is about to start.
 
     `streams` are all that it runs, if it was told; `state`, if any, takes the place of the one in the log. `names`
     are all that each stream has.
@@ -112,7 +112,7 @@ def changed_since(
     restarted: Collection[str] | None = (),
     names: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> list[str]:
-    """Return a warning for each thing that changed under a bookmark or a table, with what to do.
+    """A warning for each thing that changed under a bookmark or a table, with what to do.
 
     `restarted` are the streams that start from the beginning anyway, so no warning is needed. None: all of them.
     """
@@ -129,12 +129,12 @@ def changed_since(
 
 
 def _stream(names: tuple[str, ...], before: dict[str, Any], now: dict[str, Any], view: Snapshot) -> Iterator[str]:
-    name, said = names[0], bookmark(view.state, names)
-    own = said.get("replication_key") if isinstance(said, dict) else None
+    name, mark = names[0], bookmark(view.state, names)
+    own = mark.get("replication_key") if isinstance(mark, dict) else None
     then = before.get(name, {})
     key, new_key = own or then.get("key"), now["key"]
     method, new_method = then.get("method"), now["method"]
-    if new_method != "FULL_TABLE" and said and key and new_key and key != new_key:
+    if new_method != "FULL_TABLE" and mark and key and new_key and key != new_key:
         yield (
             f"the replication key of {name} changed from {key} to {new_key}, but its bookmark is a value of {key}: the "
             f"tap will skip rows, or send all of them again, and nobody can tell which. {_remedy(name)}"

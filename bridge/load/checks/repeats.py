@@ -53,12 +53,12 @@ class Seen:
     """Another program started the tap."""
 
     def warnings(self, counts: Mapping[str, Counts], lake: Storage) -> list[str]:
-        """Return warnings: of rows that are there twice now or after the next run, and of settings without effect."""
+        """Warnings about rows that are twice in the lake, now or after the next run, and about unused settings."""
         first = [(name, method) for name, method in self.methods.items() if not self.before.table([name])]
         return [*outlook(first), *self._repeated(counts, lake), *self._unused(counts)]
 
     def _unused(self, counts: Mapping[str, Counts]) -> list[str]:
-        """Return a warning for globs that matched no stream. With a catalog, that is checked before the run."""
+        """A warning for globs that matched no stream. With a catalog, that is checked before the run."""
         if self.pipeline.names or not counts:
             return []
         globs = unmatched_globs(self.pipeline, [*counts, *self.after.tables])
@@ -76,8 +76,8 @@ class Seen:
                 f"rows again, unless the tap knows by itself where to go on; {_UPSERT}"
             )
         for one in added:
-            if one not in empty and (known := self.before.table(one.names)) and known.rows:
-                warnings += self._since_bookmark(one, known, lake)
+            if one not in empty and (table := self.before.table(one.names)) and table.rows:
+                warnings += self._since_bookmark(one, table, lake)
         return warnings
 
     def _added(self, counts: Mapping[str, Counts]) -> Iterator[Added]:
@@ -112,7 +112,7 @@ class Seen:
 
 
 def _least_of(one: Added, before: TableState, lake: Storage) -> Any:
-    """Return the least value of the bookmark's column in a few of the files that the run added."""
+    """The least value of the bookmark's column in a few of the files that the run added."""
     values = []
     for name in [name for name in one.table.files if name not in before.files][:_FILES]:
         with suppress(BridgeError, OSError, ValueError):
@@ -121,12 +121,12 @@ def _least_of(one: Added, before: TableState, lake: Storage) -> Any:
 
 
 def _value(mark: Any) -> Any:
-    """Return a bookmark's value, None where it has another form, or several."""
+    """A bookmark's value, None where it has another form, or several."""
     return mark.get("replication_key_value") if isinstance(mark, dict) and not mark.get("partitions") else None
 
 
 def _least(lake: Storage, key: str, column: str) -> Any:
-    """Return the least value of a column as the file's footer says it, None where it does not."""
+    """The least value of a column as the file's footer says it, None where it does not."""
     import pyarrow.parquet as pq  # here: few runs need it
 
     with lake.open(key) as file:
@@ -137,7 +137,7 @@ def _least(lake: Storage, key: str, column: str) -> Any:
 
 
 def _is_before(low: Any, value: Any) -> bool:
-    """Return whether a column's value is less than a bookmark's; of other kinds it is not."""
+    """Whether a column's value is less than a bookmark's; of other kinds it is not."""
     if isinstance(low, datetime) and isinstance(value, str):
         at = _moment(value)
         low = low if low.tzinfo else low.replace(tzinfo=timezone.utc)

@@ -38,7 +38,7 @@ from bridge.tap.stdin import Start
 
 
 def same_state(one: Any, other: Any) -> bool:
-    """Return whether two STATEs are the same JSON, or both start every stream from the beginning."""
+    """Whether two STATEs are the same JSON, or both start every stream from the beginning."""
     return same(one, other) or (is_empty(one) and is_empty(other))
 
 
@@ -86,18 +86,18 @@ class ReplayGuard:
 
     @property
     def view(self) -> Snapshot:
-        """Return the lake with the STATE that the tap starts from."""
+        """The lake with the STATE that the tap starts from."""
         return replace(self._committer.view, pipeline_state=PipelineState(self.state))
 
     def roll_back(self) -> None:
         """Make the rollback if it is pending; the run's first commit follows."""
-        done, self._plan = self._plan, None
-        if done:
+        plan, self._plan = self._plan, None
+        if plan:
             reason = f"the tap was started again from the STATE of commit {self._m}, and sends these rows once more"
-            commit_plan(self._committer, done, reason=reason, supersedes=True, **self._facts)
+            commit_plan(self._committer, plan, reason=reason, supersedes=True, **self._facts)
 
     def _back(self, state: Any) -> tuple[list[CommitRecord], int | None]:
-        """Return the records since the commit with this STATE, the last one first, and that commit's number.
+        """The records since the commit with this STATE, the last one first, and that commit's number.
 
         Records that were taken back are left out. None: there is no such commit, or what came after it must stay.
         """
@@ -116,7 +116,7 @@ class ReplayGuard:
         return records, 0 if began and _died(records) else None
 
     def _planned(self, m: int, after: bool, uncovered: set[str]) -> Plan | None:
-        """Return the rollback, None if there is nothing to remove, or if it is not possible any more."""
+        """The rollback, None if there is nothing to remove, or if it is not possible any more."""
         log, view = self._committer.log, self._committer.view
         if not after and not uncovered:
             return None
@@ -141,14 +141,14 @@ _PASSED = ("fence", "data", "void", "compact", "purge", "rollback")
 
 
 def _before(record: CommitRecord) -> int:
-    """Return the number of the commit whose lake this one changed, or restored."""
+    """The number of the commit whose lake this one changed, or restored."""
     if record.voids is not None:
         return record.voids - 1
     return record.to if record.supersedes and record.to is not None else record.n - 1
 
 
 def _has(record: CommitRecord, state: Any) -> bool:
-    """Return whether a tap that was started with this STATE continues after this record."""
+    """Whether a tap that was started with this STATE continues after this record."""
     if record.kind == "fence":
         return record.given is not UNSET and same_state(record.given, state)
     return same_state(record.state, state)
@@ -159,7 +159,7 @@ def _adds(record: CommitRecord) -> bool:
 
 
 def _died(records: list[CommitRecord]) -> bool:
-    """Return whether the run that committed last died: then the next one began with a fence.
+    """Whether the run that committed last died: then the next one began with a fence.
 
     Otherwise a tap without a STATE may be intended: a full refresh, or another tap under the same name.
     """
@@ -170,7 +170,7 @@ def _died(records: list[CommitRecord]) -> bool:
 
 
 def _only_removes(plan: Plan, view: Snapshot) -> bool:
-    """Return whether the rollback only removes rows, so that the run may go on as if it were done already."""
+    """Whether the rollback only removes rows, so that the run may go on as if it were done already."""
     versions = (version for change in plan.tables for version in (change.now.version, change.then.version))
     back = any(change.back for change in plan.tables)
     return not (back or view.staged or plan.staged or any(version is not None for version in versions))

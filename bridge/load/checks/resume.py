@@ -7,7 +7,8 @@ from types import MappingProxyType
 from typing import Any
 
 from bridge.errors import SettingsError
-from bridge.lake.runs import read_runs
+from bridge.lake.run_status import current
+from bridge.lake.runs import read_opened
 from bridge.singer.catalog import deselected, stream_names
 from bridge.singer.selection import select
 from bridge.singer.state import resume_point, without
@@ -15,7 +16,7 @@ from bridge.storage import Storage
 
 
 def completed(storage: Storage, pipeline: str, names: Mapping[str, tuple[str, ...]] = MappingProxyType({})) -> set[str]:
-    """Return the streams that need not run again: none after a success, or after a run that died.
+    """The streams that need not run again: none after a success.
 
     A stream counts when all of its rows are committed and the tap went on to another one. What that run itself left
     out is left out again, so that a pipeline may be resumed several times in a row.
@@ -23,32 +24,37 @@ def completed(storage: Storage, pipeline: str, names: Mapping[str, tuple[str, ..
     No stream counts if an unfinished one is appended and has no bookmark of its own: it may be the child of a stream
     that looks complete, whose bookmark covers its rows, too. `names` are all names of each stream.
     """
-    last = next(read_runs(storage, pipeline, 1), None)
-    if last is None or last.status not in ("failed", "interrupted"):
+    opened = next(read_opened(storage, pipeline, 1), None)
+    last = current(storage, opened) if opened else None
+    if last is None or last.status not in ("failed", "interrupted", "died"):
         return set()
-    done = {name for name, result in last.streams.items() if result.complete}
+    finished = {name for name, result in last.streams.items() if result.complete}
     appended = {name for name, result in last.streams.items() if result.load_method == "append-only"}
-    if any(resume_point(last.state, names.get(name, (name,))) is None for name in appended - done):
+    if any(resume_point(last.state, names.get(name, (name,))) is None for name in appended - finished):
         return set()
-    return done | set(last.skipped)
+    return finished | set(last.skipped)
 
 
-def leave_out(catalog: dict[str, Any] | None, done: set[str], state: Any) -> tuple[dict[str, Any], set[str]]:
-    """Return the catalog with the streams of `done` deselected, and the names of all deselected streams.
+def leave_out(catalog: dict[str, Any] | None, finished: set[str], state: Any) -> tuple[dict[str, Any] | None, set[str]]:
+    """The catalog with the streams of `finished` deselected, and the names of all deselected streams.
 
-    Raises `SettingsError` without a catalog, when nothing would be left, and where the STATE is flat: the position of
-    those that run may be that of those left out, too, which would miss their rows up to it.
+    Raises `SettingsError` where streams are to be left out and there is no catalog, or nothing would be left, or the
+    STATE is flat: the position of those that run may be that of those left out, too, which would miss their rows up to
+    it.
     """
+    if not finished:
+        return catalog, deselected(catalog) if catalog else set()
     if catalog is None:
         hint = "make one with `singer-bridge discover`; or run without --resume, each stream goes on at its bookmark"
         raise SettingsError("--resume needs a catalog", hint=hint)
-    if done:
-        without(state, done)
+    without(state, finished)
     names = stream_names(catalog)
-    out = {other for name in done for other in names.get(name, (name,))} | deselected(catalog)
+    out = {other for name in finished for other in names.get(name, (name,))} | deselected(catalog)
     left = [stream for stream in catalog["streams"] if not _names(stream) & out]
     if not left:
-        raise SettingsError("nothing is left to resume", hint="run without --resume", completed=", ".join(sorted(done)))
+        raise SettingsError(
+            "nothing is left to resume", hint="run without --resume", completed=", ".join(sorted(finished))
+        )
     narrowed = select(catalog, (), [str(stream.get("tap_stream_id") or stream.get("stream")) for stream in left])
     return narrowed, deselected(narrowed)
 

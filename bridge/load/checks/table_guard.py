@@ -7,7 +7,7 @@ fails.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,12 +82,14 @@ class Guard:
         for stream in streams:
             self._tallies.pop(stream, None)
 
-    def refusal(self, outcomes: Iterable[Outcome]) -> DataError | None:
-        """Return the error if a commit with these outcomes is refused, otherwise None."""
-        return next((error for outcome in outcomes if (error := self._judge(outcome))), None)
+    def refusals(self, outcomes: Iterable[Outcome]) -> Iterator[tuple[str, DataError]]:
+        """Yield each stream for which a commit with these outcomes is refused, with the error."""
+        for outcome in outcomes:
+            if error := self._judge(outcome):
+                yield outcome.stream, error
 
     def complaint(self) -> DataError | None:
-        """Return the error for a run that has committed all it could, if all records of a stream were rejected.
+        """The error for a run that has committed all it could, if all records of a stream were rejected.
 
         The stream's old rows stay, so the commit was not refused: one bad record must not block its stream for ever.
         """
@@ -166,12 +168,12 @@ def _facts(tally: _Tally) -> dict[str, Any]:
 
 
 def without_limits(pipeline: Pipeline) -> Pipeline:
-    """Return the pipeline as `--no-guard` has it for one run."""
+    """The pipeline as `--no-guard` has it for one run."""
     streams = {glob: keys.model_copy(update={"guard": None}) for glob, keys in pipeline.streams.items()}
     return pipeline.model_copy(update={"guard": None, "streams": streams})
 
 
 def refused_before(view: Snapshot, streams: Iterable[str | None]) -> list[str]:
-    """Return the reject files of these streams' refused commits, outdated as their records came again."""
+    """The reject files of these streams' refused commits, outdated as their records came again."""
     names = set(streams)
     return [file for file, reject in view.rejects.items() if reject.refused and reject.stream in names]

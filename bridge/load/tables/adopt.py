@@ -11,8 +11,8 @@ from msgspec import structs
 
 from bridge.commit.committer import Committer
 from bridge.errors import DataError, LakeError, SettingsError
-from bridge.lake.folder_names import folder_name
 from bridge.lake.ownership import Owner, claim
+from bridge.lake.paths import folder_name
 from bridge.lake.records import FileAdd, TableChange, TableState
 from bridge.lake.schemas import keep_schema, read_schema
 from bridge.load.tables.methods import is_merged
@@ -59,7 +59,7 @@ def adopt(committer: Committer, pipeline: Pipeline) -> None:
 
 
 def _change(storage: Storage, pipeline: Pipeline, stream: str, table: TableState, names: list[str]) -> TableChange:
-    """Return what the commit says of one table. Its columns are those it has, and then those of the files."""
+    """What the commit says of one table. Its columns are those it has, and then those of the files."""
     if is_merged(storage, pipeline, stream):
         hint = "move it away: whether its keys are in the table is not known; a tap can load its rows"
         raise LakeError("a file cannot be adopted into an upsert table", hint=hint, file=f"{table.folder}/{names[0]}")

@@ -24,7 +24,7 @@ _BETWEEN = re.compile(r"[\s.\-]+")
 
 
 def snake_case(name: str) -> str:
-    """Return a name in lower case with `_` between its words: `userID`, `User ID` and `user-id` are `user_id`."""
+    """A name in lower case with `_` between its words: `userID`, `User ID` and `user-id` are `user_id`."""
     for words in _WORDS:
         name = words.sub(r"\1_\2", name)
     return _BETWEEN.sub("_", name).lower()
@@ -52,7 +52,7 @@ class IncomingSchema:
         return {source(field) for field in self.left_out} | (set(METADATA) if self.metadata else set())
 
     def into(self, table: TableSchema | None, evolution: Evolution, made: pa.Schema | None = None) -> TableSchema:
-        """Return the table with these columns, or those that the statement `made` of them, and what RECORDs are read
+        """The table with these columns, or those that the statement `made` of them, and what RECORDs are read
         into. Raises DataError for what `evolution` does not allow; the metadata columns are never refused.
         """
         if made is not None:
@@ -62,7 +62,7 @@ class IncomingSchema:
         return leave_out(merged, self.left_out, metadata=self.metadata)
 
     def read(self) -> TableSchema:
-        """Return the columns into which RECORDs are decoded before the statement."""
+        """The columns into which RECORDs are decoded before the statement."""
         return leave_out(self.columns, self.left_out, metadata=self.metadata)
 
 
@@ -76,7 +76,7 @@ def _grown(table: TableSchema | None, *, metadata: bool) -> TableSchema | None:
 
 
 def _named_as(table: TableSchema | None, fields: Iterable[pa.Field]) -> TableSchema:
-    """Return the columns of a statement; one with the name of a table's column is that column."""
+    """The columns of a statement; one with the name of a table's column is that column."""
     existing = {field.name: field for field in table.arrow} if table else {}
     properties = {source(field) for field in existing.values()}
     result = []
@@ -103,7 +103,7 @@ class ColumnPlan:
 
     @classmethod
     def of(cls, pipeline: Pipeline, stream: str, replication_key: str | None, *, log_based: bool = False) -> ColumnPlan:
-        """Return the shaping of a stream. Raises `SettingsError` for a statement over columns of two types."""
+        """The shaping of a stream. Raises `SettingsError` for a statement over columns of two types."""
         settings, style = pipeline.stream(stream), pipeline.destination.column_names
         if settings.transform is not None and settings.on_type_change == "variant":
             hint = "a statement sees one column of one type: choose rewrite or fail, or cast in the statement"
@@ -114,7 +114,7 @@ class ColumnPlan:
         return cls(stream, columns, rename, style, metadata, statement, key, log_based)
 
     def incoming(self, message: Schema, never_null: Sequence[str], keys: Sequence[str]) -> IncomingSchema:
-        """Return the columns of a SCHEMA.
+        """The columns of a SCHEMA.
 
         Raises `SettingsError` for a key that would be left out, `DataError` for a SCHEMA that cannot be read.
         """
@@ -134,18 +134,18 @@ class ColumnPlan:
         return IncomingSchema(schema, tuple(left_out), self.metadata, self.statement, tuple(self._notes(fields)))
 
     def _with_deletions(self, schema: dict[str, Any]) -> dict[str, Any]:
-        """Return the SCHEMA with the column of deletions, which tap-mysql sends without having said that it does."""
+        """The SCHEMA with the column of deletions, which tap-mysql sends without having said that it does."""
         properties = schema.get("properties")
         if not self.log_based or not isinstance(properties, dict) or DELETED_AT in properties:
             return schema
         return {**schema, "properties": {**properties, DELETED_AT: {"type": ["null", "string"], "format": "date-time"}}}
 
     def wants(self, name: str) -> bool:
-        """Return whether a column is stored that is neither a key nor a bookmark."""
+        """Whether a column is stored that is neither a key nor a bookmark."""
         return self._keeps(name, ())
 
     def _keeps(self, name: str, needed: Collection[str]) -> bool:
-        """Return whether a column is stored: the last glob that matches wins, and naming some leaves out the others."""
+        """Whether a column is stored: the last glob that matches wins, and naming some leaves out the others."""
         if self.metadata and name in METADATA:
             return True
         pattern = next((glob for glob in reversed(self.columns) if fnmatchcase(name, glob.removeprefix("!"))), None)
@@ -157,10 +157,7 @@ class ColumnPlan:
         return not pattern.startswith("!")
 
     def _named(self, fields: list[pa.Field]) -> list[pa.Field]:
-        """Return the columns under their names in the table.
-
-        Names from the settings come first, then the order of the SCHEMA.
-        """
+        """The columns as the table names them: names from the settings first, then in the order of the SCHEMA."""
         style = _STYLES.get(self.style)
         if not self.rename and not style:
             return fields

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from bridge.errors import CorruptLake, SettingsError
-from bridge.lake.runs import read_runs
+from bridge.lake.runs import read_opened
 from bridge.load.barriers import Mode
 from bridge.settings.options import Pipeline
 from bridge.singer.catalog import Catalog, key_properties, replication_key, replication_method, root_facts, stream_entry
@@ -56,7 +56,7 @@ def load_method(
     *,
     shared: bool = False,
 ) -> tuple[Mode, str]:
-    """Return how to load a stream and why; `method` is the catalog's replication method. Never deletes on a guess.
+    """How to load a stream and why; `method` is the catalog's replication method. Never deletes on a guess.
 
     To a `shared` table rows are only added, as nobody knows which pipeline's rows it holds.
     """
@@ -80,7 +80,7 @@ def load_method(
 def decide(
     pipeline: Pipeline, catalog: Catalog | None, stream: str, bookmarks: Sequence[str] | None, keys: Sequence[str]
 ) -> Method:
-    """Return how a stream is loaded that has these bookmark and key columns."""
+    """How a stream is loaded that has these bookmark and key columns."""
     method, setting = replication_method(catalog, stream), pipeline.load_method(stream)
     mode, reason = load_method(setting, method, bookmarks, keys, shared=pipeline.destination.shared)
     glob = pipeline.glob_of(stream, "load_method")
@@ -94,7 +94,7 @@ def decide(
 
 
 def of_catalog(pipeline: Pipeline, catalog: Catalog | None, stream: str) -> Method:
-    """Return how a stream is loaded as far as its catalog entry tells, before its SCHEMA has come."""
+    """How a stream is loaded as far as its catalog entry tells, before its SCHEMA has come."""
     entry, chosen = stream_entry(catalog, stream), pipeline.stream(stream).key_properties
     keys = chosen if chosen is not None else key_properties(entry) if entry else []
     key = replication_key(catalog, stream)
@@ -102,12 +102,12 @@ def of_catalog(pipeline: Pipeline, catalog: Catalog | None, stream: str) -> Meth
 
 
 def is_merged(storage: Storage, pipeline: Pipeline, stream: str) -> bool:
-    """Return whether a table has each key once: by the settings, otherwise by the last run that loaded it."""
+    """Whether a table has each key once: by the settings, otherwise by the last run that loaded it."""
     setting = pipeline.load_method(stream)
     if setting != "auto":
         return setting == "upsert"
     try:
-        for run in read_runs(storage, pipeline.name, _RUNS_BACK):
+        for run in read_opened(storage, pipeline.name, _RUNS_BACK):
             if result := run.streams.get(stream):
                 return result.load_method == "upsert"
     except CorruptLake:
@@ -121,7 +121,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def outlook(methods: Iterable[tuple[str, Method]], *, merged_before: bool = True) -> list[str]:
-    """Return what a further run does with streams whose replication nobody declares: one line for each kind."""
+    """What a further run does with streams whose replication nobody declares: one line for each kind."""
     unknown = [(name, method) for name, method in methods if not method.is_known]
     merged = [name for name, method in unknown if method.mode == "upsert"]
     added = [name for name, method in unknown if method.mode == "append"]
@@ -144,7 +144,7 @@ def _decision(stream: str) -> str:
 
 
 def refusal(pipeline: Pipeline, streams: Sequence[str], *, piped: bool = False) -> SettingsError:
-    """Return the error for a run that would add these streams' rows again, with the settings to paste."""
+    """The error for a run that would add these streams' rows again, with the settings to paste."""
     full = "load_method: overwrite" if piped else "replication_method: FULL_TABLE"
     lines = [f'    "{stream}": {{{full}}}' for stream in streams[:_LISTED]]
     more = [f"    # and {len(streams) - _LISTED} more"] if len(streams) > _LISTED else []

@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from bridge.errors import LakeError, SettingsError, did_you_mean
 from bridge.exact_json import dumps
-from bridge.lake.folder_names import folder_name
 from bridge.lake.formats.registry import TableLogs
 from bridge.lake.log import Log, Snapshot
-from bridge.lake.ownership import Owner, claim, tables_of
+from bridge.lake.ownership import Owner, claim, others_of, tables_of
+from bridge.lake.paths import folder_name
 from bridge.lake.records import TableState
 from bridge.lake.schemas import read_schema
 from bridge.load.barriers import Mode, StreamProgress
@@ -33,10 +33,10 @@ from bridge.write.partition import check_layout
 
 
 def strangers(storage: Storage, table: TableState, others: list[Owner]) -> list[str]:
-    """Return the names of a folder's Parquet files that neither our log nor another owner's log knows."""
+    """The names of a folder's Parquet files that neither our log nor another owner's log knows."""
     names = [name for name in storage.walk(table.folder) if name.endswith(".parquet")]  # before the logs are read
-    ours = set(table.files).union(*(other.files for other in tables_of(storage, others).values()))
-    return sorted(name for name in names if name not in ours)
+    owned = set(table.files).union(*(other.files for other in tables_of(storage, others).values()))
+    return sorted(name for name in names if name not in owned)
 
 
 def refuse_namesakes(pipeline: str, catalog: Catalog | None, names: Iterable[str]) -> None:
@@ -54,7 +54,7 @@ def refuse_namesakes(pipeline: str, catalog: Catalog | None, names: Iterable[str
 
 
 def _allows_null(schema: Any) -> bool:
-    """Return whether a property's schema has null among its values."""
+    """Whether a property's schema has null among its values."""
     if not isinstance(schema, dict):
         return schema is True
     for word in ("anyOf", "oneOf"):
@@ -81,33 +81,35 @@ class TablePlanner:
         full: bool,
         append: bool,
         piped: bool = False,
+        whole: Collection[str] = (),
     ) -> None:
-        """`piped`: another program starts the tap, so we do not choose its replication."""
+        """`piped`: another program starts the tap, so we do not choose its replication.
+
+        `whole`: streams of which each run extracts all rows, as the tap said when it was asked before the run.
+        """
         self._storage, self._pipeline, self._view, self._catalog = storage, pipeline, view, catalog
-        self._full, self._append, self._piped = full, append, piped
+        self._full, self._append, self._piped, self._whole = full, append, piped, whole
+        self._folders = {table.folder.rsplit("/", 1)[-1].casefold() for table in view.tables.values()}
         self.methods: dict[str, Method] = {}
         self.layouts: dict[str, TableLayout] = {}
         self.shared: set[str] = set()
 
     def loaded(self, deselected: Collection[str]) -> dict[str, TableState]:
-        """Return the existing tables of the streams that this run loads."""
+        """The existing tables of the streams that this run loads."""
         catalog, tables = self._catalog, self._view.tables.items()
         named = (s for s, _ in tables if catalog is None or stream_entry(catalog, s))
         streams = {stream for stream in named if stream not in deselected}
         return {stream: table for stream, table in tables if stream in streams}
 
     def replaced(self, streams: Iterable[str]) -> set[str]:
-        """Return those of the streams whose tables this run replaces."""
+        """Those of the streams whose tables this run replaces."""
         return {stream for stream in streams if self.method(stream, None)[0] == "replace"}
 
     def open(self, message: Schema) -> tuple[StreamProgress, TableSchema | None]:
-        """Return the stream's progress, and the columns of its table if it has one.
-
-        Raises `LakeError` if somebody else owns the table.
-        """
+        """A stream's progress, and its table's columns, if any. Raises `LakeError` if somebody else owns the table."""
         refuse_namesakes(self._pipeline.name, self._catalog, [message.stream])
         method = self._method(message)
-        mode, reason = self._told(method)
+        mode, reason = self._mode(method)
         table = self._view.tables.get(message.stream)
         self.layouts[message.stream] = target = self._keyed(message, self._layout(message.stream))
         others = self._claim(message.stream, mode)
@@ -141,21 +143,21 @@ class TablePlanner:
         return stream, columns
 
     def _evolution(self, message: Schema) -> Evolution:
-        """Return how the table's columns may change. We must not rewrite files of another pipeline."""
-        said = self._pipeline.stream(message.stream)
-        change = said.on_type_change or "rewrite"
+        """How the table's columns may change. We must not rewrite files of another pipeline."""
+        settings = self._pipeline.stream(message.stream)
+        change = settings.on_type_change or "rewrite"
         if change == "rewrite" and self._pipeline.destination.shared:
             change = "fail"
-        return Evolution(change, said.schema_policy or "evolve", tuple(self._keys(message)))
+        return Evolution(change, settings.schema_policy or "evolve", tuple(self._keys(message)))
 
     def _layout(self, stream: str) -> TableLayout:
-        """Return where the stream's rows go: folder, format, partitions, order."""
+        """Where the stream's rows go: folder, format, partitions, order."""
         destination, own = self._pipeline.destination, self._pipeline.stream(stream).partition_by
         partition_by = destination.partition_by if own is None else own
         return TableLayout.of(self._pipeline, stream, self._folder(stream), destination.format, partition_by)
 
     def incoming(self, message: Schema) -> IncomingSchema:
-        """Return what a SCHEMA brings to its table, as the settings shape it. Raises `SettingsError`, `DataError`."""
+        """What a SCHEMA brings to its table, as the settings shape it. Raises `SettingsError`, `DataError`."""
         stream = message.stream
         log_based = replication_method(self._catalog, stream) == "LOG_BASED"
         key = replication_key(self._catalog, stream)
@@ -163,10 +165,10 @@ class TablePlanner:
         return shaping.incoming(message, self.keys(message), self._keys(message))
 
     def _keyed(self, message: Schema, target: TableLayout) -> TableLayout:
-        """Return the layout with keys and the handling of deletions. Raises `SettingsError` without a key."""
+        """The layout with keys and the handling of deletions. Raises `SettingsError` without a key."""
         stream = message.stream
-        said = self._pipeline.stream(stream).hard_delete
-        hard = self._pipeline.destination.hard_delete if said is None else said
+        own = self._pipeline.stream(stream).hard_delete
+        hard = self._pipeline.destination.hard_delete if own is None else own
         if self._method(message).mode != "upsert":
             return replace(target, hard_delete=hard)
         keys = self._keys(message)
@@ -193,7 +195,7 @@ class TablePlanner:
         raise SettingsError("a table with rows keeps its partitions", hint=hint, stream=stream)
 
     def _continues(self, stream: str, table: TableState | None) -> bool:
-        """Return whether the tap may still be sending a table that was replaced at a STATE before the tap's end."""
+        """Whether the tap may still be sending a table that was replaced at a STATE before the tap's end."""
         return (
             table is not None
             and table.version is not None
@@ -201,7 +203,7 @@ class TablePlanner:
         )
 
     def keys(self, message: Schema) -> list[str]:
-        """Return the columns that are never null: the table's keys; an upsert's where null is not allowed."""
+        """The columns that are never null: the table's keys; an upsert's where null is not allowed."""
         keys = self._keys(message)
         if self._method(message).mode != "upsert":
             return keys
@@ -209,7 +211,7 @@ class TablePlanner:
         return [key for key in keys if not _allows_null(properties.get(key))]
 
     def _keys(self, message: Schema) -> list[str]:
-        """Return the table's keys: those of the settings, else those that the tap declares. Raises `SettingsError`."""
+        """The table's keys: those of the settings, else those that the tap declares. Raises `SettingsError`."""
         keys = self._pipeline.stream(message.stream).key_properties
         if keys is None:
             return message.key_properties or []
@@ -219,39 +221,51 @@ class TablePlanner:
             raise SettingsError("key_properties names no column", hint=hint, stream=message.stream, key=missing[0])
         return list(dict.fromkeys(keys))
 
+    def is_new(self, stream: str) -> bool:
+        """Whether the stream had no table before this run."""
+        return stream not in self._view.tables
+
     def method(self, stream: str, bookmarks: list[str] | None, keys: Sequence[str] = ()) -> tuple[Mode, str]:
-        """Return a stream's mode and the reason for it."""
-        return self._told(decide(self._pipeline, self._catalog, stream, bookmarks, keys))
+        """A stream's mode and the reason for it."""
+        return self._mode(self._decide(stream, bookmarks, keys))
 
     def expected(self, stream: str) -> tuple[Method, Mode, str]:
-        """Return a stream's method as its catalog entry says it; and the mode of this run, and its reason."""
-        method = of_catalog(self._pipeline, self._catalog, stream)
-        return method, *self._told(method)
+        """A stream's method as its catalog entry says it; and the mode of this run, and its reason."""
+        method = self._or_whole(stream, of_catalog(self._pipeline, self._catalog, stream))
+        return method, *self._mode(method)
 
-    def _told(self, method: Method) -> tuple[Mode, str]:
+    def _decide(self, stream: str, bookmarks: list[str] | None, keys: Sequence[str]) -> Method:
+        return self._or_whole(stream, decide(self._pipeline, self._catalog, stream, bookmarks, keys))
+
+    def _or_whole(self, stream: str, method: Method) -> Method:
+        if stream in self._whole and self._pipeline.load_method(stream) == "auto":
+            return replace(method, mode="replace", reason="the tap discovers it as FULL_TABLE", is_known=True)
+        return method
+
+    def _mode(self, method: Method) -> tuple[Mode, str]:
         if self._full and not (method.mode != "replace" and self._append):
             return "replace", "--full"
         return method.mode, method.reason
 
     def _method(self, message: Schema) -> Method:
         bookmarks, keys = message.bookmark_properties, self._keys(message)
-        return decide(self._pipeline, self._catalog, message.stream, bookmarks, keys)
+        return self._decide(message.stream, bookmarks, keys)
 
     def repeating(self, streams: Iterable[str]) -> list[str]:
-        """Return which of these streams a run would add once more, as far as the catalog says; none if it is told to.
+        """Which of these streams a run would add once more, as far as the catalog says; none if it is told to.
 
         Only those of which the catalog says that they have no key: else their SCHEMA may still name one.
         """
-        found = []
+        repeated = []
         for stream in streams:
             method, mode, _ = self.expected(stream)
             entry = stream_entry(self._catalog, stream)
             if mode == "append" and entry and declares_keys(entry) and self._repeats(stream, method):
-                found.append(stream)
-        return found
+                repeated.append(stream)
+        return repeated
 
     def _repeats(self, stream: str, method: Method) -> bool:
-        """Return whether the table has rows that the tap will send again, as no bookmark says where it resumes."""
+        """Whether the table has rows that the tap will send again, as no bookmark says where it resumes."""
         names, state = self._pipeline.names_of(stream), self._view.state
         table = self._view.table(names)
         if self._full or method.is_known or method.mode != "append" or not table or not table.rows:
@@ -265,8 +279,11 @@ class TablePlanner:
         root = self._pipeline.table_root
         table = self._view.tables.get(stream)
         if table is None:
-            taken = [*(t.folder for t in self._view.tables.values()), *(t.folder for t in self.layouts.values())]
-            return f"{root}/{folder_name(stream, [folder.rsplit('/', 1)[-1] for folder in taken])}"
+            name = folder_name(stream, ())
+            if name.casefold() in self._folders:  # few are: to compare each with all takes long for thousands
+                name = folder_name(stream, self._folders)
+            self._folders.add(name.casefold())
+            return f"{root}/{name}"
         if table.folder.rsplit("/", 1)[0] != root:
             hint = "keep destination.path, or give the pipeline a new name to start over there"
             raise SettingsError("the table is in another folder", hint=hint, stream=stream, folder=table.folder)
@@ -274,31 +291,47 @@ class TablePlanner:
 
     def _check_format(self, stream: str, table: TableState | None) -> None:
         """Raise if the table has another format, or if somebody else's table is in the folder of a new one."""
-        wanted = self.layouts[stream].format
-        if table and table.format != wanted:
+        format_ = self.layouts[stream].format
+        if table and table.format != format_:
             hint = f"keep format: {table.format}; or load it into another destination.path, under another pipeline name"
-            facts = {"stream": stream, "format": table.format, "wanted": wanted}
+            facts = {"stream": stream, "format": table.format, "wanted": format_}
             raise SettingsError("a table keeps its format", hint=hint, **facts)
-        if wanted != "parquet" and table is None:
+        if format_ != "parquet" and table is None:
             logs = TableLogs(Log(self._storage, self._pipeline.name))
-            logs.of(self.layouts[stream].folder, stream, wanted).check(None)
+            logs.of(self.layouts[stream].folder, stream, format_).check(None)
 
     def _claim(self, stream: str, mode: Mode) -> list[Owner]:
         """Claim the table's folder, or refuse: rows of another pipeline must not be deleted or mixed with ours."""
-        folder, me = self.layouts[stream].folder, Owner(self._pipeline.name, stream)
+        shared = self._may_share(stream, mode)
+        others = claim(self._storage, self.layouts[stream].folder, Owner(self._pipeline.name, stream), shared=shared)
+        if shared:
+            self.shared.add(stream)
+        self._check_contents(stream, others)
+        return others
+
+    def check_table(self, stream: str) -> None:
+        """Raise what `open` would raise for a stream before its SCHEMA has come; nothing is written."""
+        self.layouts[stream] = layout = self._layout(stream)
+        mode, table = self.expected(stream)[1], self._view.tables.get(stream)
+        shared = self._may_share(stream, mode)
+        others = others_of(self._storage, layout.folder, Owner(self._pipeline.name, stream), shared=shared)
+        self._check_contents(stream, others)
+        if table and table.files and mode != "replace":
+            self._check_folders(stream, table.partition_by)
+
+    def _may_share(self, stream: str, mode: Mode) -> bool:
         shared = self._pipeline.destination.shared
         if shared and mode != "append":
             hint = "set load_method to append-only, or give the pipeline a table of its own"
             raise SettingsError("a shared table can only be appended to", hint=hint, stream=stream)
-        others = claim(self._storage, folder, me, shared=shared)
-        if shared:
-            self.shared.add(stream)
-        table = self._view.tables.get(stream)
+        return shared
+
+    def _check_contents(self, stream: str, others: list[Owner]) -> None:
+        """Raise for a table of another format, and for files in its folder that no owner's log names."""
+        folder, table = self.layouts[stream].folder, self._view.tables.get(stream)
         self._check_format(stream, table)
         if table and table.has_own_log:
-            return others  # nobody reads files that the table's own log does not name
-        table = table or TableState(folder, None)
-        if strange := strangers(self._storage, table, others):
+            return  # nobody reads files that the table's own log does not name
+        if strange := strangers(self._storage, table or TableState(folder, None), others):
             hint = "`run --adopt` makes them part of the table; or move them away, or choose another destination.path"
             raise LakeError("the table's folder holds files of others", hint=hint, folder=folder, file=strange[0])
-        return others

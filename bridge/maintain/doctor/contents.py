@@ -1,4 +1,4 @@
-"""Does the bucket hold what the pipeline's commit log says: its STATE, and the files of its tables?"""
+"""Does the bucket hold what the pipeline's commit log says? Does anything look wrong in its last run?"""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 from bridge.errors import CorruptLake
 from bridge.lake.log import Log, Snapshot
+from bridge.lake.marks import SHORT, advice
+from bridge.lake.runs import read_runs
 from bridge.maintain.doctor.finding import Check, Finding, error, fine, warning
 from bridge.maintain.verify.unpublished import damaged_files
 from bridge.state.store import StateStore
@@ -14,6 +16,8 @@ from bridge.storage import Storage
 MOST_FILES = 10_000
 """How many files are checked; each costs a request where the bucket is far away."""
 _TRIES = 3
+_RUNS_BACK = 10
+"""How many runs back we look for one that succeeded."""
 
 
 def content_checks(storage: Storage, pipeline: str, most: int = MOST_FILES) -> list[Check]:
@@ -21,7 +25,21 @@ def content_checks(storage: Storage, pipeline: str, most: int = MOST_FILES) -> l
     return [
         ("state", lambda: _state(storage, pipeline)),
         ("tables", lambda: _tables(Log(storage, pipeline), most)),
+        ("last run", lambda: _last_run(storage, pipeline)),
     ]
+
+
+def _last_run(storage: Storage, pipeline: str) -> Iterator[Finding]:
+    """Look at the marks of the last run that succeeded."""
+    runs = (run for run in read_runs(storage, pipeline, _RUNS_BACK) if run.status == "success")
+    last = next(runs, None)
+    if last is None:
+        return
+    for kind, streams in last.marks.items():  # a newer version may have more kinds
+        if kind in SHORT:
+            yield warning("last run", *advice(kind, streams, pipeline))
+    if not last.marks:
+        yield fine("last run", f"{last.run_id}: its bookmarks and its number of rows are as usual")
 
 
 def _state(storage: Storage, pipeline: str) -> Iterator[Finding]:

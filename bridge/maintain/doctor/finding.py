@@ -18,7 +18,7 @@ class Finding:
 
     check: str
     status: Status
-    found: str
+    text: str
     fix: str = ""
     """What to do about it; empty where all is well."""
     exit_code: int = 0
@@ -26,21 +26,21 @@ class Finding:
 
     def to_json(self) -> dict[str, str]:
         """As `doctor --json` prints it."""
-        return {"check": self.check, "status": self.status, "found": self.found, "fix": self.fix}
+        return {"check": self.check, "status": self.status, "found": self.text, "fix": self.fix}
 
 
 Check = tuple[str, Callable[[], Iterable[Finding]]]
 """A check's name, and what it does."""
 
 
-def fine(check: str, found: str) -> Finding:
+def fine(check: str, text: str) -> Finding:
     """All is well."""
-    return Finding(check, "ok", found)
+    return Finding(check, "ok", text)
 
 
-def warning(check: str, found: str, fix: str) -> Finding:
+def warning(check: str, text: str, fix: str) -> Finding:
     """A run works, but not as well as it might, or not for long."""
-    return Finding(check, "warning", found, fix)
+    return Finding(check, "warning", text, fix)
 
 
 def error(check: str, failure: BridgeError) -> Finding:

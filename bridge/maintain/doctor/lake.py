@@ -19,7 +19,8 @@ from bridge.errors import LakeError
 from bridge.lake.formats.iceberg.catalog import facts_of, open_catalog, unreachable
 from bridge.lake.formats.registry import installed
 from bridge.lake.lease import holder, silence
-from bridge.lake.log import Log, meta
+from bridge.lake.log import Log
+from bridge.lake.paths import pipeline_key
 from bridge.maintain.doctor.contents import content_checks
 from bridge.maintain.doctor.finding import Check, Finding, fine, run_checks, warning
 from bridge.maintain.doctor.machine import nearest
@@ -112,7 +113,9 @@ def _bucket(trial: _Trial) -> Iterator[Finding]:
     try:
         trial.storage.write(key, data)
         if trial.storage.read(key) != data:
-            raise LakeError("the bucket does not give back what was written", hint="look at its filesystem", bucket=key)
+            raise LakeError(
+                "the bucket returns other bytes than were written", hint="look at its filesystem", bucket=key
+            )
     finally:
         trial.remove(key)
     exists = trial.storage.uri == trial.bucket.uri
@@ -168,7 +171,7 @@ def _clock(trial: _Trial, folder: Path) -> Iterator[Finding]:
         trial.remove(key)
     skew = max(before - written, written - after, 0.0)
     if skew > _SKEW.total_seconds():
-        fix = "set both clocks by NTP; until then retention, and the ages that are shown, are wrong by as much"
+        fix = "set both clocks by NTP; until then retention and the ages shown are wrong by the same time"
         yield warning("clock", f"the bucket's clock and ours differ by {skew:.0f} s", fix)
     else:
         yield fine("clock", "the bucket's clock agrees with ours")
@@ -194,7 +197,7 @@ def _locks(trial: _Trial, folder: Path) -> Iterator[Finding]:
 
 def _rights(root: Path, pipeline: Pipeline) -> Iterator[Finding]:
     """Another user's run may have left folders that ours cannot write."""
-    own, tables = root / meta(pipeline.name), root / pipeline.table_root
+    own, tables = root / pipeline_key(pipeline.name), root / pipeline.table_root
     folders = [root, root / ".bridge", own, tables, *_folders(own), *_folders(tables)]
     closed = [folder for folder in folders if folder.is_dir() and not os.access(folder, os.R_OK | os.W_OK | os.X_OK)]
     lease = own / "lease.json"
@@ -216,7 +219,7 @@ def _space(folder: Path, needed: int) -> Iterator[Finding]:
     free = shutil.disk_usage(folder).free
     text = f"{free / (1 << 30):.1f} GiB free at {folder}"
     if free < needed:
-        yield warning("free space", text, f"free some space: {needed / (1 << 30):.1f} GiB or more are comfortable")
+        yield warning("free space", text, f"free some space: keep {needed / (1 << 30):.1f} GiB or more free")
     else:
         yield fine("free space", text)
 

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-import platformdirs
-
 from bridge.errors import SettingsError
 from bridge.maintain.doctor.finding import Check, Finding, fine, warning
+from bridge.spark.archive_maker import ANNOUNCEMENT, make_in_background
+from bridge.spark.class_archive import VARIABLE, archives_folder
 from bridge.spark.java import check_version, find_java, java_version
+from bridge.spark.jvm import class_archive
 
 
-def machine_checks() -> list[Check]:
-    """The checks of everything but Spark's start, which takes seconds."""
-    return [("python", _python), ("packages", _packages), ("java", _java), ("jvm archive", _archive)]
+def machine_checks(*, spark: bool) -> list[Check]:
+    """The checks of everything but Spark's start, which takes seconds. `spark`: a missing archive is made meanwhile."""
+    archive: Check = ("jvm archive", _archive if spark else _archive_as_it_is)
+    return [("python", _python), ("packages", _packages), ("java", _java), archive]
 
 
 def spark_check(master: str, conf: Mapping[str, str]) -> Check:
@@ -55,18 +58,30 @@ def _java() -> Iterator[Finding]:
 
 
 def _archive() -> Iterator[Finding]:
-    """Only speed depends on the archive, so nothing here is an error."""
-    folder = platformdirs.user_cache_path("singer-bridge") / "jvm"
-    archives = list(folder.glob("*.jsa"))
-    existing = nearest(folder)
-    if archives:
-        size = sum(path.stat().st_size for path in archives) >> 20
-        yield fine("jvm archive", f"{size} MiB in {folder}")
-    elif os.access(existing, os.W_OK | os.X_OK):
-        yield fine("jvm archive", f"none yet: the second run on this machine makes it, in {folder}")
+    if make_in_background(asked=True):
+        yield fine("jvm archive", f"none yet: {ANNOUNCEMENT}")
     else:
+        yield from _archive_as_it_is()
+
+
+def _archive_as_it_is() -> Iterator[Finding]:
+    """Only speed depends on the archive, so nothing here is an error."""
+    archive, folder = class_archive(), archives_folder()
+    if archive is None:  # another check says that Java is missing
+        return
+    existing = nearest(folder)
+    if archive.path.exists():
+        yield fine("jvm archive", f"{archive.path.stat().st_size >> 20} MiB in {folder}")
+    elif not os.access(existing, os.W_OK | os.X_OK):
         fix = f"make {existing} writable, or set XDG_CACHE_HOME to a folder that is; Spark then starts in half the time"
         yield warning("jvm archive", f"cannot be stored: {existing} is not writable", fix)
+    elif os.environ.get(VARIABLE) == "off":
+        yield fine("jvm archive", f"none, and none is made: {VARIABLE} is off")
+    elif archive.is_given_up():
+        fix = f"type {sys.executable} -m bridge.spark.archive_maker, which makes it while you wait"
+        yield warning("jvm archive", "none yet: each time something ended the background process that makes it", fix)
+    else:
+        yield fine("jvm archive", f"none yet: a background process makes it in {folder}, after the second run")
 
 
 def _spark(master: str, conf: dict[str, str]) -> Iterator[Finding]:

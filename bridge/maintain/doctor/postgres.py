@@ -138,8 +138,8 @@ def _rights(database: Database) -> Iterator[Finding]:
 
 def _slot(database: Database, source: SlotSource) -> Iterator[Finding]:
     names = [name for name in (source.shared_slot, source.slot) if name]
-    known = {facts.name: facts for facts in database.slots(names)}
-    facts = next((known[name] for name in names if name in known), None)
+    slots = {facts.name: facts for facts in database.slots(names)}
+    facts = next((slots[name] for name in names if name in slots), None)
     if facts is None:
         hint = f"SELECT pg_create_logical_replication_slot('{source.slot}', '{_PLUGIN}')"
         raise SlotError(f"there is no replication slot {source.slot}", hint=hint)

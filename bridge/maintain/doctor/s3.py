@@ -69,7 +69,7 @@ def _rights(storage: Storage, prefix: str) -> Iterator[Finding]:
             refused += 1
             yield error("rights", failure)
     if not refused:
-        yield fine("rights", "objects can be written, read, looked for, listed and deleted")
+        yield fine("rights", "objects can be written, read, listed and deleted, and their size can be asked")
 
 
 def _swap(storage: Storage, key: str) -> Iterator[Finding]:
@@ -88,7 +88,7 @@ def _swap(storage: Storage, key: str) -> Iterator[Finding]:
 
 def _uploads(bucket: Bucket, key: str) -> Iterator[Finding]:
     try_upload(bucket, key)
-    yield fine("uploads", "large files can be uploaded in parts, looked at and given up")
+    yield fine("uploads", "large files can be uploaded in parts; uploads can be listed and aborted")
 
 
 def _copies(bucket: Bucket, key: str) -> Iterator[Finding]:

@@ -38,7 +38,7 @@ def _tap(pipeline: Pipeline, home: Path) -> Iterator[Finding]:
 def _about(source: Source) -> Iterator[Finding]:
     answer = about(source.argv, source.environ)
     if answer is None:
-        yield fine("tap --about", "this tap does not know it, so its settings cannot be checked")
+        yield fine("tap --about", "this tap has no --about, so its settings cannot be checked")
         return
     yield fine("tap --about", f"{answer.name} {answer.version}, {len(answer.settings)} settings")
     yield from run_checks([("tap settings", lambda: _settings(source, answer))])
@@ -48,13 +48,13 @@ def _settings(source: Source, answer: About) -> Iterator[Finding]:
     config = source.pipeline.source.config
     given = set(json.loads(config.read_text()) if isinstance(config, Path) else config)
     missing = [setting.name for setting in answer.required if setting.name not in given and setting.default is None]
-    known = {setting.name for setting in answer.settings}
-    unknown = sorted(given - known) if known else []
+    declared = {setting.name for setting in answer.settings}
+    unknown = sorted(given - declared) if declared else []
     if missing:
-        hint = _guesses(sorted(given - known), missing) or "write them under source.config"
+        hint = _guesses(sorted(given - declared), missing) or "write them under source.config"
         raise SettingsError("settings that the tap requires are missing", hint=hint, missing=", ".join(missing))
     if unknown:
-        fix = _guesses(unknown, known) or "remove them, or correct them"
+        fix = _guesses(unknown, declared) or "remove them, or correct them"
         yield warning("tap settings", f"the tap does not know: {first_of(unknown)}", fix)
     else:
         yield fine("tap settings", "all that it requires are set")
@@ -64,7 +64,9 @@ def _discover(source: Source) -> Iterator[Finding]:
     began = time.monotonic()
     discovered = _ask(source)
     if discovered is None:
-        yield fine("tap --discover", "this tap does not know it: it runs without a catalog")
+        given = source.pipeline.source.catalog or source.catalogs.file.exists()
+        yield fine("tap --discover", f"this tap has no --discover: it runs with{'' if given else 'out'} a catalog")
+        yield from run_checks([("streams", lambda: _given(source))] if given else [])
         return
     streams = stream_ids(discovered)
     if not streams:
@@ -112,6 +114,13 @@ def _streams(source: Source, discovered: Catalog) -> Iterator[Finding]:
         yield from run_checks(postgres_checks(slots, catalog))
 
 
+def _given(source: Source) -> Iterator[Finding]:
+    """Look at the catalog of a tap that does not say what it has. Raises `SettingsError` if it selects nothing."""
+    passed = source.catalog([], refresh=False, compare=False)[0] or {"streams": []}
+    selected = sorted(selected_streams(passed))
+    yield fine("streams", f"{len(selected)} of {len(passed['streams'])} selected: {first_of(selected)}")
+
+
 def _without_catalog(pipeline: Pipeline, discovered: Catalog) -> Finding:
     """What a run loads when no catalog is passed: what the tap itself selects, for many taps nothing."""
     loaded = loaded_streams(discovered, [])
@@ -123,5 +132,5 @@ def _without_catalog(pipeline: Pipeline, discovered: Catalog) -> Finding:
     return warning("streams", text, fix)
 
 
-def _guesses(names: Collection[str], known: Collection[str]) -> str:
-    return "; ".join(f"{name}: {guess}" for name in names if (guess := did_you_mean(name, known)))
+def _guesses(names: Collection[str], candidates: Collection[str]) -> str:
+    return "; ".join(f"{name}: {guess}" for name in names if (guess := did_you_mean(name, candidates)))

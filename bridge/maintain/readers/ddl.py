@@ -20,7 +20,7 @@ from bridge.maintain.readers.table import Table, file_uri
 
 
 def statement(table: Table, dialect: str, *, view: bool = False, manifest: bool = False) -> str:
-    """Return the text to run. Raises `SettingsError` if the engine has no such thing."""
+    """The text to run. Raises `SettingsError` if the engine has no such thing."""
     engine = DIALECTS[dialect]
     plain, listed = (engine.view, engine.manifest_view) if view else (engine.folder, engine.manifest)
     write = listed if manifest else plain

@@ -30,7 +30,7 @@ class _Reader:
 
 
 def delta_statement(table: Table, dialect: str, *, view: bool = False) -> str:
-    """Return the text to run. Raises `SettingsError` if the engine has no such thing."""
+    """The text to run. Raises `SettingsError` if the engine has no such thing."""
     reader = _READERS[dialect]
     write = reader.view if view else reader.table
     if write is None:

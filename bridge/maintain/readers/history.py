@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from bridge.lake.records import CommitRecord, TableState
 from bridge.lake.table_columns import Entry, flat
@@ -13,7 +14,7 @@ from bridge.lake.table_columns import Entry, flat
 class Version:
     """A schema of the table. `rows`: of the whole table after commit `n`, which gave it this schema.
 
-    `added` and `gone` map columns to types, `changed` maps them to the type before and after. A field of a struct is
+    `added` and `removed` map columns to types, `changed` maps them to the type before and after. A field of a struct is
     `column.field`, the items of a list are `column[]`.
     """
 
@@ -25,7 +26,13 @@ class Version:
     columns: dict[str, str]
     added: dict[str, str]
     changed: dict[str, tuple[str, str]]
-    gone: dict[str, str]
+    removed: dict[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        """As `tables history --json` prints it."""
+        facts = {"commit": self.n} | asdict(self)
+        facts["gone"] = facts.pop("removed")
+        return facts
 
 
 def schema_history(
@@ -59,5 +66,5 @@ def _version(record: CommitRecord, table: TableState, before: dict[str, str], no
         columns=now,
         added={name: type_ for name, type_ in now.items() if name not in before},
         changed={name: (before[name], now[name]) for name in now if before.get(name, now[name]) != now[name]},
-        gone={name: type_ for name, type_ in before.items() if name not in now},
+        removed={name: type_ for name, type_ in before.items() if name not in now},
     )

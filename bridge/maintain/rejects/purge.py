@@ -6,11 +6,11 @@ from bridge.commit.committer import Committer
 from bridge.commit.open import open_pipeline
 from bridge.lake.records import RejectFile
 from bridge.maintain.rejects.rewrite import rewritten
-from bridge.maintain.rejects.survey import Group, Wanted, find, groups, orphans, read
+from bridge.maintain.rejects.survey import Criteria, Group, find, groups, orphans, read
 from bridge.storage import Storage
 
 
-def purge(storage: Storage, pipeline: str, wanted: Wanted) -> tuple[list[Group], int, list[str]]:
+def purge(storage: Storage, pipeline: str, criteria: Criteria) -> tuple[list[Group], int, list[str]]:
     """Delete the requested rejects; return what they were, the last commit now, and what recovery had to do.
 
     Unless a stream or a reason is given, files that no commit counts are deleted, too. A file is deleted only after the
@@ -18,20 +18,21 @@ def purge(storage: Storage, pipeline: str, wanted: Wanted) -> tuple[list[Group],
     alive.
     """
     with open_pipeline(storage, pipeline, brief=True) as committer:
-        files = find(storage, pipeline, committer.view, wanted)
-        purged = groups(files, wanted)
+        files = find(storage, pipeline, committer.view, criteria)
+        purged = groups(files, criteria)
         if files:
-            _commit(committer, files, wanted)
-        all_streams = wanted.stream is None and wanted.reason is None
-        for key in orphans(storage, pipeline, committer.view, wanted) if all_streams else [file.file for file in files]:
+            _commit(committer, files, criteria)
+        all_streams = criteria.stream is None and criteria.reason is None
+        keys = orphans(storage, pipeline, committer.view, criteria) if all_streams else [file.file for file in files]
+        for key in keys:
             storage.delete(key)
     return purged, committer.view.n, committer.notes
 
 
-def _commit(committer: Committer, files: list[RejectFile], wanted: Wanted) -> None:
+def _commit(committer: Committer, files: list[RejectFile], criteria: Criteria) -> None:
     remaining = []
     for file in files:
-        rejects = [reject for reject in read(committer.storage, file) if not wanted.says(reject["reason"])]
+        rejects = [reject for reject in read(committer.storage, file) if not criteria.says(reject["reason"])]
         if rejects:
             remaining.append(rewritten(committer, file, rejects))
     consumed, state = [file.file for file in files], committer.view.pipeline_state

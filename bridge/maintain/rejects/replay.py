@@ -23,15 +23,15 @@ from bridge.commit.open import open_pipeline
 from bridge.decode.decoder import decode
 from bridge.lake.log import Log, Snapshot
 from bridge.lake.records import RejectFile
-from bridge.lake.runs import write_streams
 from bridge.lake.schemas import read_schema
+from bridge.lake.stream_files import StreamFiles
 from bridge.load.accounting import Accounting
 from bridge.load.barriers import Barrier
 from bridge.load.tables.column_plan import ColumnPlan
 from bridge.load.tables.methods import is_merged
 from bridge.load.tables.table_plan import TablePlanner
 from bridge.maintain.rejects.rewrite import rewritten
-from bridge.maintain.rejects.survey import Wanted, find, read
+from bridge.maintain.rejects.survey import Criteria, find, read
 from bridge.schema.json_schema import source
 from bridge.schema.merging import without_variants
 from bridge.schema.table_schema import TableSchema
@@ -82,25 +82,26 @@ class _Work:
     left: list[tuple[RejectFile, list[dict[str, Any]]]] = field(default_factory=list)
 
 
-def rehearse(storage: Storage, pipeline: Pipeline, wanted: Wanted) -> Replayed:
-    """Return what a replay would do now; nothing is written."""
+def rehearse(storage: Storage, pipeline: Pipeline, criteria: Criteria) -> Replayed:
+    """What a replay would do now; nothing is written."""
     log = Log(storage, pipeline.name)
     view = log.view(log.latest())
-    streams, _ = _judged(storage, pipeline, view, wanted, _placement(storage, pipeline, view))
+    streams, _ = _judged(storage, pipeline, view, criteria, _placement(storage, pipeline, view))
     return Replayed(streams, view.n)
 
 
-def replay(storage: Storage, pipeline: Pipeline, wanted: Wanted) -> Replayed:
+def replay(storage: Storage, pipeline: Pipeline, criteria: Criteria) -> Replayed:
     """Load the requested rejects that fit by now. Raises `PipelineHeld` while a run is alive."""
     with open_pipeline(storage, pipeline.name, brief=True) as committer:
-        placement = _placement(storage, pipeline, committer.view)
-        streams, works = _judged(storage, pipeline, committer.view, wanted, placement)
+        before = committer.view
+        placement = _placement(storage, pipeline, before)
+        streams, works = _judged(storage, pipeline, committer.view, criteria, placement)
         if works:
             with tempfile.TemporaryDirectory(prefix="singer-bridge-") as spool:
                 uri, run, generation = storage.uri, committer.run, committer.generation
                 context = WriteContext.of(pipeline, uri, run, generation, placement.layouts, spool)
                 _commit(committer, context, placement, works)
-            write_streams(storage, pipeline.name, committer.view, sorted(work.stream for work in works))
+            StreamFiles(committer.log, before).follow(committer.view)
     return Replayed(streams, committer.view.n, tuple(committer.notes))
 
 
@@ -109,17 +110,17 @@ def _placement(storage: Storage, pipeline: Pipeline, view: Snapshot) -> TablePla
 
 
 def _judged(
-    storage: Storage, pipeline: Pipeline, view: Snapshot, wanted: Wanted, placement: TablePlanner
+    storage: Storage, pipeline: Pipeline, view: Snapshot, criteria: Criteria, placement: TablePlanner
 ) -> tuple[dict[str | None, Outcome], list[_Work]]:
     """Read the requested rejects with the columns that their tables have now."""
     outcomes: dict[str | None, Outcome] = {}
     files: dict[str, list[RejectFile]] = {}
-    for file in find(storage, pipeline.name, view, wanted):
+    for file in find(storage, pipeline.name, view, criteria):
         outcome = outcomes.setdefault(file.stream, Outcome(why=_obstacle(storage, file.stream, pipeline, view)))
         if outcome.why or file.stream is None:
-            outcome.left.update({r: records for r, (records, _) in file.reasons.items() if wanted.says(r)})
+            outcome.left.update({r: records for r, (records, _) in file.reasons.items() if criteria.says(r)})
         elif file.refused:
-            outcome.left[_REFUSED] += sum(n for reason, (n, _) in file.reasons.items() if wanted.says(reason))
+            outcome.left[_REFUSED] += sum(n for reason, (n, _) in file.reasons.items() if criteria.says(reason))
         else:
             files.setdefault(file.stream, []).append(file)
     works = []
@@ -128,7 +129,7 @@ def _judged(
         names = {name for those in rejects.values() for reject in those for name in properties_of(raw_of(reject))}
         work = _Work(stream, _columns(storage, pipeline, stream, view, placement, names))
         for file in of_stream:
-            _judge(file, rejects[file.file], wanted, work, outcomes[stream])
+            _judge(file, rejects[file.file], criteria, work, outcomes[stream])
         if work.lines:
             works.append(work)
     return outcomes, works
@@ -165,9 +166,9 @@ def _columns(
     return leave_out(columns, fields, metadata=placement.layouts[stream].metadata)
 
 
-def _judge(file: RejectFile, rejects: list[dict[str, Any]], wanted: Wanted, work: _Work, outcome: Outcome) -> None:
+def _judge(file: RejectFile, rejects: list[dict[str, Any]], criteria: Criteria, work: _Work, outcome: Outcome) -> None:
     """Decide which records of a file fit. A file of which none does stays as it is."""
-    requested = [number for number, reject in enumerate(rejects) if wanted.says(reject["reason"])]
+    requested = [number for number, reject in enumerate(rejects) if criteria.says(reject["reason"])]
     raw = {number: raw_of(rejects[number]) for number in requested}
     decoded = decode(b"".join(line + b"\n" for line in raw.values()), work.schema, None)
     unfit = {requested[reject.line]: reject for reject in decoded.rejects}
@@ -210,7 +211,7 @@ def _commit(committer: Committer, context: WriteContext, placement: TablePlanner
         kind="replay",
         reason="rejects were replayed",
         consumed=consumed,
-        kept=remaining,
+        remaining=remaining,
     )
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import orjson
 
 from bridge.errors import CorruptLake
-from bridge.lake.log import Snapshot, meta
+from bridge.lake.log import Snapshot
+from bridge.lake.paths import pipeline_key
 from bridge.lake.records import RejectFile, run_of
 from bridge.storage import Storage
 from bridge.storage.parallel import parallel_map
@@ -20,7 +21,7 @@ STDOUT = "(stdout)"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Criteria:
     """Which rejects are requested; None means all. `reason` is part of the reason's text; case is ignored."""
 
     stream: str | None = None
@@ -47,41 +48,41 @@ class Group:
     bytes: int
 
 
-def find(storage: Storage, pipeline: str, view: Snapshot, wanted: Wanted) -> list[RejectFile]:
-    """Return the committed files that hold any of the requested rejects, oldest run first."""
+def find(storage: Storage, pipeline: str, view: Snapshot, criteria: Criteria) -> list[RejectFile]:
+    """The committed files that hold any of the requested rejects, oldest run first."""
     existing = set(_listed(storage, pipeline)) if view.rejects else set()
     files = [file for key, file in view.rejects.items() if key in existing]  # retention deletes some
-    requested = [f for f in files if wanted.file(f.stream, f.run) and any(map(wanted.says, f.reasons))]
+    requested = [f for f in files if criteria.file(f.stream, f.run) and any(map(criteria.says, f.reasons))]
     return sorted(requested, key=lambda file: (file.run, file.commit or 0, file.stream or "", file.file))
 
 
 def _listed(storage: Storage, pipeline: str) -> list[str]:
-    root = meta(pipeline, "rejects")
+    root = pipeline_key(pipeline, "rejects")
     folders = [f"{root}/{folder}" for folder in storage.list(root)]
     names = parallel_map(storage, lambda folder: [f"{folder}/{name}" for name in storage.list(folder)], folders)
     return [key for keys in names for key in keys if key.endswith(".jsonl")]
 
 
-def groups(files: list[RejectFile], wanted: Wanted) -> list[Group]:
+def groups(files: list[RejectFile], criteria: Criteria) -> list[Group]:
     """Sum up the requested rejects, in the order of the files."""
     records: Counter[tuple[str | None, str, str]] = Counter()
     sizes: Counter[tuple[str | None, str, str]] = Counter()
     for file in files:
         for reason, (lines, size) in file.reasons.items():
-            if wanted.says(reason):
+            if criteria.says(reason):
                 records[file.stream, file.run, reason] += lines
                 sizes[file.stream, file.run, reason] += size
     return [Group(*key, count, sizes[key]) for key, count in records.items()]
 
 
-def orphans(storage: Storage, pipeline: str, view: Snapshot, wanted: Wanted) -> list[str]:
-    """Return the files that no commit counts: runs that died left them, or they were taken back or replayed.
+def orphans(storage: Storage, pipeline: str, view: Snapshot, criteria: Criteria) -> list[str]:
+    """The files that no commit counts: runs that died left them, or they were taken back or replayed.
 
     Call it only while you hold the pipeline: a run that is alive has files that are not committed yet.
     """
     staged = {reject.file for stage in view.staged.values() for reject in stage.rejects}
     loose = (key for key in _listed(storage, pipeline) if key not in view.rejects and key not in staged)
-    return sorted(key for key in loose if wanted.run in (None, run_of(key)))
+    return sorted(key for key in loose if criteria.run in (None, run_of(key)))
 
 
 def read(storage: Storage, file: RejectFile) -> Iterator[dict[str, Any]]:

@@ -9,7 +9,8 @@ from typing import Any
 
 from bridge.errors import CorruptLake
 from bridge.lake.lease import holder, last_lease
-from bridge.lake.log import Log, Snapshot, meta
+from bridge.lake.log import Log, Snapshot
+from bridge.lake.paths import pipeline_key
 from bridge.maintain.verify.derived import derived, lake
 from bridge.maintain.verify.files import Files
 from bridge.maintain.verify.finding import Finding, Report, error
@@ -38,7 +39,7 @@ class Verifier:
             self._history = history = self._history or History(self.log)
             history.advance(head)
         except CorruptLake as failure:
-            key = meta(self.log.pipeline, "begins.json")
+            key = pipeline_key(self.log.pipeline, "begins.json")
             return Report(head=head, running=running, findings=[error("commits", key, failure.message, failure.hint)])
         view = history.view
         findings = [*(lake(self.log) if head or lease else ()), *history.findings]

@@ -10,14 +10,14 @@ from bridge.commit.manifests import listed_files, manifest_body, manifest_keys
 from bridge.commit.state_file import read_state_file, state_key
 from bridge.errors import BridgeError, CorruptLake
 from bridge.exact_json import NotJson, loads
-from bridge.lake.folder_names import last_name, table_and_name
-from bridge.lake.log import Log, Snapshot, add_of, bookmarks, meta
+from bridge.lake.log import Log, Snapshot, add_of
 from bridge.lake.ownership import Owner, owners_of
+from bridge.lake.paths import last_name, pipeline_key, table_and_name
 from bridge.lake.records import FORMAT, TableState
+from bridge.lake.stream_files import stream_file, wrong_facts
 from bridge.maintain.verify.finding import Finding, Mend, error, warning
 from bridge.maintain.verify.history import History
 from bridge.maintain.verify.tablelogs import own_log
-from bridge.singer.state_edits import same
 
 _BACKUP = "restore it from a backup of the bucket"
 
@@ -104,7 +104,7 @@ def _manifests(log: Log, stream: str, table: TableState) -> Iterator[Finding]:
 def _schema(log: Log, table: TableState) -> Iterator[Finding]:
     if table.schema is None:
         return
-    key = meta(log.pipeline, "schemas", f"{table.schema}.json")
+    key = pipeline_key(log.pipeline, "schemas", f"{table.schema}.json")
     content = _json(log, key)
     if not isinstance(content, dict) or "columns" not in content:
         problem = "is missing" if content is None else "is unreadable"
@@ -113,14 +113,11 @@ def _schema(log: Log, table: TableState) -> Iterator[Finding]:
 
 
 def _stream(log: Log, view: Snapshot, stream: str, table: TableState) -> Iterator[Finding]:
-    key = meta(log.pipeline, "streams", f"{table.folder.rsplit('/', 1)[-1]}.json")
+    key = stream_file(log.pipeline, table)
     content = _json(log, key)
-    expected = {"bookmark": bookmarks(view.state).get(stream), "rows": table.rows, "files": len(table.files)}
     if content is None:
         yield warning("streams", key, "is missing; no run reads it", mend=Mend("stream", stream))
-        return
-    wrong = [name for name in expected if not isinstance(content, dict) or not same(content.get(name), expected[name])]
-    if wrong:
+    elif wrong := wrong_facts(content if isinstance(content, dict) else {}, view, stream):
         problem = f"has another {' and '.join(wrong)} than the log; no run reads it"
         yield warning("streams", key, problem, mend=Mend("stream", stream))
 
@@ -128,18 +125,18 @@ def _stream(log: Log, view: Snapshot, stream: str, table: TableState) -> Iterato
 def _state(log: Log, view: Snapshot, *, unfinished: bool, running: bool) -> Iterator[Finding]:
     key, file = state_key(log.pipeline), read_state_file(log.storage, log.pipeline)
     try:
-        found = file.compare(log, view.n, view.state, died=unfinished)
-        if found == "edited":
+        comparison = file.compare(log, view.n, view.state, died=unfinished)
+        if comparison == "edited":
             file.edited(log.storage, log.pipeline)
     except CorruptLake as problem:
         yield error("state", key, f"{problem.message}; no run starts", mend=Mend("state", source=f"{key}.damaged"))
         return
-    if found == "edited":
+    if comparison == "edited":
         fix = "nothing, if that was meant; `singer-bridge state get` shows it"
         yield warning("state", key, "was edited by hand: the next run starts from it", fix)
-    elif found == "behind" and not running:
+    elif comparison == "behind" and not running:
         yield warning("state", key, "has an older STATE than the log; the next run writes it", mend=Mend("recover"))
-    elif found == "absent" and view.state is not None and not running:
+    elif comparison == "absent" and view.state is not None and not running:
         yield warning("state", key, "is not there; the next run writes it", mend=Mend("recover"))
 
 
@@ -156,7 +153,7 @@ def _pending(history: History, view: Snapshot, generation: int) -> Iterator[Find
     last = {last_name(place) for add in adds for place in (add.name, add.source)}
     folders = {table.folder for table in view.tables.values()}
     for pending, key in stale_pending(history.log, view, generation):
-        ours = not pending.upload or table_and_name(key)[0] in folders
-        if ours and last_name(key) not in last:
+        own = not pending.upload or table_and_name(key)[0] in folders
+        if own and last_name(key) not in last:
             problem = "was left by a run that died, and can no longer become visible; it takes up space"
             yield warning("pending", pending.key or pending.source, problem, mend=Mend("recover"))

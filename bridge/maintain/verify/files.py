@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from bridge.errors import BridgeError, LakeError
-from bridge.lake.folder_names import generation_of
 from bridge.lake.formats.registry import OWN_LOGS
-from bridge.lake.log import Snapshot, meta
+from bridge.lake.log import Snapshot
 from bridge.lake.ownership import Owner, owners_of, tables_of
-from bridge.lake.presence import GONE, wrong_size
+from bridge.lake.paths import generation_of, pipeline_key
+from bridge.lake.presence import ABSENT, wrong_size
 from bridge.lake.records import LiveFile, TableState
 from bridge.maintain.verify.finding import Finding, Mend, error, warning
 from bridge.maintain.verify.history import History
@@ -76,7 +76,7 @@ class Files:
             for key, problem in zip(part, parallel_map(self.storage, look, part), strict=True):
                 if problem is None:
                     self.whole.add(_version(key, files[key]))
-                elif problem == _OLD or (problem == GONE and self._last.is_pending(key)):
+                elif problem == _OLD or (problem == ABSENT and self._last.is_pending(key)):
                     yield None
                 else:
                     yield self._lost(stream, table, key, problem)
@@ -88,7 +88,7 @@ class Files:
         try:
             rows = _rows(self.storage, key)
         except LakeError as failure:
-            return GONE if self.storage.size(key) is None else f"cannot be read: {failure.message}"
+            return ABSENT if self.storage.size(key) is None else f"cannot be read: {failure.message}"
         except (OSError, ValueError) as failure:
             return f"is no longer a Parquet file: {str(failure).splitlines()[0]}"
         return None if rows == file.rows else f"{rows:,} rows, and the log says {file.rows:,}"
@@ -97,7 +97,7 @@ class Files:
         name = key.removeprefix(f"{table.folder}/")
         file, n = table.files[name], self.history.added.get(key)
         since = (n or 0) if key in self.history.rewritten else 0  # older trash has it as it was before the rewrite
-        if problem == GONE and (place := self._in_trash(table.folder, name, file.size, since)):
+        if problem == ABSENT and (place := self._in_trash(table.folder, name, file.size, since)):
             return error("files", key, "is in the trash, and should be visible", mend=Mend("back", stream, place))
         by = f"commit {n}" if n else f"a commit before {self.history.first}"
         fix = _LOST.format(before=n - 1 if n and n > 1 else "COMMIT", stream=stream)
@@ -106,12 +106,12 @@ class Files:
     def _in_trash(self, folder: str, name: str, size: int, since: int) -> str | None:
         """Where in the trash a file is that a commit after `since` brought there."""
         if folder not in self._trash:
-            trash, contents = meta(self.history.log.pipeline, "trash"), dict[str, str]()
+            trash, contents = pipeline_key(self.history.log.pipeline, "trash"), dict[str, str]()
             for place in (f"{trash}/{commit}/{folder}" for commit in sorted(self.storage.list(trash))):
                 contents |= {file: f"{place}/{file}" for file in self.storage.walk(place)}
             self._trash[folder] = contents
         places = [self._trash[folder].get(file, "") for file in (f"{name}.removed", name)]
-        later = meta(self.history.log.pipeline, "trash", f"{since + 1:020d}")
+        later = pipeline_key(self.history.log.pipeline, "trash", f"{since + 1:020d}")
         return next((place for place in places if place >= later and self.storage.size(place) == size), None)
 
     # other files
@@ -128,11 +128,11 @@ class Files:
             owners, shared = owners_of(self.storage, table.folder)
             me = Owner(self.history.log.pipeline, stream)
             others = tables_of(self.storage, [owner for owner in owners if owner != me]).values()
-            theirs = {name for other in others for name in other.files}
+            foreign = {name for other in others for name in other.files}
             alone = owners == [me] and not shared
         except BridgeError:  # an unreadable owner is a finding of its own; nothing is ours for certain
-            theirs, alone = set(), False
-        for name in (name for name in names if name not in theirs):
+            foreign, alone = set(), False
+        for name in (name for name in names if name not in foreign):
             yield self._ghost(stream, f"{table.folder}/{name}", alone=alone)
 
     def _beside(self, table: TableState, names: list[str]) -> Iterator[Finding]:
@@ -150,11 +150,11 @@ class Files:
             problem = f"was removed by commit {removal.commit}, but is still visible: its rows are read as well"
             return error("files", key, problem, mend=Mend("again", stream, removal.trash))
         name = key.rpartition("/")[2]
-        ours = generation_of(name) is not None
-        if ours and alone and self.history.complete:
+        own = generation_of(name) is not None
+        if own and alone and self.history.complete:
             problem = "is of no commit; a run that had lost its pipeline left it, and its rows are read as well"
             return error("files", key, problem, mend=Mend("trash", stream))
-        if ours and not alone:
+        if own and not alone:
             problem = "is in no log; another pipeline that shares the table may be about to publish or remove it"
             return warning("files", key, problem, "verify the other pipelines of the table, too")
         if name.endswith(".parquet"):

@@ -28,27 +28,27 @@ class Finding:
     severity: Literal["error", "warning"]
     check: str
     file: str
-    found: str
+    problem: str
     fix: str
     mend: Mend | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As `verify --json` prints it."""
-        facts = {"severity": self.severity, "check": self.check, "file": self.file, "found": self.found}
+        facts = {"severity": self.severity, "check": self.check, "file": self.file, "found": self.problem}
         return facts | {"fix": self.fix, "repairable": self.mend is not None}
 
 
 _REPAIR = "singer-bridge verify NAME --repair"
 
 
-def error(check: str, file: str, found: str, fix: str = "", mend: Mend | None = None) -> Finding:
+def error(check: str, file: str, problem: str, fix: str = "", mend: Mend | None = None) -> Finding:
     """Readers or the next run would get something wrong, or stop here."""
-    return Finding("error", check, file, found, fix or f"{_REPAIR} mends it", mend)
+    return Finding("error", check, file, problem, fix or f"{_REPAIR} mends it", mend)
 
 
-def warning(check: str, file: str, found: str, fix: str = "", mend: Mend | None = None) -> Finding:
+def warning(check: str, file: str, problem: str, fix: str = "", mend: Mend | None = None) -> Finding:
     """Harmless for now, or the next run repairs it by itself."""
-    return Finding("warning", check, file, found, fix or f"{_REPAIR} mends it", mend)
+    return Finding("warning", check, file, problem, fix or f"{_REPAIR} mends it", mend)
 
 
 @dataclass(frozen=True, slots=True)

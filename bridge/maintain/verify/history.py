@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bridge.errors import CorruptLake, LakeError
-from bridge.lake.log import SNAPSHOT_EVERY, Log, Snapshot, changes_of
+from bridge.lake.log import SNAPSHOT_EVERY, Log, Snapshot, storage_changes
 from bridge.lake.records import CommitRecord
 from bridge.maintain.verify.finding import Finding, error
 from bridge.storage.parallel import parallel_map
@@ -78,7 +78,7 @@ class History:
         after = self.view.after(record) if self.view is not None else None
         if n % SNAPSHOT_EVERY == 0:
             after = self._snapshot(n, record, after)
-        changes = list(changes_of(self.log.pipeline, record))
+        changes = list(storage_changes(self.log.pipeline, record))
         for change in changes:
             self.removed |= {remove.key: Removal(n, remove.trash) for remove in change.removes}
         for table in record.tables:

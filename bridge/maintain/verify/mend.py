@@ -14,11 +14,12 @@ from bridge.commit.committer import FILES_CHANGED, Committer
 from bridge.commit.manifests import write_manifests
 from bridge.commit.open import open_pipeline
 from bridge.errors import CorruptLake
-from bridge.lake.folder_names import table_and_name
 from bridge.lake.lease import take
-from bridge.lake.log import Log, changes_of
+from bridge.lake.log import Log, storage_changes
 from bridge.lake.ownership import Owner, claim, owners_of
-from bridge.lake.runs import new_run_id, write_streams
+from bridge.lake.paths import table_and_name
+from bridge.lake.runs import new_run_id
+from bridge.lake.stream_files import StreamFiles
 from bridge.maintain.verify.check import Verifier, lease_of
 from bridge.maintain.verify.finding import Finding, Mend, Report
 from bridge.storage import Add, Change, Missing, Remove, Storage
@@ -35,20 +36,20 @@ def repair(storage: Storage, pipeline: str) -> tuple[list[str], Report]:
     before = verifier.look(*lease_of(storage, pipeline)).findings
     for finding in before:
         if finding.check == "commits" and not finding.mend:
-            raise CorruptLake(finding.found, hint=finding.fix, file=finding.file)
+            raise CorruptLake(finding.problem, hint=finding.fix, file=finding.file)
     lease = take(storage, pipeline, run)
     try:
         report = verifier.look(lease.last)
         closed = lease.last.get("closed") == report.head
-        done = _before_opening(verifier.log, report.findings, closed=closed)
+        repairs = _before_opening(verifier.log, report.findings, closed=closed)
     except BaseException:
         lease.close(head=lease.last.get("head") or 0, clean=False)
         raise
     with open_pipeline(storage, pipeline, run, lease=lease) as committer:
         after = verifier.look(_closed(committer)).findings
-        done += [*committer.notes, *(f"mended by recovery: {name}" for name in _recovered(before, after))]
-        done += _repaired(committer, after)
-    return done, Verifier(storage, pipeline).look(_closed(committer))
+        repairs += [*committer.notes, *(f"mended by recovery: {name}" for name in _recovered(before, after))]
+        repairs += _repaired(committer, after)
+    return repairs, Verifier(storage, pipeline).look(_closed(committer))
 
 
 def _recovered(before: Sequence[Finding], after: Sequence[Finding]) -> list[str]:
@@ -64,31 +65,31 @@ def _closed(committer: Committer) -> dict[str, Any]:
 
 def _before_opening(log: Log, findings: Sequence[Finding], *, closed: bool) -> list[str]:
     """Repair what recovery would stop at, or would not look for as the last run `closed` in good order."""
-    done, storage = [], log.storage
+    repairs, storage = [], log.storage
     for file, mend in [(finding.file, finding.mend) for finding in findings if finding.mend]:
         if mend.how == "back":
             add = Add(mend.source, file, storage.size(mend.source) or 0)
             storage.publish([Change(table_and_name(file)[0], adds=(add,))])
-            done.append(f"brought back from the trash: {file}")
+            repairs.append(f"brought back from the trash: {file}")
         elif mend.how == "state":
             if mend.source:
                 storage.write(mend.source, storage.read(file) or b"")
             storage.delete(file)
             copy = f"; a copy of it is {mend.source}" if mend.source else ""
-            done.append(f"state.json is the log's STATE again{copy}")
+            repairs.append(f"state.json is the log's STATE again{copy}")
         elif mend.how == "publish" and closed:
-            done.append(_publish(log, file))
-    return done
+            repairs.append(_publish(log, file))
+    return repairs
 
 
 def _repaired(committer: Committer, findings: Sequence[Finding]) -> list[str]:
     """Repair the rest, and say what was done."""
     mends = [(finding.file, finding.mend) for finding in findings if finding.mend]
-    done = [text for file, mend in mends if (text := _repair_file(committer, file, mend))]
+    repairs = [text for file, mend in mends if (text := _repair_file(committer, file, mend))]
     if ghosts := [(file, mend.stream) for file, mend in mends if mend.how == "trash"]:
         _into_the_trash(committer, ghosts)
-        done += [f"moved into the trash by commit {committer.view.n}: {file}" for file, _ in ghosts]
-    return list(dict.fromkeys(done))
+        repairs += [f"moved into the trash by commit {committer.view.n}: {file}" for file, _ in ghosts]
+    return list(dict.fromkeys(repairs))
 
 
 def _publish(log: Log, file: str) -> str:
@@ -96,7 +97,7 @@ def _publish(log: Log, file: str) -> str:
     records = log.history(log.head(), fences=False)
     record = next(record for record in records if record.kind in FILES_CHANGED)
     try:
-        log.storage.publish(changes_of(log.pipeline, record))
+        log.storage.publish(storage_changes(log.pipeline, record))
     except Missing as missing:
         return f"could not be published, {missing.keys[0]} is gone: {file}"
     return f"published again: {file}"
@@ -115,7 +116,7 @@ def _repair_file(committer: Committer, file: str, mend: Mend) -> str:
         committer.table_logs.repair(stream, view, committer.run)
         return f"one more entry makes it agree with the commit log: {file}"
     if mend.how == "stream":
-        write_streams(storage, committer.log.pipeline, view, [stream])
+        StreamFiles(committer.log, view).write(view, [stream])
         return f"written again: {file}"
     if mend.how == "owner":
         claim(storage, view.tables[stream].folder, Owner(committer.log.pipeline, stream), shared=False)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from itertools import islice
 
 from bridge.commit.committer import FILES_CHANGED
-from bridge.lake.folder_names import table_and_name
-from bridge.lake.log import Log, Snapshot, add_of, changes_of, meta
+from bridge.lake.log import Log, Snapshot, add_of, storage_changes
+from bridge.lake.paths import pipeline_key, table_and_name
 from bridge.lake.presence import wrong_size
 from bridge.lake.records import CommitRecord
 from bridge.storage.parallel import parallel_map
@@ -20,7 +20,7 @@ class LastCommit:
         self._log = log
         changing = record if record and record.kind in FILES_CHANGED else None
         tables = changing.tables if changing else ()
-        changes = changes_of(log.pipeline, changing) if changing else ()
+        changes = storage_changes(log.pipeline, changing) if changing else ()
         self.n = changing.n if changing else 0
         self.rewritten = {rewrite.add.key for change in changes for rewrite in change.rewrites}
         self._adds = {add.key: add for table in tables for add in (add_of(table.folder, one) for one in table.adds)}
@@ -32,7 +32,7 @@ class LastCommit:
             return False
         folder, name = table_and_name(key)
         # Where a folder is exchanged whole, its files are gathered first.
-        gathered = meta(self._log.pipeline, "trash", f"{self.n:020d}", f"{folder}.new", name)
+        gathered = pipeline_key(self._log.pipeline, "trash", f"{self.n:020d}", f"{folder}.new", name)
         return not self._log.storage.missing_pending([add]) or self._log.storage.size(gathered) == add.size
 
 

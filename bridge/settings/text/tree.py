@@ -52,11 +52,11 @@ class Node:
 
     @property
     def where(self) -> str:
-        """Return `file:line`, which terminals and editors turn into a link."""
+        """`file:line`, which terminals and editors turn into a link."""
         return f"{self.origin.label}:{self.line}"
 
     def error(self, text: str, hint: str, *, below: Key = (), **facts: Any) -> SettingsError:
-        """Return the error for this node, or for a key `below` that is not written."""
+        """The error for this node, or for a key `below` that is not written."""
         dotted = ".".join(str(part) for part in (*self.key, *below))
         if text == "unknown key":
             return SettingsError(f"{self.where}: {text} {dotted}", hint=hint, **facts)
@@ -75,7 +75,7 @@ class Document:
     """Variables without a value; the data has `${...}` as written instead."""
 
     def nearest(self, key: Key) -> tuple[Node, Key]:
-        """Return the node of a key, or of the nearest key around it that is written, and what is missing below."""
+        """The node of a key, or of the nearest key around it that is written, and what is missing below."""
         length = len(key)
         while length and key[:length] not in self.nodes:
             length -= 1
@@ -83,14 +83,14 @@ class Document:
 
 
 def _spelled(children: dict[str, Node], at: Key) -> dict[str, Node]:
-    """Return the children under their own names: `source.streams` is another spelling of `source.select`."""
+    """The children under their own names: `source.streams` is another spelling of `source.select`."""
     if at != ("source",) or "streams" not in children or "select" in children:
         return children
     return {"select" if name == "streams" else name: child for name, child in children.items()}
 
 
 def overlay(base: Node | None, over: Node | None, at: Key = ()) -> Node | None:
-    """Return two layers as one: mappings are merged, scalars and lists replaced. `at` is their key in a pipeline.
+    """Two layers as one: mappings are merged, scalars and lists replaced. `at` is their key in a pipeline.
 
     Globs under `streams` that the upper layer has come last, as there the last match wins.
     """
@@ -107,7 +107,7 @@ def overlay(base: Node | None, over: Node | None, at: Key = ()) -> Node | None:
 
 
 def resolve(node: Node, expand: Expand, text_under: Callable[[Key], bool] = lambda _: False) -> Document:
-    """Return the tree as data with its variables filled in.
+    """The tree as data with its variables filled in.
 
     `text_under(key)` says where an unquoted value is text whatever it looks like: the keys of an environment.
     """

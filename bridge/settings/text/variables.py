@@ -32,7 +32,7 @@ class Variables:
         self._environ = environ
 
     def expand(self, text: str, folder: Path) -> tuple[str, list[str]]:
-        """Return the text with every `${...}` replaced, and their values. Raises `SettingsError`.
+        """The text with every `${...}` replaced, and their values. Raises `SettingsError`.
 
         `folder`: that of the settings file. Relative paths of secret files start there.
         """
@@ -74,7 +74,7 @@ def _secret_file(name: str, folder: Path) -> str:
 
 
 def read_dotenv(path: Path) -> dict[str, str]:
-    """Return the variables of a `.env` file; none if there is no file. A malformed line is an error.
+    """The variables of a `.env` file; none if there is no file. A malformed line is an error.
 
     Values are taken as written: a `$` in a password must not be looked up.
     """

@@ -31,7 +31,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 
 
 def read(path: Path) -> Node:
-    """Return the file's tree; an empty file is an empty text. Raises `SettingsError`."""
+    """The file's tree; an empty file is an empty text. Raises `SettingsError`."""
     origin = Origin(_label(path), path.parent)
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -52,7 +52,7 @@ def read(path: Path) -> Node:
 
 
 def _label(path: Path) -> str:
-    """Return the path for messages: relative if the file is below the current folder."""
+    """The path for messages: relative if the file is below the current folder."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
@@ -133,7 +133,7 @@ def _syntax_error(label: str, text: str, error: yaml.YAMLError) -> SettingsError
 
 
 def _common_slip(lines: list[str], at: int) -> str:
-    """Return the hint for frequent mistakes: tabs, and settings below a `{}`. `at`: the line at which reading ended."""
+    """The hint for frequent mistakes: tabs, and settings below a `{}`. `at`: the line at which reading ended."""
     if any("\t" in line[: len(line) - len(line.lstrip())] for line in lines[: at + 1]):
         return "indent with spaces: YAML takes no tabs"
     above = next((line for line in reversed(lines[:at]) if line.strip() and not line.lstrip().startswith("#")), "")
@@ -143,7 +143,7 @@ def _common_slip(lines: list[str], at: int) -> str:
 
 
 def _indentation(lines: list[str], at: int) -> str:
-    """Return the hint for a key whose indentation matches no key above."""
+    """The hint for a key whose indentation matches no key above."""
     key = re.match(r"( *)([\w.*-]+|\"[^\"]*\")\s*:(\s|$)", lines[at])
     above = [line for line in lines[:at] if line.strip() and not line.lstrip().startswith("#")]
     if not key or not above:

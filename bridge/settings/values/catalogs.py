@@ -11,8 +11,22 @@ _SECRET = re.compile(
     r"password|passwd|secret|token$|credential|access[-_.]?key|api[-_]?key|private|authorization", re.IGNORECASE
 )
 _KEYS_IN_URI = re.compile(r"://[^/\s]*:[^/\s]*@")
+_ALLOWED = re.compile(
+    r"warehouse|prefix|scope|audience|resource|oauth2-server-uri|header\.[\w-]+|rest-page-size|namespace-separator"
+    r"|rest\.(sigv4-enabled|signing-region|signing-name|sigv4\.max-retries)"
+    r"|snapshot-loading-mode|scan-planning-mode|view-endpoints-supported"
+    r"|echo|pool_pre_ping|init_catalog_tables|schema_version"
+    r"|glue\.(id|skip-archive|endpoint|profile-name|region|max-retries|retry-mode)"
+    r"|hive\.(hive2-compatible|kerberos-authentication|kerberos-service-name)|ugi"
+    r"|lock-check-(min-wait-time|max-wait-time|retries)"
+    r"|table-name|dynamodb\.(profile-name|region)|gcp\.bigquery\.(project-id|location)"
+    r"|client\.(region|profile-name|role-arn|role-session-name)|s3\.(endpoint|region|force-virtual-addressing)"
+)
+"""The properties of a catalog that name no class for pyiceberg to import, no file to write, and no secret."""
+_TYPES = frozenset({"rest", "hive", "glue", "dynamodb", "sql", "bigquery"})
+_URI = re.compile(r"(https?|thrift|sqlite|(postgresql|mysql|mariadb)(\+\w+)?)://")
 _LEVELS = re.compile(r"[^.\s{}]+(\.[^.\s{}]+)*")
-_OURS = {
+_SET_BY_US = {
     "name": "write destination.catalog.name",
     "py-io-impl": "leave it out: files are reached as destination.bucket and destination.s3 say",
 }
@@ -25,17 +39,31 @@ def levels(value: Any) -> Any:
     return value
 
 
+def is_harmless(key: str, value: Any) -> bool:
+    """Whether a property of a catalog may come from a bucket, into which others may write, too."""
+    if not isinstance(value, str):
+        return False
+    if key == "type":
+        return value.lower() in _TYPES
+    if key == "uri":
+        return _URI.match(value) is not None
+    return _ALLOWED.fullmatch(key) is not None
+
+
 def catalog_properties(value: Any) -> Any:
     """Refuse secrets, without showing them, and paths that depend on the current folder."""
     if not isinstance(value, dict):
         return value
     for key, text in ((str(key), str(text)) for key, text in value.items()):
-        if key in _OURS:
-            raise wrong("not to be set here", hint=_OURS[key], at=key)
+        if key in _SET_BY_US:
+            raise wrong("not to be set here", hint=_SET_BY_US[key], at=key)
+        variable = f"PYICEBERG_CATALOG__<NAME>__{key.upper().replace('-', '_').replace('.', '__')}"
         if _SECRET.search(key) or _KEYS_IN_URI.search(text):
-            variable = f"PYICEBERG_CATALOG__<NAME>__{key.upper().replace('-', '_').replace('.', '__')}"
             hint = f"the bucket keeps these properties. Set {variable} in the environment, or use ~/.pyiceberg.yaml"
             raise wrong("no secrets here", hint=hint, at=key)
+        if not is_harmless(key, text):
+            hint = f"the bucket keeps these properties, and others may write to it. Set {variable} in the environment"
+            raise wrong("not to be kept in a bucket", hint=hint, at=key)
         if key == "uri" and text.startswith("sqlite:///") and not text.startswith("sqlite:////"):
             hint = "four slashes: sqlite:////data/catalog.db; who repairs the lake may be in another folder"
             raise wrong("the file needs an absolute path", hint=hint, at=key)

@@ -34,7 +34,7 @@ _NOT_IN_PATHS = re.compile(r'[\\%=:?*"<>|{}\x00-\x1f\x7f]')
 
 
 def wrong(text: str, hint: str = "", at: str = "") -> PydanticCustomError:
-    """Return the error for a wrong value of the right type. `at`: the key below this one, if it is not this one."""
+    """The error for a wrong value of the right type. `at`: the key below this one, if it is not this one."""
     return PydanticCustomError("wrong_value", "{text}", {"text": text, "hint": hint, "at": at})
 
 
@@ -53,7 +53,7 @@ def parsed(parse: Callable[[Any], Any]) -> BeforeValidator:
 
 
 def _folder(info: ValidationInfo) -> Path:
-    """Return the folder of the settings file that has this key."""
+    """The folder of the settings file that has this key."""
     return Path((info.context or {}).get("folders", {}).get(info.field_name) or Path.cwd())
 
 
@@ -65,7 +65,7 @@ def _rooted(text: str, info: ValidationInfo) -> Path:
 
 
 def file_path(value: Any, info: ValidationInfo) -> Any:
-    """Return the path, relative to the settings file's folder."""
+    """The path, relative to the settings file's folder."""
     if isinstance(value, Path):
         value = str(value)
     if value == "":
@@ -74,7 +74,7 @@ def file_path(value: Any, info: ValidationInfo) -> Any:
 
 
 def tap_config(value: Any, info: ValidationInfo) -> Any:
-    """Return the tap's settings, or the path of their file. An empty value means no settings."""
+    """The tap's settings, or the path of their file. An empty value means no settings."""
     if value is None:
         return {}
     if not isinstance(value, str | dict | Path):
@@ -102,7 +102,7 @@ def tap_command(value: Any, info: ValidationInfo) -> Any:
 
 
 def bucket_uri(value: Any, info: ValidationInfo) -> Any:
-    """Return the bucket as an absolute path, or as `s3://bucket/prefix` without a slash at its end."""
+    """The bucket as an absolute path, or as `s3://bucket/prefix` without a slash at its end."""
     if not isinstance(value, str | Path) or not str(value):
         raise wrong("must be a folder or an s3:// address", hint="such as ./lake, file:///data/lake or s3://lake/team")
     text = str(value)
@@ -144,7 +144,7 @@ def _s3_uri(text: str) -> str:
 
 
 def endpoint(value: Any) -> Any:
-    """Return the address of an S3 server. One with a password is refused without being shown."""
+    """The address of an S3 server. One with a password is refused without being shown."""
     if not isinstance(value, str):
         return value
     try:
@@ -209,19 +209,19 @@ def _positive(value: timedelta | None) -> timedelta | None:
 
 
 def duration_or_none(value: Any) -> Any:
-    """Return a positive duration, or None for no limit."""
+    """A positive duration, or None for no limit."""
     return None if value is None else _positive(value if isinstance(value, timedelta) else parse_duration(value))
 
 
 def process_count(value: Any) -> Any:
-    """Return how many processes of the tap there may be at once, or `auto`."""
+    """How many processes of the tap there may be at once, or `auto`."""
     if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
         return value
     raise wrong("must be a whole number from 1 on, or auto", hint="1 is one process of the tap for all streams")
 
 
 def pipeline_name(name: str) -> tuple[str, str] | None:
-    """Return what is wrong with a pipeline's name and what to do, None if nothing is."""
+    """What is wrong with a pipeline's name and what to do, None if nothing is."""
     if not _NAME.fullmatch(name):
         hint = "letters, digits, dot, dash and underscore, at most 100, the first a letter or digit"
         return "not a name for a pipeline", hint

@@ -23,7 +23,7 @@ class _Field:
     """The first one is `low`."""
 
     def number(self, text: str) -> int | None:
-        """Return the value of a number or a name; None if it has none in this field."""
+        """The value of a number or a name; None if it has none in this field."""
         if text.lower() in self.names:
             return self.low + self.names.index(text.lower())
         return int(text) if text.isdecimal() and self.low <= int(text) <= self.high else None
@@ -55,7 +55,7 @@ _LONGEST_MONTH = {2: 29, 4: 30, 6: 30, 9: 30, 11: 30}
 
 
 def check_cron(text: str) -> str:
-    """Return the expression with single spaces, or the macro. Raises SettingsError naming the field."""
+    """The expression with single spaces, or the macro. Raises SettingsError naming the field."""
     fields = text.split() if isinstance(text, str) else []
     if len(fields) == 1 and fields[0].startswith("@"):
         if fields[0] not in _MACROS:
@@ -72,13 +72,13 @@ def check_cron(text: str) -> str:
 
 
 def numbers(cron: str) -> tuple[set[int], ...]:
-    """Return the numbers of each of the five fields of a checked expression. `@reboot` has none."""
+    """The numbers of each of the five fields of a checked expression. `@reboot` has none."""
     fields = _MACROS.get(cron, cron).split()
     return tuple(_numbers(field, written) for field, written in zip(_FIELDS, fields, strict=True))
 
 
 def _numbers(field: _Field, written: str) -> set[int]:
-    """Return all numbers that a field stands for."""
+    """All numbers that a field stands for."""
     result: set[int] = set()
     for part in written.split(","):
         result |= set(_range(field, part))

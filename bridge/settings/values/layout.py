@@ -25,7 +25,7 @@ def _partition_by(value: Any) -> Any:
 
 
 def _name_of(one: Any) -> str:
-    """Return the name of the folders for an entry."""
+    """The name of the folders for an entry."""
     if isinstance(one, str) and one:
         return one
     if not isinstance(one, dict) or not isinstance(one.get("column"), str) or not one["column"]:

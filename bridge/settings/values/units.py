@@ -26,7 +26,7 @@ _LONGEST = timedelta(days=36500)
 
 
 def parse_size(text: str | int) -> int:
-    """Return the size in bytes: `256MiB`, `4GiB`, or a plain number of bytes. Raises SettingsError."""
+    """The size in bytes: `256MiB`, `4GiB`, or a plain number of bytes. Raises SettingsError."""
     if isinstance(text, int) and not isinstance(text, bool) and text >= 0:
         return text
     match = _SIZE.fullmatch(text) if isinstance(text, str) else None
@@ -38,7 +38,7 @@ def parse_size(text: str | int) -> int:
 
 
 def parse_duration(text: str) -> timedelta:
-    """Return the duration of a whole number of s, m, h or d, such as `5m`. Raises SettingsError."""
+    """The duration of a whole number of s, m, h or d, such as `5m`. Raises SettingsError."""
     match = _DURATION.fullmatch(text) if isinstance(text, str) else None
     if not match:
         raise SettingsError("not a duration", hint="write a whole number with s, m, h or d, such as 60s, 5m, 2h, 90d")
@@ -49,13 +49,13 @@ def parse_duration(text: str) -> timedelta:
 
 
 def size_text(size: int) -> str:
-    """Return the size as a settings file writes it, in the largest unit that leaves no fraction."""
+    """The size as a settings file writes it, in the largest unit that leaves no fraction."""
     unit = next(unit for unit in ("TiB", "GiB", "MiB", "KiB", "B") if size % _FACTORS[unit] == 0)
     return f"{size // _FACTORS[unit]}{unit}"
 
 
 def duration_text(duration: timedelta) -> str:
-    """Return the duration as a settings file writes it, in the largest unit that leaves no fraction."""
+    """The duration as a settings file writes it, in the largest unit that leaves no fraction."""
     seconds = int(duration.total_seconds())
     length, unit = next((n, unit) for n, unit in ((86400, "d"), (3600, "h"), (60, "m"), (1, "s")) if seconds % n == 0)
     return f"{seconds // length}{unit}"

@@ -6,30 +6,28 @@ A backend keeps the STATE of the last complete run (`completed`) and later chang
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from bridge.errors import SettingsError
 from bridge.singer.state_edits import parsed
-from bridge.state.exchange.foreign import expect, one_of
+from bridge.state.exchange.foreign import Converted, Request, expect, one_of
 
 _SPLIT = {"completed", "partial"}
 
 
-def read(data: bytes, which: str | None, streams: Collection[str]) -> Any:
-    """Return the STATE that Meltano's next run would pass to the tap."""
-    del streams
+def read(data: bytes, request: Request) -> Converted:
+    """The STATE that Meltano's next run would pass to the tap."""
     document = parsed(data, "the file")
     expect(document, "meltano")
     if "singer_state" not in document and not document.keys() <= _SPLIT:
-        document = document[one_of(list(document), which, "state ID", "the file")]
+        document = document[one_of(list(document), request.which, "state ID", "the file")]
     if "singer_state" not in document:
         document = _next_start(document)
     if "singer_state" not in document:
         hint = "Meltano would start from the beginning; nothing is to be imported"
         raise SettingsError("there is no `singer_state` in it", hint=hint)
-    return document["singer_state"]
+    return Converted(document["singer_state"])
 
 
 def _next_start(split: dict[str, Any]) -> dict[str, Any]:
@@ -46,12 +44,13 @@ def _over(below: Any, above: Any) -> Any:
     return {**below, **{key: _over(below.get(key), value) for key, value in above.items()}}
 
 
-def write(state: Any) -> Any:
-    """Return what `meltano state set STATE_ID --input-file FILE` takes."""
-    return {"singer_state": state}
+def write(state: Any, request: Request) -> Converted:
+    """What `meltano state set STATE_ID --input-file FILE` takes."""
+    del request
+    return Converted({"singer_state": state})
 
 
 def place(folder: Path, which: str | None) -> Path:
-    """Return the file in a state backend's folder, which has one folder a state ID."""
+    """The file in a state backend's folder, which has one folder a state ID."""
     names = [path.parent.name for path in folder.glob("*/state.json")]
     return folder / one_of(names, which, "state ID", folder) / "state.json"

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 
 from bridge.errors import SettingsError
 from bridge.singer.state_edits import check_shape, parsed
-from bridge.state.exchange.foreign import expect
+from bridge.state.exchange.foreign import Converted, Request, expect
 
 
-def read(data: bytes, which: str | None, streams: Collection[str]) -> Any:
-    """Return the STATE; of several lines the last one's, as a target prints one for each time that it was durable.
+def read(data: bytes, request: Request) -> Converted:
+    """The STATE; of several lines the last one's, as a target prints one for each time that it was durable.
 
     Raises `SettingsError` for a tap's whole output: only a target knows how much of it was loaded.
     """
-    del which, streams
+    del request
     lines = [line for line in data.splitlines() if line.strip()]
     if len(lines) > 1 and all(_is_object(line) for line in lines):
         documents = [parsed(line, "a line of the file") for line in lines]
@@ -29,13 +28,14 @@ def read(data: bytes, which: str | None, streams: Collection[str]) -> Any:
         state = state["value"]
     expect(state, "singer")
     check_shape(state)
-    return state
+    return Converted(state)
 
 
 def _is_object(line: bytes) -> bool:
     return line.strip().startswith(b"{") and line.strip().endswith(b"}")
 
 
-def write(state: Any) -> Any:
-    """Return the bare value, for a tap's `--state`."""
-    return state
+def write(state: Any, request: Request) -> Converted:
+    """The bare value, for a tap's `--state`."""
+    del request
+    return Converted(state)

@@ -7,13 +7,15 @@ import errno
 import fcntl
 import os
 import shutil
+import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from bridge.errors import CorruptLake, LakeError
-from bridge.storage.protocol import leads_out
+from bridge.storage.protocol import refuse_outside
 
 _RENAME_EXCHANGE = 2
 _AT_FDCWD = -100
@@ -43,30 +45,24 @@ def explained(action: str, path: Path) -> Iterator[None]:
 
 def place(root: Path, key: str) -> Path:
     """A key's path. Raises `CorruptLake` for one that leads out of the bucket."""
-    _refuse_outside(key)
+    refuse_outside(key)
     return root / key
 
 
 def require_inside(root: Path, keys: Iterable[str]) -> None:
     """Raise `CorruptLake` if a key, or a linked folder on its way, leads out of the bucket.
 
-    Others who may write to the bucket must not make us change files elsewhere that only we may change.
+    Others who may write to the bucket must not make us read or change files elsewhere that only we may.
     """
     folders = set()
     for key in keys:
-        _refuse_outside(key)
+        refuse_outside(key)
         folders.add(key.rpartition("/")[0])
     top = Path(os.path.realpath(root))
     for folder in folders:
         if not Path(os.path.realpath(root / folder)).is_relative_to(top):
             hint = "put the folder itself there, or mount it there with `mount --bind`; nothing was changed"
             raise CorruptLake("a link in the bucket leads out of it", hint=hint, path=root / folder)
-
-
-def _refuse_outside(key: str) -> None:
-    if leads_out(key):
-        hint = "somebody else wrote it into the bucket: see who may write there; nothing was changed"
-        raise CorruptLake("a file's name leads out of the bucket", hint=hint, key=key)
 
 
 def fsync_folder(folder: Path) -> None:
@@ -130,9 +126,19 @@ def exchange(one: Path, other: Path) -> bool:
     raise OSError(code, os.strerror(code), str(one))
 
 
+_OF_THREADS: defaultdict[Path, threading.Lock] = defaultdict(threading.Lock)
+"""Threads of this process take turns here; the folder's own lock, which is asked again and again, is for others."""
+
+
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Lock a folder, for what reads it and then changes it."""
+    with _OF_THREADS[folder], _locked(folder):
+        yield
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         end = time.monotonic() + _PATIENCE

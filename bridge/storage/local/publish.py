@@ -18,6 +18,7 @@ from bridge.storage.local.folders import (
     remove_empty,
     require_inside,
 )
+from bridge.storage.parallel import on_disk
 from bridge.storage.protocol import Add, Change, Missing, Rewrite
 
 
@@ -27,15 +28,7 @@ def publish(root: Path, changes: Sequence[Change]) -> None:
     tables = [_Table(root, change) for change in changes]
     if missing := [key for table in tables for key in table.missing()]:
         raise Missing(missing)
-    for table in tables:
-        change = table.change
-        with explained("publish", table.folder):
-            for add in change.aborts:
-                (root / add.source).unlink(missing_ok=True)
-            if change.replace and change.removes and change.adds:
-                table.replace()
-            else:
-                table.append()
+    on_disk(_Table.publish, tables)
 
 
 def settle_rewrites(root: Path, changes: Sequence[Change]) -> list[Rewrite]:
@@ -88,6 +81,17 @@ class _Table:
         source, name, trashed = self.root / add.source, self._name(add.key), self._trashed_table(add)
         places = (source, trashed / name, _aside(trashed) / name) if trashed else (source,)
         return next((place for place in places if place.exists()), source)
+
+    def publish(self) -> None:
+        """Make the adds visible and the removes invisible."""
+        change = self.change
+        with explained("publish", self.folder):
+            for add in change.aborts:
+                (self.root / add.source).unlink(missing_ok=True)
+            if change.replace and change.removes and change.adds:
+                self.replace()
+            else:
+                self.append()
 
     def append(self) -> None:
         change, folder = self.change, self.folder

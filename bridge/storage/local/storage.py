@@ -43,6 +43,13 @@ def _etag(data: bytes) -> str:
     return blake2b(data, digest_size=16).hexdigest()
 
 
+def _etag_of(path: Path) -> str | None:
+    try:
+        return _etag(path.read_bytes())
+    except FileNotFoundError:
+        return None
+
+
 class _PendingFile:
     """A file whose `close` makes it durable."""
 
@@ -81,9 +88,18 @@ class LocalStorage:
         self.root = root.expanduser().absolute()
         self.uri = str(self.root)
         self.folder: Path | None = self.root
+        self._read_from = set[str]()
 
     def _path(self, key: str) -> Path:
-        return place(self.root, key)
+        """The path of what is read. Raises `CorruptLake` where it leads out of the bucket.
+
+        Links on the way are looked for once a folder, as a log may have a hundred thousand records.
+        """
+        path, folder = place(self.root, key), key.rpartition("/")[0]
+        if folder not in self._read_from or os.path.islink(path):
+            require_inside(self.root, [f"{key}/x" if key else "x"])
+            self._read_from.add(folder)
+        return path
 
     def _inside(self, key: str) -> Path:
         """The path of a file to change. Raises `CorruptLake` where it leads out of the bucket."""
@@ -99,9 +115,10 @@ class LocalStorage:
             self.put_if_absent(".bridge/lake.json", dumps(lake))
 
     def read(self, key: str) -> bytes | None:
-        with explained("read", self._path(key)):
+        path = self._path(key)
+        with explained("read", path):
             try:
-                return self._path(key).read_bytes()
+                return path.read_bytes()
             except FileNotFoundError:
                 return None
 
@@ -110,20 +127,23 @@ class LocalStorage:
         return None if data is None else VersionedObject(data, _etag(data))
 
     def open(self, key: str) -> BinaryIO:
-        with explained("read", self._path(key)):
-            return self._path(key).open("rb")
+        path = self._path(key)
+        with explained("read", path):
+            return path.open("rb")
 
     def size(self, key: str) -> int | None:
-        with explained("read", self._path(key)):
+        path = self._path(key)
+        with explained("read", path):
             try:
-                return self._path(key).stat().st_size
+                return path.stat().st_size
             except FileNotFoundError:
                 return None
 
     def list(self, prefix: str) -> Iterator[str]:
-        with explained("list", self._path(prefix)):
+        path = self._path(prefix)
+        with explained("list", path):
             try:
-                names = os.listdir(self._path(prefix))
+                names = os.listdir(path)
             except FileNotFoundError:
                 return
         yield from (name for name in names if not name.startswith("."))
@@ -152,16 +172,22 @@ class LocalStorage:
 
     def compare_and_swap(self, key: str, data: bytes, etag: str | None) -> str | None:
         path, new = self._inside(key), _etag(data)
+        self._path(key)  # raises for a file that is a link: what is compared is read
         with explained("write", path):
             make_folder(path.parent)
-            with locked(path.parent):
-                current = self.read_versioned(key)
-                if current and current.etag == new:
-                    return new
-                if (current.etag if current else None) != etag:
-                    return None
-                self.write(key, data)
-        return new
+            if (current := _etag_of(path)) == etag != new:
+                whole, is_swapped = self._durable_temporary(path, data), False  # before the lock: others wait for it
+                try:
+                    with locked(path.parent):
+                        if (current := _etag_of(path)) == etag:
+                            os.replace(whole, path)
+                            current, is_swapped = new, True
+                finally:
+                    if not is_swapped:
+                        whole.unlink(missing_ok=True)
+            if current == new:
+                fsync_folder(path.parent)  # also what another process has renamed just now
+        return new if current == new else None
 
     def write(self, key: str, data: bytes) -> None:
         path = self._inside(key)

@@ -11,7 +11,7 @@ from boto3.s3.transfer import TransferConfig
 from bridge.errors import LakeError, SettingsError
 from bridge.settings.values.s3options import S3Options
 from bridge.storage.parallel import parallel_map
-from bridge.storage.protocol import VersionedObject
+from bridge.storage.protocol import VersionedObject, refuse_outside
 from bridge.storage.s3.clients import clients
 from bridge.storage.s3.errors import FAILURES, TORN, explain, explained, is_gone
 
@@ -64,7 +64,8 @@ class Bucket:
             return clients(self.options).patient
 
     def at(self, key: str) -> dict[str, str]:
-        """How a request names an object."""
+        """How a request names an object. Raises `CorruptLake` for a key that a store may take for a path elsewhere."""
+        refuse_outside(key)
         return {"Bucket": self.name, "Key": self.prefix + key}
 
     def place(self, key: str) -> str:
@@ -92,7 +93,7 @@ class Bucket:
             self.patient.put_object(Body=data, **self.at(key), **self.write_options(key))
 
     def get(self, key: str, **how: str) -> VersionedObject | None:
-        """An object, or a range of it, whole; None when there is none."""
+        """An object or a range of it, complete; None when there is none."""
         for attempt in range(_READS):
             try:
                 answer = self.patient.get_object(**self.at(key), **how)
@@ -147,7 +148,7 @@ class Bucket:
         """Delete up to 1000 objects; return those that need a request of their own, whose error says why."""
         if len(keys) == 1:
             return keys
-        names = [{"Key": self.prefix + key} for key in keys]
+        names = [{"Key": self.at(key)["Key"]} for key in keys]
         try:
             answer = self.patient.delete_objects(Bucket=self.name, Delete={"Objects": names, "Quiet": True})
         except FAILURES:  # not every store can do this: single requests tell what is really wrong
@@ -155,7 +156,7 @@ class Bucket:
         return [str(error["Key"]).removeprefix(self.prefix) for error in answer.get("Errors", [])]
 
     def require(self, key: str) -> Seen:
-        """As `head`. Raises `LakeError` when there is none."""
+        """Like `head`, but raises `LakeError` when there is no such object."""
         seen = self.head(key)
         if seen is None:
             hint = "find out who cleans up in this bucket (a lifecycle rule, another tool)"

@@ -33,7 +33,7 @@ class Clients:
     patient: Any
     """Tries up to 8 times."""
     session: Any
-    """Has their credentials."""
+    """Has the credentials of both."""
 
 
 def clients(options: S3Options) -> Clients:

@@ -1,4 +1,4 @@
-"""Puts that only one of two writers can win, also when the answer to one is lost."""
+"""Puts that only one of two writers can win, even if the answer to one is lost."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _PATIENCE = 15.0
 
 
 def put_if(bucket: Bucket, key: str, data: bytes, condition: dict[str, str]) -> str | None:
-    """Put an object under a condition. The result is its new ETag, or None if the store holds other bytes, or none.
+    """Put an object under a condition. Returns its new ETag; None if the store then holds other bytes, or no object.
 
-    A 412 does not mean that somebody else won: it may be about our own put, whose answer was lost. The bytes tell.
+    A 412 does not prove that somebody else won: perhaps our own put had won, and its answer was lost. The bytes tell.
     Raises `LakeError` if the outcome stays unknown; the put may then land at any later time.
     """
     unknown: BaseException | None = None

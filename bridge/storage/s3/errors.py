@@ -1,4 +1,4 @@
-"""Errors of a store, and of the network before it, with what the operator can do. Never with a secret."""
+"""Errors of a store and of the network, with what the operator can do about them. They never show a secret."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def _right_region(error: ClientError) -> str:
 
 
 def _on_the_way(error: BaseException) -> tuple[str, str]:
-    """For what no store has answered."""
+    """The reason and the hint for an error that no store has sent."""
     for kinds, reason, hint in _BEFORE_THE_STORE:
         if isinstance(error, kinds):
             return reason.format(error=" ".join(str(error).split())), hint

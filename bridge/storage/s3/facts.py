@@ -21,11 +21,11 @@ class Place:
 
     server: str
     region: str
-    """That the store names; empty if it names none."""
+    """The region that the store names; empty if it names none."""
     asked: str
     """The region that we ask."""
     skew: timedelta
-    """How much the store's clock and ours differ at least; the store's has whole seconds only."""
+    """By how much the store's clock and ours differ at least; the store's tells whole seconds only."""
 
 
 @dataclass(frozen=True, slots=True)

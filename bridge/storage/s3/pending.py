@@ -16,7 +16,7 @@ from bridge.errors import LakeError
 from bridge.storage.s3.bucket import MADE_OF, Bucket
 
 _SMALL = 8 * 1024**2
-"""Up to so many bytes an object costs no more requests, and no clean-up of unfinished uploads deletes it."""
+"""Up to this size an object needs no more requests, and no clean-up of unfinished uploads deletes it."""
 _PART = 16 * 1024**2
 """Some stores want all parts but the last to be of one size; 10,000 of them make 156 GiB, the largest file."""
 _AT_ONCE = 3
@@ -40,7 +40,7 @@ class PendingObject:
         self._pool: ThreadPoolExecutor | None = None
 
     def write(self, data: bytes, /) -> int:
-        """Append to the file. Raises `LakeError`, also for a part of an earlier call."""
+        """Append to the file. Raises `LakeError`, also if a part of an earlier call could not be sent."""
         if self.closed:
             raise ValueError("write to a closed file")
         self._buffer += data

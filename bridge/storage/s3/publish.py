@@ -3,9 +3,9 @@
 Uploads to abort go first, and all adds are visible before anything is taken away. So a writer that only slept, while
 somebody took its commit back, makes nothing visible and takes nothing away.
 
-A file that is replaced under its name is copied to the trash before. The copy asks for the ETag of the time when the
-upload was not completed, so it never has the bytes of a later commit. An upload is completed only once, so it never
-puts back those of an earlier commit. The object's metadata tells which of the two is there.
+A file that is replaced under its name is copied to the trash before. The copy demands the ETag that the object
+had before the upload was completed, so the trash never gets the bytes of a later commit. An upload is completed only
+once, so it never puts back the bytes of an earlier commit. The object's metadata tells which of the two is there.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Target:
     """Where the bytes that it replaces go; empty: it replaces none."""
 
     def is_visible(self, bucket: Bucket) -> bool:
-        """A new name tells it by its size, a rewritten file by what it was made of."""
+        """A file with a new name is known by its size, a rewritten one by what it was made of."""
         seen = bucket.head(self.add.key)
         if seen is None or seen.size != self.add.size:
             return False
@@ -47,10 +47,10 @@ class _Status:
 
     target: _Target
     parts: Parts
-    """Of its upload."""
+    """The parts of its upload."""
     visible: bool = False
     old: Seen | None = None
-    """What a rewritten file was while the upload was not completed."""
+    """The object that a rewritten file replaces, as it was before the upload was completed."""
 
 
 def publish(bucket: Bucket, changes: Sequence[Change]) -> None:
@@ -102,7 +102,7 @@ def settle_rewrites(bucket: Bucket, changes: Sequence[Change]) -> list[Rewrite]:
 
 
 def _look(bucket: Bucket, target: _Target) -> _Status | None:
-    """None: neither pending nor visible."""
+    """Whether a file is visible or pending; None if it is neither."""
     # Before the upload is completed or aborted, the object is the one that this commit replaces, and no later one.
     old = bucket.head(target.add.key) if target.trash else None
     # In this order: a file that another writer publishes in between is seen as visible, never as missing.
@@ -164,12 +164,12 @@ def _show(bucket: Bucket, status: _Status) -> None:
 
 
 def _rewrite(bucket: Bucket, status: _Status) -> None:
-    """For a file whose old bytes are in the trash; the crash tests recognise this step by its name."""
+    """Make a file visible whose old bytes are in the trash. The crash tests recognise this step by its name."""
     _make_visible(bucket, status)
 
 
 def _make_visible(bucket: Bucket, status: _Status) -> None:
-    """Whatever the store answers, the object afterwards counts."""
+    """Make a file visible. What counts is not the store's answer, but the object afterwards."""
     add = status.target.add
     try:
         if add.upload:

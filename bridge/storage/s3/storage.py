@@ -1,7 +1,7 @@
 """A bucket of an S3 store. Atomic by conditional puts; published by completing uploads and by copies.
 
-Guarantee to listing readers: nothing is visible before its commit. An append shows 0..k of its k files for an instant,
-a replaced table the new files beside the old ones: a store cannot exchange several at once.
+Guarantee to readers that list a folder: nothing is visible before its commit. A store cannot exchange several files at
+once, so for an instant an append shows 0..k of its k files, and a replaced table the new files beside the old ones.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which files, and which row groups of a file, can hold a key: by the bounds in their footers."""
+"""Which files and row groups can hold a key, by the bounds in the files' footers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bridge.write.context import WriteContext
 from bridge.write.spill import pack_table, unpack_table
 
 ColumnRange = tuple[Any, Any, bool]
-"""The least and the greatest value of a column, None without any, and whether it has nulls."""
+"""The least and the greatest value of a column, None if it has no values; and whether it has nulls."""
 Range = tuple["ColumnRange | None", ...]
 """For each column of the key; None: unknown."""
 

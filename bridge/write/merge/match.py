@@ -29,16 +29,16 @@ from bridge.write.spill import ABSENT, HIDDEN, VERSION, spill_folder
 from bridge.write.writer import Writer
 
 TARGET_FILE = "\x1fhome"
-"""Hidden, of winners whose key the table has: the number of the live file with the row, or `MOVED`."""
+"""A hidden column of winners whose key is in the table: the number of the live file with the row, or `MOVED`."""
 NOWHERE, MOVED = -1, -2
-"""No live file has the key; or one has it, and the row now belongs in another folder."""
+"""`NOWHERE`: no live file has the key. `MOVED`: one has it, but the row now belongs in another folder."""
 
 _SECONDS = 100_000_000_000
 """A version below this is in seconds, any other in milliseconds, both since 1970."""
 _AT_ONCE = 128 << 20
 """Arrow bytes of rows that are compacted at once."""
 _GROUPS = 16
-"""Row groups of a file of winners: the finer, the less is read of it for a row group of the table."""
+"""Row groups in a file of winners. The more there are, the less is read of it for a row group of the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class MergeSpec:
     """The table's columns after the merge: a `TableSchema` as JSON."""
     seq: int
     hard: bool
-    """Deletions remove their rows."""
+    """Whether deletions remove their rows."""
     sweep: VersionSweep | None = None
 
     @property
@@ -81,7 +81,7 @@ class MergeSpec:
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """The task of one range of keys: from `low` on, up to but without `high`; None: without an end."""
+    """One range of keys, the work of one task: from `low` on, up to but without `high`; None: no limit."""
 
     spec: MergeSpec
     spills: Sequence[str]
@@ -100,7 +100,7 @@ class Matched(Struct):
     updated: int = 0
     deleted: int = 0
     moved: int = 0
-    """Winners whose row in the table goes, and that are in `files`."""
+    """Winners in `files` whose old row is removed from the table, as they belong in another folder."""
     files: list[PendingFile] = []
     """New files."""
     touched: dict[str, int] = {}
@@ -147,7 +147,7 @@ def _winners(context: WriteContext, task: KeyRange, key: Keyed) -> tuple[int, pa
         waiting.append(rows)
         if size > _AT_ONCE:
             waiting = [compact_chunk(pa.concat_tables(waiting), key)]
-            size = waiting[0].nbytes // 2  # where most keys are new, compacting again soon would be in vain
+            size = waiting[0].nbytes // 2  # if most keys are new, compacting again soon gains nothing
     return count, latest_per_key(pa.concat_tables(waiting), key)
 
 
@@ -178,7 +178,7 @@ def _spilled(context: WriteContext, task: KeyRange, key: Keyed) -> Iterator[pa.T
 def outside(
     first: ColumnRange | None, type_: pa.DataType, low: tuple[Any, ...] | None, high: tuple[Any, ...] | None
 ) -> bool:
-    """Whether all rows whose first column of the key is in `first` come before or after the range of keys.
+    """Whether no row is in the range of keys, if the first column of the key has values in `first`.
 
     `type_` is that column's type in the table. Bounds of another type may have another order: then False.
     """
@@ -217,7 +217,7 @@ def _find_targets(context: WriteContext, task: KeyRange, key: Keyed, winners: pa
 
 
 def _mark_moved(context: WriteContext, task: KeyRange, winners: pa.Table, target: Any) -> Any:
-    """Have winners whose file is in another folder than they belong in be `MOVED`, but for partial ones."""
+    """Mark winners as `MOVED` whose file is in another folder than they belong in."""
     partition_by = context.layouts[task.spec.stream].partition_by
     if not partition_by or not len(winners):
         return target

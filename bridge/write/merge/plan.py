@@ -1,4 +1,4 @@
-"""The driver's part of a merge: ranges of keys to tasks, and the tasks' reports to what a commit adds and removes.
+"""The driver's part of a merge: gives ranges of keys to tasks, and tells from their reports what a commit changes.
 
 Memory grows with files and tasks, never with rows.
 """
@@ -28,7 +28,7 @@ COUNTS = ("rows", "inserted", "updated", "superseded", "deleted")
 """What a commit says of the new rows: the first is the sum of the others."""
 
 _RANGE = 128 << 20
-"""Arrow bytes of the new rows of one range of keys, about."""
+"""About how many Arrow bytes of new rows one range of keys has."""
 _FOOTERS = 64
 """Files whose footers one task reads."""
 
@@ -46,7 +46,7 @@ class Merged:
     """Pending files without a row, which nobody needs."""
 
     def facts(self) -> dict[str, Any]:
-        """What the commit says of it; nothing where no row was merged or swept."""
+        """What the commit says of the merge; empty if no row was merged or swept."""
         swept = {"swept": self.swept} if self.swept else {}
         return dict(self.counts) | swept if swept or self.counts["rows"] else {}
 
@@ -77,7 +77,8 @@ class Merger:
     def extend(self, spec: MergeSpec, table: TableState, pending: Sequence[PendingFile], *, activated: bool) -> Merged:
         """Add pending files; with `activated` files of older versions are removed, or their rows marked.
 
-        A file's rows are of one version. One that is pending cannot be marked: it is `stale` until the next commit.
+        All rows of a file are of one version. Those of a pending file cannot be marked: it is `stale` until the next
+        commit.
         """
         sweep = spec.sweep
         assert sweep is not None
@@ -105,7 +106,7 @@ class Merger:
     def _match(
         self, spec: MergeSpec, live: Sequence[str], spills: Sequence[SpillFile], merged: Merged
     ) -> dict[int, list[str]]:
-        """Write the rows with new keys; return, by the number of a live file, the files of winners with its keys."""
+        """Write the rows with new keys; return for each live file, by number, the files of winners with its keys."""
         columns = spec.columns
         names = key_columns(columns, self._context.layouts[spec.stream].keys)
         ranges = self._ranges_of(spec.stream, live, names)

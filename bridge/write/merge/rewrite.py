@@ -33,12 +33,12 @@ class Touched:
 
     spec: MergeSpec
     number: int
-    """In the merge."""
+    """The file's number in the merge."""
     name: str
     winners: Sequence[str]
     """The spool's files of winners whose keys it has."""
     version: int | None = None
-    """That of all its rows, where the table has no column for it."""
+    """The version of all its rows, if the table has no column for it."""
 
 
 @dataclass(slots=True)
@@ -49,10 +49,10 @@ class _Winners:
     keys: pa.Table
     deletes: Any
     here: Any
-    """Its row is in this file."""
+    """Whether the winner's row is in this file."""
     partial: Any
     placed: Any
-    """It has replaced its row already."""
+    """Whether the winner has replaced its row already."""
 
 
 @dataclass(slots=True)
@@ -109,7 +109,7 @@ def _fill(context: WriteContext, touched: Touched, new: File, counts: _Counts) -
 
 
 def _sweep(rows: pa.Table, touched: Touched) -> tuple[pa.Table, int]:
-    """Remove or mark the rows of older versions; also return how many these are."""
+    """Remove or mark the rows of older versions; also return how many."""
     sweep = touched.spec.sweep
     if sweep is None:
         return rows, 0

@@ -1,9 +1,10 @@
 """Which row of a key wins: the last one in the order of the tap's messages.
 
-A deletion updates, everything else replaces: what the record of a deletion lacks keeps its value, among the new rows as
-against the table, so the result does not depend on where a commit ended. A deletion whose row is not among the new ones
-is therefore *partial*: it takes what it lacks from the table. So is a change that lacks columns (`ABSENT`). A null in a
-change is a value; a null in a deletion means nothing.
+A deletion updates its row, any other record replaces it. Columns that the record of a deletion lacks keep their values.
+This holds among the new rows as well as against the table, so the result does not depend on where a commit ended. A
+deletion whose row is not among the new ones is *partial*: it takes what it lacks from the table. A change that lacks
+columns (`ABSENT`) is partial, too. A null in a change is a value; a null in a deletion means that the column is
+lacking.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from bridge.write.metadata_columns import DELETED_AT
 from bridge.write.spill import ABSENT, HIDDEN, ORDER
 
 PARTIAL = "\x1fpartial"
-"""Hidden: whether a row takes what it lacks from the row before it."""
+"""A hidden column: whether a row takes what it lacks from the row before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Keyed:
 
     @property
     def names(self) -> list[str]:
-        """Of the columns."""
+        """The names of the columns."""
         return [field.name for field in self.fields]
 
     def of(self, table: pa.Table) -> pa.Table:
@@ -68,9 +69,9 @@ def lacks(rows: pa.Table, name: str) -> pa.Array:
 
 
 def compact_chunk(rows: pa.Table, key: Keyed) -> pa.Table:
-    """Keep the rows of a chunk that still count when the other chunks come, which may be older, newer or between.
+    """Keep the rows of a chunk that may still count. Other chunks may be older, newer or in between.
 
-    Of each key these are the last whole row, and the partial rows after it: another chunk may have what they lack.
+    For each key these are the last whole row and the partial rows after it: another chunk may have what they lack.
     """
     rows = _in_order(rows)
     groups = _groups(rows, key)
@@ -98,7 +99,7 @@ def _in_order(rows: pa.Table) -> pa.Table:
 
 
 def _groups(rows: pa.Table, key: Keyed) -> pa.Table:
-    """Of each row its key, its place, and its place again if it is a whole row."""
+    """For each row its key, its place, and its place once more if the row is whole."""
     at = pa.array(range(len(rows)), pa.int64())
     whole = pc.if_else(rows.column(PARTIAL).combine_chunks(), None, at)
     return pa.table({"key": codes_of(key.of(rows)), "at": at, "whole": whole})
@@ -148,7 +149,7 @@ def _latest(at: pa.Array, chain: pa.Array, count: int) -> pa.Array:
 
 
 def _chosen(column: pa.ChunkedArray, latest: pa.Array, winners: pa.ChunkedArray, place: pa.Array) -> pa.ChunkedArray:
-    """The winners' column, with the latest value of their chain where they are of one."""
+    """The winners' column, with the latest value of the chain for those that belong to one."""
     both = pa.chunked_array([*column.chunks, *winners.chunks], column.type)
     own = pa.array(range(len(column), len(column) + len(winners)), pa.int64())
     return both.take(pc.coalesce(latest.take(place), own))

@@ -123,7 +123,7 @@ def test_a_bad_value_is_named_in_the_json_object_too(typed: Typed, monkeypatch: 
     assert "SINGER_BRIDGE_RUN_STATE" in json.loads(done.out)["error"]["hint"]
     monkeypatch.delenv("SINGER_BRIDGE_RUN_STATE")
     monkeypatch.setenv("SINGER_BRIDGE_RUN_RESUME", "1")
-    done = typed("run --json")
+    done = typed("run --full --json")
     assert done.code == 2
     assert "SINGER_BRIDGE_RUN_RESUME" in json.loads(done.out)["error"]["hint"]
 

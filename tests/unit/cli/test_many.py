@@ -106,7 +106,6 @@ def test_json_of_several_is_an_array(typed: Typed) -> None:
         "run good --every 5m --full",
         "run good --full --resume",
         "run good --full --max-records 5",
-        "run good --resume",
         "run good --max-records 0",
         "run good --timeout 5",
         "run good --every 0s",
@@ -217,3 +216,29 @@ def test_attempts_are_told(folder: Path, typed: Typed) -> None:
     assert re.findall(r"attempt \d of \d", done.out) == ["attempt 1 of 2", "attempt 2 of 2"]
     assert json.loads(typed("run --json").out)["attempt"] == 2
     assert os.environ.get("SINGER_BRIDGE_LOG_FORMAT") is None
+
+
+@pytest.mark.usefixtures("run_ids")
+def test_resume_leaves_out_what_the_last_batch_loaded(folder: Path, typed: Typed) -> None:
+    """Pipelines that succeeded are not run again, until all have succeeded; then the next batch has all of them."""
+    tap = folder / "tap"
+    settings = SETTINGS.partition("pipelines:")[0] + "pipelines:\n"
+    for name in ("one", "two", "three"):
+        settings += f"  {name}: {{source: {{tap: [sh, {tap}, {name}], discover: never}}, destination: *lake}}\n"
+    (folder / "bridge.yaml").write_text(settings)
+
+    def run(line: str, fails: str) -> tuple[int, list[str]]:
+        """Run while this pipeline's tap fails; which taps were started."""
+        tap.write_text(f'echo $1 >> {folder}/started; test "$1" != "{fails}"\n')
+        (folder / "started").write_text("")
+        code = typed(line).code
+        return code, (folder / "started").read_text().split()
+
+    assert run("run --all -q", "two") == (1, ["one", "two"])
+    assert run("run two -q", "two") == (1, ["two"]), "a run alone is no batch"
+    assert run("run --all --resume -q", "three") == (1, ["two", "three"])
+    assert run("run --all --resume -q", "three") == (1, ["three"])
+    done = typed("run --all --resume --dry-run --json")
+    assert [plan["pipeline"] for plan in done.json] == ["three"]
+    assert run("run --all --resume -q", "") == (0, ["three"])
+    assert run("run --all --resume -q", "") == (0, ["one", "two", "three"])

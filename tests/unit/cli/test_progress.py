@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import pytest
 
 from bridge.cli.run.progress import Progress
 from bridge.cli.show import console
-from bridge.load.loader import LEAVING
 from bridge.load.result import Counts
 from bridge.load.run import Request, Run
 from bridge.settings.load import load
@@ -52,20 +50,3 @@ def test_figures_come_when_there_are_any(run: Run) -> None:
     assert frame(run).splitlines()[-1].split() == ["users", "6,000"]
     counts.committed, counts.bytes = 6000, 2048
     assert frame(run).splitlines()[-1].split() == ["users", "6,000", "6,000", "2.0", "KiB"]
-
-
-def test_what_is_prepared_once_is_said_at_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a terminal, too, nobody thinks that a run hangs while the JVM writes its class data."""
-    said = threading.Event()
-    lines: list[str] = []
-
-    def hear(text: str, **_: object) -> None:
-        lines.append(text)
-        said.set()
-
-    progress = Progress(run, enabled=True)
-    monkeypatch.setattr(progress._console, "print", hear)
-    with progress:
-        run.context.stage = LEAVING
-        assert said.wait(5)
-    assert lines == [f"shop: {LEAVING}, 0 s, 0 streams, 0 records read, 0 committed"]

@@ -72,7 +72,7 @@ def test_a_summary_fits_into_80_columns(terminal: pytest.MonkeyPatch, capsys: py
     """The run's id has a line of its own; rejects are shown only where there are any."""
     terminal.setenv("COLUMNS", "80")
     counts = Counts("append-only", "the catalog says INCREMENTAL", committed=5000, files=1, bytes=79_000)
-    facts = {"total": 25.0, "load": 24.0, "class_data": 15.0}
+    facts = {"total": 25.0, "load": 24.0, "waiting": 15.0}
     summary(Result(RUN, "shop", status="success", commits=1, streams={"public-orders": counts}, seconds=facts))
     said = lines(capsys)
     assert said == [
@@ -86,6 +86,18 @@ def test_a_summary_fits_into_80_columns(terminal: pytest.MonkeyPatch, capsys: py
     counts.rejected = 7
     summary(Result(RUN, "shop", status="success", streams={"public-orders": counts}))
     assert "rejected" in lines(capsys)[0]
+
+
+def test_a_summary_says_how_bookmarks_moved(capsys: pytest.CaptureFixture[str]) -> None:
+    """From where to where, by whichever name the STATE has for a stream; of many streams the first ones."""
+    names = [f"s{n:02}" for n in range(12)]
+    streams = {name: Counts("append-only", "as set", (f"public-{name}", name)) for name in names}
+    before = {"bookmarks": {"public-s00": {"replication_key_value": 3000}}}
+    after = {"bookmarks": {f"public-{name}": {"replication_key_value": 3100} for name in names}}
+    summary(Result(RUN, "shop", status="success", streams=streams, state_before=before, state=after))
+    moves = [line for line in lines(capsys) if line.startswith(("s0", "and")) and "as set" not in line]
+    assert moves[:2] == ["s00: from 3000 to 3100", "s01: from the beginning to 3100"]
+    assert moves[-1] == "and 2 more: singer-bridge state list shop"
 
 
 def test_one_time_format() -> None:

@@ -12,6 +12,7 @@ from bridge.lake.runs import new_run_id
 from tests.support.states import STATE, A, B, Project, project, shop, text
 
 __all__ = ["project", "shop"]  # fixtures
+CURSOR_4 = {"replication_key": "id", "replication_key_value": 4}
 
 
 # edit
@@ -112,6 +113,29 @@ def test_from_a_bucket_of_dataspoc(shop: Project) -> None:
     assert shop.state("import", "shop", "old", "--format", "dataspoc").code == 0
     assert shop.store().get("a") == 1
     assert shop.state("import", "shop", "old", "--format", "dataspoc", "--id", "rents").code == 2
+
+
+def test_a_position_of_olake_as_a_tap_keeps_it(shop: Project) -> None:
+    """--as TAP stores what that tap resumes from; without it, or for another tap, an error says what to type."""
+    token = "8267B34D61000000022B0429296E1404"
+    users = {"stream": "users", "namespace": "crm", "sync_mode": "", "state": {"chunks": [], "id": 4}}
+    orders = {"stream": "orders", "namespace": "crm", "sync_mode": "", "state": {"_data": token}}
+    (shop.folder / "olake.json").write_text(text({"type": "STREAM", "streams": [users, orders]}))
+    olake = ("olake.json", "--format", "olake")
+    done = shop.state("import", "shop", *olake)
+    assert (done.code, shop.store().get("crm-orders")) == (0, None)
+    assert "note: crm-orders starts from the beginning: OLake reads it from the database's log" in done.err
+    done = shop.state("import", "shop", *olake, "-s", "crm-orders")
+    assert (done.code, "--as, one of: meltanolabs-tap-mongodb, pipelinewise-tap-mongodb" in done.err) == (2, True)
+    for tool, tap in (("olake", "tap-x"), ("singer", "tap-mongodb")):
+        done = shop.state("import", "shop", "olake.json", "--format", tool, "--as", tap)
+        assert (done.code, f"--as does not know this tap for the format {tool}" in done.err) == (2, True)
+    done = shop.state("import", "shop", *olake, "--as", "pipelinewise-tap-mongodb", "-s", "crm-orders")
+    assert (done.code, "note" in done.err) == (0, True)
+    expected = {"last_replication_method": "LOG_BASED", "token": {"_data": token}}
+    assert shop.store().get() == {"bookmarks": {"crm-users": CURSOR_4, "crm-orders": expected}}
+    back = shop.state("export", "shop", "--format", "olake", "--as", "pipelinewise-tap-mongodb")
+    assert back.json["streams"][1]["state"] == {"chunks": [], "_data": token}
 
 
 # look

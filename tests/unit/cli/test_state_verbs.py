@@ -53,6 +53,46 @@ def test_set_one_bookmark(shop: Project) -> None:
     assert shop.store().get("b") == B
 
 
+PARTS = {"partitions": [{"context": {"region": "a"}, **A}, {"context": {"region": "b"}, **A}], "other": 1}
+
+
+def test_one_partition_of_a_bookmark(shop: Project) -> None:
+    """`--partition` sets, shows and clears the part with that context; the other parts stay as they are."""
+    shop.store().set("a", PARTS)
+    assert shop.state("set", "shop", "-s", "a", "--partition", '{"region": "b"}', text(B)).code == 0
+    assert shop.store().get("a") == PARTS | {"partitions": [PARTS["partitions"][0], {"context": {"region": "b"}, **B}]}
+    assert shop.state("show", "shop", "-s", "a", "--partition", '{"region": "b"}').json == {
+        "context": {"region": "b"},
+        **B,
+    }
+    assert shop.state("clear", "shop", "-s", "a", "--partition", '{"region": "a"}').code == 0
+    assert shop.store().get("a") == {"partitions": [{"context": {"region": "b"}, **B}], "other": 1}
+    assert shop.store().get("b") == B
+    unknown = shop.state("set", "shop", "-s", "a", "--partition", '{"region": "c"}', text(A))
+    assert (unknown.code, 'there are: {"region": "b"}; state set --force' in unknown.err) == (2, True)
+    assert shop.state("set", "shop", "-s", "a", "--partition", '{"region": "c"}', text(A), "--force").code == 0
+    assert [part["context"] for part in shop.store().get("a")["partitions"]] == [{"region": "b"}, {"region": "c"}]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["set", "shop", "--partition", '{"r": 1}', "{}"], "--partition is of one stream"),
+        (["set", "shop", "-s", "a", "--partition", "r=1", "{}"], "--partition is not JSON"),
+        (["set", "shop", "-s", "a", "--partition", "[]", "{}"], "--partition is a JSON object"),
+        (["set", "shop", "-s", "a", "--partition", '{"r": 1}', "5"], "the bookmark of a partition is a JSON object"),
+        (["set", "shop", "-s", "a", "--partition", '{"r": 1}', "{}"], "the bookmark has no such partition"),
+        (["clear", "shop", "-s", "a", "-s", "b", "--partition", '{"r": 1}'], "--partition is of one stream"),
+        (["get", "shop", "--partition", '{"r": 1}'], "--partition is of one stream"),
+    ],
+)
+def test_a_partition_that_cannot_be_meant(shop: Project, words: list[str], message: str) -> None:
+    """Nothing is changed, and the error says what is wrong."""
+    before = shop.store().get()
+    done = shop.state(*words)
+    assert (done.code, message in done.err, shop.store().get()) == (2, True, before)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -174,7 +174,7 @@ def test_somebody_is_asked(bucket: Storage, answer: str) -> None:
 
 def test_two_runs_at_once(typed: Typed, folder: Path, bucket: Storage) -> None:
     """Over a store: the second run ends with exit 4 and names the first, or waits for it; what is unlocked ends."""
-    source = "source: {tap: [sh, -c, 'touch began; while test ! -e go; do sleep 0.1; done']}"
+    source = "source: {tap: [sh, -c, 'touch began; while test ! -e go; do sleep 0.1; done'], discover: never}"
     (folder / "bridge.yaml").write_text(
         f"pipelines: {{flights: {{{source}, destination: {{bucket: '{bucket.uri}'}}}}}}"
     )
@@ -191,7 +191,7 @@ def test_two_runs_at_once(typed: Typed, folder: Path, bucket: Storage) -> None:
         )
         (row,) = json.loads(typed("status --json").out)
         assert (row["status"], row["held_by"]["pid"], row["held_by"]["process"]) == ("running", first.pid, "alive")
-        assert json.loads(typed("runs list --json").out)[0]["status"] == "running"
+        assert [run["status"] for run in json.loads(typed("runs list --json").out)] == ["held", "running"]
         with subprocess.Popen([*words, "--wait", "1m"], stdout=subprocess.PIPE, text=True) as second:
             (folder / "go").touch()
             assert json.loads(first.communicate()[0])["status"] == "success"
@@ -205,7 +205,7 @@ def test_a_run_that_lost_its_lease_ends(
 ) -> None:
     """The tap is stopped and nothing more is committed, as soon as the run learns of it."""
     monkeypatch.setattr("bridge.load.run.take", partial(take, ttl=timedelta(seconds=1)))
-    source = "source: {tap: [sh, -c, 'touch began; sleep 60']}"
+    source = "source: {tap: [sh, -c, 'touch began; sleep 60'], discover: never}"
     (folder / "bridge.yaml").write_text(
         f"pipelines: {{flights: {{{source}, destination: {{bucket: '{bucket.uri}'}}}}}}"
     )

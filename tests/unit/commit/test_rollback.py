@@ -256,7 +256,7 @@ def test_a_shared_table(tmp_path: Path) -> None:
     ours = lake.open(FIRST)
     files = []
     for number, committer in enumerate((ours, open_committer(lake.storage, "q", "other", last=FIRST), ours)):
-        files.append(lake.pending(0))
+        files.append(lake.pending(0, committer.log.pipeline))
         committer.commit(PipelineState({"n": number}), [structs.replace(lake.entry(files[-1]), shared=True)])
     recover(lake.storage, "p")
     roll_back(lake.storage, "p", 1)

@@ -59,6 +59,8 @@ def value(node: Any, text: str) -> Any:
     [
         ("integer", "1.0", 1),
         ("integer", "1e3", 1000),
+        ("integer", "0e-82", 0),
+        ("integer", "-0E+99", 0),
         ("integer", '"12"', 12),
         ("integer", "9007199254740993.0", 9007199254740993),
         ("integer", "-9223372036854775808", -(2**63)),
@@ -226,6 +228,9 @@ def test_json_text(text: str, expected: str) -> None:
     assert (found.table.column("c").to_pylist() or [found.rejects[0].reason]) == [expected]
 
 
+TOO_LONG = "number of more than 4,300 digits, or of a larger exponent than any type has"
+
+
 @pytest.mark.parametrize(
     ("raw", "reason"),
     [
@@ -238,6 +243,8 @@ def test_json_text(text: str, expected: str) -> None:
         (b'{"type":"RECORD","stream":"s","record":{"id":1}}}', "not a JSON line"),
         (b'{"type":"RECORD","stream":"s","record":{"id":1}}null', "not a JSON line"),
         (line('{"id":1}').strip() * 2, "not a JSON line"),
+        (line('{"id":1,"name":' + "9" * 4400 + "}").strip(), TOO_LONG),
+        (line('{"id":1,"other":1e999999999999999999999}').strip(), TOO_LONG),
         (b'{"type":"RECORD","stream":"s","record":{"id":1,"name":"\xff"}}', "not UTF-8"),
         (b'{"type":"RECORD","stream":"s","record":{"id":null}}', "key is null"),
         (b'{"type":"RECORD","stream":"s","record":{}}', "key is missing"),

@@ -7,10 +7,8 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -18,33 +16,16 @@ from typing import Any
 import pytest
 
 from bridge.errors import CommitLost, LakeError, PipelineHeld
-from bridge.lake.lease import Lease, fate, holder, holds, last_lease, release, silence, take
+from bridge.lake.lease import Lease, holder, holds, last_lease, release, silence, take
 from bridge.storage import Storage
 from bridge.storage.local.storage import LocalStorage
 from tests.support.s3server import S3Server
 
+from .conftest import Hold
+
 KEY = ".bridge/p/lease.json"
 PUT = r"PUT /lake/.*/lease\.json"
 TTL = timedelta(seconds=1)
-
-_HOLD = """
-import sys
-from datetime import timedelta
-from bridge.errors import BridgeError
-from bridge.lake.lease import take
-from bridge.storage import open_storage
-lease = take(open_storage(sys.argv[1]), "p", "run-of-another", ttl=timedelta(seconds=float(sys.argv[2])))
-print("held", flush=True)
-for line in sys.stdin:
-    try:
-        lease.check()
-        print("ours", flush=True)
-    except BridgeError as error:
-        print(type(error).__name__, error.message, flush=True)
-lease.close(head=7, clean=True)
-"""
-
-Hold = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture
@@ -53,25 +34,6 @@ def lake(s3: S3Server, request: pytest.FixtureRequest) -> Any:
     storage = s3.storage(f"s3://lake/{request.node.name.replace('[', '-').rstrip(']')}")
     storage.prepare()
     return storage
-
-
-@pytest.fixture
-def hold(lake: Storage) -> Iterator[Hold]:
-    """Start processes that take the lease, check it at each line, and keep it until there are no more."""
-    started: list[subprocess.Popen[str]] = []
-
-    def start(ttl: float = 60) -> subprocess.Popen[str]:
-        words = [sys.executable, "-c", _HOLD, lake.uri, str(ttl)]
-        process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        started.append(process)
-        assert process.stdout
-        assert process.stdout.readline() == "held\n"
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
 
 
 def checked(process: subprocess.Popen[str]) -> str:
@@ -108,11 +70,6 @@ def briefly(_: timedelta) -> None:
     time.sleep(0.05)
 
 
-def interrupted(_: timedelta) -> None:
-    """Hear of Ctrl-C while waiting."""
-    raise KeyboardInterrupt
-
-
 def never(_: timedelta) -> None:
     """Fail, as there is nothing to wait for."""
     raise AssertionError("this had not to wait")
@@ -123,56 +80,6 @@ def seconds(since: float) -> float:
 
 
 # taking it, and letting it go
-
-
-def test_a_second_run_is_told_who_holds_it_until_it_is_dead(lake: Storage, hold: Hold) -> None:
-    """Exit 4 at once, with run, process, host and since when; SIGKILL of the holder frees the pipeline at once."""
-    other = hold()
-    with pytest.raises(PipelineHeld) as caught:
-        quick(lake)
-    assert caught.value.exit_code == 4
-    for fact in ("run=run-of-another", f"pid={other.pid}", f"host={socket.gethostname()}", "since=20"):
-        assert fact in caught.value.message
-    assert "--wait" in caught.value.hint
-    held = holder(lake, "p")
-    assert held
-    assert (held["pid"], fate(held), silence(held)) == (other.pid, "alive", None)
-    assert (holds(lake, "p", "run-of-another"), holds(lake, "p", "mine")) == (True, False)
-    other.send_signal(signal.SIGKILL)
-    other.wait()
-    assert holder(lake, "p") is None
-    lease = quick(lake, pause=never)
-    assert (lease.last["run"], lease.last["closed"]) == ("run-of-another", None)
-    lease.close(head=0, clean=True)
-
-
-def test_a_clean_end_names_the_head(lake: Storage) -> None:
-    """The next holder learns the last commit, and that nothing was left half done; in between it is free."""
-    assert (holder(lake, "p"), last_lease(lake, "p")) == (None, {})
-    quick(lake).close(head=7, clean=True)
-    assert holder(lake, "p") is None
-    lease = quick(lake)
-    assert (lease.last["head"], lease.last["closed"]) == (7, 7)
-    assert (said(lake)["head"], said(lake)["closed"]) == (7, None)
-    lease.close(head=9, clean=False)
-    again = quick(lake)
-    assert (again.last["head"], again.last["closed"]) == (9, None)
-    again.close(head=9, clean=True)
-
-
-def test_waiting_for_the_end_of_another(lake: Storage) -> None:
-    """Whoever waits gets it as soon as it is let go; a wait that is too short ends as none would."""
-    other = take(lake, "p", "other")
-    with pytest.raises(PipelineHeld):
-        quick(lake, wait=timedelta(seconds=0.3), pause=briefly)
-    with pytest.raises(KeyboardInterrupt):
-        quick(lake, wait=timedelta(minutes=1), pause=interrupted)
-    done = threading.Timer(0.3, lambda: other.close(head=7, clean=True))
-    done.start()
-    lease = quick(lake, wait=timedelta(minutes=1), pause=briefly)
-    done.join()
-    assert lease.last["closed"] == 7
-    lease.close(head=7, clean=True)
 
 
 @pytest.mark.parametrize("before", ["free", "dead"])
@@ -198,28 +105,6 @@ def test_of_several_that_come_at_once_one_gets_it(lake: Storage, before: str) ->
     assert (len(won), len(lost)) == (1, 5)
     won[0].check()
     won[0].close(head=0, clean=True)
-
-
-def test_brief_holders_stand_in_line(lake: Storage) -> None:
-    """Writers of one commit each wait for each other: none is refused, and no two have it at once."""
-    taken: list[int] = []
-    busy = threading.Lock()
-
-    def write(number: int) -> None:
-        lease = quick(lake, f"writer-{number}", brief=True)
-        assert busy.acquire(blocking=False)
-        taken.append(number)
-        time.sleep(0.05)
-        busy.release()
-        lease.close(head=number, clean=True)
-
-    writers = [threading.Thread(target=write, args=(number,)) for number in range(5)]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join()
-    assert sorted(taken) == list(range(5))
-    assert holder(lake, "p") is None
 
 
 # after a death
@@ -412,14 +297,3 @@ def test_answers_that_never_came(tmp_path: Path) -> None:
     lake.lost = 0
     assert holder(lake, "p") is None
     quick(lake, pause=never).close(head=5, clean=True)
-
-
-@pytest.mark.parametrize("torn", [b"", b"[]", b"\xff\x00", b'{"head": 3, "clo'])
-def test_a_lease_that_nobody_can_read(lake: Storage, torn: bytes) -> None:
-    """What somebody wrote by hand holds nobody up; it costs a fence."""
-    lake.write(KEY, torn)
-    assert holder(lake, "p") is None
-    lease = quick(lake)
-    assert lease.last == {}
-    lease.close(head=3, clean=True)
-    assert said(lake)["closed"] == 3

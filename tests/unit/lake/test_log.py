@@ -18,7 +18,7 @@ from bridge.commit.open import open_committer
 from bridge.commit.retention import Sweep
 from bridge.errors import CorruptLake
 from bridge.exact_json import dumps
-from bridge.lake.log import Log, Snapshot, bookmarks, changes_of, inverse
+from bridge.lake.log import Log, Snapshot, bookmarks, storage_changes, undo
 from bridge.lake.record_json import commit_bytes
 from bridge.lake.records import TableChange, TableState
 from bridge.settings.options import Retention
@@ -199,7 +199,9 @@ def test_latest_survives_any_lease(log: Log) -> None:
 
 def test_staged_files_are_the_last_records(log: Log) -> None:
     """Staged files live exactly as long as each record names them again."""
-    stage = {"t": staged_table(3, {"name": "x", "source": "x.pending", "size": 1, "rows": 1}, stream="t")}
+    stage = {
+        "t": staged_table(3, {"name": "x", "source": ".bridge/p/pending/x.pending", "size": 1, "rows": 1}, stream="t")
+    }
     view = log.create(Snapshot(), commit_record(1, staged=stage))[1]
     assert log.view(1).staged == view.staged == stage
     log.create(view, commit_record(2, staged={}))
@@ -312,25 +314,25 @@ def test_a_hundred_thousand_commits(log: Log, tmp_path: Path) -> None:
 
 def test_changes_name_every_file_by_its_place(log: Log) -> None:
     """A commit's changes say where each file comes from and where a removed one is kept, apart for each commit."""
-    (change,) = changes_of("p", commit_record(7, entry("new", "old", mode="replace")))
+    (change,) = storage_changes("p", commit_record(7, entry("new", "old", mode="replace")))
     assert (change.folder, change.replace) == ("p/s", True)
     assert [(add.source, add.key, add.size) for add in change.adds] == [(".bridge/p/pending/new.pending", "p/s/new", 9)]
     assert [(remove.key, remove.trash) for remove in change.removes] == [
         ("p/s/old", ".bridge/p/trash/00000000000000000007/p/s/old.removed")
     ]
-    assert changes_of("p", commit_record(8, kind="fence")) == []
+    assert storage_changes("p", commit_record(8, kind="fence")) == []
 
 
-def test_inverse_takes_a_record_back(log: Log) -> None:
-    """Followed by its inverse a commit changes nothing: the tables have the files and the schema they had before."""
+def test_undo_takes_a_record_back(log: Log) -> None:
+    """Followed by its undo a commit changes nothing: the tables have the files and the schema they had before."""
     before = fill(log, 2)
     third = commit_record(3, entry("f3", "f1", "f2", mode="replace"), entry("t1", stream="t"))
     after = before.after(third)
-    back = after.after(commit_record(4, *inverse("p", third, before), kind="void"))
+    back = after.after(commit_record(4, *undo("p", third, before), kind="void"))
     assert back.tables["s"] == before.tables["s"]
     assert back.tables["t"] == TableState("p/t", None, {})
     versioned = after.after(commit_record(4, structs.replace(entry("v", mode="replace"), version=7)))
-    taken_back = inverse("p", commit_record(5, structs.replace(entry("w", mode="replace"), version=8)), versioned)
+    taken_back = undo("p", commit_record(5, structs.replace(entry("w", mode="replace"), version=8)), versioned)
     assert versioned.after(commit_record(6, *taken_back, kind="void")).tables["s"].version == 7
-    sources = [add.source for add in inverse("p", third, before)[0].adds]
-    assert sources == [remove.trash for remove in changes_of("p", third)[0].removes]
+    sources = [add.source for add in undo("p", third, before)[0].adds]
+    assert sources == [remove.trash for remove in storage_changes("p", third)[0].removes]

@@ -13,8 +13,8 @@ import pytest
 from bridge.commit.committer import Committer
 from bridge.commit.open import open_committer
 from bridge.errors import CorruptLake, LakeError
-from bridge.lake.log import meta
 from bridge.lake.ownership import Owner, claim, owned_by, owners_of, tables_of
+from bridge.lake.paths import pipeline_key
 from bridge.lake.pipeline_state import PipelineState
 from bridge.storage.local.storage import LocalStorage
 from tests.support.records import table_change
@@ -71,7 +71,7 @@ def test_an_unreadable_owner_is_nobody(storage: LocalStorage, text: bytes) -> No
 def commit(storage: LocalStorage, committer: Committer, number: int) -> str:
     """Commit one file of a shared table."""
     name = f"part-{committer.generation:010d}-{number:06d}-{committer.log.pipeline}.parquet"
-    source = meta(committer.log.pipeline, "pending", f"{name}.pending")
+    source = pipeline_key(committer.log.pipeline, "pending", f"{name}.pending")
     with closing(storage.open_pending(source, f"t/{name}")) as file:
         file.write(b"rows")
     add = {"name": name, "source": source, "size": 4, "rows": 1}

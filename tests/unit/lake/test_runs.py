@@ -11,10 +11,7 @@ from pathlib import Path
 import pytest
 
 from bridge.errors import CorruptLake
-from bridge.lake.log import Snapshot
-from bridge.lake.pipeline_state import PipelineState
-from bridge.lake.records import LiveFile, TableState
-from bridge.lake.runs import RunFile, is_run_id, log_key, new_run_id, read_log, read_run, read_runs, write_streams
+from bridge.lake.runs import RunFile, is_run_id, log_key, new_run_id, read_log, read_run, read_runs
 from bridge.load.run import Request, Run
 from bridge.maintain.verify.check import verify
 from bridge.settings.options import Pipeline
@@ -56,7 +53,7 @@ def test_a_record_of_another_version_is_read(storage: Storage) -> None:
     assert record
     assert (record.records, record.streams["a"].seconds, record.commits, record.error) == (2, 0.0, None, None)
     assert (record.stored["colour"], record.stored["streams"]["a"]["new"]) == ("red", 1)
-    assert (record.died().status, record.died().stored["status"]) == ("died", "died")
+    assert (record.opened, record.previous, record.batch) == (True, None, None)
 
 
 def test_runs_are_listed_newest_first(storage: Storage) -> None:
@@ -87,16 +84,6 @@ def test_a_run_id_is_known_by_its_form(text: str, known: bool) -> None:
     """A name on the command line is told from a run's id."""
     assert is_run_id(text) is known
     assert is_run_id(new_run_id())
-
-
-def test_streams_are_described_for_people(storage: Storage) -> None:
-    """Beside each table's name: its bookmark, rows, files and columns as of the last commit."""
-    table = TableState("flights/Orders", "c0", {"f": LiveFile(1, 7)})
-    view = Snapshot(3, PipelineState({"bookmarks": {"Orders": {"id": 7}}}), {"Orders": table})
-    write_streams(storage, "flights", view, ["Orders", "new"])
-    said = json.loads(storage.read(".bridge/flights/streams/Orders.json") or b"")
-    assert (said["bookmark"], said["rows"], said["files"], said["schema"], said["commit"]) == ({"id": 7}, 7, 1, "c0", 3)
-    assert json.loads(storage.read(".bridge/flights/streams/new.json") or b"")["bookmark"] is None
 
 
 def test_an_unknown_run_is_none(storage: Storage) -> None:

@@ -15,7 +15,8 @@ from msgspec import structs
 
 from bridge.commit.open import open_committer
 from bridge.errors import DataError, EngineError, LakeError
-from bridge.lake.log import Log, meta
+from bridge.lake.log import Log
+from bridge.lake.paths import pipeline_key
 from bridge.lake.records import CommitRecord
 from bridge.load.accounting import Accounting
 from bridge.load.barriers import Barrier, Mode, Publication
@@ -66,7 +67,7 @@ class Desk:
     def _report(self, segment: Segment, rejects: int, versions: tuple[int | None, ...]) -> WorkReport:
         self._files += 1
         name = f"part-{self.job.generation:010d}-000001-{self._files:032x}.parquet"
-        source = meta("p", "pending", f"{name}.pending")
+        source = pipeline_key("p", "pending", f"{name}.pending")
         with closing(self.storage.open_pending(source, f"p/s/{name}")) as file:
             file.write(b"rows")
         rows = segment.lines - rejects

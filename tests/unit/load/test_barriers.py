@@ -27,7 +27,7 @@ class Run:
         whole: bool = False,
     ) -> None:
         self.replace = replace.split()
-        self.epochs = BarrierPolicy(start, staged=staged or {}, kept=kept.split(), whole=whole)
+        self.epochs = BarrierPolicy(start, staged=staged or {}, retained=kept.split(), whole=whole)
 
     def open(self, name: str) -> StreamProgress:
         if name not in self.epochs.streams:

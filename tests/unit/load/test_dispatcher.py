@@ -147,3 +147,15 @@ def test_noise_shows_no_secret(spool: Spool) -> None:
     assert [line["raw"].rstrip() for line in taking.dispatcher.strays.noise] == [b"DEBUG password=***"]
     with pytest.raises(DataError, match=r"first=.*password=\*\*\*"):
         taking.feed(b"again\n")
+
+
+@pytest.mark.parametrize(("existing", "lines"), [((), 1), (("a",), 0)])
+def test_an_ignored_version_is_said_once_for_a_table(spool: Spool, existing: tuple[str, ...], lines: int) -> None:
+    """In the run that makes the table, not in each one after it."""
+    tables = Tables(opened, existing=existing)
+    rules = DispatchRules(timedelta(hours=1), 1 << 30)
+    dispatcher = Dispatcher(BarrierPolicy(None, staged={}), spool, tables, rules)
+    opening = {"type": "SCHEMA", "stream": "a", "schema": COLUMNS, "key_properties": []}
+    for message in (opening, *[{"type": "ACTIVATE_VERSION", "stream": "a", "version": 1}] * 2):
+        assert not list(dispatcher.take(Reader().feed(json.dumps(message).encode() + b"\n")))
+    assert sum("ACTIVATE_VERSION ignored" in text for text in dispatcher.warnings()) == lines

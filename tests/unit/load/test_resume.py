@@ -69,22 +69,41 @@ def test_what_was_left_out_stays_left_out(storage: Storage) -> None:
     assert completed(storage, "flights") == {"users", "orders"}
 
 
-def test_nothing_is_known_after_a_success_or_a_death(storage: Storage) -> None:
-    """After a success everything runs; so it does after a run that could not say how far it came."""
+def test_a_run_that_died(storage: Storage) -> None:
+    """What its record said last counts, whatever became of the run; attempts that loaded nothing do not."""
+    recorded(storage, "success", 1, users=True)
+    assert completed(storage, "flights") == set()
+    streams = {"users": {"complete": True}, "orders": {"records": 3}}
+    RunFile(storage, "flights", "20260101T000002Z-aaaa", commit=0, streams=streams)
+    assert completed(storage, "flights") == {"users"}
+    RunFile(storage, "flights", "20260101T000003Z-aaaa", opened=False).finish(status="failed")
+    RunFile(storage, "flights", "20260101T000004Z-aaaa", opened=False).finish(status="held")
+    assert completed(storage, "flights") == {"users"}
+
+
+def test_nothing_is_left_out_after_a_success(storage: Storage) -> None:
+    """Then everything runs, as it does the first time."""
     assert completed(storage, "flights") == set()
     recorded(storage, "success", users=True)
-    assert completed(storage, "flights") == set()
-    RunFile(storage, "flights", "20260101T000002Z-aaaa")
     assert completed(storage, "flights") == set()
 
 
 def test_completed_streams_are_deselected() -> None:
     """Whether the run knew a stream by its id or by its name; what was not selected stays out."""
     narrowed, out = leave_out(catalog("users", "orders", "lines", deselected=("lines",)), {"users"}, None)
+    assert narrowed
     assert selected_streams(narrowed) == {"public-orders"}
     assert out == {"public-users", "users", "public-lines", "lines"}
-    assert selected_streams(leave_out(catalog("users", "orders"), {"public-orders"}, None)[0]) == {"public-users"}
-    assert selected_streams(leave_out(catalog("users"), set(), None)[0]) == {"public-users"}
+    narrowed, _ = leave_out(catalog("users", "orders"), {"public-orders"}, None)
+    assert narrowed
+    assert selected_streams(narrowed) == {"public-users"}
+
+
+def test_without_a_stream_to_leave_out_no_catalog_is_needed() -> None:
+    """The tap's own choice of streams stays as it is."""
+    assert leave_out(None, set(), None) == (None, set())
+    assert leave_out(catalog("users", "orders"), set(), None) == (catalog("users", "orders"), set())
+    assert leave_out(catalog("users", deselected=("users",)), set(), None)[1] == {"public-users", "users"}
 
 
 def test_resuming_is_refused_where_it_cannot_be() -> None:
@@ -102,4 +121,4 @@ def test_a_flat_state_is_not_resumed_in_part() -> None:
     with pytest.raises(SettingsError, match="cannot be kept per stream") as raised:
         leave_out(catalog("users", "orders"), {"users"}, {"cursor": 5})
     assert "--resume" in raised.value.hint
-    assert selected_streams(leave_out(catalog("users"), set(), {"cursor": 5})[0]) == {"public-users"}
+    assert leave_out(catalog("users"), set(), {"cursor": 5}) == (catalog("users"), set())

@@ -64,7 +64,7 @@ def test_what_will_not_pass(error: BridgeError | None) -> None:
 
 def pipeline(folder: Path, script: str, attempts: int = 3, backoff: timedelta = MOMENT) -> Pipeline:
     """A pipeline whose tap is a line of shell."""
-    tap = f"source: {{tap: [sh, -c, '{script}']}}"
+    tap = f"source: {{tap: [sh, -c, '{script}'], discover: never}}"
     (folder / "bridge.yaml").write_text(f"pipelines: {{flaky: {{{tap}, destination: {{bucket: lake}}}}}}")
     chosen = load(folder / "bridge.yaml", os.environ).pipeline("flaky")
     retry = chosen.retry.model_copy(update={"attempts": attempts, "backoff": backoff})

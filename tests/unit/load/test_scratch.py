@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from bridge.errors import SettingsError
 from bridge.lake.runs import read_log
-from bridge.load.scratch import EndOfLog, Scratch
+from bridge.load.scratch import EndOfLog, Scratch, check_paths
 from bridge.settings.options import Pipeline
 from bridge.storage import open_storage
 
@@ -55,3 +56,16 @@ def test_the_end_of_a_long_log_is_kept_in_the_bucket(tmp_path: Path) -> None:
     assert folders.tap_log.stat().st_size <= 64 << 20
     folders.keep_logs(storage)
     assert (read_log(storage, "p", "run") or b"").endswith(b"99\n")
+
+
+@pytest.mark.parametrize(("name", "refused"), [("a:b[c]", True), ("a:b", False), ("b[c] {d}", False), ("a:b\\c", True)])
+def test_folders_that_spark_cannot_open(tmp_path: Path, name: str, refused: bool) -> None:
+    """A colon beside a character of patterns is refused before anything starts; each alone works."""
+    settings = {"name": "p", "source": {"tap": "x"}, "destination": {"bucket": str(tmp_path)}}
+    pipeline = Pipeline.model_validate(settings)
+    if not refused:
+        check_paths(tmp_path / name, pipeline)
+        return
+    with pytest.raises(SettingsError, match="has a colon") as caught:
+        check_paths(tmp_path / name, pipeline)
+    assert "spool.dir" in caught.value.hint

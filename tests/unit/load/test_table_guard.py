@@ -10,7 +10,7 @@ from bridge.errors import DataError
 from bridge.load.checks.table_guard import without_limits
 from bridge.maintain.rejects.purge import purge
 from bridge.maintain.rejects.replay import rehearse
-from bridge.maintain.rejects.survey import Wanted
+from bridge.maintain.rejects.survey import Criteria
 from bridge.maintain.verify.check import verify
 from tests.support.pipe import Found
 from tests.support.shelf import Shelf, record, schema, state
@@ -55,7 +55,7 @@ def test_the_rejects_of_a_refused_commit_can_be_looked_at(shelf: Shelf) -> None:
     for _ in range(3):
         refused(shelf.say(*full(1, bad=9), **OVERWRITE))
     assert len(shelf.kept(stream="s")) == 9
-    (outcome,) = rehearse(shelf.storage, shelf.pipeline(), Wanted()).streams.values()
+    (outcome,) = rehearse(shelf.storage, shelf.pipeline(), Criteria()).streams.values()
     assert (outcome.fit, sum(outcome.left.values())) == (0, 9)
     assert "the next run brings" in next(iter(outcome.left))
     found = shelf.say(*full(9, bad=1), **OVERWRITE)
@@ -67,8 +67,8 @@ def test_what_is_left_of_purged_rejects_is_still_refused(shelf: Shelf) -> None:
     """A part of the rejects is purged; the others are not replayed for that."""
     shelf.say(*full(10), **OVERWRITE)
     refused(shelf.say(*full(1, bad=9), record(50, 10**20), **OVERWRITE))
-    purge(shelf.storage, "p", Wanted(reason="beyond"))
-    (outcome,) = rehearse(shelf.storage, shelf.pipeline(), Wanted()).streams.values()
+    purge(shelf.storage, "p", Criteria(reason="beyond"))
+    (outcome,) = rehearse(shelf.storage, shelf.pipeline(), Criteria()).streams.values()
     assert (outcome.fit, sum(outcome.left.values())) == (0, 9)
 
 

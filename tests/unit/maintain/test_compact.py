@@ -222,7 +222,7 @@ def test_every_step(first: int, tmp_path: Path) -> None:
             break
     run(shop)
     assert len(files(shop)) == 1
-    problems = [one.found for one in verify(shop.storage, "shop").findings if one.severity == "error"]
+    problems = [one.problem for one in verify(shop.storage, "shop").findings if one.severity == "error"]
     assert problems == ["is missing: another pipeline could take the table for its own"]  # no run has claimed it
 
 

@@ -193,9 +193,9 @@ def test_files_of_a_table_that_are_gone(folder: Path) -> None:
     path.write_bytes(b"torn and longer than it was")
     (found,) = [finding for finding in run_checks(checks) if finding.status != "ok"]
     assert (found.check, found.exit_code) == ("tables", 3)
-    assert found.found == f"s: 1 of 3 files missing: {path}"
+    assert found.text == f"s: 1 of 3 files missing: {path}"
     found = list(run_checks(content_checks(lake.storage, "p", 2)))[-1]
-    assert found.found.endswith("; looked at the first 2 of 3")
+    assert found.text.endswith("; looked at the first 2 of 3")
 
 
 def test_somebody_holds_the_pipeline(typed: Typed, folder: Path) -> None:
@@ -320,6 +320,23 @@ def test_nothing_is_selected_before_discover(typed: Typed, folder: Path) -> None
     assert typed("discover shop").code == 0
     assert typed("select shop public-users").code == 0
     assert examined(typed, "shop")[1]["streams"]["status"] == "ok"
+
+
+def test_an_old_tap_whose_catalog_selects_nothing(typed: Typed, folder: Path) -> None:
+    """The tap does not discover, so its catalog is looked at alone: a run would end with this error."""
+    (folder / "tap-x").write_text('#!/bin/sh\necho \'{"type": "STATE", "value": {}}\'\n')
+    (folder / "tap-x").chmod(0o755)
+    source = f"{{tap: {folder}/tap-x --properties, catalog: catalog.json}}"
+    (folder / "bridge.yaml").write_text(f"pipelines: {{shop: {{source: {source}, destination: {{bucket: lake}}}}}}")
+    entry = {"stream": "users", "schema": {"properties": {"id": {"type": "integer"}}}}
+    (folder / "catalog.json").write_text(json.dumps({"streams": [entry]}))
+    code, found = examined(typed, "shop")
+    assert (code, bad(found)) == (2, {"streams": "error"})
+    assert found["streams"]["found"].startswith("the catalog selects no stream")
+    assert typed("run shop").code == 2
+    (folder / "catalog.json").write_text(json.dumps({"streams": [entry | {"selected": True}]}))
+    code, found = examined(typed, "shop")
+    assert (code, found["streams"]["found"]) == (0, "1 of 1 selected: users")
 
 
 def test_without_any_file(typed: Typed, folder: Path) -> None:

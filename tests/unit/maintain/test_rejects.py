@@ -12,7 +12,7 @@ from bridge.commit.rollback import roll_back
 from bridge.errors import DataError
 from bridge.maintain.rejects.purge import purge
 from bridge.maintain.rejects.replay import rehearse, replay
-from bridge.maintain.rejects.survey import Wanted, find, orphans
+from bridge.maintain.rejects.survey import Criteria, find, orphans
 from bridge.write.context import WriteContext
 from bridge.write.rejects import write_rejects
 from tests.support.pipe import Found
@@ -155,7 +155,7 @@ def test_replay_loads_what_fits(shelf: Shelf) -> None:
     """One commit has the rows, exactly once and exact, and names what was consumed and what is left; STATE stays."""
     spoilt(shelf)
     before = widened(shelf).state
-    assert rehearse(shelf.storage, shelf.pipeline(), Wanted()).fit == 2
+    assert rehearse(shelf.storage, shelf.pipeline(), Criteria()).fit == 2
     head = shelf.log.head()
     done = shelf.replay()
     assert (done.fit, dict(done.streams["s"].left)) == (2, {"not a number": 1})
@@ -212,7 +212,7 @@ def test_replay_keeps_to_the_settings(shelf: Shelf) -> None:
         for one in messages:
             one["record"] |= secret
         shelf.say(message, *messages, state(number + 1), **shaped)
-    assert replay(shelf.storage, shelf.pipeline(**shaped), Wanted()).fit == 1
+    assert replay(shelf.storage, shelf.pipeline(**shaped), Criteria()).fit == 1
     query = f"select * from read_parquet('{shelf.lake}/p/s/*.parquet', union_by_name=true) order by id"
     found = duckdb.sql(query)
     assert found.columns == ["id", "number"]
@@ -226,7 +226,7 @@ def test_replay_refuses_what_only_a_run_can(shelf: Shelf, keys: dict[str, Any]) 
     """An old record must not replace a newer row, and SQL needs the engine: it is said, and the rejects stay."""
     spoilt(shelf)
     widened(shelf)
-    done = replay(shelf.storage, shelf.pipeline(streams={"s": keys}), Wanted())
+    done = replay(shelf.storage, shelf.pipeline(streams={"s": keys}), Criteria())
     assert done.fit == 0
     assert "set the bookmark back and run" in done.streams["s"].why
     assert len(shelf.kept()) == 3
@@ -237,7 +237,7 @@ def test_metadata_columns_of_a_replay(shelf: Shelf) -> None:
     with_them = {"add_record_metadata": True}
     shelf.say(schema(), record(1), record(2, BIG, time_extracted="2024-01-01T00:00:00Z"), state(2), **with_them)
     shelf.say(schema(n=WIDE), record(3), state(3), **with_them)
-    assert replay(shelf.storage, shelf.pipeline(**with_them), Wanted()).fit == 1
+    assert replay(shelf.storage, shelf.pipeline(**with_them), Criteria()).fit == 1
     columns = "id, year(_sdc_extracted_at), _sdc_batched_at is null"
     query = f"select {columns} from read_parquet('{shelf.lake}/p/s/*.parquet', union_by_name=true) order by id"
     assert duckdb.sql(query).fetchall()[1] == (2, 2024, False)
@@ -261,11 +261,11 @@ def test_a_rollback_past_a_replay_brings_the_rejects_back(shelf: Shelf) -> None:
 def test_purge_deletes_and_records(shelf: Shelf) -> None:
     """What is chosen is gone from log and bucket; what is not stays, in the same file or others; tables stay."""
     spoilt(shelf)
-    gone, head, _ = purge(shelf.storage, "p", Wanted(reason="beyond"))
+    gone, head, _ = purge(shelf.storage, "p", Criteria(reason="beyond"))
     assert [(g.reason, g.records) for g in gone] == [("integer beyond 64 bits", 2)]
     assert next(shelf.log.history(head)).kind == "purge"
     assert [r["offset"] for r in shelf.kept()] == [3]
-    purge(shelf.storage, "p", Wanted())
+    purge(shelf.storage, "p", Criteria())
     assert list((shelf.lake / ".bridge/p/rejects").rglob("*.jsonl")) == []
     assert shelf.listed() == []
     assert shelf.say(schema(), record(6), state(6)).error is None
@@ -277,11 +277,11 @@ def test_purge_takes_orphans(shelf: Shelf) -> None:
     job = WriteContext(str(shelf.lake), "p", "dead", 1, "", "zstd", {})
     write_rejects(shelf.storage, job, "s", [{"stream": "s", "reason": "not an integer", "raw": b"{}"}])
     assert shelf.listed() == []
-    [orphan] = orphans(shelf.storage, "p", shelf.view(), Wanted())
-    purge(shelf.storage, "p", Wanted(stream="s"))
+    [orphan] = orphans(shelf.storage, "p", shelf.view(), Criteria())
+    purge(shelf.storage, "p", Criteria(stream="s"))
     assert shelf.storage.size(orphan)
     head = shelf.log.head()
-    purge(shelf.storage, "p", Wanted())
+    purge(shelf.storage, "p", Criteria())
     assert shelf.storage.size(orphan) is None
     assert shelf.log.head() <= head + 1, "nothing was in the log: no commit for it, but perhaps a fence"
 
@@ -290,9 +290,9 @@ def test_snapshots_forget_what_the_retention_deleted(shelf: Shelf) -> None:
     """The log names reject files that exist: else each snapshot would be longer than the one before."""
     spoilt(shelf)
     spoilt(shelf)
-    first, second = find(shelf.storage, "p", shelf.view(), Wanted())
+    first, second = find(shelf.storage, "p", shelf.view(), Criteria())
     shelf.storage.delete(first.file)
-    assert [file.file for file in find(shelf.storage, "p", shelf.view(), Wanted())] == [second.file]
+    assert [file.file for file in find(shelf.storage, "p", shelf.view(), Criteria())] == [second.file]
     for number in range(shelf.log.head(), 101):
         shelf.say(schema(), record(number), state(number))
     snapshot = next(shelf.log.history(100))

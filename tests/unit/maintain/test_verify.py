@@ -66,7 +66,7 @@ def found(lake: Lake) -> list[tuple[str, str]]:
     before = lake.everything()
     findings = verify(lake.storage, "shop").findings
     assert lake.everything() == before
-    assert all(finding.fix and finding.found and finding.file for finding in findings)
+    assert all(finding.fix and finding.problem and finding.file for finding in findings)
     return [(finding.severity, finding.check) for finding in findings]
 
 
@@ -189,7 +189,7 @@ def test_a_ghost_where_nobody_knows_whose_the_table_is(lake: Lake) -> None:
 def test_what_state_json_said_is_kept(lake: Lake) -> None:
     """A `state.json` that nobody can read is set aside, not thrown away."""
     lake.storage.write(".bridge/shop/state.json", b'{"bookmarks": ')
-    assert "no run starts" in only(lake).found
+    assert "no run starts" in only(lake).problem
     repair(lake.storage, "shop")
     assert (lake.root / ".bridge/shop/state.json.damaged").read_bytes() == b'{"bookmarks": '
 
@@ -216,7 +216,7 @@ def test_a_lake_that_was_moved(lake: Lake, tmp_path: Path) -> None:
     moved = Lake(tmp_path / "moved")
     shutil.copytree(lake.root, moved.root)
     assert set(found(moved)) == {("warning", "manifest")}
-    assert str(lake.root) in verify(moved.storage, "shop").findings[0].found
+    assert str(lake.root) in verify(moved.storage, "shop").findings[0].problem
     assert repair(moved.storage, "shop")[1].findings == []
     assert str(moved.root) in (moved.root / ".bridge/tables/shop/users.manifest").read_text()
 
@@ -251,7 +251,7 @@ def test_lost_rows(lake: Lake, name: str) -> None:
     damage, text = LOST[name]
     damage(lake)
     assert found(lake) == [("error", "files")]
-    assert text in only(lake).found
+    assert text in only(lake).problem
     assert "rollback 2 NAME" in only(lake).fix
     assert "--full -s orders" in only(lake).fix
     done, report = repair(lake.storage, "shop")
@@ -264,7 +264,7 @@ def test_other_rows(lake: Lake) -> None:
     path = lake.root / ".bridge/shop/commits" / f"{3:020d}.json"
     path.write_text(path.read_text().replace('"rows": 2', '"rows": 3'))
     assert set(found(lake)) == {("error", "files"), ("warning", "streams")}
-    assert "2 rows, and the log says 3; it holds 3 rows of commit 3" in verify(lake.storage, "shop").findings[0].found
+    assert "2 rows, and the log says 3; it holds 3 rows of commit 3" in verify(lake.storage, "shop").findings[0].problem
 
 
 OTHERS: dict[str, tuple[Callable[[Lake], object], str, str, str]] = {
@@ -308,7 +308,7 @@ def test_what_only_a_person_can_mend(lake: Lake, name: str) -> None:
     damage(lake)
     assert set(found(lake)) == {(severity, check)}
     first = verify(lake.storage, "shop").findings[0]
-    assert text in first.found + first.fix
+    assert text in first.problem + first.fix
     assert first.mend is None
 
 
@@ -331,8 +331,8 @@ def test_a_damaged_log(lake: Lake, text: str, said: str) -> None:
     path.write_text(text) if text else path.unlink()
     findings = verify(lake.storage, "shop").findings
     assert [finding.check for finding in findings] == ["commits", "commits"]
-    assert said in findings[0].found
-    assert "nobody can know" in findings[1].found
+    assert said in findings[0].problem
+    assert "nobody can know" in findings[1].problem
     before = lake.everything()
     with pytest.raises(CorruptLake):
         repair(lake.storage, "shop")
@@ -463,11 +463,13 @@ def test_a_shared_table(tmp_path: Path) -> None:
     claim(lake.storage, "p/s", Owner("q", "s"), shared=True)
     for number, name in enumerate(("p", "q"), 1):
         committer = open_committer(lake.storage, name, "run", last=FIRST)
-        committer.commit(PipelineState({"n": number}), [structs.replace(lake.entry(lake.pending(0)), shared=True)])
+        committer.commit(
+            PipelineState({"n": number}), [structs.replace(lake.entry(lake.pending(0, name)), shared=True)]
+        )
     recover(lake.storage, "p")
     kinds = {finding.check for finding in verify(lake.storage, "p").findings}
-    assert kinds == {"files", "schema", "streams"}  # its file is no Parquet, and it has no schema
-    assert len(verify(lake.storage, "p").findings) == 3
+    assert kinds == {"files", "schema"}  # its file is no Parquet, and it has no schema
+    assert len(verify(lake.storage, "p").findings) == 2
     (lake.root / "p/s" / GHOST).write_bytes(b"")
     ghosts = [finding for finding in verify(lake.storage, "p").findings if finding.file.endswith(GHOST)]
     assert [(ghost.severity, ghost.mend) for ghost in ghosts] == [("warning", None)]

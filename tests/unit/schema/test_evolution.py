@@ -23,7 +23,7 @@ from msgspec import structs
 from bridge.commit.open import open_committer
 from bridge.commit.rollback import roll_back
 from bridge.decode.casting import fitted
-from bridge.errors import DataError, LakeError
+from bridge.errors import DataError, EngineError, LakeError
 from bridge.lake.log import Log, Snapshot
 from bridge.lake.pipeline_state import PipelineState
 from bridge.load.accounting import Accounting
@@ -431,3 +431,90 @@ def test_decimals_as_text(values: list[Decimal]) -> None:
     texts = fitted(pa.array(values, type_), pa.field("c", type_), pa.field("c", pa.string())).to_pylist()
     assert [Decimal(text) for text in texts] == values
     assert not any("E" in text or ("." in text and text.endswith("0")) for text in texts)
+
+
+KEY_KINDS = (INTEGER, STRING)
+KINDS = (INTEGER, STRING, NUMBER, {"type": ["null", "boolean"]}, {})
+TEXTS = ("1", "2", "x", "", "true", '{"a":1}')
+
+
+def _random_schema(random: Random, depth: int = 0) -> dict[str, Any]:
+    kind = random.random() if depth < 3 else 1.0
+    if kind < 0.35:
+        names = random.sample("abc", random.randint(1, 3))
+        return {"type": ["null", "object"], "properties": {name: _random_schema(random, depth + 1) for name in names}}
+    if kind < 0.5:
+        return {"type": ["null", "array"], "items": _random_schema(random, depth + 1)}
+    return random.choice(KINDS)
+
+
+def _random_value(random: Random, schema: dict[str, Any]) -> Any:
+    if "properties" in schema:
+        return {
+            name: _random_value(random, inner) for name, inner in schema["properties"].items() if random.random() < 0.8
+        }
+    if "items" in schema:
+        return [_random_value(random, schema["items"]) for _ in range(random.randint(0, 3))]
+    values: list[Any] = {"integer": [-1, 0, 1, 2], "number": [1, -2, 0.5], "boolean": [True, False]}.get(
+        schema.get("type", ["string"])[-1], [*TEXTS, *([] if "type" in schema else [3, [1], {"a": None, "b": "1"}])]
+    )
+    return random.choice(values) if random.random() < 0.9 else None
+
+
+def _plain(value: Any) -> Any:
+    """A value whatever its column's type: text is what it says as JSON, a field is itself or its variant."""
+    if isinstance(value, str):
+        try:
+            return _plain(json.loads(value))
+        except ValueError:
+            return value
+    if isinstance(value, dict):
+        plain: dict[str, Any] = {}
+        for name, inner in value.items():
+            if inner is not None:
+                plain[name.removesuffix("__string")] = _plain(inner)
+        return plain
+    return [_plain(inner) for inner in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_keys_and_nested_fields_of_changing_types(shop: Shop, seed: int) -> None:
+    """Whatever types a key and a nested column have from load to load: each key is there once, with its last value.
+
+    A key's value counts by its text once its column has held text: 1 and "1" are one row.
+    """
+    random = Random(seed)
+    shop.layout = {"keys": ("id",)}
+    expected: dict[str, Any] = {}
+    for _ in range(5):
+        change = random.choice(["rewrite", "variant"])
+        key, kind = random.choice(KEY_KINDS), _random_schema(random)
+        values = [0, 1, 2] if key is INTEGER else ["0", "1", "x"]
+        records = [{"id": random.choice(values), "v": _random_value(random, kind)} for _ in range(4)]
+        evolution = Evolution(change, keys=("id",))
+        shop.load("t", {"id": key, "v": kind}, records, evolution=evolution)
+        expected |= {str(record["id"]): _plain(record["v"]) for record in records}
+    table = table_of(shop, "t")
+    for read in IN_PROCESS.values():
+        found = read(table).to_pylist()
+        names = [name for name in found[0] if name.startswith("v")]
+        plain = {str(row["id"]): _plain(next((row[n] for n in names if row[n] is not None), None)) for row in found}
+        assert len(found) == len(plain)
+        assert plain == expected
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_column_in_two_parts_is_no_key(shop: Shop, full: bool) -> None:
+    """A column that got a variant before it was a key is refused, with what to do; loaded anew it is one column."""
+    for n, (kind, value) in enumerate([(INTEGER, 7), (STRING, "x")]):
+        shop.load("t", {"id": INTEGER, "k": kind}, [{"id": n, "k": value}], evolution=VARIANT)
+    shop.layout = {"keys": ("k",)}
+    before = rows(shop)
+    again = {"id": INTEGER, "k": STRING}, [{"id": 2, "k": "x"}, {"id": 3, "k": "8"}]
+    if full:
+        shop.load("t", *again, evolution=Evolution("variant", keys=("k",)), mode="replace")
+        assert rows(shop) == [{"id": 2, "k": "x"}, {"id": 3, "k": "8"}]
+        return
+    with pytest.raises(EngineError, match="a key is in two columns, as its type has changed key=k"):
+        shop.load("t", *again, evolution=Evolution("variant", keys=("k",)))
+    assert rows(shop) == before

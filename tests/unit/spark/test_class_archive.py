@@ -1,107 +1,138 @@
-"""The JVM's class-data archive: missed twice, made once, used from then on; never the reason why a run fails."""
+"""The JVM's class-data archive: whose it is, when it is due, when it is deleted; never the reason why a run fails."""
 
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 
-from bridge.spark.class_archive import ClassData
-from bridge.spark.java import find_java
+from bridge.maintain.doctor.machine import machine_checks
+from bridge.spark.class_archive import VARIABLE, ClassArchive, tidy
+from bridge.spark.jvm import class_archive
+
+DAY = 24 * 3600
 
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The machine's cache, empty."""
     monkeypatch.setattr("platformdirs.user_cache_path", lambda name: tmp_path / name)
+    monkeypatch.delenv(VARIABLE, raising=False)
     return tmp_path / "singer-bridge" / "jvm"
 
 
-def test_made_by_the_second_run_and_used_by_the_third(cache: Path) -> None:
-    """A real JVM writes the archive while it ends, and a later one starts from it."""
-    first = ClassData(find_java(), "4.0")
-    assert (first.wanted, first.options) == (False, [])
-    second = ClassData(find_java(), "4.0")
-    assert second.wanted
-    java = subprocess.Popen([find_java(), *second.options, "-version"], stderr=subprocess.PIPE)
-    second.begin(java)
-    assert b"[warning]" not in java.communicate(timeout=60)[1]
-    second.end(java)
-    third = ClassData(find_java(), "4.0")
-    (archive,) = cache.glob("*.jsa")
-    assert (third.wanted, third.options) == (False, [f"-XX:SharedArchiveFile={archive}"])
-    command = [find_java(), "-Xshare:on", *third.options, "-version"]
-    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
-    assert {path.suffix for path in cache.iterdir()} == {".jsa", ".missed"}
+@pytest.fixture
+def java(tmp_path: Path) -> str:
+    (tmp_path / "java").touch()
+    return str(tmp_path / "java")
 
 
-def test_one_for_each_java_and_spark(cache: Path) -> None:
-    """Another Spark starts without the archive of this one."""
-    for spark in ("4.0", "4.1"):
-        assert not ClassData(find_java(), spark).wanted
-    assert ClassData(find_java(), "4.0").wanted
+def spark(folder: Path) -> Path:
+    """An installation's folder of jars."""
+    folder.mkdir(parents=True)
+    return folder
 
 
-def test_what_nobody_used_for_a_month_goes(cache: Path) -> None:
-    """When another archive is made; one that a run started from stays."""
-    ClassData(find_java(), "4.0")
-    for name in ("old", "used", "half"):
-        (cache / name).touch()
-        os.utime(cache / name, (0, 0))
-    made = ClassData(find_java(), "4.0")
-    os.utime(cache / "used")
-    with subprocess.Popen(["/bin/sh", "-c", f'echo whole > "{made._draft}"']) as java:
-        made.begin(java)
-    made.end(java)
-    assert {path.name for path in cache.iterdir()} == {"used", made._path.name, made._path.with_suffix(".missed").name}
-    os.utime(made._path, (0, 0))
-    assert ClassData(find_java(), "4.0").options
-    assert made._path.stat().st_mtime > time.time() - 60
+def made(java: str, jars: Path) -> ClassArchive:
+    """The archive of an installation, as the maker leaves it."""
+    archive = ClassArchive(java, jars)
+    archive.begin()
+    draft = archive.path.with_name("draft")
+    draft.touch()
+    archive.keep(draft)
+    return archive
 
 
-def test_a_jvm_that_failed_leaves_nothing(cache: Path) -> None:
-    """What a JVM wrote before it failed is no archive."""
-    ClassData(find_java(), "4.0")
-    made = ClassData(find_java(), "4.0")
-    draft = Path(made.options[0].split("=")[1])
-    with subprocess.Popen(["/bin/sh", "-c", f'echo half > "{draft}"; exit 1']) as java:
-        made.begin(java)
-    made.end(java)
-    assert [path.suffix for path in cache.iterdir()] == [".missed"]
+def grow_old(path: Path, days: float) -> None:
+    os.utime(path, (0, time.time() - days * DAY))
 
 
-def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_due_after_two_runs_without_it(cache: Path, java: str, tmp_path: Path) -> None:
+    """A machine that is thrown away after one run never pays for it; whoever asks gets it at once."""
+    archive = ClassArchive(java, spark(tmp_path / "jars"))
+    assert (archive.is_due(asked=False), archive.is_due(asked=True)) == (False, True)
+    assert archive.options() == []
+    assert not archive.is_due(asked=False)
+    assert archive.options() == []
+    assert archive.is_due(asked=False)
+    made(java, tmp_path / "jars")
+    assert archive.options() == [f"-XX:SharedArchiveFile={archive.path}"]
+    assert not archive.is_due(asked=True)
+    assert {path.suffix for path in cache.iterdir()} == {".jsa", ".origin"}
+
+
+def test_attempts_that_are_ended_are_not_repeated_for_ever(cache: Path, java: str, tmp_path: Path) -> None:
+    """Where background processes are killed, as in a service of systemd, three of them are enough."""
+    archive = ClassArchive(java, spark(tmp_path / "jars"))
+    for _ in range(3):
+        assert archive.is_due(asked=True)
+        archive.begin()
+    assert (archive.is_given_up(), archive.is_due(asked=True)) == (True, False)
+    assert not made(java, tmp_path / "jars").is_given_up()
+
+
+def test_doctor_says_why_there_is_none(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not yet, switched off, or ended each time: then with what to type."""
+    archive = class_archive()
+    assert archive
+    check = dict(machine_checks(spark=False))["jvm archive"]
+
+    def finding() -> tuple[str, str]:
+        [one] = check()
+        return one.status, one.text + one.fix
+
+    assert finding() == ("ok", f"none yet: a background process makes it in {cache}, after the second run")
+    monkeypatch.setenv(VARIABLE, "off")
+    assert finding() == ("ok", f"none, and none is made: {VARIABLE} is off")
+    monkeypatch.delenv(VARIABLE)
+    for _ in range(3):
+        archive.begin()
+    status, text = finding()
+    assert (status, "-m bridge.spark.archive_maker" in text) == ("warning", True)
+
+
+def test_it_can_be_switched_off(cache: Path, java: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs still start from one that exists."""
+    archive = ClassArchive(java, spark(tmp_path / "jars"))
+    monkeypatch.setenv(VARIABLE, "off")
+    assert (archive.is_due(asked=True), archive.options()) == (False, [])
+    made(java, tmp_path / "jars")
+    assert archive.options() == [f"-XX:SharedArchiveFile={archive.path}"]
+
+
+def test_an_archive_goes_with_its_installation(cache: Path, java: str, tmp_path: Path) -> None:
+    """Replaced or removed: the archive is of no use to anybody, however new. Those of others stay."""
+    installations = {name: spark(tmp_path / name / "jars") for name in ("same", "replaced", "removed")}
+    archives = {name: made(java, jars) for name, jars in installations.items()}
+    os.utime(installations["replaced"], (0, 0))
+    installations["removed"].rmdir()
+    tidy()
+    assert set(cache.glob("*.jsa")) == {archives["same"].path}
+    assert {path.stem for path in cache.iterdir()} == {archives["same"].path.stem}
+    newer = made(java, installations["replaced"])
+    assert newer.path != archives["replaced"].path
+
+
+def test_what_nobody_uses_goes(cache: Path, java: str, tmp_path: Path) -> None:
+    """After ten days; after one where nothing says whose it is. A run that starts from it uses it."""
+    archives = [made(java, spark(tmp_path / name)) for name in ("a", "b", "c")]
+    for archive, days in zip(archives, (11, 9, 11), strict=True):
+        grow_old(archive.path, days)
+    assert archives[2].options()
+    for name, days in (("old", 2.0), ("new", 0.5)):
+        (cache / f"{name}.jsa").touch()
+        grow_old(cache / f"{name}.jsa", days)
+    tidy()
+    assert set(cache.glob("*.jsa")) == {archives[1].path, archives[2].path, cache / "new.jsa"}
+
+
+def test_a_cache_that_cannot_be_written(cache: Path, java: str, tmp_path: Path) -> None:
     """Runs go on without an archive."""
     (tmp_path / "singer-bridge").write_text("a file where the folder should be")
-    monkeypatch.setattr("platformdirs.user_cache_path", lambda name: tmp_path / name)
+    archive = ClassArchive(java, spark(tmp_path / "jars"))
     for _ in range(3):
-        found = ClassData(find_java(), "4.0")
-        assert (found.wanted, found.options) == (False, [])
-
-
-def test_the_jvm_does_not_outlive_us(cache: Path) -> None:
-    """When we are killed a JVM that would write its archive now goes at once, and leaves no draft."""
-    cache.mkdir(parents=True)
-    draft = cache / "draft"
-    program = (
-        "import subprocess, sys, time; from bridge.spark.class_archive import ClassData\n"
-        "made = ClassData(sys.executable, 'x'); made.wanted, made._draft = True, sys.argv[1]\n"
-        "slow = subprocess.Popen(['/bin/sh', '-c', 'echo half > \"$0\"; exec sleep 100', sys.argv[1]])\n"
-        "made.begin(slow); print(slow.pid, flush=True); slow.wait()\n"
-    )
-    environ = os.environ | {"XDG_CACHE_HOME": str(cache)}
-    with subprocess.Popen([sys.executable, "-c", program, draft], stdout=subprocess.PIPE, env=environ) as us:
-        assert us.stdout
-        slow = psutil.Process(int(us.stdout.readline()))
-        us.send_signal(signal.SIGKILL)
-        us.wait()
-    deadline = time.monotonic() + 10
-    while (slow.is_running() and slow.status() != psutil.STATUS_ZOMBIE) or draft.exists():
-        assert time.monotonic() < deadline, "the JVM lives on"
-        time.sleep(0.05)
+        assert archive.options() == []
+    assert not archive.is_due(asked=False)
+    tidy()

@@ -264,7 +264,12 @@ def test_import_bridge_stays_light() -> None:
 
 def test_what_is_public() -> None:
     """What `bridge` says that it has is there; anything else is an ordinary AttributeError."""
-    assert {name for name in bridge.__all__ if hasattr(bridge, name)} == {"S3Options", "StateStore", "__version__"}
+    assert {name for name in bridge.__all__ if hasattr(bridge, name)} == {
+        "Lake",
+        "S3Options",
+        "StateStore",
+        "__version__",
+    }
     assert bridge.StateStore is StateStore
     with pytest.raises(AttributeError, match="Missing"):
         _ = bridge.Missing

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import re
 from collections.abc import Callable
 from datetime import date, datetime, time, timezone
 from decimal import Decimal
@@ -280,9 +281,71 @@ def test_rows_of_a_stream_that_is_not_selected_are_ignored(tmp_path: Path) -> No
     assert (found.streams(), found.warnings) == ([], ["s: 3 record(s) ignored, the stream is not selected"])
 
 
+def pipelinewise(file: Path, **more: Any) -> dict[str, Any]:
+    """A BATCH message as `write_batch` of pipelinewise-singer-python writes it."""
+    return {"type": "BATCH", "stream": "s", "filepath": str(file), "format": "jsonl", **more}
+
+
+@pytest.mark.parametrize(
+    ("pack", "more"),
+    [
+        (bytes, {}),
+        (bytes, {"format": None, "compression": None, "batch_size": 3}),
+        (gzip.compress, {"compression": "gzip", "batch_size": 3}),
+        (gzip.compress, {}),
+    ],
+)
+def test_a_batch_of_pipelinewise(tmp_path: Path, pack: Callable[[bytes], bytes], more: dict[str, Any]) -> None:
+    """One file by its path, of bare records or of RECORD messages: the rows are those of RECORDs."""
+    messages = [{"type": "RECORD", "stream": "s", "record": row} for row in ROWS]
+    (tmp_path / "a%20b ä.jsonl").write_bytes(pack(lines(ROWS)))
+    (tmp_path / "a b ä.jsonl").write_bytes(b"the path is no URI")
+    found = load(tmp_path, pipelinewise(tmp_path / "a%20b ä.jsonl", **more), state(3))
+    assert found.error is None
+    assert (found.rows("s"), found.rejects()) == (as_records(tmp_path, ROWS), [])
+    (tmp_path / "messages").write_bytes(pack(lines(messages)))
+    again = Pipe(tmp_path / "messages-lake").load(wire(SCHEMA, pipelinewise(tmp_path / "messages", **more), state(3)))
+    assert (again.rows("s"), again.rejects()) == (found.rows("s"), [])
+
+
+def test_a_batch_has_the_extraction_time_of_its_message(tmp_path: Path) -> None:
+    """`time_extracted` of the message is that of its rows."""
+    (tmp_path / "f").write_bytes(lines([{"id": 1}]))
+    message = pipelinewise(tmp_path / "f", time_extracted="1970-01-02T00:00:00.000Z")
+    [row] = load(tmp_path, message, state(1), add_record_metadata=True).rows("s")
+    assert row["_sdc_extracted_at"] == datetime(1970, 1, 2, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "says"),
+    [
+        (b'{"id":1}\n{"id":2}\n', {"batch_size": 3}, r"it has 2 record\(s\), and the message's batch_size says 3"),
+        (b'{"id":1}\n', {"format": "csv"}, "unknown encoding .*format=csv"),
+        (b'{"id":1}\n', {"compression": "gzip"}, "not compressed with gzip"),
+        (b'{"id":1}\n', {"compression": "bz2"}, "unknown encoding .*compression=bz2"),
+        (
+            b'{"type":"RECORD","stream":"s","record":{"id":1}}\n{"type":"RECORD","stream":"t","record":{"id":2}}\n',
+            {},
+            "it has RECORD messages of this stream, and other lines",
+        ),
+    ],
+)
+def test_a_batch_of_pipelinewise_that_cannot_be_read(
+    tmp_path: Path, text: bytes, more: dict[str, Any], says: str
+) -> None:
+    """It fails as a batch of the SDK does: no row of it is committed, and STATE stays before it."""
+    (tmp_path / "f").write_bytes(text)
+    (tmp_path / "good").write_bytes(lines([{"id": 7}]))
+    good, bad = pipelinewise(tmp_path / "good", batch_size=1), pipelinewise(tmp_path / "f", **more)
+    found = load(tmp_path, good, state(1), bad, state(2))
+    assert isinstance(found.error, DataError)
+    assert re.search(says, str(found.error))
+    assert (found.state, [row["id"] for row in found.rows("s")]) == (state(1)["value"], [7])
+
+
 def test_a_batch_that_is_none(tmp_path: Path) -> None:
-    """Without encoding or manifest it is no Singer message."""
-    found = load(tmp_path, {"type": "BATCH", "stream": "s", "filepath": "/tmp/x", "format": "jsonl"}, state(1))
+    """Without encoding and manifest, and without a path, it is no Singer message."""
+    found = load(tmp_path, {"type": "BATCH", "stream": "s", "filepath": None, "format": "jsonl"}, state(1))
     assert [reject["reason"] for reject in found.rejects()] == ["not a Singer message"]
 
 

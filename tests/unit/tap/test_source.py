@@ -13,7 +13,7 @@ import pytest
 from bridge.errors import SettingsError, TapError
 from bridge.settings.options import Pipeline
 from bridge.singer.catalog import selected_streams
-from bridge.tap.source import Source
+from bridge.tap.source import Source, silent
 from tests.support.catalogs import catalog, old_stream, stream
 from tests.unit.conftest import Load
 
@@ -151,7 +151,7 @@ def test_a_catalog_of_ones_own_is_kept_up(tap: Scripted, source: Any, tmp_path: 
     tap.says(catalog(stream("users", "id more", selected=True), stream("orders", selected=True)))
     made = source(catalog="catalog.json")
     made.discover()
-    assert made.discovery.told() == [
+    assert made.discovery.lines() == [
         "new stream: orders",
         "users: new column more",
         "users: gone column secret_pin",
@@ -284,7 +284,7 @@ def test_a_changed_type_is_noticed_before_the_run(tap: Scripted, source: Any, tm
     assert again.catalog([], refresh=False)[0] == found
     assert again.notes == []
     again.discover()
-    assert again.discovery.told() == ["users: new column more"]
+    assert again.discovery.lines() == ["users: new column more"]
 
 
 def test_a_type_of_a_stream_that_is_not_loaded(tap: Scripted, source: Any) -> None:
@@ -336,3 +336,69 @@ def test_a_tap_that_fails_to_discover_runs(tap: Scripted, source: Any) -> None:
     tap.says("no catalog")
     found, _ = (made := source()).catalog([], refresh=False)
     assert (note_of(found)[0], made.notes) == (["null", "string"], [])
+
+
+def whole(name: str) -> dict[str, Any]:
+    return stream(name, replication_method="FULL_TABLE")
+
+
+def test_a_run_asks_by_itself_and_passes_nothing(tap: Scripted, source: Any, tmp_path: Path) -> None:
+    """Without a catalog the tap extracts as before; what it says of its streams is kept, and the quick one is asked
+    again, as its streams may be others.
+    """
+    tap.says(catalog(whole("rates")))
+    assert (made := source()).catalog([], refresh=False) == (None, set())
+    assert made.declared == catalog(whole("rates"))
+    assert not (tmp_path / "home/catalogs/shop.json").exists()
+    assert tap.asked == ["--help --config", "--discover --config"]
+    tap.says(catalog(whole("rates"), whole("items")))
+    assert (again := source()).catalog([], refresh=False) == (None, set())
+    assert again.declared == catalog(whole("rates"), whole("items"))
+    assert tap.asked[2:] == ["--discover --config"]
+    tap.says("no catalog")  # what it said before still holds
+    assert (broken := source()).catalog([], refresh=False) == (None, set())
+    assert broken.declared == again.declared
+
+
+def test_a_slow_tap_is_asked_once(tap: Scripted, source: Any, tmp_path: Path) -> None:
+    """Its answer of the first run counts, until the tap is another one."""
+    source().catalog([], refresh=False)
+    memory = tmp_path / "home/catalogs/discovered/shop.json"
+    noted = json.loads(memory.read_text())
+    noted["declared"]["seconds"] = 60
+    memory.write_text(json.dumps(noted))
+    (made := source()).catalog([], refresh=False)
+    assert (len(tap.asked), made.declared) == (2, noted["declared"]["catalog"])
+    noted["declared"]["version"] = "0.9"
+    memory.write_text(json.dumps(noted))
+    source().catalog([], refresh=False)
+    assert tap.asked[2:] == ["--help --config", "--discover --config"]
+
+
+def test_a_tap_that_knows_no_discover_is_never_started_with_it(tap: Scripted, source: Any) -> None:
+    """It would extract, and what a queue gave once, no later run gets; it is asked for its flags once."""
+    tap.helps("--config --state")
+    for _ in range(2):
+        assert (made := source()).catalog([], refresh=False) == (None, set())
+        assert made.declared is None
+    assert tap.asked == ["--help --config"]
+
+
+@pytest.mark.parametrize("why", ["never", "chosen", "shared"])
+def test_where_nothing_is_to_be_decided_nobody_asks(tap: Scripted, settings: Load, tmp_path: Path, why: str) -> None:
+    """Not where the settings forbid it, nor where they say themselves how each stream is loaded."""
+    destination: dict[str, Any] = {"bucket": "lake"}
+    destination |= {"chosen": {"load_method": "upsert"}, "shared": {"path": "raw", "shared": True}}.get(why, {})
+    given = {"tap": str(tap.program), "discover": "never" if why == "never" else "auto"}
+    text = json.dumps({"pipelines": {"shop": {"source": given, "destination": destination}}})
+    made = Source(settings(text).pipeline("shop"), tmp_path / "home")
+    assert made.catalog([], refresh=False) == (None, set())
+    assert (made.declared, tap.asked) == (None, [])
+
+
+def test_nothing_came_and_what_there_is() -> None:
+    """A tap that waits for a choice is answered with the streams that it has, the database's own last."""
+    declared = catalog(stream("pg_catalog-x"), stream("public-orders"))
+    assert "it has public-orders, pg_catalog-x, and extracts only what is selected" in silent("shop", declared)
+    for unknown in (None, catalog(), catalog(stream("users", selected=True))):
+        assert "singer-bridge discover shop" in silent("shop", unknown)

@@ -18,8 +18,8 @@ from bridge.commit.recover import recover
 from bridge.commit.retention import Sweep
 from bridge.commit.rollback import roll_back
 from bridge.errors import LakeError
-from bridge.lake.folder_names import file_name, table_and_name
-from bridge.lake.log import Log, changes_of
+from bridge.lake.log import Log, storage_changes
+from bridge.lake.paths import file_name, table_and_name
 from bridge.lake.records import TableState
 from bridge.load.tables.adopt import adopt
 from bridge.load.tables.table_plan import strangers
@@ -102,7 +102,7 @@ def test_a_file_that_somebody_changed_is_not_taken_back(lake: Storage, tmp_path:
     """Where a lost commit was to rewrite a file that is not what the log says, nobody guesses."""
     committer = _died(lake, tmp_path)
     record = next(committer.log.history(committer.view.n))
-    for change in changes_of("p", record):
+    for change in storage_changes("p", record):
         for one in change.rewrites:
             lake.delete(one.add.source)
             lake.write(one.add.key, b"theirs")
@@ -125,7 +125,7 @@ def test_an_unfinished_rewriting_is_found_and_finished(lake: Storage, tmp_path: 
     _died(lake, tmp_path)
     found = [finding for finding in verify(lake, "p").findings if finding.check == "commits"]
     assert len(found) == 1
-    assert "has 3 file(s) still to publish or to remove" in found[0].found
+    assert "has 3 file(s) still to publish or to remove" in found[0].problem
     assert rows(lake) == loaded(3)
     repair(lake, "p")
     assert (rows(lake), wrong(lake)) == (loaded(4), [])

@@ -17,7 +17,7 @@ import pytest
 
 from bridge.commit.open import open_committer
 from bridge.commit.rollback import roll_back
-from bridge.errors import CommitLost, DataError, EngineError
+from bridge.errors import CommitLost, DataError, EngineError, SettingsError
 from bridge.lake.log import Log
 from bridge.maintain.verify.check import verify
 from bridge.storage import Storage
@@ -330,3 +330,27 @@ def test_an_emptied_table_after_a_run_that_died_at_another_stream(
     found = pipe.load(wire(schemas[0], active(version), schemas[1], syncing(None, 1)), **how)
     assert found.error is None
     assert sorted(row["id"] for row in found.rows("users")) == left
+
+
+def test_a_key_in_two_columns(tmp_path: Path) -> None:
+    """An append-only table is not merged by a column that has become two: nothing is lost, and `--full` mends it."""
+    how: dict[str, Any] = {"streams": {"s": {"on_type_change": "variant"}}}
+
+    def said(kind: dict[str, Any], *values: Any) -> bytes:
+        schema = {"type": "SCHEMA", "stream": "s", "schema": {"properties": {"k": kind}}, "key_properties": []}
+        rows = [{"type": "RECORD", "stream": "s", "record": {"k": value}} for value in values]
+        return wire(schema, *rows, {"type": "STATE", "value": {"bookmarks": {"s": {"at": str(values)}}}})
+
+    pipe = Pipe(tmp_path)
+    for kind, values in ((INTEGER, (0, 1, 2)), (STRING, ("x",))):
+        before = pipe.load(said(kind, *values), load_method="append-only", **how)
+    how["streams"]["s"]["key_properties"] = ["k"]
+    refused = pipe.load(said(INTEGER, 9, 1), load_method="upsert", **how)
+    assert isinstance(refused.error, SettingsError)
+    assert "a key is in two columns, as its type has changed key=k" in refused.error.message
+    assert "--full" in refused.error.hint
+    assert refused.state == before.state
+    assert sorted(refused.rows("s"), key=str) == sorted(before.rows("s"), key=str)
+    assert len(before.rows("s")) == 4
+    done = pipe.load(said(STRING, "9", "1", "9"), load_method="upsert", full=True, **how)
+    assert (done.error, sorted(done.rows("s"), key=str)) == (None, [{"k": "1"}, {"k": "9"}])

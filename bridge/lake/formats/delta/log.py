@@ -47,14 +47,14 @@ _WRITER = 2
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A Delta table at `version`; -1: there is no table. `done` is the last commit of ours that it holds.
+    """A Delta table at `version`; -1: there is no table. `commit` is the last commit of ours that it holds.
 
     `metadata` is as its log has it, `files` are the names of its files; `writer` is the protocol version that a writer
     must support.
     """
 
     version: int = -1
-    done: int = 0
+    commit: int = 0
     files: frozenset[str] = frozenset()
     metadata: dict[str, Any] = field(default_factory=dict)
     writer: int = _WRITER
@@ -69,16 +69,16 @@ class DeltaLog:
         self.storage, self.folder = storage, folder
         self.app = f"{pipeline}/{stream}"
         self.key = f"{folder}/_delta_log"
-        self._known: Snapshot | None = None
+        self._cached: Snapshot | None = None
 
     def _entry(self, version: int) -> str:
         return f"{self.key}/{version:020d}.json"
 
     def look(self) -> Snapshot:
-        """Return the table as it is now. Raises `LakeError` if its log cannot be read."""
-        if self._known is None or self.storage.size(self._entry(self._known.version + 1)) is not None:
-            self._known = self._read()
-        return self._known
+        """The table as it is now. Raises `LakeError` if its log cannot be read."""
+        if self._cached is None or self.storage.size(self._entry(self._cached.version + 1)) is not None:
+            self._cached = self._read()
+        return self._cached
 
     def _read(self) -> Snapshot:
         import pyarrow as pa
@@ -132,16 +132,16 @@ class DeltaLog:
 
     def check(self, table: TableState | None) -> None:
         """Raise `LakeError` unless the table holds what our log says; for None, unless there is no table."""
-        there = self.look()
-        if table is None and there.version >= 0:
+        current = self.look()
+        if table is None and current.version >= 0:
             hint = "choose another destination.path, or move that table away: it is not this pipeline's"
             raise LakeError("the folder is a Delta table already", hint=hint, folder=self.folder)
-        if there.writer > _WRITER:
+        if current.writer > _WRITER:
             hint = "set no table features or constraints on tables that singer-bridge writes; load it into a new path"
             raise LakeError("the Delta table has features that are not ours to write", hint=hint, folder=self.folder)
-        if table is not None and there.files != table.files.keys():
+        if table is not None and current.files != table.files.keys():
             hint = "singer-bridge verify NAME --repair makes it again what the commit log says; only runs may write it"
-            facts = {"folder": self.folder, "version": there.version}
+            facts = {"folder": self.folder, "version": current.version}
             raise LakeError("the Delta table was changed by somebody else", hint=hint, **facts)
 
     def check_schema(self, schema: TableSchema) -> None:
@@ -154,40 +154,40 @@ class DeltaLog:
         Without a schema the table keeps its own; without a schema and a table there is nothing to do.
         """
         for _ in range(_TRIES):
-            there = self.look()
-            if there.done >= commit.n and not (commit.again and there.done == commit.n):
+            current = self.look()
+            if current.commit >= commit.n and not (commit.again and current.commit == commit.n):
                 return
-            if schema is None and not there.metadata:
+            if schema is None and not current.metadata:
                 return
-            metadata = self._metadata(there, schema, commit)
+            metadata = self._metadata(current, schema, commit)
             # Characters unescaped: delta-rs misreads some escaped surrogate pairs, from U+20000 on.
-            lines = (dumps(a, ascii_only=False) + b"\n" for a in self._actions(there, commit, table, metadata))
-            if self.storage.put_if_absent(self._entry(there.version + 1), b"".join(lines)):
+            lines = (dumps(a, ascii_only=False) + b"\n" for a in self._actions(current, commit, table, metadata))
+            if self.storage.put_if_absent(self._entry(current.version + 1), b"".join(lines)):
                 files = frozenset(table.files)
-                self._known = Snapshot(there.version + 1, commit.n, files, metadata, there.writer)
+                self._cached = Snapshot(current.version + 1, commit.n, files, metadata, current.writer)
                 self._tidy()
                 return
-            self._known = None
+            self._cached = None
         raise LakeError("the Delta table is changed by somebody all the time", hint="find out by whom", at=self.folder)
 
-    def _metadata(self, there: Snapshot, schema: TableSchema | None, commit: Commit) -> dict[str, Any]:
-        """Return the table's metadata for the entry: as it was, with our columns."""
+    def _metadata(self, current: Snapshot, schema: TableSchema | None, commit: Commit) -> dict[str, Any]:
+        """The table's metadata for the entry: as it was, with our columns."""
         if schema is None:
-            return there.metadata
-        wanted = _delta_schema(schema)
-        if not there.metadata:
+            return current.metadata
+        text = _delta_schema(schema)
+        if not current.metadata:
             made = {"format": {"provider": "parquet", "options": {}}, "partitionColumns": [], "configuration": {}}
-            return {"id": str(uuid.uuid4()), "schemaString": wanted, "createdTime": _milliseconds(commit.at)} | made
-        same = _types(json.loads(there.metadata["schemaString"])) == _types(json.loads(wanted))
-        return there.metadata if same else there.metadata | {"schemaString": wanted}
+            return {"id": str(uuid.uuid4()), "schemaString": text, "createdTime": _milliseconds(commit.at)} | made
+        same = _types(json.loads(current.metadata["schemaString"])) == _types(json.loads(text))
+        return current.metadata if same else current.metadata | {"schemaString": text}
 
     def _actions(
-        self, there: Snapshot, commit: Commit, table: TableState, metadata: dict[str, Any]
+        self, current: Snapshot, commit: Commit, table: TableState, metadata: dict[str, Any]
     ) -> Iterator[dict[str, Any]]:
         at, change = _milliseconds(commit.at), commit.kind != "compact"
-        new, old = sorted(table.files.keys() - there.files), sorted(there.files - table.files.keys())
-        again = sorted(self._to_say_again(there, commit, metadata) & table.files.keys())
-        whole = bool(old) and not there.files & table.files.keys()
+        new, old = sorted(table.files.keys() - current.files), sorted(current.files - table.files.keys())
+        again = sorted(self._to_say_again(current, commit, metadata) & table.files.keys())
+        whole = bool(old) and not current.files & table.files.keys()
         yield {
             "commitInfo": {
                 "timestamp": at,
@@ -201,9 +201,9 @@ class DeltaLog:
                 "nonce": uuid.uuid4().hex,  # no other writer's entry has the same bytes
             }
         }
-        if there.version < 0:
+        if current.version < 0:
             yield {"protocol": {"minReaderVersion": 1, "minWriterVersion": _WRITER}}
-        if metadata != there.metadata:
+        if metadata != current.metadata:
             yield {"metaData": metadata}
         yield {"txn": {"appId": self.app, "version": commit.n, "lastUpdated": at}}
         for name in old:
@@ -220,19 +220,19 @@ class DeltaLog:
             changes = change and at_ < len(new)
             yield {"add": facts | {"modificationTime": at, "dataChange": changes, "stats": bounds}}
 
-    def _to_say_again(self, there: Snapshot, commit: Commit, metadata: dict[str, Any]) -> frozenset[str]:
-        """Return the files whose statistics the entry must repeat; a new `add` replaces the earlier one."""
+    def _to_say_again(self, current: Snapshot, commit: Commit, metadata: dict[str, Any]) -> frozenset[str]:
+        """The files whose statistics the entry must repeat; a new `add` replaces the earlier one."""
         if commit.again:
             return self.misleading()
-        grown = bool(there.metadata) and there.metadata["schemaString"] != metadata["schemaString"]
-        return there.files if grown else frozenset()  # they must say that a new column is null
+        grown = bool(current.metadata) and current.metadata["schemaString"] != metadata["schemaString"]
+        return current.files if grown else frozenset()  # they must say that a new column is null
 
     def misleading(self) -> frozenset[str]:
-        """Return the files that readers may skip although they hold matching rows."""
+        """The files that readers may skip although they hold matching rows."""
         from deltalake.exceptions import DeltaError
 
-        there = self.look()
-        if there.version < 0:
+        current = self.look()
+        if current.version < 0:
             return frozenset()
         try:
             names = misleading(self._opened())
@@ -245,7 +245,7 @@ class DeltaLog:
 
         Best effort: without a checkpoint readers read more entries, and the next one may succeed.
         """
-        if self._known is None or self._known.version % _CHECKPOINT_EVERY:
+        if self._cached is None or self._cached.version % _CHECKPOINT_EVERY:
             return
         from deltalake.exceptions import DeltaError
 
@@ -260,7 +260,7 @@ def _milliseconds(at: str) -> int:
 
 
 def _delta_schema(schema: TableSchema) -> str:
-    """Return the columns as Delta writes them. Raises `DataError` for a type that Delta does not have."""
+    """The columns as Delta writes them. Raises `DataError` for a type that Delta does not have."""
     import pyarrow as pa
     from deltalake import Schema
 
@@ -273,7 +273,7 @@ def _delta_schema(schema: TableSchema) -> str:
 
 
 def _columns(metadata: dict[str, Any]) -> tuple[pa.Schema, int]:
-    """Return a table's columns, and for how many of them readers expect statistics."""
+    """A table's columns, and for how many of them readers expect statistics."""
     import pyarrow as pa
     from deltalake import Schema
 
@@ -295,8 +295,8 @@ def _without_metadata(column: pa.Field) -> pa.Field:
     return pa.field(column.name, inner, column.nullable)
 
 
-def _types(said: Any) -> Any:
-    """Return a schema as the log has it, without the comments and other metadata of its columns."""
-    if isinstance(said, dict):
-        return {key: _types(value) for key, value in said.items() if key != "metadata"}
-    return [_types(one) for one in said] if isinstance(said, list) else said
+def _types(schema: Any) -> Any:
+    """A schema as the log has it, without the comments and other metadata of its columns."""
+    if isinstance(schema, dict):
+        return {key: _types(value) for key, value in schema.items() if key != "metadata"}
+    return [_types(one) for one in schema] if isinstance(schema, list) else schema

@@ -12,7 +12,7 @@ from typing import Any
 
 
 def misleading(table: Any) -> list[str]:
-    """Return the paths of the files, as the log of this `DeltaTable` has them."""
+    """The paths of the files, as the log of this `DeltaTable` has them."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -30,8 +30,8 @@ def misleading(table: Any) -> list[str]:
             if side == "max" and pa.types.is_floating(values.type):
                 negative = pc.less(pc.divide(1.0, values), 0.0)
                 wrong.append(pc.fill_null(pc.and_(pc.equal(values, 0.0), negative), False))
-    found: list[str] = adds["path"].filter(reduce(pc.or_, wrong)).to_pylist() if wrong else []
-    return found
+    names: list[str] = adds["path"].filter(reduce(pc.or_, wrong)).to_pylist() if wrong else []
+    return names
 
 
 def _leaves(path: tuple[str, ...], values: Any) -> Iterator[tuple[tuple[str, ...], Any]]:

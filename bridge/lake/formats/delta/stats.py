@@ -43,7 +43,7 @@ class _Bounds:
 
 
 def statistics(file: BinaryIO, table: pa.Schema | None = None, columns: int = 32, folders: Iterable[str] = ()) -> str:
-    """Return a Parquet file's `numRecords`, and the `nullCount`, `minValues` and `maxValues` of its columns.
+    """A Parquet file's `numRecords`, and the `nullCount`, `minValues` and `maxValues` of its columns.
 
     `table` are the columns of the table, by default those of the file. The first `columns` of them have statistics, and
     those after which the file's Hive `folders` are named. A column that the file lacks is null in all its rows.
@@ -53,7 +53,7 @@ def statistics(file: BinaryIO, table: pa.Schema | None = None, columns: int = 32
     footer = pq.read_metadata(file)
     schema = footer.schema.to_arrow_schema()
     named = {folder.partition("=")[0] for folder in folders}
-    wanted = [
+    indexed = [
         field
         for at, field in enumerate(schema if table is None else table)
         if at < columns or any(name.startswith(field.name) for name in named)
@@ -62,12 +62,12 @@ def statistics(file: BinaryIO, table: pa.Schema | None = None, columns: int = 32
     unsaid = Unsaid.read(footer.metadata)
     every = {
         path: _bounds(footer, places[path], path, unsaid) if path in places else _Bounds(footer.num_rows)
-        for path in _with_bounds(wanted)
+        for path in _with_bounds(indexed)
     }
-    return dumps({"numRecords": footer.num_rows} | _said(every, footer.num_rows), ascii_only=False).decode()
+    return dumps({"numRecords": footer.num_rows} | _statistics(every, footer.num_rows), ascii_only=False).decode()
 
 
-def _said(columns: dict[Path, _Bounds], rows: int) -> dict[str, Any]:
+def _statistics(columns: dict[Path, _Bounds], rows: int) -> dict[str, Any]:
     """The statistics: nothing if one column lacks its null count, and no bounds at all if one lacks its bounds."""
     if any(column.nulls is None for column in columns.values()):
         return {}
@@ -111,23 +111,23 @@ def _with_bounds(fields: Iterable[pa.Field], above: Path = ()) -> Iterator[Path]
 
 
 def _bounds(footer: Any, at: int, path: Path, unsaid: Unsaid) -> _Bounds:
-    """Return the bounds of a column over all row groups of the file."""
+    """The bounds of a column over all row groups of the file."""
     ends, nulls = list(unsaid.texts.get(path, ())), 0
     for group in range(footer.num_row_groups):
         column = footer.row_group(group).column(at)
-        found = column.statistics
-        if found is None or not found.has_null_count:
+        statistics = column.statistics
+        if statistics is None or not statistics.has_null_count:
             return _Bounds(None)
-        nulls += found.null_count
-        if found.has_min_max:
+        nulls += statistics.null_count
+        if statistics.has_min_max:
             try:
-                low, high = found.min, found.max
+                low, high = statistics.min, statistics.max
             except (ValueError, OverflowError):  # such as a date that Python cannot hold
                 return _Bounds(nulls)
             if high < low:  # pyarrow before 18 has "" for a bound that was too long to be written
                 return _Bounds(nulls)
             ends += [low, high]
-        elif found.null_count < column.num_values and path not in unsaid.texts:
+        elif statistics.null_count < column.num_values and path not in unsaid.texts:
             return _Bounds(nulls)
     if not ends or path in unsaid.nans:
         return _Bounds(nulls)
@@ -151,7 +151,7 @@ def _greatest(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as Delta's own writers put it in JSON; None if its type has no bounds."""
+    """A value as Delta's own writers put it in JSON; None if its type has no bounds."""
     if isinstance(value, float) and not math.isfinite(value):
         return "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, date):

@@ -4,17 +4,23 @@ Whoever opens the lake without settings (`recover`, `rollback`, `verify`) finds 
 comes from where pyiceberg looks for it by itself: `PYICEBERG_CATALOG__<NAME>__*`, or `~/.pyiceberg.yaml`.
 
 Without such a file the catalog is SQLite's, in the bucket: `.bridge/catalog.db`, of a bucket that is a folder.
+
+Others may write to the bucket. So what it says chooses no Python class, and no SQLite file that is no catalog yet.
 """
 
 from __future__ import annotations
 
 import re
+import sqlite3
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bridge.errors import CorruptLake, LakeError
 from bridge.exact_json import NotJson, dumps, loads
-from bridge.lake.log import meta
+from bridge.lake.paths import pipeline_key
+from bridge.settings.values.catalogs import is_harmless
 from bridge.storage import Storage
 
 if TYPE_CHECKING:
@@ -37,15 +43,15 @@ class CatalogFacts:
 
 
 def facts_of(pipeline: Pipeline) -> CatalogFacts | None:
-    """Return what the settings say, None for nothing."""
-    said = pipeline.destination.catalog
-    if said is None:
+    """The catalog that the settings name; None if they name none."""
+    catalog = pipeline.destination.catalog
+    if catalog is None:
         return None
-    return CatalogFacts(said.name, said.namespace.replace("{pipeline}", pipeline.name), said.properties)
+    return CatalogFacts(catalog.name, catalog.namespace.replace("{pipeline}", pipeline.name), catalog.properties)
 
 
 def _key(pipeline: str) -> str:
-    return meta(pipeline, "catalog.json")
+    return pipeline_key(pipeline, "catalog.json")
 
 
 def keep_catalog(storage: Storage, pipeline: Pipeline) -> None:
@@ -56,54 +62,124 @@ def keep_catalog(storage: Storage, pipeline: Pipeline) -> None:
     if pipeline.destination.format != "iceberg":
         return
     key, facts = _key(pipeline.name), facts_of(pipeline)
-    there = storage.read(key)
+    existing = storage.read(key)
     if facts is None:
-        if there is not None:
+        if existing is not None:
             storage.delete(key)
-    elif there != (said := dumps({"format": 1, **asdict(facts)}, indent=2)):
-        storage.write(key, said)
-    open_catalog(storage, read_catalog(storage, pipeline.name))
+    elif existing != (data := dumps({"format": 1, **asdict(facts)}, indent=2)):
+        storage.write(key, data)
+    open_catalog(storage, facts or read_catalog(storage, pipeline.name))
 
 
 def read_catalog(storage: Storage, pipeline: str) -> CatalogFacts:
-    """Return what the bucket says of the catalog. Raises `LakeError` where that is nothing, and there is no default."""
-    data = storage.read(_key(pipeline))
+    """The catalog that the bucket names, or the default one. Raises `LakeError` if there is neither.
+
+    Raises `CorruptLake` for what none of our runs wrote there.
+    """
+    key = _key(pipeline)
+    data = storage.read(key)
     if data is not None:
-        try:
-            said = loads(data)
-            return CatalogFacts(said["name"], said["namespace"], dict(said["properties"]))
-        except (NotJson, KeyError, TypeError, ValueError) as error:
-            hint = "delete it, and run the pipeline: its settings say what was in it"
-            raise CorruptLake("catalog.json cannot be read", hint=hint, file=_key(pipeline)) from error
-    if storage.folder is None:
+        facts = _parsed(key, data)
+    elif storage.folder is None:
         hint = "set destination.catalog, and run the pipeline: it notes in the bucket where the tables are"
-        raise LakeError("nothing says in which catalog the Iceberg tables are", hint=hint, file=_key(pipeline))
-    return CatalogFacts(DEFAULT_NAME, pipeline, {"type": "sql", "uri": sqlite_uri(storage)})
+        raise LakeError("nothing says in which catalog the Iceberg tables are", hint=hint, file=key)
+    else:
+        facts = CatalogFacts(DEFAULT_NAME, pipeline, {"type": "sql", "uri": sqlite_uri(storage)})
+    uri = facts.properties.get("uri", "")
+    if uri.startswith("sqlite://") and not _is_catalog(storage, uri):
+        hint = "see who may write to the bucket; if the catalog is to be there, run the pipeline: it makes it"
+        raise CorruptLake("the catalog's file is outside of the bucket and no catalog", hint=hint, uri=uri, file=key)
+    return facts
+
+
+def _parsed(key: str, data: bytes) -> CatalogFacts:
+    hint = "delete it, and run the pipeline: its settings say what was in it"
+    try:
+        raw = loads(data)
+        facts = CatalogFacts(raw["name"], raw["namespace"], dict(raw["properties"]))
+        if not (isinstance(facts.name, str) and isinstance(facts.namespace, str)):
+            raise TypeError("name")
+    except (NotJson, KeyError, TypeError, ValueError) as error:
+        raise CorruptLake("catalog.json cannot be read", hint=hint, file=key) from error
+    if refused := [name for name, value in facts.properties.items() if not is_harmless(name, value)]:
+        raise CorruptLake("catalog.json has a property that no run writes", hint=hint, property=refused[0], file=key)
+    return facts
+
+
+def _is_catalog(storage: Storage, uri: str) -> bool:
+    """Whether a SQLite file is in the bucket, or is an Iceberg catalog already: no other is to be written to."""
+    from sqlalchemy import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        file = Path(make_url(uri).database or "").resolve()
+        if storage.folder is not None and file.is_relative_to(storage.folder.resolve()):
+            return True
+        connection = sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)
+        try:
+            connection.execute("SELECT 1 FROM iceberg_tables LIMIT 1")
+        finally:
+            connection.close()
+    except (ArgumentError, ValueError, OSError, sqlite3.Error):
+        return False
+    return True
 
 
 def sqlite_uri(storage: Storage) -> str:
-    """Return the URI of the catalog that is a file of the bucket."""
+    """The URI of the catalog that is a file of the bucket."""
     from sqlalchemy import URL
 
     return URL.create("sqlite", database=f"{storage.uri}/.bridge/catalog.db").render_as_string()
 
 
 def open_catalog(storage: Storage, facts: CatalogFacts) -> Catalog:
-    """Return the catalog, which reads and writes metadata through the storage. Raises `LakeError`."""
-    from pyiceberg.catalog import load_catalog
+    """The catalog, which reads and writes metadata through the storage. Raises `LakeError`.
+
+    Where this machine's configuration of pyiceberg says something else than the bucket, it wins.
+    """
+    from pyiceberg.catalog import _ENV_CONFIG, load_catalog
 
     from bridge.lake.formats.iceberg.io import STORAGE, BucketIO
 
     try:
+        own = _ENV_CONFIG.get_catalog_config(facts.name) or {}
+        properties = {name: value for name, value in facts.properties.items() if name not in own}
+        if (properties | own).get("type") != "sql":
+            _keep_foreign_classes_out(own)
         if storage.folder is not None:
             (storage.folder / ".bridge").mkdir(parents=True, exist_ok=True)
-        catalog = load_catalog(facts.name, **facts.properties)
+        catalog = load_catalog(facts.name, **properties)
     except Exception as error:  # each kind of catalog raises what its own libraries do
         raise unreachable(facts, error) from error
+    io = BucketIO({STORAGE: storage})
     through: dict[str, Any] = {"py-io-impl": f"{BucketIO.__module__}.{BucketIO.__name__}", STORAGE: storage}
     catalog.properties.update(through)
+    # A table's own properties, which lie in the bucket, win over these.
+    catalog._load_file_io = lambda *_, **__: io  # type: ignore[method-assign]
     _let_connections_go(catalog)
     return catalog
+
+
+def _keep_foreign_classes_out(own: Mapping[str, Any]) -> None:
+    """Have pyiceberg authenticate by its own classes, and by the one that this machine's configuration names.
+
+    `own` is what that says. pyiceberg would import and call whatever the answer of a REST catalog names, and who writes
+    to the bucket names the server.
+    """
+    from pyiceberg.catalog import rest
+    from pyiceberg.catalog.rest.auth import AuthManager, AuthManagerFactory
+
+    auth = own.get("auth")
+    own_class = auth.get("impl") if isinstance(auth, dict) else None
+
+    class OwnManagers(AuthManagerFactory):
+        @classmethod
+        def create(cls, class_or_name: str, config: dict[str, Any]) -> AuthManager:
+            if class_or_name not in cls._registry and class_or_name != own_class:
+                raise ValueError(f"the catalog asks for a class of its own to authenticate: {class_or_name}")
+            return AuthManagerFactory.create(class_or_name, config)
+
+    rest.AuthManagerFactory = OwnManagers  # type: ignore[attr-defined]
 
 
 def _let_connections_go(catalog: Catalog) -> None:
@@ -118,7 +194,7 @@ def _let_connections_go(catalog: Catalog) -> None:
 
 
 def unreachable(facts: CatalogFacts, error: BaseException) -> LakeError:
-    """Return the error for a catalog that does not do what it is asked for; no secret of its URI is in it."""
+    """The error for a catalog that does not do what it is asked for; no secret of its URI is in it."""
     text = _KEYS.sub("://", (str(error).splitlines() or [""])[0]) or type(error).__name__
     hint = (
         "look at destination.catalog; what is secret belongs into the environment, such as "

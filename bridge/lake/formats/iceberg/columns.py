@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def columns(schema: TableSchema, old: Schema | None, free: Iterator[int], schema_id: int) -> Schema:
-    """Return the columns. Those of the present table, `old`, keep their numbers, others get the next free one.
+    """The columns. Those of the present table, `old`, keep their numbers, others get the next free one.
 
     A column that is new in an existing table, or was ever nullable, is nullable. Raises `DataError` for types and names
     that Iceberg does not have.
@@ -84,7 +84,7 @@ def _type(arrow: pa.DataType, old: IcebergType | None, free: Iterator[int]) -> I
 
 
 def _goes_on(old: IcebergType, new: IcebergType) -> bool:
-    """Return whether a column of type `old` is still the same column with type `new`."""
+    """Whether a column of type `old` is still the same column with type `new`."""
     from pyiceberg.types import DecimalType, ListType, StructType
 
     for kind in (StructType, ListType):  # inner fields have numbers of their own
@@ -96,7 +96,7 @@ def _goes_on(old: IcebergType, new: IcebergType) -> bool:
 
 
 def mapping(metadata: TableMetadata | None, schema: Schema) -> NameMapping:
-    """Return the name mapping: the present columns, then earlier ones whose names are free."""
+    """The name mapping: the present columns, then earlier ones whose names are free."""
     from pyiceberg.table.name_mapping import NameMapping, create_mapping_from_schema
 
     new = create_mapping_from_schema(schema)
@@ -108,7 +108,7 @@ def _joined(new: list[MappedField], old: list[MappedField]) -> list[MappedField]
     from pyiceberg.table.name_mapping import MappedField
 
     taken = {name: field for field in new for name in field.names}
-    kept = [field for field in old if not taken.keys() & set(field.names)]
+    retained = [field for field in old if not taken.keys() & set(field.names)]
     inside = {field.field_id: list(field.fields) for field in old}
     made: list[dict[str, Any]] = [
         {
@@ -118,9 +118,9 @@ def _joined(new: list[MappedField], old: list[MappedField]) -> list[MappedField]
         }
         for field in new
     ]
-    return [MappedField(**one) for one in made] + kept
+    return [MappedField(**one) for one in made] + retained
 
 
 def ids_of(fields: Iterable[Any]) -> set[int]:
-    """Return the numbers in a name mapping."""
+    """The numbers in a name mapping."""
     return {number for field in fields for number in ({field.field_id} | ids_of(field.fields))}

@@ -24,7 +24,7 @@ MISREAD = frozenset("#?")
 
 
 def location_of(storage: Storage, folder: str) -> str:
-    """Return a table's folder as Iceberg names it: a URI where readers understand it. Nothing is percent-encoded."""
+    """A table's folder as Iceberg names it: a URI where readers understand it. Nothing is percent-encoded."""
     path = f"{storage.uri}/{folder}"
     return path if MISREAD.intersection(path) else folder_uri(storage, folder)
 
@@ -37,7 +37,7 @@ class BucketIO(FileIO):
         self.storage: Storage = properties[STORAGE]
 
     def key(self, location: str) -> str:
-        """Return the key of a URI, or of a local path."""
+        """The key of a URI, or of a local path."""
         for root in (f"file://{self.storage.uri}", self.storage.uri):
             if location.startswith(f"{root}/"):
                 return location.removeprefix(f"{root}/")
@@ -87,7 +87,7 @@ class _Output(OutputFile):
         return _Input(self.location, self._key, self._storage)
 
     def create(self, overwrite: bool = False) -> OutputStream:
-        """Return what becomes the file, whole, when it is closed. Names are never used twice."""
+        """What becomes the file, whole, when it is closed. Names are never used twice."""
         return _Buffer(self)
 
     def put(self, data: bytes) -> None:

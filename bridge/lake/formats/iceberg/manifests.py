@@ -47,7 +47,7 @@ class Files:
 
 
 def files_of(io: BucketIO, root: str, metadata: TableMetadata) -> frozenset[str]:
-    """Return the names of the files that the current snapshot has; what is no data file of this folder by its URI."""
+    """The names of the files that the current snapshot has; what is no data file of this folder by its URI."""
     return frozenset(
         _name(root, entry.data_file) for manifest in _manifests(io, metadata) for entry in _entries(io, manifest)
     )
@@ -62,13 +62,13 @@ def snapshot(files: Files, metadata: TableMetadata | None, schema: Schema, summa
     sequence = sequence_of(metadata) + 1 if metadata else 1
     parent = metadata.current_snapshot_id if metadata else None
     write = _Writer(files, schema, number)
-    manifests = [*write.kept(_manifests(files.io, metadata) if metadata else []), *write.new()]
+    manifests = [*write.retained(_manifests(files.io, metadata) if metadata else []), *write.new()]
     where = f"{files.root}/metadata/snap-{number}-{write.id}.avro"
     with write_manifest_list(2, files.io.new_output(where), number, parent, sequence, _CODEC) as listed:
         listed.add_manifests(manifests)
     facts = summary | _counted(files)
     operation = facts.pop("operation")
-    said: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "snapshot-id": number,
         "parent-snapshot-id": parent,
         "sequence-number": sequence,
@@ -77,16 +77,16 @@ def snapshot(files: Files, metadata: TableMetadata | None, schema: Schema, summa
         "summary": Summary(_operation(operation, files), **facts),
         "schema-id": schema.schema_id,
     }
-    return Snapshot(**said)
+    return Snapshot(**fields)
 
 
 def sequence_of(metadata: TableMetadata) -> int:
-    """Return how many snapshots there were; 0 of a table of the first version, which does not count them."""
+    """How many snapshots there were; 0 of a table of the first version, which does not count them."""
     return int(getattr(metadata, "last_sequence_number", 0))
 
 
 def _now(metadata: TableMetadata | None) -> int:
-    """Return the time in milliseconds, never before the table's own: clocks differ."""
+    """The time in milliseconds, never before the table's own: clocks differ."""
     from datetime import datetime, timezone
 
     now = int(datetime.now(timezone.utc).timestamp() * 1000)
@@ -134,8 +134,8 @@ class _Writer:
         made = parallel_map(self.files.io.storage, self._data_file, names)
         return self._written([(ManifestEntryStatus.ADDED, file) for file in made])
 
-    def kept(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
-        """Return those that stay; those with files that go, or too many of them, are written anew."""
+    def retained(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
+        """The manifests that stay. One with files that go is written anew; if there are too many, all are."""
         from pyiceberg.manifest import ManifestContent, ManifestEntryStatus
 
         removed, stay = self.files.removed, list[Any]()
@@ -146,8 +146,8 @@ class _Writer:
                 stay.append(manifest)
                 continue
             entries = _entries(self.files.io, manifest)
-            gone = [entry for entry in entries if _name(self.files.root, entry.data_file) in removed]
-            if not gone:
+            deleted = [entry for entry in entries if _name(self.files.root, entry.data_file) in removed]
+            if not deleted:
                 stay += [manifest] if entries else []
                 continue
             left = [
@@ -155,7 +155,7 @@ class _Writer:
                 for entry in entries
                 if _name(self.files.root, entry.data_file) not in removed
             ]
-            stay += self._written(left + [(ManifestEntryStatus.DELETED, entry) for entry in gone])
+            stay += self._written(left + [(ManifestEntryStatus.DELETED, entry) for entry in deleted])
         if len(stay) <= _MOST_MANIFESTS:
             return stay
         live = [(ManifestEntryStatus.EXISTING, entry) for one in stay for entry in _entries(self.files.io, one)]
@@ -184,8 +184,8 @@ class _Writer:
         from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
         from pyiceberg.typedef import Record
 
-        known = self.files.table.files[name]
-        facts: dict[str, Any] = {"record_count": known.rows}
+        file = self.files.table.files[name]
+        facts: dict[str, Any] = {"record_count": file.rows}
         with suppress(KeyError, ValueError, TypeError):  # without bounds a file is read more often, and never wrongly
             facts |= self._statistics(name)
         return DataFile.from_args(
@@ -193,7 +193,7 @@ class _Writer:
             file_path=f"{self.files.root}/{name}",
             file_format=FileFormat.PARQUET,
             partition=Record(),
-            file_size_in_bytes=known.size,
+            file_size_in_bytes=file.size,
             sort_order_id=None,
             spec_id=0,
             equality_ids=None,
@@ -217,7 +217,7 @@ class _Writer:
 
 
 def _manifests(io: BucketIO, metadata: TableMetadata) -> list[ManifestFile]:
-    """Return the manifests of the current snapshot that have files."""
+    """The manifests of the current snapshot that have files."""
     now = metadata.current_snapshot()
     every = now.manifests(io) if now else []
     return [one for one in every if one.has_added_files() or one.has_existing_files()]
@@ -228,7 +228,7 @@ def _entries(io: BucketIO, manifest: ManifestFile) -> list[ManifestEntry]:
 
 
 def _name(root: str, file: DataFile) -> str:
-    """Return a file's name in the table; its URI for what is no file of ours."""
+    """A file's name in the table; its URI for what is no file of ours."""
     from pyiceberg.manifest import DataFileContent
 
     return file.file_path.removeprefix(f"{root}/") if file.content == DataFileContent.DATA else file.file_path
@@ -238,8 +238,8 @@ def garbage(io: BucketIO, before: TableMetadata, after: TableMetadata) -> Iterat
     """Yield the URIs of metadata that `before` needed and `after`, the next version of the table, does not."""
     yield from {one.metadata_file for one in before.metadata_log} - {one.metadata_file for one in after.metadata_log}
     left = {one.snapshot_id for one in after.snapshots}
-    gone = [one for one in before.snapshots if one.snapshot_id not in left]
-    if gone:
+    expired = [one for one in before.snapshots if one.snapshot_id not in left]
+    if expired:
         needed = {each_.manifest_path for one in after.snapshots for each_ in one.manifests(io)}
-        yield from {each_.manifest_path for one in gone for each_ in one.manifests(io)} - needed
-        yield from (one.manifest_list for one in gone)
+        yield from {each_.manifest_path for one in expired for each_ in one.manifests(io)} - needed
+        yield from (one.manifest_list for one in expired)

@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bridge.errors import BridgeError, LakeError
+from bridge.errors import BridgeError, CorruptLake, LakeError
 from bridge.lake.formats.iceberg.catalog import CatalogFacts, unreachable
 from bridge.lake.formats.iceberg.columns import columns, ids_of, mapping
 from bridge.lake.formats.iceberg.io import MISREAD, STORAGE, BucketIO, location_of
@@ -43,6 +43,8 @@ _APP, _COMMIT = "singer-bridge.app", "singer-bridge.commit"
 _MAPPING = "schema.name-mapping.default"
 _AGE = "history.expire.max-snapshot-age-ms"
 _DEFAULT_AGE_MS = 7 * 24 * 60 * 60 * 1000
+_CLASSES = frozenset({"py-io-impl", "write.py-location-provider.impl"})
+"""Properties of a table by which pyiceberg imports a class. The table's metadata is a file of the bucket."""
 _NEW = {"write.metadata.previous-versions-max": "100"}
 
 
@@ -50,11 +52,11 @@ _NEW = {"write.metadata.previous-versions-max": "100"}
 class Snapshot:
     """An Iceberg table now. `version` counts its snapshots; -1: there is no table.
 
-    `done` is the last commit of ours that it holds, `app` whose table it is. `files` are their names.
+    `commit` is the last commit of ours that it holds, `app` whose table it is. `files` are their names.
     """
 
     version: int = -1
-    done: int = 0
+    commit: int = 0
     app: str = ""
     files: frozenset[str] = frozenset()
     table: Table | None = None
@@ -75,7 +77,7 @@ class IcebergLog:
         self.identifier = (*facts.namespace.split("."), folder.rpartition("/")[2])
         self._io = BucketIO({STORAGE: storage})
         self._facts = facts
-        self._known = Snapshot()
+        self._cached = Snapshot()
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -87,32 +89,36 @@ class IcebergLog:
             raise unreachable(self._facts, error) from error
 
     def look(self) -> Snapshot:
-        """Return the table as it is now. Raises `LakeError` if it cannot be read."""
+        """The table as it is now. Raises `LakeError` if it cannot be read."""
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
         with self._explained():
             try:
                 table = self.catalog.load_table(self.identifier)
             except (NoSuchTableError, NoSuchNamespaceError):
-                self._known = Snapshot()
-                return self._known
+                self._cached = Snapshot()
+                return self._cached
+            if foreign := sorted(_CLASSES & table.metadata.properties.keys()):
+                hint = "see who may write to the bucket; remove the property from the table by another program"
+                facts = {"property": foreign[0], "file": table.metadata_location}
+                raise CorruptLake("an Iceberg table names a Python class to run", hint=hint, **facts)
             if table.metadata.location == f"file://{self.root}":
                 self.root = table.metadata.location  # an older version began it
-            known = self._known.table
-            if known is None or known.metadata_location != table.metadata_location:
-                self._known = self._seen(table, files_of(self._io, self.root, table.metadata))
-        return self._known
+            cached = self._cached.table
+            if cached is None or cached.metadata_location != table.metadata_location:
+                self._cached = self._seen(table, files_of(self._io, self.root, table.metadata))
+        return self._cached
 
     def _seen(self, table: Table, files: frozenset[str]) -> Snapshot:
-        said = table.metadata.properties
-        app = said.get(_APP, "")
-        done = int(said.get(_COMMIT, 0)) if app == self.app else 0
-        return Snapshot(sequence_of(table.metadata), done, app, files, table)
+        properties = table.metadata.properties
+        app = properties.get(_APP, "")
+        commit = int(properties.get(_COMMIT, 0)) if app == self.app else 0
+        return Snapshot(sequence_of(table.metadata), commit, app, files, table)
 
     def check(self, table: TableState | None) -> None:
         """Raise `LakeError` unless the table holds what our log says; for None, unless there is no table."""
-        there, name = self.look(), ".".join(self.identifier)
-        if there.table is None:
+        current, name = self.look(), ".".join(self.identifier)
+        if current.table is None:
             if table is not None and table.schema is not None:
                 hint = "put destination.catalog back to what it was; or singer-bridge verify NAME --repair registers it"
                 raise LakeError("the Iceberg table is not in the catalog", hint=hint, table=name)
@@ -120,13 +126,13 @@ class IcebergLog:
                 hint = "choose a destination whose path has no # and no ?"
                 raise LakeError("the folder cannot be opened by readers of Iceberg", hint=hint, at=self.root)
             return
-        if table is None or there.app != self.app or there.table.metadata.location != self.root:
+        if table is None or current.app != self.app or current.table.metadata.location != self.root:
             hint = "choose another destination.catalog.namespace, or drop that table: it is not this pipeline's"
             raise LakeError("an Iceberg table of that name is in the catalog already", hint=hint, table=name)
-        if there.table.metadata.format_version != 2 or there.table.metadata.spec().fields:
+        if current.table.metadata.format_version != 2 or current.table.metadata.spec().fields:
             hint = "set no partitions, and no later format version, on tables that singer-bridge writes; load it anew"
             raise LakeError("the Iceberg table has features that are not ours to write", hint=hint, table=name)
-        if there.files != table.files.keys():
+        if current.files != table.files.keys():
             hint = "singer-bridge verify NAME --repair makes it again what the commit log says; only runs may write it"
             raise LakeError("the Iceberg table was changed by somebody else", hint=hint, table=name)
 
@@ -143,42 +149,42 @@ class IcebergLog:
 
         Without a schema the table keeps its own; without a schema and a table there is nothing to do.
         """
-        from pyiceberg import exceptions as told
+        from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, TableAlreadyExistsError
 
-        lost = (told.CommitFailedException, told.CommitStateUnknownException, told.TableAlreadyExistsError)
+        lost = (CommitFailedException, CommitStateUnknownException, TableAlreadyExistsError)
         for _ in range(_TRIES):
-            there = self.look()
-            if there.done >= commit.n and not (commit.again and there.done == commit.n):
+            current = self.look()
+            if current.commit >= commit.n and not (commit.again and current.commit == commit.n):
                 return
-            if schema is None and there.table is None:
+            if schema is None and current.table is None:
                 return
             with self._explained(), suppress(*lost):
-                self._commit(there, commit, table, schema)
+                self._commit(current, commit, table, schema)
                 return
-            self._known = Snapshot()
+            self._cached = Snapshot()
         hint = "find out by whom"
         raise LakeError("the Iceberg table is changed by somebody all the time", hint=hint, at=self.folder)
 
-    def _commit(self, there: Snapshot, commit: Commit, live: TableState, schema: TableSchema | None) -> None:
+    def _commit(self, current: Snapshot, commit: Commit, live: TableState, schema: TableSchema | None) -> None:
         from pyiceberg.table import Table
         from pyiceberg.table import update as say
 
-        old = there.table.metadata if there.table else None
-        wanted = self._columns(old, schema)
-        updates = [*self._begun(there.table), *self._says(old, wanted, commit)]
+        old = current.table.metadata if current.table else None
+        new_schema = self._columns(old, schema)
+        updates = [*self._begun(current.table), *self._says(old, new_schema, commit)]
         facts = {_APP: self.app, _COMMIT: str(commit.n), "singer-bridge.run": commit.run, "operation": commit.kind}
-        new = snapshot(Files(self._io, self.root, live, there.files), old, wanted, facts)
+        new = snapshot(Files(self._io, self.root, live, current.files), old, new_schema, facts)
         main: dict[str, Any] = {"ref-name": "main", "type": "branch", "snapshot-id": new.snapshot_id}
         updates += [say.AddSnapshotUpdate(snapshot=new), say.SetSnapshotRefUpdate(**main)]
-        if old and (gone := self._given_up(old, ids_of(mapping(old, wanted)), new.timestamp_ms)):
-            forget: dict[str, Any] = {"snapshot-ids": gone}
+        if old and (expired := self._given_up(old, ids_of(mapping(old, new_schema)), new.timestamp_ms)):
+            forget: dict[str, Any] = {"snapshot-ids": expired}
             updates.append(say.RemoveSnapshotsUpdate(**forget))
-        before = there.table or self._staged(wanted)
-        done = self.catalog.commit_table(before, self._requirements(old), tuple(updates))
-        table = Table(self.identifier, done.metadata, done.metadata_location, self._io, self.catalog)
-        self._known = self._seen(table, frozenset(live.files))
+        before = current.table or self._staged(new_schema)
+        committed = self.catalog.commit_table(before, self._requirements(old), tuple(updates))
+        table = Table(self.identifier, committed.metadata, committed.metadata_location, self._io, self.catalog)
+        self._cached = self._seen(table, frozenset(live.files))
         if old:
-            self._tidy(old, done.metadata)
+            self._tidy(old, committed.metadata)
 
     def _requirements(self, old: TableMetadata | None) -> tuple[Any, ...]:
         from pyiceberg.table import update as say
@@ -189,7 +195,7 @@ class IcebergLog:
         return (say.AssertTableUUID(uuid=old.table_uuid), say.AssertRefSnapshotId(**last))
 
     def _columns(self, old: TableMetadata | None, schema: TableSchema | None) -> Schema:
-        """Return the columns after the commit: an equal schema that the table has already, or a new one."""
+        """The columns after the commit: an equal schema that the table has already, or a new one."""
         if old is None:
             assert schema is not None
             return columns(schema, None, itertools.count(1), 0)
@@ -200,7 +206,7 @@ class IcebergLog:
         return next((one for one in reversed(old.schemas) if one.as_struct() == new.as_struct()), new)
 
     def _begun(self, table: Table | None) -> list[Any]:
-        """Return the updates that create a new table."""
+        """The updates that create a new table."""
         from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
         from pyiceberg.table import update as say
         from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
@@ -222,33 +228,33 @@ class IcebergLog:
             say.SetPropertiesUpdate(updates=_NEW),
         ]
 
-    def _says(self, old: TableMetadata | None, wanted: Schema, commit: Commit) -> list[Any]:
-        """Return the updates of columns and properties."""
+    def _says(self, old: TableMetadata | None, new_schema: Schema, commit: Commit) -> list[Any]:
+        """The updates of columns and properties."""
         from pyiceberg.table import update as say
 
         updates: list[Any] = []
-        if old is None or all(one.schema_id != wanted.schema_id for one in old.schemas):
-            added: dict[str, Any] = {"schema": wanted}
+        if old is None or all(one.schema_id != new_schema.schema_id for one in old.schemas):
+            added: dict[str, Any] = {"schema": new_schema}
             updates.append(say.AddSchemaUpdate(**added))
-        if old is None or old.current_schema_id != wanted.schema_id:
-            current: dict[str, Any] = {"schema-id": wanted.schema_id}
+        if old is None or old.current_schema_id != new_schema.schema_id:
+            current: dict[str, Any] = {"schema-id": new_schema.schema_id}
             updates.append(say.SetCurrentSchemaUpdate(**current))
-        names = mapping(old, wanted).model_dump_json()
-        said = {_APP: self.app, _COMMIT: str(commit.n), _MAPPING: names}
-        return [*updates, say.SetPropertiesUpdate(updates=said)]
+        names = mapping(old, new_schema).model_dump_json()
+        properties = {_APP: self.app, _COMMIT: str(commit.n), _MAPPING: names}
+        return [*updates, say.SetPropertiesUpdate(updates=properties)]
 
-    def _staged(self, wanted: Schema) -> Table:
-        """Return the description of a table that does not exist yet, for the catalog to create."""
+    def _staged(self, schema: Schema) -> Table:
+        """The description of a table that does not exist yet, for the catalog to create."""
         from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
         from pyiceberg.table import StagedTable
         from pyiceberg.table.metadata import new_table_metadata
         from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
-        metadata = new_table_metadata(wanted, UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, self.root)
+        metadata = new_table_metadata(schema, UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, self.root)
         return StagedTable(self.identifier, metadata, f"{self.root}/metadata/none.json", self._io, self.catalog)
 
     def _given_up(self, old: TableMetadata, named: set[int], now: int) -> list[int]:
-        """Return the snapshots to drop: those that cannot be read any more, and now and then those that are too old."""
+        """The snapshots to drop: those that cannot be read any more, and now and then those that are too old."""
         kept_by_name = {ref.snapshot_id for name, ref in old.refs.items() if name != "main"}
         schemas = {one.schema_id: one.field_ids for one in old.schemas}
         tidy = sequence_of(old) % _TIDY_EVERY == 0
@@ -267,4 +273,5 @@ class IcebergLog:
         """Delete metadata files that nothing names any more. Best effort: what is left only takes up space."""
         with suppress(Exception):
             for location in garbage(self._io, old, new):
-                self._io.delete(location)
+                if location.startswith(f"{self.root}/metadata/") and "/../" not in location:
+                    self._io.delete(location)

@@ -12,10 +12,9 @@ from deltalake import DeltaTable
 
 from bridge.errors import CommitLost
 from bridge.lake.log import Log
-from bridge.storage.s3 import S3Storage
 from bridge.write.partition import Partition
 from tests.support.delta_lake import DeltaLake
-from tests.support.lake import DEAD, FIRST, closed
+from tests.support.lake import DEAD, FIRST, closed, overtaken
 from tests.support.s3server import S3Server
 from tests.support.tables import STRING, Shop
 
@@ -70,16 +69,7 @@ def test_the_slow_writer_in_a_bucket(server: S3Server) -> None:
     lake = DeltaLake(server.storage("s3://delta/slow"))
     lake.append(lake.open(FIRST), [1])
 
-    class Overtaken(S3Storage):
-        taken = False
-
-        def put_if_absent(self, key: str, data: bytes) -> bool:
-            if "_delta_log" in key and not self.taken:
-                self.taken = True
-                lake.append(lake.open(DEAD), [3])
-            return super().put_if_absent(key, data)
-
-    slow = Overtaken("s3://delta/slow", lake.storage._bucket.options)
+    slow = overtaken(lake.storage, lambda: lake.append(lake.open(DEAD), [3]))
     with pytest.raises(CommitLost):
         lake.append(lake.open(closed(1), slow), [2])
     assert lake.ids() == lake.listed() == [1, 2, 3]

@@ -293,7 +293,7 @@ def test_a_table_whose_files_had_uris_that_pyiceberg_misreads(tmp_path: Path) ->
     lake.append(lake.open(closed(1)), [2])
     there = log_of(lake.open(closed(2))).look()
     assert there.table is not None and there.table.metadata.location == f"file://{tmp_path}/a#b/p/s"
-    assert (there.done, len(there.files)) == (2, 2)
+    assert (there.commit, len(there.files)) == (2, 2)
 
 
 def log_of(committer: Committer) -> IcebergLog:

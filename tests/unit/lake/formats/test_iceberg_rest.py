@@ -48,7 +48,7 @@ def test_a_table_in_a_rest_catalog(lake: IcebergLake, server: RestCatalog, tmp_p
     roll_back(lake.storage, "p", 1)
     assert lake.ids() == lake.listed() == [1, 2]
     check = dict(lake_checks(settings(server, tmp_path / "lake"), lake.storage))["catalog"]
-    assert [finding.found for finding in check()] == ["lake answers; the tables are in p"]
+    assert [finding.text for finding in check()] == ["lake answers; the tables are in p"]
     assert not (tmp_path / "lake/.bridge/catalog.db").exists()
 
 

@@ -13,9 +13,8 @@ from bridge.lake.formats.iceberg.catalog import keep_catalog
 from bridge.maintain.verify.check import verify
 from bridge.settings.options import Pipeline
 from bridge.storage import Storage
-from bridge.storage.s3 import S3Storage
 from tests.support.iceberg_lake import IcebergLake
-from tests.support.lake import DEAD, FIRST, closed
+from tests.support.lake import DEAD, FIRST, closed, overtaken
 from tests.support.s3server import S3Server
 
 
@@ -47,7 +46,7 @@ def test_a_table_in_a_bucket(server: S3Server, tmp_path: Path, prefix: str, monk
     lake.replace(committer, [3], name="all")
     assert lake.ids() == lake.listed() == [3]
     assert [lake.ids(version) for version in range(3)] == [[1, 2], [1, 2, 5], [3]]
-    assert [f.found for f in verify(lake.storage, "p").findings if f.severity == "error" and f.check != "owner"] == []
+    assert [f.problem for f in verify(lake.storage, "p").findings if f.severity == "error" and f.check != "owner"] == []
     monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
     found = pl.scan_iceberg(lake.iceberg(), storage_options=lake.storage.for_libraries()).collect()
     assert found["id"].to_list() == [3]
@@ -66,16 +65,7 @@ def test_the_slow_writer_in_a_bucket(server: S3Server, tmp_path: Path) -> None:
     lake = lake_of(server, "s3://iceberg/slow", tmp_path)
     lake.append(lake.open(FIRST), [1])
 
-    class Overtaken(S3Storage):
-        taken = False
-
-        def write(self, key: str, data: bytes) -> None:
-            if "/metadata/snap-" in key and not self.taken:
-                self.taken = True
-                lake.append(lake.open(DEAD), [3])
-            super().write(key, data)
-
-    slow = Overtaken("s3://iceberg/slow", lake.storage._bucket.options)  # type: ignore[attr-defined]
+    slow = overtaken(lake.storage, lambda: lake.append(lake.open(DEAD), [3]))
     with pytest.raises(CommitLost):
         lake.append(lake.open(closed(1), slow), [2])
     assert lake.ids() == lake.listed() == [1, 2, 3]

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bridge.lake.folder_names import folder_name
+from bridge.lake.paths import folder_name
 
 
 @pytest.mark.parametrize(

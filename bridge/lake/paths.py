@@ -1,4 +1,7 @@
-"""A stream's folder in the lake: readable, safe on every filesystem and in every engine, reversible."""
+"""Keys in the bucket: a pipeline's own folder, its trash, the folder of a stream's table, the files in it.
+
+A table's folder is readable, safe on every filesystem and in every engine, and reversible.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,28 @@ PENDING = ".pending"
 """The suffix of a pending file's key, after the name that it will have."""
 
 
+def pipeline_key(pipeline: str, *parts: str) -> str:
+    """A key below the pipeline's own folder, `.bridge/<pipeline>/`."""
+    return "/".join((".bridge", pipeline, *parts))
+
+
+def left_behind(pipeline: str, n: int, folder: str) -> str:
+    """The key of the note that commit `n` removed files of a table, which stay in its folder for a while."""
+    return f"{trash_of(pipeline, n, folder)}.kept"
+
+
+def trash_of(pipeline: str, n: int, folder: str) -> str:
+    """The key below which commit `n` puts files that it removes from a table's folder."""
+    return pipeline_key(pipeline, "trash", f"{n:020d}", folder)
+
+
+def removed_key(trash: str, name: str) -> str:
+    """The key of a removed file there: without Parquet's suffix, as no reader is to take it for a table's."""
+    return f"{trash}/{name}.removed"
+
+
 def folder_name(stream: str, taken: Collection[str]) -> str:
-    """Return the folder for a new stream. It differs from those `taken` by others even where case is ignored."""
+    """The folder for a new stream. It differs from those `taken` by others even where case is ignored."""
     name = unicodedata.normalize("NFC", stream)
     name = _UNSAFE.sub(
         lambda match: "".join(f"~{byte:02X}" for byte in match.group().encode("utf-8", "surrogatepass")), name
@@ -38,7 +61,7 @@ def folder_name(stream: str, taken: Collection[str]) -> str:
 
 
 def file_name(generation: int, seq: int, beside: str = "") -> str:
-    """Return a name that no file ever had, in the Hive folders of the file `beside` if there are any."""
+    """A name that no file ever had, in the Hive folders of the file `beside` if there are any."""
     folders = "".join(f"{folder}/" for folder in beside.split("/")[:-1])
     return f"{folders}part-{generation:010d}-{seq:06d}-{uuid.uuid4().hex}.parquet"
 

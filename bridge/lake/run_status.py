@@ -1,0 +1,147 @@
+"""How runs stand whose record has no end: under way, or died. What they loaded, the commit log knows.
+
+A record is brought up to date after a commit, not with it, and not after each of many quick ones. What is missing is
+read from the log: the commits after the last one that the record takes into account.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from msgspec import structs, to_builtins
+
+from bridge.lake.lease import fate, holder, holds
+from bridge.lake.log import Log
+from bridge.lake.records import CommitRecord
+from bridge.lake.runs import RunRecord, StreamResult, is_run_id, read_attempts, read_run
+from bridge.storage import Storage
+
+_SETTING_OUT = timedelta(minutes=30)
+"""A run on another machine that has not opened the pipeline for this long counts as dead."""
+_RUNS_BACK = 100
+"""How many runs back failures are counted."""
+
+
+def current(storage: Storage, record: RunRecord) -> RunRecord:
+    """A run's record with its true status; of one without an end, with what it has loaded up to now."""
+    if record.status != "running":
+        return record
+    alive = _is_alive(storage, record)
+    if not alive:
+        record = read_run(storage, record.pipeline, record.run_id) or record  # it may have ended just now
+    return record if record.status != "running" else _with_commits(storage, record, "running" if alive else "died")
+
+
+def last_run(storage: Storage, pipeline: str) -> RunRecord | None:
+    """The run that holds the pipeline, else the latest: never an attempt that another run kept out."""
+    held = str((holder(storage, pipeline) or {}).get("run"))
+    record = read_run(storage, pipeline, held) if is_run_id(held) else None
+    record = record or next(read_attempts(storage, pipeline, 1), None)
+    return current(storage, record) if record else None
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """The failures of a pipeline since its last success. `count` stops at a hundred."""
+
+    count: int
+    since: str
+    """When the first of them began."""
+    last: RunRecord
+    success: RunRecord | None
+    """The run before them that succeeded, if it is known."""
+
+
+def failures(storage: Storage, pipeline: str) -> Failures | None:
+    """How often a pipeline failed since its last success; None if it did not.
+
+    A run that is under way, was interrupted, or kept out by another, is neither.
+    """
+    failed = list[RunRecord]()
+    success = None
+    for record in read_attempts(storage, pipeline, _RUNS_BACK):
+        if record.status == "success":
+            success = record
+            break
+        if record.status == "failed" or (record.status == "running" and not _is_alive(storage, record)):
+            failed.append(record)
+    return Failures(len(failed), failed[-1].started, current(storage, failed[0]), success) if failed else None
+
+
+def _is_alive(storage: Storage, record: RunRecord) -> bool:
+    """Whether a run without an end still works: it holds the pipeline, or has not come so far."""
+    if holds(storage, record.pipeline, record.run_id):
+        return True
+    process = "gone" if record.opened else fate(record.process)
+    if process == "unknown":
+        return datetime.now(timezone.utc) - datetime.fromisoformat(record.started) < _SETTING_OUT
+    return process != "gone"
+
+
+def _with_commits(storage: Storage, record: RunRecord, status: str) -> RunRecord:
+    """The record with this status, and with the commits that it does not take into account yet."""
+    if record.commit is None:
+        return structs.replace(record, status=status, stored=record.stored | {"status": status})
+    log = Log(storage, record.pipeline)
+    commits = _commits_after(log, record)
+    loads = [commit for commit in commits if commit.kind == "data"]
+    last = commits[-1] if commits else log.record(record.commit)
+    void = _void(log, last) if last and last.run == record.run_id and last.kind == "data" else None
+    streams = record.streams
+    for commit in loads:
+        streams = _counted(streams, commit)
+    if last and void:
+        streams = _counted(streams, last, -1)
+    facts = {
+        "status": status,
+        "commits": (record.commits or 0) + len(loads) - (1 if void else 0),
+        "commit": last.n if last else record.commit,
+        "state": void.state if void else last.state if last else record.state,
+    }
+    old: dict[str, Any] = record.stored.get("streams") or {}
+    stored = {name: old.get(name, {}) | to_builtins(result) for name, result in streams.items()}
+    return structs.replace(record, streams=streams, **facts, stored=record.stored | facts | {"streams": stored})
+
+
+def _commits_after(log: Log, record: RunRecord) -> list[CommitRecord]:
+    """The run's own commits that its record does not take into account."""
+    commits = list[CommitRecord]()
+    n = record.commit or 0
+    while (commit := log.record(n + 1)) and commit.run == record.run_id:
+        commits.append(commit)
+        n += 1
+    return commits
+
+
+def _void(log: Log, commit: CommitRecord) -> CommitRecord | None:
+    """The commit by which a later run took this one back, right after its fence; None if none did."""
+    n = commit.n + 1
+    while (following := log.record(n)) and following.kind == "fence":
+        n += 1
+    return following if following and following.voids == commit.n else None
+
+
+def _counted(streams: dict[str, StreamResult], commit: CommitRecord, sign: int = 1) -> dict[str, StreamResult]:
+    """The results with those of one more commit, or with `sign` -1 without them.
+
+    A stream that has rows in it counts as incomplete: only the run itself knew that no more would come.
+    """
+    streams = dict(streams)
+    for change in commit.tables:
+        before = streams.get(change.stream, StreamResult())
+        merged = {n: before.merged.get(n, 0) + sign * change.merged.get(n, 0) for n in before.merged | change.merged}
+        streams[change.stream] = structs.replace(
+            before,
+            records=before.records + sign * change.new_rows,
+            files=before.files + sign * len(change.adds),
+            bytes=before.bytes + sign * sum(add.size for add in change.adds),
+            complete=False,
+            merged=merged,
+        )
+    for reject in commit.rejects:
+        if reject.stream is not None:
+            before = streams.get(reject.stream, StreamResult())
+            streams[reject.stream] = structs.replace(before, rejected=before.rejected + sign * reject.lines)
+    return streams

@@ -1,0 +1,153 @@
+"""`streams/<stream>.json`: each stream's bookmark and table, for people and other programs. Derived: no run reads it.
+
+It is written after each commit, of the streams that the commit changed, and says as of which commit it is true. If it
+cannot be written, the commit stands, and the next one tries again. What a killed run did not write, the next opening
+does. A run that was suspended right before it wrote, and replaced meanwhile, may leave an older file until the stream
+changes again; `verify` reports it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from bridge.errors import LakeError
+from bridge.exact_json import NotJson, dumps, loads
+from bridge.lake.log import Log, Snapshot, bookmarks
+from bridge.lake.paths import pipeline_key
+from bridge.lake.records import CommitRecord, TableState
+from bridge.singer.catalog import Catalog, StreamEntry, is_selected, record_name, replication_method, stream_id
+from bridge.singer.state import bookmark
+from bridge.singer.state_edits import same
+from bridge.storage import Storage
+from bridge.storage.parallel import durable_map, parallel_map
+
+
+def _selected_last(catalog: Catalog | None) -> list[StreamEntry]:
+    """The entries of a catalog; of several with one record name the selected one counts."""
+    return sorted(catalog["streams"], key=is_selected) if catalog else []
+
+
+@dataclass(frozen=True, slots=True)
+class Replication:
+    """What a catalog says of a stream: its id, and its replication method; None: nobody says."""
+
+    id: str
+    method: str | None = None
+
+
+def _declared(catalog: Catalog | None, entry: StreamEntry) -> Replication:
+    return Replication(stream_id(entry), replication_method(catalog, stream_id(entry)))
+
+
+def stream_file(pipeline: str, table: TableState) -> str:
+    """The key of a stream's file, which is named as its table's folder."""
+    return pipeline_key(pipeline, "streams", f"{table.folder.rsplit('/', 1)[-1]}.json")
+
+
+def read_stream(storage: Storage, pipeline: str, table: TableState) -> dict[str, Any]:
+    """What a stream's file says; nothing if there is none, or if it cannot be read."""
+    try:
+        facts = loads(storage.read(stream_file(pipeline, table)) or b"{}")
+    except NotJson:
+        return {}
+    return facts if isinstance(facts, dict) else {}
+
+
+def replication_of(facts: Mapping[str, Any], stream: str) -> Replication:
+    """What a stream's file says of its replication."""
+    method = facts.get("replication_method")
+    return Replication(str(facts.get("tap_stream_id") or stream), str(method) if method else None)
+
+
+def replication_methods(log: Log, view: Snapshot) -> dict[str, str | None]:
+    """The replication methods that the stream files say, by each name of a stream."""
+    methods = dict[str, str | None]()
+    for stream, table in view.tables.items():
+        replication = replication_of(read_stream(log.storage, log.pipeline, table), stream)
+        methods |= dict.fromkeys((replication.id, stream), replication.method)
+    return methods
+
+
+def wrong_facts(facts: Mapping[str, Any], view: Snapshot, stream: str) -> list[str]:
+    """The keys of a stream's file that are not true of this view."""
+    table = view.tables[stream]
+    names = (replication_of(facts, stream).id, stream)
+    expected = {"bookmark": bookmark(view.state, names), "rows": table.rows, "files": len(table.files)}
+    return [name for name, value in expected.items() if not same(facts.get(name), value)]
+
+
+class StreamFiles:
+    """Keeps the stream files of one pipeline true, for its writer. `late`: streams whose file could not be written."""
+
+    def __init__(self, log: Log, view: Snapshot, catalog: Catalog | None = None) -> None:
+        """`view` is the lake that the files show. What a stream's file says counts where there is no catalog."""
+        self._log, self._view = log, view
+        self._replication = {record_name(each): _declared(catalog, each) for each in _selected_last(catalog)}
+        self.late: set[str] = set()
+
+    def follow(self, view: Snapshot, record: CommitRecord | None = None) -> None:
+        """Write the files of the streams that changed since the last call. What fails is tried again by the next one.
+
+        `record` is the last commit that is no fence; it is read if it is absent.
+        """
+        with suppress(LakeError):
+            self.late |= self._changed(self._view, view)
+            self._view = view
+            self.write(view, self.late, record)
+            self.late = set()
+
+    def mend(self) -> None:
+        """Write the files that are not true, as after a run that was killed."""
+        log, view, streams = self._log, self._view, sorted(self._view.tables)
+        with suppress(LakeError):
+            facts = parallel_map(log.storage, lambda s: read_stream(log.storage, log.pipeline, view.tables[s]), streams)
+            self.write(view, [s for s, each in zip(streams, facts, strict=True) if wrong_facts(each, view, s)])
+
+    def _changed(self, before: Snapshot, after: Snapshot) -> set[str]:
+        marks = {**bookmarks(before.state), **bookmarks(after.state)}
+        has_ids = not marks.keys() <= after.tables.keys()
+        changed = set[str]()
+        for stream, table in after.tables.items():
+            names = (self._of(after, stream).id, stream) if has_ids else (stream,)
+            old = before.tables.get(stream)
+            moved = bookmark(before.state, names) != bookmark(after.state, names)
+            if moved or (table is not old and table != old):
+                changed.add(stream)
+        return changed
+
+    def write(self, view: Snapshot, streams: Collection[str], record: CommitRecord | None = None) -> None:
+        """Write the files of these streams; `record` as in `follow`.
+
+        Raises `LakeError`.
+        """
+        existing = sorted(set(streams) & view.tables.keys())
+        if not existing:
+            return
+        log, last = self._log, record or self._log.record(view.last_change)
+        commit = {"commit": view.last_change, "run": last.run if last else None, "at": last.at if last else None}
+
+        def write(stream: str) -> None:
+            table, replication = view.tables[stream], self._of(view, stream)
+            facts = {
+                "format": 1,
+                "stream": stream,
+                "tap_stream_id": replication.id,
+                "bookmark": bookmark(view.state, (replication.id, stream)),
+                "replication_method": replication.method,
+                "rows": table.rows,
+                "files": len(table.files),
+                "schema": table.schema,
+                **commit,
+            }
+            log.storage.write(stream_file(log.pipeline, table), dumps(facts, indent=2))
+
+        durable_map(log.storage, write, existing)
+
+    def _of(self, view: Snapshot, stream: str) -> Replication:
+        if stream not in self._replication:
+            facts = read_stream(self._log.storage, self._log.pipeline, view.tables[stream])
+            self._replication[stream] = replication_of(facts, stream)
+        return self._replication[stream]

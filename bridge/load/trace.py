@@ -1,0 +1,101 @@
+"""What the bucket has of a run from its first moment: its record, and the tap's log, so that they survive the machine.
+
+Once rows are committed, neither is a reason for the run to fail. What they cost is bounded: after a commit they are
+written if the last time was a while ago, and sooner if the tap has finished one more stream.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from bridge.commit.retention import sweep_records
+from bridge.errors import BridgeError, LakeError, SettingsError
+from bridge.lake.lease.process import oneself
+from bridge.lake.log import Snapshot
+from bridge.lake.runs import RunFile, is_run_id, new_run_id, previous_run
+from bridge.load.result import Result
+from bridge.load.scratch import Scratch
+from bridge.project.last_commit import LastCommits
+from bridge.settings.options import Pipeline
+from bridge.storage import Storage, lake_of
+
+_EVERY = 2.0
+"""Seconds between two writes after commits, at least."""
+_SHARE, _SHARE_COMPLETE = 20, 10
+"""Writing takes at most one in so many seconds; if more streams are complete each time, one in ten."""
+_OF_PROCESS = ("host", "boot", "pids", "pid", "start")
+
+NO_TRACE = "`runs list` cannot show this run: its record has no place but the bucket"
+
+
+NO_TRACE = "`runs list` cannot show this run: its record has no place but the bucket"
+
+
+class RunTrace:
+    """The trace of one run. `result` is read whenever something is written."""
+
+    def __init__(self, storage: Storage, pipeline: Pipeline, result: Result, batch: str | None = None) -> None:
+        """Make the bucket a lake, and write the record. Raises `LakeError` where that cannot be."""
+        storage.prepare()
+        process, self._previous = oneself(result.run_id), previous_run(storage, pipeline.name)
+        facts = {
+            "attempt": result.attempt,
+            "opened": False,
+            "previous": self._previous,
+            "process": {key: process[key] for key in _OF_PROCESS},
+        } | ({"batch": batch} if batch else {})
+        self._storage, self._pipeline, self._result = storage, pipeline, result
+        self._file = RunFile(storage, pipeline.name, result.run_id, **facts)
+        self._scratch: Scratch | None = None
+        self._complete = set[str]()
+        self._due = self._due_complete = 0.0
+        self._outcome: tuple[str, str] | None = None
+
+    def opened(self, view: Snapshot, scratch: Scratch, facts: dict[str, Any]) -> None:
+        """Note that the run begins to load from `view`; `facts` are those of its tap."""
+        self._scratch = scratch
+        self._update(opened=True, commit=view.n, **facts)
+        self._due = time.monotonic() + _EVERY
+
+    def committed(self, view: Snapshot, commits: int, *, last: bool) -> None:
+        """Note a commit. `last`: the run is about to end, and notes its outcome instead."""
+        began = time.monotonic()
+        complete = {name for name, counts in self._result.streams.items() if counts.is_complete}
+        if last or began < (self._due if complete <= self._complete else self._due_complete):
+            return
+        self._complete = complete
+        self._result.commits, self._result.state = commits, view.state
+        with suppress(LakeError):
+            self._update(commit=view.n)
+            if self._scratch:
+                self._scratch.show_log(self._storage)
+        ended = time.monotonic()
+        took = ended - began
+        self._due, self._due_complete = ended + max(_EVERY, _SHARE * took), ended + _SHARE_COMPLETE * took
+
+    def _update(self, **facts: Any) -> None:
+        self._file.update(**self._result.to_json() | {"status": "running"} | facts)
+
+    def finish(self) -> None:
+        """Write the outcome, unless it is written. A bucket that fails must not hide what went wrong before."""
+        result = self._result
+        outcome = result.status, result.error.message if result.error else ""
+        if self._outcome == outcome:
+            return
+        with suppress(LakeError):
+            holder = str(result.error.facts.get("run")) if result.error and result.status == "held" else ""
+            self._file.finish(**result.to_json(), **({"previous": holder} if is_run_id(holder) else {}))
+            self._outcome = outcome
+        if result.status in ("failed", "held"):
+            sweep_records(self._storage, self._pipeline, run=result.run_id, previous=self._previous)
+
+
+def record_refused(pipeline: Pipeline, home: Path, error: SettingsError) -> None:
+    """Record a run that did not begin, as its settings are wrong; nothing if the bucket has no place for a record."""
+    with suppress(BridgeError):
+        storage = lake_of(pipeline.destination)
+        LastCommits(home, pipeline).check(storage, full=False)
+        RunTrace(storage, pipeline, Result(new_run_id(), pipeline.name, error=error)).finish()

@@ -1,0 +1,109 @@
+"""Opens a table's files as of one commit, for Arrow, wherever later commits have moved them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import takewhile
+from typing import Any, BinaryIO, NoReturn
+
+import pyarrow as pa
+from pyarrow import fs
+
+from bridge.errors import BridgeError, LakeError
+from bridge.lake.log import Log
+from bridge.lake.paths import removed_key, trash_of
+from bridge.lake.records import CommitRecord, TableState
+from bridge.storage.local.folders import require_inside
+
+_TRIES = 3
+"""A file may move between a look at its old place and a look at its new one."""
+
+
+class CommitFiles(fs.FileSystemHandler):  # type: ignore[misc]
+    """A file system of one table at commit `n`: its paths are the file names that the log has."""
+
+    def __init__(self, log: Log, n: int, table: TableState) -> None:
+        self._log, self._n, self._table = log, n, table
+        self.failed: BridgeError | None = None
+        """Why a file could not be opened: engines that read through Arrow keep only the text of an error."""
+
+    def get_type_name(self) -> str:
+        return "singer-bridge"
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def normalize_path(self, path: str) -> str:
+        return path
+
+    def get_file_info(self, paths: list[str]) -> list[fs.FileInfo]:
+        return [fs.FileInfo(path, fs.FileType.File, size=self._table.files[path].size) for path in paths]
+
+    def open_input_file(self, path: str) -> pa.NativeFile:
+        """Open a file by its name in the log. Raises `LakeError` if its bytes are nowhere any more."""
+        try:
+            return self._open(path)
+        except BridgeError as error:
+            self.failed = error
+            raise
+
+    open_input_stream = open_input_file
+
+    def _open(self, name: str) -> pa.NativeFile:
+        for _ in range(_TRIES):
+            for key in self._places(name):
+                if (file := self._of_size(key, self._table.files[name].size)) is not None:
+                    return file
+        file = f"{self._log.storage.uri}/{self._table.folder}/{name}"
+        if by := self._taken_back_by():
+            raise LakeError("this commit was taken back", hint="its files were lost", commit=self._n, by=by)
+        hint = "`retention.trash` says for how long removed files are kept; `singer-bridge verify` looks for damage"
+        raise LakeError("a file of this commit is gone", hint=hint, file=file, commit=self._n)
+
+    def _taken_back_by(self) -> int | None:
+        """The commit that took this one back, as its files were lost before they were visible."""
+        return next((record.n for record in self._later() if record.voids == self._n), None)
+
+    def _later(self) -> Iterator[CommitRecord]:
+        """The records after this commit, newest first."""
+        records = self._log.history(self._log.latest(), fences=False)
+        return takewhile(lambda record: record.n > self._n, records)
+
+    def _places(self, name: str) -> Iterator[str]:
+        """Where a file of the commit may be: in the table's folder, or where a later commit put it."""
+        folder = self._table.folder
+        yield f"{folder}/{name}"
+        for record in self._later():
+            for change in record.tables:
+                if change.folder == folder:
+                    yield from _in_trash(self._log.pipeline, record.n, folder, name)
+
+    def _of_size(self, key: str, size: int) -> pa.NativeFile | None:
+        """The open file, None if there is none with so many bytes: one of another size was written again."""
+        storage = self._log.storage
+        if storage.folder is not None:
+            require_inside(storage.folder, [key])
+            try:
+                local = pa.OSFile(str(storage.folder / key))
+            except FileNotFoundError:
+                return None
+            return local if local.size() == size else None
+        if storage.size(key) != size:
+            return None
+        opened: BinaryIO = storage.open(key)
+        return pa.PythonFile(opened, mode="r")
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise NotImplementedError("a commit is only read")
+
+    get_file_info_selector = create_dir = delete_dir = delete_dir_contents = delete_root_dir_contents = _refuse
+    delete_file = move = copy_file = open_output_stream = open_append_stream = _refuse
+
+
+def _in_trash(pipeline: str, n: int, folder: str, name: str) -> Iterator[str]:
+    """Where commit `n` puts a file that it removes; without a suffix while a folder is exchanged whole."""
+    trash = trash_of(pipeline, n, folder)
+    yield from (removed_key(trash, name), f"{trash}/{name}", f"{trash}.new/{name}")

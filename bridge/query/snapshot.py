@@ -1,0 +1,102 @@
+"""One pipeline as a reader sees it: its tables at one commit, each an Arrow dataset."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyarrow import fs
+
+from bridge.errors import SettingsError, did_you_mean
+from bridge.lake.log import Log, Snapshot, storage_changes
+from bridge.lake.paths import folder_name
+from bridge.lake.records import TableState
+from bridge.lake.schemas import read_schema
+from bridge.query.files import CommitFiles
+from bridge.storage.parallel import parallel_map
+
+
+@dataclass(frozen=True, slots=True)
+class TablesAt:
+    """The tables of one pipeline after one commit."""
+
+    log: Log
+    view: Snapshot
+    opened: dict[str, CommitFiles] = field(default_factory=dict)
+    """Of the tables that were asked for, by stream."""
+
+    @classmethod
+    def of(cls, log: Log, at: int | None) -> TablesAt:
+        """The tables at commit `at`, or at the last one whose files are all visible.
+
+        Raises `SettingsError` for a number that the log does not have yet, `LakeError` for one that it no longer has.
+        """
+        head = log.latest()
+        if at is not None and not 0 <= at <= head:
+            hint = f"the last one is {head}" if head else "nothing was loaded yet"
+            raise SettingsError("there is no such commit", hint=hint, pipeline=log.pipeline, commit=at)
+        return cls(log, _visible(log, head) if at is None else log.view(at))
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Streams by the name of their table. SQL ignores case: names that differ by it alone are their folders'."""
+        same = Counter(stream.casefold() for stream in self.view.tables)
+        names = {stream: stream for stream in sorted(self.view.tables) if same[stream.casefold()] == 1}
+        for stream in sorted(self.view.tables.keys() - names.keys()):
+            folder = self.view.tables[stream].folder.rpartition("/")[2]
+            names[folder_name(folder, names)] = stream
+        return names
+
+    def dataset(self, stream: str) -> ds.Dataset:
+        """The rows of a table, with the columns that it has now; a column that older files lack is null."""
+        table = self.view.tables.get(stream)
+        if table is None:
+            hint = (
+                did_you_mean(stream, self.view.tables) or f"there are: {', '.join(sorted(self.view.tables)) or 'none'}"
+            )
+            raise SettingsError("no such table", hint=hint, pipeline=self.log.pipeline, stream=stream)
+        schema = self.columns(table)
+        if not table.files:
+            return ds.dataset(pa.table([pa.array([], one.type) for one in schema], schema=schema))
+        files = self.opened[stream] = CommitFiles(self.log, self.view.n, table)
+        return ds.FileSystemDataset.from_paths(
+            sorted(table.files), schema=schema, format=ds.ParquetFileFormat(), filesystem=fs.PyFileSystem(files)
+        )
+
+    def columns(self, table: TableState) -> pa.Schema:
+        """Its columns; those of a table that a rollback took back are gone."""
+        if table.schema is None:
+            return pa.schema([])
+        return read_schema(self.log.storage, self.log.pipeline, table.schema).arrow
+
+    def raise_failed(self) -> None:
+        """Raise what kept a file of a dataset from being opened, if anything did."""
+        for files in self.opened.values():
+            # Kept, it would be part of a cycle with its own traceback, and so keep the engine alive at the end.
+            failed, files.failed = files.failed, None
+            if failed is not None:
+                raise failed
+
+
+def _visible(log: Log, head: int) -> Snapshot:
+    """The lake after the last commit whose files are all visible.
+
+    Only the last commit that is no fence may be under way, or half done by a run that died. It is waited for by nobody:
+    its reader would see files that are gone already, and miss others that are not there yet.
+    """
+    view = log.view(head)
+    record = log.record(view.last_change) if view.last_change else None
+    if record is None or not record.tables:
+        return view
+    adds = [
+        add
+        for change in storage_changes(log.pipeline, record)
+        for add in (*change.adds, *(one.add for one in change.rewrites))
+    ]
+    sizes = parallel_map(log.storage, lambda add: log.storage.size(add.key), adds)
+    hidden = [add for add, size in zip(adds, sizes, strict=True) if size != add.size]
+    # A file that is neither pending nor visible was deleted by somebody: reading it says so.
+    under_way = bool(hidden) and len(log.storage.missing_pending(hidden)) < len(hidden)
+    return log.view(record.n - 1) if under_way else view

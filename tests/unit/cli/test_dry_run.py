@@ -1,0 +1,134 @@
+"""`run --dry-run`: it reads what a run would read, and ends as a run would that is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.lake.lease import take
+from bridge.lake.ownership import Owner, claim
+from bridge.storage.local.storage import LocalStorage
+from tests.support.shell import Typed
+
+CATALOG: dict[str, Any] = {
+    "streams": [
+        {
+            "tap_stream_id": "orders",
+            "stream": "orders",
+            "schema": {"properties": {"id": {"type": "integer"}}},
+            "metadata": [
+                {
+                    "breadcrumb": [],
+                    "metadata": {"selected": True, "forced-replication-method": "INCREMENTAL"}
+                    | {"valid-replication-keys": ["id"], "table-key-properties": ["id"]},
+                }
+            ],
+        }
+    ]
+}
+SETTINGS = """
+defaults: {source: {tap: [sh, -c, exit 0]}, destination: {bucket: lake, path: raw}}
+pipelines:
+  shop: {source: {catalog: orders.json}}
+  crm: {source: {catalog: orders.json}}
+  own: {source: {catalog: orders.json}, destination: {path: own}}
+  last: {source: {catalog: orders.json}, destination: {path: last}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def project(folder: Path) -> LocalStorage:
+    """Pipelines with one stream; two of them keep their tables in one folder."""
+    (folder / "bridge.yaml").write_text(SETTINGS)
+    (folder / "orders.json").write_text(json.dumps(CATALOG))
+    (folder / "lake").mkdir()
+    return LocalStorage(folder / "lake")
+
+
+def test_a_table_of_another_pipeline_is_refused_as_by_the_run(project: LocalStorage, typed: Typed) -> None:
+    """The plan is printed, then the error of the run; exit code 3, and nothing is claimed."""
+    claim(project, "raw/orders", Owner("crm", "orders"), shared=False)
+    done = typed("run shop --dry-run")
+    assert (done.code, "orders" in done.out) == (3, True)
+    assert "error: the table belongs to another pipeline folder=raw/orders pipeline=crm" in done.err
+    assert typed("run own --dry-run").code == 0
+    assert not (project.folder / ".bridge/tables/own").exists()
+
+
+def test_files_of_others_and_a_held_pipeline_are_refused(project: LocalStorage, typed: Typed) -> None:
+    """What would end the run before its tap starts ends the dry run, with the same exit code."""
+    (project.folder / "own/orders").mkdir(parents=True)
+    (project.folder / "own/orders/theirs.parquet").write_bytes(b"PAR1")
+    done = typed("run own --dry-run --json")
+    assert (done.code, done.json["refused"]["exit_code"]) == (3, 3)
+    assert done.json["refused"]["message"].startswith("the table's folder holds files of others")
+    lease = take(project, "last", "another")
+    assert typed("run last --dry-run").code == 4
+    assert typed("run last --dry-run --wait 1s").code == 0
+    lease.close(head=0, clean=True)
+    assert typed("run last --dry-run --json").json["refused"] is None
+
+
+def test_flags_and_settings_are_checked_as_by_the_run(typed: Typed) -> None:
+    """A missing tap and flags that contradict each other are refused; other pipelines are planned all the same."""
+    assert typed("run shop --full --resume --dry-run").code == 2
+    Path("bridge.yaml").write_text(SETTINGS + "  gone: {source: {tap: no-such-tap}, destination: {path: gone}}\n")
+    done = typed("run gone own --dry-run --json")
+    assert [plan["pipeline"] for plan in done.json] == ["gone", "own"]
+    assert (done.code, done.json[0]["refused"]["type"], done.json[1]["refused"]) == (1, "TapNotFound", None)
+
+
+@pytest.mark.parametrize("before", [None, {"bookmarks": {"orders": {"replication_key_value": 5}}}])
+def test_a_hand_edited_state_is_where_it_starts(project: LocalStorage, typed: Typed, before: Any) -> None:
+    """The plan has the STATE that the tap would be given, also if nothing was ever committed."""
+    if before:
+        assert typed(f"state set own '{json.dumps(before)}' --yes").code == 0
+    edited = {"bookmarks": {"orders": {"replication_key_value": 2}}}
+    (project.folder / ".bridge/own").mkdir(parents=True, exist_ok=True)
+    (project.folder / ".bridge/own/state.json").write_text(json.dumps(edited))
+    done = typed("run own --dry-run --json")
+    assert (done.code, done.json["state"]) == (0, edited)
+    assert "state.json was edited by hand" in done.json["warnings"][0]
+    (project.folder / ".bridge/own/state.json").write_text("{")
+    assert typed("run own --dry-run").code == 3
+
+
+def test_the_state_is_the_one_that_the_tap_gets(typed: Typed) -> None:
+    """A stream that is overwritten starts from the beginning, one with a lookback before its bookmark."""
+    state = json.dumps({"bookmarks": {"orders": {"replication_key_value": 50}}})
+    assert typed(f"state set own '{state}' --yes").code == 0
+    text = SETTINGS.replace("  own: {", "  own: {streams: {orders: {lookback: 20}}, ")
+    Path("bridge.yaml").write_text(text)
+    assert typed("run own --dry-run --json").json["state"]["bookmarks"]["orders"]["replication_key_value"] == 30
+    Path("bridge.yaml").write_text(text.replace("lookback: 20", "load_method: overwrite"))
+    assert typed("run own --dry-run --json").json["state"] is None
+
+
+def test_pipelines_with_one_folder_are_told_apart_beforehand(typed: Typed) -> None:
+    """The run that would come second is refused, alone there is a warning; both are named, with what to set."""
+    both = "shop and crm keep their tables in the same folder, raw, and both have orders"
+    done = typed("run crm --dry-run --json")
+    assert (done.code, [text.partition(":")[0] for text in done.json["warnings"] if both in text]) == (0, [both])
+    done = typed("run --all --dry-run --json")
+    assert (done.code, [plan["refused"] and plan["pipeline"] for plan in done.json]) == (3, [None, "crm", None, None])
+    assert done.json[1]["refused"]["message"].startswith(both)
+    assert "destination: {path: raw/{pipeline}}" in done.json[1]["refused"]["hint"]
+
+
+def test_config_check_finds_pipelines_with_one_folder(typed: Typed) -> None:
+    """A common stream is a problem; without catalogs the same tap is one, and another tap is a warning."""
+    done = typed("config check")
+    assert (done.code, done.out.count("keep their tables in the same folder, raw, and both have orders")) == (2, 1)
+    Path("bridge.yaml").write_text(SETTINGS.replace("path: raw", "path: raw, shared: true, load_method: append-only"))
+    assert typed("config check").code == 0
+    without = SETTINGS.replace("catalog: orders.json", "config: {}")
+    Path("bridge.yaml").write_text(without)
+    done = typed("config check --json")
+    assert (done.code, "both have the same streams" in done.json["problems"][0]["message"]) == (2, True)
+    Path("bridge.yaml").write_text(without.replace("  crm: {source: {", "  crm: {source: {tap: other, "))
+    done = typed("config check --json")
+    assert (done.code, done.json["problems"]) == (0, [])
+    assert "refused if they have a stream of the same name" in done.json["warnings"][0]

@@ -1,0 +1,167 @@
+"""A fuzzer of what lies in a bucket: whatever somebody writes there, no file elsewhere changes, and no verb crashes.
+
+Each case takes a real lake, gives one JSON file of it another value in one or two places, and types the verbs that
+read, repair and delete. `SEED` and `CASES` choose others.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from bridge.commit.open import open_committer, open_pipeline
+from bridge.commit.retention import Sweep
+from bridge.commit.rollback import roll_back
+from bridge.errors import BridgeError
+from bridge.lake.log import SNAPSHOT_EVERY, Log
+from bridge.lake.ownership import Owner, claim
+from bridge.lake.runs import RunFile
+from bridge.settings.options import Retention
+from bridge.storage.local.storage import LocalStorage
+from tests.support.lake import DEAD
+from tests.support.shell import Typed
+from tests.support.tables import INTEGER, STRING, Shop
+
+SEED = int(os.environ.get("SEED", "14"))
+CASES = int(os.environ.get("CASES", "60"))
+OPTIONS = "--to lake --name shop"
+VERBS = [
+    "status",
+    "recover",
+    "verify",
+    "verify --repair",
+    "commits list",
+    "commits show 3",
+    "runs list",
+    "runs show",
+    "runs show --logs",
+    "rejects list",
+    "rejects show",
+    "rejects purge --yes",
+    "state list",
+    "state show",
+    "tables list",
+    "tables history --diff",
+    "tables head -s t",
+    "rollback 2 --yes",
+    "compact --yes",
+    "unlock",
+]
+NOW = Retention(**dict.fromkeys(("commits", "runs", "logs", "rejects", "trash"), timedelta()))
+LATER = datetime.now(timezone.utc) + timedelta(days=1000)
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lake with a record of each kind, with a snapshot, rejects, trash, staged rows and run records."""
+    root = tmp_path_factory.mktemp("real")
+    shop = Shop(root)
+    storage = shop.storage
+    for stream in ("t", "o"):
+        claim(storage, f"shop/{stream}", Owner("shop", stream), shared=False)
+    for n in range(2):
+        shop.load("t", {"id": INTEGER, "v": INTEGER}, [{"id": n, "v": n}])
+    shop.load("t", {"id": INTEGER, "v": STRING}, [{"id": 2, "v": "x"}, {"id": "no"}], max_rejects=9)
+    shop.load("o", {"id": INTEGER}, [{"id": 1}], mode="replace")
+    shop.load("o", {"id": INTEGER}, [{"id": 2}], mode="replace")
+    shop.lose("o", {"id": INTEGER}, [{"id": 3}])
+    roll_back(storage, "shop", 4)
+    with open_pipeline(storage, "shop") as committer:
+        while committer.view.n < SNAPSHOT_EVERY + 2:
+            committer.set_state({"bookmarks": {"t": committer.view.n}}, "to reach a snapshot")
+        RunFile(storage, "shop", "20260101T000000Z-aaaa", tap="tap-x").finish(status="success", commits=3)
+        storage.write(".bridge/shop/logs/20260101T000000Z-aaaa.log", b"a line\n")
+    shop._head = committer.view.n
+    shop.load("t", {"id": INTEGER, "v": STRING}, [{"id": 5, "v": "last"}])
+    return shop.root
+
+
+def everything(folder: Path, but: Path) -> dict[str, bytes]:
+    return {str(p): p.read_bytes() for p in folder.rglob("*") if p.is_file() and but not in p.parents}
+
+
+def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every place in a JSON value that can be replaced; the key of an object is `(..., "key", name)`."""
+    yield at
+    if isinstance(value, dict):
+        for name, each in value.items():
+            yield (*at, None, name)
+            yield from places(each, (*at, name))
+    elif isinstance(value, list):
+        for number, each in enumerate(value):
+            yield from places(each, (*at, number))
+
+
+def put(value: Any, at: tuple[Any, ...], new: Any) -> Any:
+    """The value with another one at a place, or with another key there."""
+    if not at:
+        return new
+    step, *rest = at
+    if step is None:
+        return {new if name == rest[0] and isinstance(new, str) else name: each for name, each in value.items()}
+    if isinstance(value, list):
+        return [put(each, tuple(rest), new) if number == step else each for number, each in enumerate(value)]
+    return {name: put(each, tuple(rest), new) if name == step else each for name, each in value.items()}
+
+
+def odd(random: Random, root: Path) -> Any:
+    """A text that leads elsewhere, or a value of another kind."""
+    up = "../" * random.randint(1, 6)
+    texts = [f"{up}victim", f"{up}others/victim", str(root / "victim"), f"shop/t/{up}victim", f".bridge/shop/{up}x"]
+    texts += ["", ".", "..", "/", "a//b", "t/", "..\\victim", "nul\0", "\ud800", "x" * 300, "\n", "other/t", "-1"]
+    values = [None, -1, 0, 10**30, 1e300, float("nan"), True, [], {}, [[]], {"a": 1}, ["../victim"]]
+    return random.choice(texts) if random.random() < 0.7 else random.choice(values)
+
+
+def craft(random: Random, root: Path) -> str:
+    """Change one file of the lake; return what was changed, for the message of a failure."""
+    files = sorted(path for path in (root / "lake/.bridge").rglob("*.json"))
+    path = random.choice([path for path in files if random.random() < 0.2 or "commits" not in path.parts] or files)
+    if random.random() < 0.5:  # the records that recovery and snapshots are read from
+        path = random.choice([root / f"lake/.bridge/shop/commits/{n:020d}.json" for n in (3, 6, 7, 8, 100, 103)])
+    value, text = json.loads(path.read_bytes()), ""
+    for _ in range(random.randint(1, 2)):
+        at, new = random.choice(list(places(value))), odd(random, root)
+        value, text = put(value, at, new), f"{text} {path.name} {at} {new!r}"
+    path.write_text(json.dumps(value))
+    return text
+
+
+@pytest.mark.parametrize("case", range(CASES))
+def test_whatever_stands_in_a_file(lake: Path, tmp_path: Path, typed: Typed, case: int) -> None:
+    """No file outside of the lake changes, nothing ends with a traceback, and exit codes are those of the docs."""
+    random = Random(SEED * 1_000_000 + case)
+    shutil.copytree(lake, tmp_path / "lake", symlinks=True)
+    (tmp_path / "others").mkdir()
+    for name in ("victim", "others/victim", "x"):
+        (tmp_path / name).write_text("ours")
+    if random.random() < 0.5:
+        (tmp_path / "lake/.bridge/shop/lease.json").unlink(missing_ok=True)
+    changed, before = craft(random, tmp_path), everything(tmp_path, tmp_path / "lake")
+    for verb in random.sample(VERBS, 5):
+        done = typed(f"{verb} {OPTIONS}")
+        assert done.code in (0, 1, 2, 3, 4), (changed, verb, done)
+        assert "Traceback" not in done.err, (changed, verb, done)
+    storage = LocalStorage(tmp_path / "lake")
+    for act in (_recover, _sweep):
+        try:
+            act(storage)
+        except BridgeError as error:
+            assert error.message, changed
+    assert everything(tmp_path, tmp_path / "lake") == before, changed
+
+
+def _recover(storage: LocalStorage) -> None:
+    open_committer(storage, "shop", "run", last=DEAD)
+
+
+def _sweep(storage: LocalStorage) -> None:
+    Sweep(storage, "shop", NOW, now=LATER, made=1000).all(Log(storage, "shop").latest())
