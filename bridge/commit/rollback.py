@@ -295,7 +295,7 @@ def _table_change(committer: Committer, change: TableRollback) -> TableChange:
         if now.has_own_log:  # nothing was moved: versions of the table that readers may still ask for name these files
             name = file.source.removeprefix(f"{now.folder}/")
         adds.append(FileAdd.of(name, file.source, then.files[file.name]))
-    return structs.replace(now, schema=then.schema, version=then.version).change(
+    return structs.replace(now, schema=then.schema, version=then.version, view=then.view).change(
         change.stream,
         adds,
         change.removed,

@@ -221,6 +221,8 @@ class TableChange(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """How the table's folders are named, as the settings have it. Absent: as before, or not at all."""
     format: str = PLAIN
     """The table format. Absent: plain Parquet."""
+    view: str = ""
+    """The SELECT whose result the table holds after this commit. Absent: the table holds a stream's rows."""
 
     @property
     def has_own_log(self) -> bool:
@@ -250,6 +252,8 @@ class TableState(Struct, frozen=True, omit_defaults=True):
     """As in `TableChange`."""
     partition_by: tuple[Any, ...] = ()
     """As the settings had it at the first commit. Absent: no folders."""
+    view: str = ""
+    """As in `TableChange`."""
 
     @property
     def rows(self) -> int:
@@ -286,6 +290,7 @@ class TableState(Struct, frozen=True, omit_defaults=True):
             merged=merged or {},
             partition_by=partition_by,
             format=self.format,
+            view=self.view,
         )
 
     def after(self, change: TableChange) -> TableState:
@@ -295,7 +300,7 @@ class TableState(Struct, frozen=True, omit_defaults=True):
             files.pop(name, None)
         files |= {add.name: add.live for add in change.adds}
         by = self.partition_by if change.partition_by is None else change.partition_by
-        return TableState(change.folder, change.schema, files, change.version, change.format, by)
+        return TableState(change.folder, change.schema, files, change.version, change.format, by, change.view)
 
 
 class CommitRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
