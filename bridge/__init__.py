@@ -27,16 +27,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bridge import errors
+    from bridge.errors import BridgeError
+    from bridge.launch.project import Project
+    from bridge.load.result import Result
     from bridge.query.lake import Lake
     from bridge.settings.values.s3options import S3Options
     from bridge.state.store import StateStore
 
-__all__ = ["Lake", "S3Options", "StateStore", "__version__"]
+__all__ = ["BridgeError", "Lake", "Project", "Result", "S3Options", "StateStore", "__version__", "errors"]
 
 __version__ = "0.1.0"
 
 _PUBLIC = {
+    "BridgeError": "bridge.errors",
     "Lake": "bridge.query.lake",
+    "Project": "bridge.launch.project",
+    "Result": "bridge.load.result",
     "S3Options": "bridge.settings.values.s3options",
     "StateStore": "bridge.state.store",
 }
@@ -46,4 +53,6 @@ def __getattr__(name: str) -> Any:
     """Import what is public when it is asked for: `import bridge` alone stays light."""
     if name in _PUBLIC:
         return getattr(import_module(_PUBLIC[name]), name)
+    if name == "errors":
+        return import_module("bridge.errors")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -37,6 +37,8 @@ class BridgeError(Exception):
     """
 
     exit_code = 1
+    result: Any = None
+    """The `bridge.Result` of the run that failed, where `bridge.Project.run` raises this; it may be None."""
 
     def __init__(self, message: str, *, hint: str = "", **facts: Any) -> None:
         self.facts = facts

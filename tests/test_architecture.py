@@ -20,6 +20,7 @@ state spark
 load
 maintain smoke
 query
+launch
 demo
 cli
 """

@@ -17,9 +17,8 @@ from bridge.lake.lease import holder
 from bridge.lake.log import Log, Snapshot
 from bridge.lake.presence import pipelines_in
 from bridge.settings.inline import inline_destination, inline_pipeline
-from bridge.settings.load import FILE_NAME, Settings, find_file, load
+from bridge.settings.load import FILE_NAME, Settings, find_file, read_settings
 from bridge.settings.options import Pipeline
-from bridge.settings.text.variables import read_dotenv
 from bridge.storage import Storage, lake_of
 from bridge.tap.catalog_store import with_names
 from bridge.tap.source import home_folder
@@ -202,14 +201,8 @@ def _on_command_line(option: str) -> bool:
 
 
 def settings_in(path: Path) -> Settings:
-    """The settings of a file. AWS variables in `.env` beside it count as if they were exported.
-
-    boto3 reads only the environment; a variable that is set there already wins.
-    """
-    for name, value in read_dotenv(path.absolute().parent / ".env").items():
-        if name.startswith("AWS_"):
-            os.environ.setdefault(name, value)
-    return load(path, os.environ, environment())
+    """The settings of a file, in the environment that `--env` says."""
+    return read_settings(path, environment())
 
 
 def settings_file(

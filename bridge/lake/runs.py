@@ -157,7 +157,7 @@ def read_runs(
     They are given as they are stored: see `bridge.lake.run_status` for those that say `running`.
     """
     first = f"{since.astimezone(timezone.utc):%Y%m%dT%H%M%SZ}" if since else ""
-    for run in [run for run in _ids(storage, pipeline) if run >= first][:limit]:
+    for run in [run for run in run_ids(storage, pipeline) if run >= first][:limit]:
         if record := read_run(storage, pipeline, run):
             yield record
 
@@ -175,7 +175,7 @@ def read_attempts(storage: Storage, pipeline: str, limit: int) -> Iterator[RunRe
 def _passing(storage: Storage, pipeline: str, passes: Callable[[RunRecord], bool]) -> Iterator[RunRecord]:
     """Yield the records that pass, newest first; a row of others is skipped in one step."""
     last = None
-    for run in _ids(storage, pipeline):
+    for run in run_ids(storage, pipeline):
         record = read_run(storage, pipeline, run) if last is None or run <= last else None
         if record and passes(record):
             last = None
@@ -194,7 +194,7 @@ def previous_run(storage: Storage, pipeline: str) -> str | None:
     return None
 
 
-def _ids(storage: Storage, pipeline: str) -> list[str]:
+def run_ids(storage: Storage, pipeline: str) -> list[str]:
     """The ids of all runs with a record, newest first."""
     names = (name for name in storage.list(pipeline_key(pipeline, "runs")) if _RECORD.fullmatch(name))
     return sorted((name.removesuffix(".json") for name in names), reverse=True)

@@ -79,22 +79,35 @@ class Counts:
 
 @dataclass(slots=True)
 class Result:
-    """What a run did. It counts as `failed` until it has succeeded. `seconds` are wall-clock."""
+    """What a run did. It counts as `failed` until it has succeeded."""
 
     run_id: str
     pipeline: str
+    """Its full name, which begins with the environment, if any."""
     attempt: int = 1
+    """Counts from 1; above, `retry` has run it again."""
     status: str = "failed"
+    """`success`, `failed`, `interrupted`, or `held`: another run had the pipeline."""
     skipped: list[str] = field(default_factory=list)
+    """Streams that `resume` left out."""
     commits: int = 0
     streams: dict[str, Counts] = field(default_factory=dict)
+    """By name, the streams of which anything came."""
     state: Any = None
+    """The STATE from which the next run starts; `state_before`: the one from which this run started."""
     state_before: Any = None
     seconds: dict[str, float] = field(default_factory=dict)
+    """Wall-clock: `total`, and parts of it."""
     warnings: list[str] = field(default_factory=list)
     marks: dict[str, list[str]] = field(default_factory=dict)
     """What looks wrong beside earlier runs: streams by kind. See `bridge.lake.marks`."""
     error: BridgeError | None = None
+    """Why it failed."""
+
+    @property
+    def records(self) -> int:
+        """How many records were committed, over all streams."""
+        return sum(counts.committed for counts in self.streams.values())
 
     def to_json(self) -> dict[str, Any]:
         """The object that `--json` prints and the run record keeps."""

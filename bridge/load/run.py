@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
@@ -49,6 +50,7 @@ from bridge.singer.catalog import Catalog, selected_streams
 from bridge.singer.state import is_flat
 from bridge.slots.guard import Asked, SlotGuard, begin
 from bridge.spark.java import find_java
+from bridge.spark.jvm import refuse_another_session
 from bridge.state.lookback import Lookback
 from bridge.storage import Storage, lake_of
 from bridge.tap.catalog_overrides import named, wanted_methods
@@ -80,6 +82,15 @@ class Request:
     wait: timedelta | None = None
     batch: str | None = None
 
+    def __post_init__(self) -> None:
+        """Raise `SettingsError` for what contradicts itself, whatever the pipeline."""
+        if self.append and not self.full:
+            raise SettingsError("--append goes with --full", hint="a plain run appends already")
+        if self.state is not None and not isinstance(self.state, dict):
+            raise SettingsError("a STATE is a JSON object", hint="to start from the beginning use --full")
+        if self.max_records is not None and self.max_records < 1:
+            raise SettingsError("--max-records is at least 1", hint="leave it out for all records")
+
 
 class Run:
     """One run. Another thread may read `stage` and `result` while `execute` works.
@@ -109,6 +120,8 @@ class Run:
         self.context = RunContext(self._stop, piped)
         self._clean = True
         self._trace: RunTrace | None = None
+        self.storage: Storage | None = None
+        """The bucket, once the run has its record there."""
         self._slots = SlotGuard()
         self.declared: Catalog | None = None
         self._full = request.full or not pipeline.incremental.enabled
@@ -121,12 +134,16 @@ class Run:
                 self.check_flags()
                 storage = self._open_bucket()
                 self._trace = RunTrace(storage, self.pipeline, self.result, self.request.batch)
+                self.storage = storage
                 self._run(storage)
                 self.result.status = "success"
         except BridgeError as error:
             self._failed(error)
             if not self._trace and isinstance(error, LakeError):
                 error.hint = "; ".join(filter(None, (error.hint, NO_TRACE)))
+        except KeyboardInterrupt:  # only a caller that leaves SIGINT to Python gets one
+            self._failed(Interrupted(signal.SIGINT))
+            raise
         except Exception as error:
             self._failed(BridgeError(f"{type(error).__name__}: {error}", hint="please report it with its traceback"))
             raise
@@ -159,6 +176,7 @@ class Run:
     def check_request(self) -> None:
         """Raise `SettingsError` for settings with which nothing can be started."""
         find_java()
+        refuse_another_session()
         require(self.pipeline.destination.format)
         check_parallelism(self.pipeline, piped=self._piped is not None, max_records=self.request.max_records)
 

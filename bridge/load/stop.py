@@ -25,10 +25,12 @@ class Stop:
 
     Inside `with`, `tick` raises after the first signal; a second one ends the process at once.
 
-    It may be entered again inside itself: several runs, and the waits between them, share one.
+    It may be entered again inside itself: several runs, and the waits between them, share one. Without `signals` it
+    leaves signals to the program, so it works in any thread; only a limit makes it raise.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, signals: bool = True) -> None:
+        self._numbers = _NUMBERS if signals else ()
         self._signal = 0
         self._limit: timedelta | None = None
         self._end = float("inf")
@@ -37,7 +39,7 @@ class Stop:
 
     def __enter__(self) -> Stop:
         if not self._depth:
-            self._before = {number: signal.signal(number, self._signalled) for number in _NUMBERS}
+            self._before = {number: signal.signal(number, self._signalled) for number in self._numbers}
         self._depth += 1
         return self
 

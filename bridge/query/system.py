@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
+from itertools import islice, takewhile
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bridge.exact_json import dumps
 from bridge.lake.log import Log, bookmarks
 from bridge.lake.run_status import current
-from bridge.lake.runs import RunRecord, read_runs
-from bridge.maintain.commit_effects import commit_steps
+from bridge.lake.runs import RunRecord, read_run, read_runs, run_ids
+from bridge.maintain.commit_effects import CommitStep, commit_steps
 from bridge.query.snapshot import TablesAt
+from bridge.storage.parallel import parallel_map
 
 _TIME = pa.timestamp("ms", "UTC")
 _TEXT, _COUNT = pa.string(), pa.int64()
@@ -81,13 +84,85 @@ COLUMNS: dict[str, pa.Schema] = {
 """Of each system table. Times are in UTC; `bookmark` is JSON; a count that nobody knows is null."""
 
 
+MOST_ROWS = 50_000
+"""Rows that `newer_table` keeps of runs, and of commits: the newest."""
+_FIRST_COMMITS, _FIRST_RUNS = 500, 500
+"""How far back it looks where it has nothing earlier, so that no run waits for a long history to be read."""
+_UNSETTLED = 10
+"""Latest runs whose records it reads in any case: an outcome may be written twice."""
+_DEAD = timedelta(days=1)
+"""A run without an end that began so long ago, and was dead when it was last looked at, is not looked at again."""
+
+
 def system_table(name: str, pipelines: Sequence[TablesAt]) -> pa.Table:
     """The rows of one system table, over all of these pipelines."""
+    return _table(name, [row for pipeline in pipelines for row in _ROWS[name](pipeline)])
+
+
+def newer_table(name: str, at: TablesAt, earlier: pa.Table | None) -> pa.Table:
+    """The rows of one pipeline. Those that `earlier` has, which is the same table at an earlier time, are not read.
+
+    Runs and commits: newest first, at most `MOST_ROWS`, and none that retention has deleted.
+    """
+    newer = {"runs": _newer_runs, "commits": _newer_commits}.get(name)
+    return newer(at, earlier).slice(0, MOST_ROWS) if newer else system_table(name, [at])
+
+
+def _newer_runs(at: TablesAt, earlier: pa.Table | None) -> pa.Table:
+    log, ids = at.log, run_ids(at.log.storage, at.log.pipeline)
+    if earlier is None or not earlier.num_rows:
+        news = ids[:_FIRST_RUNS]
+    else:
+        oldest = pc.min(earlier["run"]).as_py()
+        is_over = pc.or_(pc.is_valid(earlier["ended"]), _died_long_ago(earlier))
+        earlier = earlier.filter(pc.and_(is_over, pc.is_in(earlier["run"], pa.array(ids[_UNSETTLED:], _TEXT))))
+        settled = set(earlier["run"].to_pylist())
+        news = [run for run in ids if run >= oldest and run not in settled]
+    records = parallel_map(log.storage, lambda run: read_run(log.storage, log.pipeline, run), news)
+    rows = [_run_row(at, current(log.storage, record)) for record in records if record]
+    return _joined("runs", rows, earlier).sort_by([("run", "descending")])
+
+
+def _died_long_ago(runs: pa.Table) -> pa.ChunkedArray:
+    limit = pa.scalar(datetime.now(timezone.utc) - _DEAD, _TIME)
+    return pc.and_(pc.equal(runs["status"], "died"), pc.less(runs["started"], limit))
+
+
+def _newer_commits(at: TablesAt, earlier: pa.Table | None) -> pa.Table:
+    last = _last_commit(at, earlier)
+    steps = commit_steps(at.log, at.view.n)
+    news = takewhile(lambda step: step.commit > last, steps) if last else islice(steps, _FIRST_COMMITS)
+    rows = [row for step in news for row in _commit_rows(at, step)]
+    if last:
+        assert earlier is not None
+        earlier = earlier.filter(pc.greater_equal(earlier["commit"], at.log.beginning().first))
+    return _joined("commits", rows, earlier if last else None)
+
+
+def _last_commit(at: TablesAt, earlier: pa.Table | None) -> int:
+    """The last commit that `earlier` has; 0 if the log is another one now, such as after a lake began anew."""
+    last = pc.max(earlier["commit"]).as_py() if earlier is not None else None
+    if earlier is None or not last or last > at.view.n:
+        return 0
+    row = earlier.filter(pc.equal(earlier["commit"], last)).slice(0, 1).to_pylist()[0]
+    record = at.log.record(last)
+    return last if record and (record.run, _millis(_time(record.at))) == (row["run"], row["at"]) else 0
+
+
+def _millis(at: datetime | None) -> datetime | None:
+    """A time as the column has it."""
+    return at.replace(microsecond=at.microsecond // 1000 * 1000) if at else None
+
+
+def _joined(name: str, rows: list[tuple[Any, ...]], earlier: pa.Table | None) -> pa.Table:
+    table = _table(name, rows)
+    return table if earlier is None else pa.concat_tables([table, earlier])
+
+
+def _table(name: str, rows: list[tuple[Any, ...]]) -> pa.Table:
     schema = COLUMNS[name]
-    rows = [row for pipeline in pipelines for row in _ROWS[name](pipeline)]
-    return pa.table(
-        [pa.array(column, one.type) for column, one in zip(_columns(rows, schema), schema, strict=True)], schema=schema
-    )
+    columns = zip(_columns(rows, schema), schema, strict=True)
+    return pa.table([pa.array(column, one.type) for column, one in columns], schema=schema)
 
 
 def _columns(rows: list[tuple[Any, ...]], schema: pa.Schema) -> list[list[Any]]:
@@ -101,21 +176,27 @@ def runs(log: Log, limit: int | None = None) -> Iterator[RunRecord]:
 
 
 def _runs(at: TablesAt) -> Iterator[tuple[Any, ...]]:
-    for run in runs(at.log):
-        times = _time(run.started), _time(run.ended)
-        error = run.error.message if run.error else None
-        facts = (run.records, run.commits, run.tap, run.attempt, len(run.warnings), error)
-        yield (at.log.pipeline, run.run_id, run.status, *times, *facts)
+    return (_run_row(at, run) for run in runs(at.log))
+
+
+def _run_row(at: TablesAt, run: RunRecord) -> tuple[Any, ...]:
+    times = _time(run.started), _time(run.ended)
+    error = run.error.message if run.error else None
+    facts = (run.records, run.commits, run.tap, run.attempt, len(run.warnings), error)
+    return (at.log.pipeline, run.run_id, run.status, *times, *facts)
 
 
 def _commits(at: TablesAt) -> Iterator[tuple[Any, ...]]:
+    return (row for step in commit_steps(at.log, at.view.n) for row in _commit_rows(at, step))
+
+
+def _commit_rows(at: TablesAt, step: CommitStep) -> Iterator[tuple[Any, ...]]:
     """A row for each table that a commit changed; a commit that changed none has one row without a stream."""
-    for step in commit_steps(at.log, at.view.n):
-        facts = (at.log.pipeline, step.commit, _time(step.at), step.kind, step.run)
-        for table in step.tables:
-            yield (*facts, table.stream, table.added, table.removed, table.rows, step.reason or None)
-        if not step.tables:
-            yield (*facts, None, None, None, None, step.reason or None)
+    facts = (at.log.pipeline, step.commit, _time(step.at), step.kind, step.run)
+    for table in step.tables:
+        yield (*facts, table.stream, table.added, table.removed, table.rows, step.reason or None)
+    if not step.tables:
+        yield (*facts, None, None, None, None, step.reason or None)
 
 
 def _bookmarks(at: TablesAt) -> Iterator[tuple[Any, ...]]:

@@ -24,6 +24,7 @@ from pydantic_core import PydanticUndefined
 
 from bridge.settings import destination, options
 from bridge.settings.options import Keys, Source
+from bridge.settings.system_tables import DEFAULT
 from bridge.settings.values import guarding
 from bridge.settings.values.section import Section, section_of
 from bridge.settings.values.units import SIZE, duration_text, size_text
@@ -54,12 +55,18 @@ def json_schema() -> dict[str, Any]:
         "items": {"type": "string"},
         "description": "Further files with pipelines; globs, relative to this file.",
     }
+    system_tables = {
+        "type": "object",
+        "properties": {"path": {"type": "string", "default": DEFAULT, "description": "Folder inside each bucket."}},
+        "additionalProperties": False,
+        "description": "Also keep runs, commits, bookmarks and streams as Parquet tables of the lake.",
+    }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "bridge.yaml",
         "description": "Settings of singer-bridge.",
         "type": "object",
-        "properties": {**overlay, "environments": environments, "include": include},
+        "properties": {**overlay, "environments": environments, "include": include, "system_tables": system_tables},
         "patternProperties": {"^x-": {"description": "Yours, for YAML anchors."}},
         "additionalProperties": False,
         "$defs": _definitions(),

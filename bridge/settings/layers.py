@@ -15,11 +15,12 @@ from pathlib import Path
 
 from bridge.errors import SettingsError, did_you_mean
 from bridge.settings.explain import Order
+from bridge.settings.system_tables import SystemTables, read_system_tables
 from bridge.settings.text import yamlfile
 from bridge.settings.text.tree import Expand, Node, overlay, resolve
 from bridge.settings.values.checked import pipeline_name
 
-_MAIN = ("pipelines", "defaults", "environments", "include")
+_MAIN = ("pipelines", "defaults", "environments", "include", "system_tables")
 _OVERLAY = ("pipelines", "defaults")
 _INCLUDED = ("pipelines",)
 # No dot: `<environment>.<pipeline>` is a name in the bucket, and must be read in one way only.
@@ -37,6 +38,7 @@ class Project:
     defaults: Node | None = None
     environments: dict[str, Node] = field(default_factory=dict)
     problems: list[tuple[Order, SettingsError]] = field(default_factory=list)
+    system_tables: SystemTables | None = None
 
     def environment(self, name: str | None) -> str | None:
         """The environment's name; None for none. Raises `SettingsError` if the file does not have it."""
@@ -117,7 +119,8 @@ class _Reader:
         self._mapping(defaults)
         environments = self._environments(keys.get("environments"))
         self._names(environments)
-        return Project(self._pipelines, defaults, environments, self._problems)
+        system_tables = self._system_tables(keys.get("system_tables"))
+        return Project(self._pipelines, defaults, environments, self._problems, system_tables)
 
     def _note(self, node: Node, error: SettingsError) -> None:
         self._problems.append(((node.origin.label, node.line), error))
@@ -195,6 +198,16 @@ class _Reader:
                 self._mapping(_children(overlaid).get("defaults"))
                 self._overlaid(_children(overlaid).get("pipelines"))
         return environments
+
+    def _system_tables(self, node: Node | None) -> SystemTables | None:
+        if node is None or not self._mapping(node):
+            return None
+        self._refuse_unknown(node, ("path",), "there is only path")
+        try:
+            return read_system_tables(node, self._expand)
+        except SettingsError as error:
+            self._note(node, error)
+            return None
 
     def _overlaid(self, node: Node | None) -> None:
         """An environment changes pipelines and adds none: a typing error must not become a pipeline."""

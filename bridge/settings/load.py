@@ -9,6 +9,7 @@ wrong with the files as such, a name or a key at the top, stops all.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -129,6 +130,17 @@ def load(path: Path, environ: Mapping[str, str], env: str | None = None) -> Sett
     environment = project.environment(env or chosen)
     pipelines = Pipelines(project, variables, environment)
     return Settings(path.absolute(), environment, pipelines, tuple(project.environments))
+
+
+def read_settings(path: Path, env: str | None = None) -> Settings:
+    """The settings of a file, with this process's variables. `AWS_` variables in `.env` beside it are set in it.
+
+    boto3 reads only the environment; a variable that is set there already wins.
+    """
+    for name, value in read_dotenv(path.absolute().parent / ".env").items():
+        if name.startswith("AWS_"):
+            os.environ.setdefault(name, value)
+    return load(path, os.environ, env)
 
 
 def check(path: Path, environ: Mapping[str, str], env: str | None = None) -> list[Problem]:

@@ -254,6 +254,8 @@ class Pipeline(Keys):
     """All names of a stream by each of them, as far as a catalog says; see `bridge.singer.catalog.stream_names`."""
     inherited: frozenset[str] = frozenset()
     """Globs under `streams` that only the file's `defaults` have: they may be meant for other pipelines."""
+    system_tables: str | None = None
+    """The folder of the bucket in which the system tables are kept as tables; None for nowhere."""
 
     def names_of(self, name: str) -> tuple[str, ...]:
         """All names of a stream: its id in the catalog, and what its RECORDs are called."""

@@ -48,6 +48,10 @@ def read_pipeline(project: Project, expand: Expand, name: str, environment: str 
     if lake_only and any(is_missing(error) for _, error in problems):  # perhaps the key is there, but misspelt
         every = read_pipeline(project, expand, name, environment)[1]
         problems = _without_echoes([*(one for one in every if _is_unknown(one[1])), *problems])
+    if pipeline is not None and (system := project.system_tables):
+        if source and (clash := system.clash(pipeline.table_root)):
+            return None, [((), clash)]
+        pipeline = pipeline.model_copy(update={"system_tables": system.path})
     if pipeline is not None and (inherited := project.inherited_globs(name, environment)):
         pipeline = pipeline.model_copy(update={"inherited": inherited})
     return pipeline, problems

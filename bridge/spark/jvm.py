@@ -6,12 +6,13 @@ import importlib.util
 import os
 import shlex
 import subprocess
+import sys
 import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
 
-from bridge.errors import BridgeError, EngineError
+from bridge.errors import BridgeError, EngineError, SettingsError
 from bridge.settings.options import is_local
 from bridge.settings.redact import SPARK_SECRET
 from bridge.spark.class_archive import ClassArchive, being_made
@@ -40,6 +41,14 @@ for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do
 done
 kill -9 "$0"
 """
+
+
+def refuse_another_session() -> None:
+    """Raise `SettingsError` if this process has a Spark session already: pyspark allows one, and it is not ours."""
+    context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
+    if context is not None and context._active_spark_context is not None:
+        hint = "end it with spark.stop(), or have the run in a process of its own: singer-bridge run NAME"
+        raise SettingsError("this process has a Spark session of its own, and can have only one", hint=hint)
 
 
 def session_conf(master: str, conf: dict[str, str], folder: Path, java: list[str]) -> dict[str, str]:

@@ -31,6 +31,9 @@ class Session:
         self._local, self._process = jvm.local, jvm.process
         self._jvm = jvm
         logging.getLogger().addFilter(_not_of_py4j)
+        # A session that the program has ended leaves its JVM to pyspark, which would use it instead of ours.
+        self._before = SparkContext._gateway, SparkContext._jvm
+        SparkContext._gateway = SparkContext._jvm = None
         try:
             with _gateway_variables(jvm):
                 gateway = launch_gateway()
@@ -43,6 +46,7 @@ class Session:
         except Exception as error:  # pyspark, py4j and the system each have their own
             jvm.kill()
             jvm.end()
+            self._forget()
             cause = str(error) if isinstance(error, ChildProcessError) else type(error).__name__
             raise EngineError("Spark did not start", hint=tail(log), cause=cause) from error
 
@@ -69,8 +73,12 @@ class Session:
         with suppress(Exception):
             gateway.shutdown()
         self._jvm.end()
-        # pyspark would give what is gone to the next session of this process.
-        SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
+        self._forget()
+
+    def _forget(self) -> None:
+        """Leave pyspark as it was: it would give what is gone to the next session of this process."""
+        SparkContext._active_spark_context = None
+        SparkContext._gateway, SparkContext._jvm = self._before
         SparkSession._instantiatedSession = SparkSession._activeSession = None
 
 

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from bridge.commit.committer import Committer
@@ -27,11 +28,12 @@ from bridge.lake.lease import holder, last_lease
 from bridge.lake.log import Log
 from bridge.lake.run_status import last_run
 from bridge.lake.stream_files import StreamFiles
+from bridge.settings.load import read_settings
 from bridge.settings.values.checked import pipeline_name
 from bridge.settings.values.s3options import S3Options
 from bridge.singer.state import bookmark
 from bridge.singer.state_edits import plain, same, with_bookmarks, without_bookmarks
-from bridge.storage import Storage, open_storage
+from bridge.storage import Storage, lake_of, open_storage
 
 _TRIES = 5
 _FIRST_PAUSE = 0.05
@@ -92,6 +94,22 @@ class StateStore:
     ) -> None:
         """Nothing is read or created until a method is called."""
         self._open(open_storage(os.fspath(bucket), s3), f"{environment}.{pipeline}" if environment else pipeline)
+
+    @classmethod
+    def from_file(
+        cls,
+        file: str | os.PathLike[str] = "bridge.yaml",
+        pipeline: str | None = None,
+        *,
+        environment: str | None = None,
+    ) -> StateStore:
+        """The store of a pipeline of a settings file; without a name, of the only one.
+
+        Its source is not read, so no variable that only the tap needs has to be set. `environment`: by default what
+        `SINGER_BRIDGE_ENV` says. Raises `SettingsError`.
+        """
+        chosen = read_settings(Path(file), environment).pipeline(pipeline, source=False)
+        return cls.at(lake_of(chosen.destination), chosen.name)
 
     @classmethod
     def at(cls, storage: Storage, pipeline: str) -> StateStore:

@@ -17,8 +17,8 @@ from bridge.cli.run.summary import summary
 from bridge.cli.selection import ChosenPipeline
 from bridge.cli.show import as_json, console, moment
 from bridge.errors import Interrupted, SettingsError
+from bridge.launch.launch import launch
 from bridge.load.result import Result
-from bridge.load.retry import Attempts
 from bridge.load.run import Request, Run
 from bridge.load.stop import Stop
 from bridge.settings.options import Pipeline
@@ -132,7 +132,9 @@ class PipelineRunner:
     def _one(self, chosen: ChosenPipeline, batch: Batch) -> Result:
         pipeline = chosen.pipeline
         request = replace(self._request, batch=batch.id if self._reporter.several else None)
-        result = Attempts(self._stop, self._execute, self._report_retry).run(pipeline, request, chosen.home)
+        result = launch(
+            pipeline, request, chosen.home, stop=self._stop, execute=self._execute, waiting=self._report_retry
+        )
         code = self._reporter.finished(result, pipeline.retry.attempts)
         self._code = code if result.status == "interrupted" else max(self._code, code)
         return result

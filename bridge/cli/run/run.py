@@ -115,8 +115,6 @@ def _run(selection: Selection, chosen: Sequence[ChosenPipeline], asked: dict[str
 
 def _check(asked: dict[str, Any], *, several: bool) -> None:
     """Raise `SettingsError` for flags that do not go together."""
-    if asked["append"] and not asked["full"]:
-        raise SettingsError("--append goes with --full", hint="a plain run appends already")
     if asked["state_file"] and several:
         raise SettingsError("--state is of one pipeline", hint="run that pipeline alone")
     if asked["keep_going"] and not several:

@@ -63,7 +63,7 @@ def _moves(result: Result) -> list[str]:
 
 
 def _figures(result: Result, attempts: int) -> str:
-    total = sum(counts.committed for counts in result.streams.values())
+    total = result.records
     seconds = result.seconds.get("total", 0.0)
     # The time that a tap needs to find changes, or that a lease was waited for, says nothing about our speed.
     loading = result.seconds.get("load", seconds) - result.seconds.get("waiting", 0.0)

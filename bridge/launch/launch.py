@@ -1,0 +1,43 @@
+"""Run one pipeline with its retries; after each attempt, bring its system tables up to date."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+from bridge.launch.system_tables import update_system_tables
+from bridge.load.result import Result
+from bridge.load.retry import Attempts
+from bridge.load.run import Request, Run
+from bridge.load.stop import Stop
+from bridge.settings.options import Pipeline
+
+_TURN = threading.Lock()
+"""A process has one Spark: runs that several threads start take turns."""
+
+
+def _say_nothing(_pipeline: Pipeline, _result: Result, _pause: timedelta) -> None:
+    """For callers who only want the last attempt's result."""
+
+
+def launch(
+    pipeline: Pipeline,
+    request: Request,
+    home: Path,
+    *,
+    stop: Stop,
+    execute: Callable[[Run], Result] = Run.execute,
+    waiting: Callable[[Pipeline, Result, timedelta], None] = _say_nothing,
+) -> Result:
+    """The last attempt's result; a `BridgeError` is in it. See `Attempts` for `execute` and `waiting`."""
+
+    def attempt(run: Run) -> Result:
+        with _TURN:
+            result = execute(run)
+            if pipeline.system_tables and run.storage:
+                result.warnings += update_system_tables(run.storage, pipeline.name, pipeline.system_tables)
+        return result
+
+    return Attempts(stop, attempt, waiting).run(pipeline, request, home)

@@ -1,0 +1,77 @@
+"""`system_tables`: runs, commits, bookmarks and streams as Parquet tables of the lake, for BI.
+
+`<path>/<table>/<pipeline>.parquet`: a folder is a table, and each pipeline has one file in it, so no two pipelines
+write the same file. Runs of one pipeline, wherever they end, replace it by compare and swap: whoever is slower reads
+again, so the file never goes back to an older state. A reader sees the old file or the new one.
+
+Rows that the old file has are not read again from the log: a run costs what it added, not what the history has.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bridge.lake.log import Log
+from bridge.query.snapshot import TablesAt
+from bridge.query.system import COLUMNS, newer_table
+from bridge.storage import Storage
+from bridge.storage.parallel import parallel_map
+from bridge.storage.protocol import VersionedObject
+
+TABLES: tuple[str, ...] = ("runs", "commits", "bookmarks", "streams")
+_TRIES = 5
+"""Whoever swapped before us has written what was true then; the next run brings the rest."""
+_LEFTOVER = timedelta(hours=1)
+"""A hidden temporary file of this age is that of a process that was killed."""
+
+
+def update_system_tables(storage: Storage, pipeline: str, path: str) -> list[str]:
+    """Bring a pipeline's files up to date, best effort: returns a warning if that fails, and never raises."""
+    try:
+        _update(Log(storage, pipeline), path)
+        storage.tidy(path, _LEFTOVER)
+    except Exception as error:  # noqa: BLE001 - all is committed: whatever fails here must not fail the run
+        return [f"the system tables in {path} are not up to date, the next run tries again: {error}"]
+    return []
+
+
+def _update(log: Log, path: str) -> None:
+    storage, names = log.storage, TABLES
+    for _ in range(_TRIES):
+        # The old files first, then the log: a file that is still the same afterwards is not newer than the log.
+        files = parallel_map(storage, lambda name: storage.read_versioned(_key(path, name, log)), names)
+        at = TablesAt.of(log, None)
+
+        def swap(one: tuple[str, VersionedObject | None], at: TablesAt = at) -> bool:
+            name, file = one
+            data = _parquet(newer_table(name, at, _earlier(name, file)))
+            return storage.compare_and_swap(_key(path, name, log), data, file.etag if file else None) is not None
+
+        pairs = list(zip(names, files, strict=True))
+        swapped = parallel_map(storage, swap, pairs)
+        names = tuple(name for name, is_new in zip(names, swapped, strict=True) if not is_new)
+        if not names:
+            return
+
+
+def _key(path: str, table: str, log: Log) -> str:
+    return f"{path}/{table}/{log.pipeline}.parquet"
+
+
+def _earlier(name: str, file: VersionedObject | None) -> pa.Table | None:
+    """The rows of the file that is there; None if it is damaged or of another version, and so is made anew."""
+    try:
+        table = pq.read_table(pa.BufferReader(file.data)) if file else None
+    except (pa.ArrowException, OSError):
+        return None
+    return table if table is not None and table.schema.equals(COLUMNS[name]) else None
+
+
+def _parquet(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd")
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
