@@ -19,6 +19,8 @@ HEAVY_FILES = {
     "decode/test_fuzz.py",
     "decode/test_reference.py",
     "docs/test_types_doc.py",
+    "launch/test_project.py",
+    "launch/test_system_tables.py",
     "lake/formats/test_delta_s3.py",
     "lake/formats/test_filters.py",
     "lake/formats/test_iceberg_s3.py",

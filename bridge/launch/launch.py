@@ -8,9 +8,10 @@ from datetime import timedelta
 from pathlib import Path
 
 from bridge.launch.system_tables import update_system_tables
+from bridge.load.plan import Request
 from bridge.load.result import Result
 from bridge.load.retry import Attempts
-from bridge.load.run import Request, Run
+from bridge.load.run import Run
 from bridge.load.stop import Stop
 from bridge.settings.options import Pipeline
 

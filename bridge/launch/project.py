@@ -10,11 +10,13 @@ from typing import Any
 
 from bridge.errors import SettingsError
 from bridge.launch.launch import launch
+from bridge.load.plan import Request
 from bridge.load.result import Result
-from bridge.load.run import Request
 from bridge.load.stop import Stop
 from bridge.load.trace import record_refused
 from bridge.settings.load import Settings, read_settings
+from bridge.settings.options import Pipeline
+from bridge.singer.state_edits import plain
 from bridge.tap.source import home_folder
 
 
@@ -68,7 +70,7 @@ class Project:
             full=full,
             append=append,
             streams=(streams,) if isinstance(streams, str) else tuple(streams),
-            state=None if state is None else dict(state),
+            state=None if state is None else plain(dict(state)),
             refresh_catalog=refresh_catalog,
             resume=resume,
             max_records=max_records,
@@ -77,18 +79,21 @@ class Project:
             timeout=timeout,
             wait=wait,
         )
-        settings, home = self._settings(), home_folder(self._path)
-        try:
-            chosen = settings.pipeline(pipeline)
-        except SettingsError:
-            if refused := settings.refused(pipeline):
-                record_refused(refused[0], home, refused[1])
-            raise
-        result = launch(chosen, request, home, stop=Stop(signals=False))
+        result = launch(self._chosen(pipeline), request, home_folder(self._path), stop=Stop(signals=False))
         if result.error:
             result.error.result = result
             raise result.error
         return result
+
+    def _chosen(self, name: str | None) -> Pipeline:
+        """The pipeline of that name. If its settings are wrong, the run that they refuse is recorded."""
+        settings = self._settings()
+        try:
+            return settings.pipeline(name)
+        except SettingsError:
+            if refused := settings.refused(name):
+                record_refused(refused[0], home_folder(self._path), refused[1])
+            raise
 
     def _settings(self) -> Settings:
         return read_settings(self._path, self._environment)

@@ -1,12 +1,14 @@
-"""What the parts of a load get: `LoadPlan`, the values of the run, and `RunContext`, by which it can be stopped."""
+"""`Request`: what the caller wants of a run. What its parts get: `LoadPlan`, its values, and `RunContext`, to stop it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from bridge.commit.committer import Committer
+from bridge.errors import SettingsError
 from bridge.lake.lease import Lease
 from bridge.lake.records import TapGroup
 from bridge.lake.stream_files import StreamFiles
@@ -21,6 +23,40 @@ from bridge.settings.options import Pipeline
 from bridge.slots.guard import SlotGuard
 from bridge.state.lookback import Lookback
 from bridge.tap.stdin import Piped
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the caller requested of this run beyond its settings.
+
+    `timeout` counts from the run's start; `wait` is how long it may wait for another run that holds the pipeline. What
+    is started together with runs of other pipelines has the same `batch`.
+    """
+
+    full: bool = False
+    append: bool = False
+    streams: tuple[str, ...] = ()
+    state: Any = None
+    refresh_catalog: bool = False
+    resume: bool = False
+    max_records: int | None = None
+    adopt: bool = False
+    guard: bool = True
+    timeout: timedelta | None = None
+    wait: timedelta | None = None
+    batch: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raise `SettingsError` for what contradicts itself, whatever the pipeline."""
+        if self.append and not self.full:
+            raise SettingsError("--append goes with --full", hint="a plain run appends already")
+        if self.state is not None and not isinstance(self.state, dict):
+            raise SettingsError("a STATE is a JSON object", hint="to start from the beginning use --full")
+        if self.max_records is not None and self.max_records < 1:
+            raise SettingsError("--max-records is at least 1", hint="leave it out for all records")
+        for name, duration in (("timeout", self.timeout), ("wait", self.wait)):
+            if duration is not None and not isinstance(duration, timedelta):
+                raise SettingsError(f"{name} is not a duration", hint="give a datetime.timedelta")
 
 
 @dataclass(slots=True)

@@ -19,8 +19,9 @@ from bridge.errors import (
     TapNotFound,
     TimedOut,
 )
+from bridge.load.plan import Request
 from bridge.load.result import Result
-from bridge.load.run import Request, Run
+from bridge.load.run import Run
 from bridge.load.stop import Stop
 from bridge.settings.options import Pipeline
 

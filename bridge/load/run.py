@@ -6,7 +6,6 @@ import signal
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -32,7 +31,7 @@ from bridge.load.checks.resume import completed, leave_out
 from bridge.load.checks.table_guard import without_limits
 from bridge.load.division import check_parallelism, divided
 from bridge.load.loader import Loader
-from bridge.load.plan import LoadPlan, RunContext
+from bridge.load.plan import LoadPlan, Request, RunContext
 from bridge.load.result import Result
 from bridge.load.scratch import EndOfLog, Marked, Scratch, Tee, check_paths
 from bridge.load.start_state import StartStates
@@ -59,37 +58,6 @@ from bridge.tap.process import Log
 from bridge.tap.source import Source
 from bridge.tap.stderr import LAST_LINES
 from bridge.tap.stdin import Piped
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What the caller requested of this run beyond its settings.
-
-    `timeout` counts from the run's start; `wait` is how long it may wait for another run that holds the pipeline. What
-    is started together with runs of other pipelines has the same `batch`.
-    """
-
-    full: bool = False
-    append: bool = False
-    streams: tuple[str, ...] = ()
-    state: Any = None
-    refresh_catalog: bool = False
-    resume: bool = False
-    max_records: int | None = None
-    adopt: bool = False
-    guard: bool = True
-    timeout: timedelta | None = None
-    wait: timedelta | None = None
-    batch: str | None = None
-
-    def __post_init__(self) -> None:
-        """Raise `SettingsError` for what contradicts itself, whatever the pipeline."""
-        if self.append and not self.full:
-            raise SettingsError("--append goes with --full", hint="a plain run appends already")
-        if self.state is not None and not isinstance(self.state, dict):
-            raise SettingsError("a STATE is a JSON object", hint="to start from the beginning use --full")
-        if self.max_records is not None and self.max_records < 1:
-            raise SettingsError("--max-records is at least 1", hint="leave it out for all records")
 
 
 class Run:

@@ -7,7 +7,8 @@ from typing import Any
 
 from bridge.errors import BridgeError
 from bridge.exact_json import dumps
-from bridge.load.run import Request, Run
+from bridge.load.plan import Request
+from bridge.load.run import Run
 from bridge.load.stop import Stop
 from bridge.smoke.trial import Trial
 

@@ -25,8 +25,9 @@ from singer_sdk.io_base import SingerReader
 from bridge.cli.plain import plain
 from bridge.errors import BridgeError, RecordBeforeSchema, did_you_mean
 from bridge.exact_json import dumps
+from bridge.load.plan import Request
 from bridge.load.result import Result
-from bridge.load.run import Request, Run
+from bridge.load.run import Run
 from bridge.settings.options import Pipeline
 from bridge.spark.archive_maker import ANNOUNCEMENT, make_in_background
 from bridge.tap.source import home_folder

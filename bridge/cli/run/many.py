@@ -18,8 +18,9 @@ from bridge.cli.selection import ChosenPipeline
 from bridge.cli.show import as_json, console, moment
 from bridge.errors import Interrupted, SettingsError
 from bridge.launch.launch import launch
+from bridge.load.plan import Request
 from bridge.load.result import Result
-from bridge.load.run import Request, Run
+from bridge.load.run import Run
 from bridge.load.stop import Stop
 from bridge.settings.options import Pipeline
 from bridge.spark.archive_maker import ANNOUNCEMENT, make_in_background

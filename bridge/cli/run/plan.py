@@ -18,7 +18,8 @@ from bridge.load.barriers import METHODS
 from bridge.load.checks.fingerprint import fingerprint, noticed
 from bridge.load.checks.resume import completed, leave_out
 from bridge.load.division import divided
-from bridge.load.run import Request, Run
+from bridge.load.plan import Request
+from bridge.load.run import Run
 from bridge.load.scratch import check_paths
 from bridge.load.start_state import StartStates
 from bridge.load.tables.declared import whole_tables

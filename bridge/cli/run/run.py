@@ -18,7 +18,7 @@ from bridge.errors import BridgeError, SettingsError
 from bridge.exact_json import NotJson, loads
 
 if TYPE_CHECKING:
-    from bridge.load.run import Request
+    from bridge.load.plan import Request
 
 
 @click.command()
@@ -131,7 +131,7 @@ def _check(asked: dict[str, Any], *, several: bool) -> None:
 
 
 def _request(asked: dict[str, Any]) -> Request:
-    from bridge.load.run import Request
+    from bridge.load.plan import Request
 
     return Request(
         full=asked["full"],

@@ -12,7 +12,8 @@ import pytest
 
 from bridge.errors import CorruptLake
 from bridge.lake.runs import RunFile, is_run_id, log_key, new_run_id, read_log, read_run, read_runs
-from bridge.load.run import Request, Run
+from bridge.load.plan import Request
+from bridge.load.run import Run
 from bridge.maintain.verify.check import verify
 from bridge.settings.options import Pipeline
 from bridge.storage import Storage, open_storage

@@ -12,8 +12,9 @@ import pytest
 from bridge.commit.open import open_pipeline
 from bridge.lake.log import Log
 from bridge.lake.stream_files import StreamFiles
+from bridge.load.plan import Request
 from bridge.load.result import Result
-from bridge.load.run import Request, Run
+from bridge.load.run import Run
 from bridge.maintain.verify.check import verify
 from bridge.settings.options import Pipeline
 from bridge.state.store import StateStore

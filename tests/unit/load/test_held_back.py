@@ -14,8 +14,9 @@ import pytest
 from bridge.cli import main
 from bridge.lake.log import Log, Snapshot
 from bridge.lake.runs import read_run
+from bridge.load.plan import Request
 from bridge.load.result import Result
-from bridge.load.run import Request, Run
+from bridge.load.run import Run
 from bridge.settings.options import Pipeline
 from bridge.storage import open_storage
 from tests.support.pipe import InProcess

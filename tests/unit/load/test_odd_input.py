@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from bridge.cli import main
+from bridge.load.plan import Request
 from bridge.load.result import Result
-from bridge.load.run import Request, Run
+from bridge.load.run import Run
 from bridge.settings.options import Pipeline
 from tests.support.pipe import InProcess, Pipe, wire
 

@@ -28,8 +28,9 @@ from bridge.lake.log import Log, Snapshot
 from bridge.lake.record_json import commit_bytes
 from bridge.lake.records import TapGroup
 from bridge.lake.runs import read_log
+from bridge.load.plan import Request
 from bridge.load.result import Result
-from bridge.load.run import Request, Run
+from bridge.load.run import Run
 from bridge.maintain.compact import Wish, compact
 from bridge.maintain.verify.check import verify
 from bridge.settings.options import Pipeline

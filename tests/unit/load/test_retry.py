@@ -28,9 +28,10 @@ from bridge.errors import (
     TimedOut,
 )
 from bridge.lake.runs import read_runs
+from bridge.load.plan import Request
 from bridge.load.result import Result
 from bridge.load.retry import Attempts, may_pass
-from bridge.load.run import Request, Run
+from bridge.load.run import Run
 from bridge.load.stop import Stop
 from bridge.settings.load import load
 from bridge.settings.options import Pipeline

@@ -19,8 +19,9 @@ from bridge.lake.log import Snapshot
 from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.run_status import current
 from bridge.lake.runs import RunFile, RunRecord, read_log, read_opened, read_runs
+from bridge.load.plan import Request
 from bridge.load.result import Counts, Result
-from bridge.load.run import Request, Run
+from bridge.load.run import Run
 from bridge.load.scratch import Scratch
 from bridge.load.trace import RunTrace
 from bridge.settings.options import Pipeline

@@ -253,6 +253,22 @@ def test_last_run(store: StateStore, lake: Lake) -> None:
 # what is public
 
 
+def test_of_a_settings_file(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bucket and the full name are those of the file; what only the tap needs may be missing."""
+    StateStore(lake.root, "p").set("orders", ORDERS)
+    StateStore(lake.root, "prod.p").set("orders", {"id": 9})
+    source = '{tap: tap-x, config: {password: "${NOWHERE}"}}'
+    text = f"environments: {{prod: {{}}}}\npipelines: {{p: {{source: {source}, destination: {{bucket: {lake.root}}}}}}}"
+    (tmp_path / "bridge.yaml").write_text(text)
+    assert StateStore.from_file(tmp_path / "bridge.yaml", "p").get("orders") == ORDERS
+    assert StateStore.from_file(tmp_path / "bridge.yaml", environment="prod").get("orders") == {"id": 9}
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SINGER_BRIDGE_ENV", "prod")
+    assert StateStore.from_file().pipeline == "prod.p"
+    with pytest.raises(SettingsError, match="unknown pipeline"):
+        StateStore.from_file("bridge.yaml", "q")
+
+
 def test_import_bridge_stays_light() -> None:
     """`import bridge` loads nothing of what the store needs; the store loads neither Spark nor Arrow."""
     program = (
@@ -265,10 +281,14 @@ def test_import_bridge_stays_light() -> None:
 def test_what_is_public() -> None:
     """What `bridge` says that it has is there; anything else is an ordinary AttributeError."""
     assert {name for name in bridge.__all__ if hasattr(bridge, name)} == {
+        "BridgeError",
         "Lake",
+        "Project",
+        "Result",
         "S3Options",
         "StateStore",
         "__version__",
+        "errors",
     }
     assert bridge.StateStore is StateStore
     with pytest.raises(AttributeError, match="Missing"):

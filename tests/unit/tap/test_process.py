@@ -23,7 +23,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from bridge.errors import TapError
-from bridge.load.run import Request, Run
+from bridge.load.plan import Request
+from bridge.load.run import Run
 from bridge.settings.options import Pipeline
 from bridge.settings.redact import redactor
 from bridge.tap.process import Tap, find_executable
