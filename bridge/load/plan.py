@@ -1,4 +1,4 @@
-"""`Request`: what the caller wants of a run. What its parts get: `LoadPlan`, its values, and `RunContext`, to stop it."""
+"""`Request`: what the caller wants of a run. `LoadPlan` and `RunContext`: what the parts of its load get."""
 
 from __future__ import annotations
 
