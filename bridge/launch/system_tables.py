@@ -9,16 +9,17 @@ Rows that the old file has are not read again from the log: a run costs what it 
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bridge.lake.log import Log
+from bridge.lake.records import CommitRecord
 from bridge.query.snapshot import TablesAt
 from bridge.query.system import COLUMNS, newer_table
 from bridge.storage import Storage
-from bridge.storage.parallel import parallel_map
 from bridge.storage.protocol import VersionedObject
 
 TABLES: tuple[str, ...] = ("runs", "commits", "bookmarks", "streams")
@@ -28,10 +29,24 @@ _LEFTOVER = timedelta(hours=1)
 """A hidden temporary file of this age is that of a process that was killed."""
 
 
+class _LogReadOnce(Log):
+    """Reads each record once: `newer_table` asks for those that `TablesAt` has read."""
+
+    def __init__(self, storage: Storage, pipeline: str) -> None:
+        super().__init__(storage, pipeline)
+        self._records: dict[int, CommitRecord] = {}
+
+    def record(self, n: int) -> CommitRecord | None:
+        record = self._records.get(n) or super().record(n)
+        if record is not None:
+            self._records[n] = record
+        return record
+
+
 def update_system_tables(storage: Storage, pipeline: str, path: str) -> list[str]:
     """Bring a pipeline's files up to date, best effort: returns a warning if that fails, and never raises."""
     try:
-        _update(Log(storage, pipeline), path)
+        _update(_LogReadOnce(storage, pipeline), path)
         storage.tidy(path, _LEFTOVER)
     except Exception as error:  # noqa: BLE001 - all is committed: whatever fails here must not fail the run
         return [f"the system tables in {path} are not up to date, the next run tries again: {error}"]
@@ -39,22 +54,27 @@ def update_system_tables(storage: Storage, pipeline: str, path: str) -> list[str
 
 
 def _update(log: Log, path: str) -> None:
-    storage, names = log.storage, TABLES
-    for _ in range(_TRIES):
-        # The old files first, then the log: a file that is still the same afterwards is not newer than the log.
-        files = parallel_map(storage, lambda name: storage.read_versioned(_key(path, name, log)), names)
-        at = TablesAt.of(log, None)
+    names = TABLES
+    with ThreadPoolExecutor(len(TABLES), thread_name_prefix="system-tables") as pool:  # each waits for disk or network
+        for _ in range(_TRIES):
+            # The old files first, then the log: a file that is still the same afterwards is not newer than the log.
+            files = list(pool.map(lambda name: log.storage.read_versioned(_key(path, name, log)), names))
+            at = TablesAt.of(log, None)
+            swaps = [
+                pool.submit(_swap, _key(path, name, log), name, at, file)
+                for name, file in zip(names, files, strict=True)
+            ]
+            names = tuple(name for name, swap in zip(names, swaps, strict=True) if not swap.result())
+            if not names:
+                return
 
-        def swap(one: tuple[str, VersionedObject | None], at: TablesAt = at) -> bool:
-            name, file = one
-            data = _parquet(newer_table(name, at, _earlier(name, file)))
-            return storage.compare_and_swap(_key(path, name, log), data, file.etag if file else None) is not None
 
-        pairs = list(zip(names, files, strict=True))
-        swapped = parallel_map(storage, swap, pairs)
-        names = tuple(name for name, is_new in zip(names, swapped, strict=True) if not is_new)
-        if not names:
-            return
+def _swap(key: str, name: str, at: TablesAt, file: VersionedObject | None) -> bool:
+    """Write one file; whether it is now as the log says, unless somebody was faster."""
+    data = _parquet(newer_table(name, at, _earlier(name, file)))
+    if file and file.data == data:
+        return True
+    return at.log.storage.compare_and_swap(key, data, file.etag if file else None) is not None
 
 
 def _key(path: str, table: str, log: Log) -> str:

@@ -84,7 +84,7 @@ COLUMNS: dict[str, pa.Schema] = {
 """Of each system table. Times are in UTC; `bookmark` is JSON; a count that nobody knows is null."""
 
 
-MOST_ROWS = 50_000
+MOST_ROWS = 20_000
 """Rows that `newer_table` keeps of runs, and of commits: the newest."""
 _FIRST_COMMITS, _FIRST_RUNS = 500, 500
 """How far back it looks where it has nothing earlier, so that no run waits for a long history to be read."""
