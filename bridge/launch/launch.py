@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
+from bridge.errors import LakeError
 from bridge.launch.system_tables import update_system_tables
 from bridge.load.plan import Request
 from bridge.load.result import Result
@@ -37,7 +38,8 @@ def launch(
     def attempt(run: Run) -> Result:
         with _TURN:
             result = execute(run)
-            if pipeline.system_tables and run.storage:
+            # Where the bucket is the reason of a failure, nobody waits for it once more.
+            if pipeline.system_tables and run.storage and not isinstance(result.error, LakeError):
                 result.warnings += update_system_tables(run.storage, pipeline.name, pipeline.system_tables)
         return result
 

@@ -90,6 +90,8 @@ _FIRST_COMMITS, _FIRST_RUNS = 500, 500
 """How far back it looks where it has nothing earlier, so that no run waits for a long history to be read."""
 _UNSETTLED = 10
 """Latest runs whose records it reads in any case: an outcome may be written twice."""
+_SECOND = len("20261120T133501Z")
+"""The part of a run's id that says when it began."""
 _DEAD = timedelta(days=1)
 """A run without an end that began so long ago, and was dead when it was last looked at, is not looked at again."""
 
@@ -113,7 +115,8 @@ def _newer_runs(at: TablesAt, earlier: pa.Table | None) -> pa.Table:
     if earlier is None or not earlier.num_rows:
         news = ids[:_FIRST_RUNS]
     else:
-        oldest = pc.min(earlier["run"]).as_py()
+        # Only a table that was full may lack older runs on purpose. Ids of one second are in no order.
+        oldest = pc.min(earlier["run"]).as_py()[:_SECOND] if earlier.num_rows >= _FIRST_RUNS else ""
         is_over = pc.or_(pc.is_valid(earlier["ended"]), _died_long_ago(earlier))
         earlier = earlier.filter(pc.and_(is_over, pc.is_in(earlier["run"], pa.array(ids[_UNSETTLED:], _TEXT))))
         settled = set(earlier["run"].to_pylist())

@@ -22,7 +22,7 @@ class SystemTables:
 
     def clash(self, table_root: str) -> SettingsError | None:
         """The error for a pipeline whose tables would lie in that folder, or around it; None if it is beside them."""
-        one, other = f"{self.path}/", f"{table_root}/"
+        one, other = f"{self.path}/".casefold(), f"{table_root}/".casefold()  # some file systems ignore case
         if not (one.startswith(other) or other.startswith(one)):
             return None
         hint = f"choose another folder of the bucket, such as {DEFAULT}"

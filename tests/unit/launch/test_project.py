@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -95,6 +96,8 @@ def test_a_failed_run_raises_its_error(project: bridge.Project, folder: Path, mo
     assert "boom" in raised.value.hint
     assert "hunter2" not in raised.value.hint
     assert [record.attempt for record in recorded(folder, "broken")] == [2, 1]
+    again = pickle.loads(pickle.dumps(raised.value))  # as a pool of processes does
+    assert (type(again), again.hint, again.result.run_id) == (TapError, raised.value.hint, result.run_id)
 
 
 def test_wrong_settings_raise_and_are_recorded(project: bridge.Project, folder: Path) -> None:

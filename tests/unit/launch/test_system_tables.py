@@ -90,6 +90,7 @@ def test_they_are_the_tables_of_sql(tmp_path: Path) -> None:
 def test_a_run_costs_what_it_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither old commits nor old runs are read again; a long history is taken in from its newest part on."""
     monkeypatch.setattr(system, "_FIRST_COMMITS", 30)
+    monkeypatch.setattr(system, "_FIRST_RUNS", 30)
     shop = Shop(tmp_path)
     for number in range(40):
         shop.load("s", ID, [{"id": number}])
@@ -101,7 +102,7 @@ def test_a_run_costs_what_it_added(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     counting = Counting(shop.root)
     assert update_system_tables(counting, "shop", "_bridge") == []
     assert {row["commit"] for row in kept_rows(shop.root, "commits")} == set(range(11, 42))
-    assert len(kept_rows(shop.root, "runs")) == 41
+    assert len(kept_rows(shop.root, "runs")) == 31
     assert len([key for key in counting.read_keys if "/runs/" in key]) <= 15
 
 
@@ -296,6 +297,21 @@ def test_what_fails_there_is_a_warning(folder: Path, typed: Typed) -> None:
     assert (done.code, result["status"]) == (0, "success")
     assert [text for text in result["warnings"] if "the system tables in meta/bridge are not up to date" in text]
     assert (folder / "lake/meta").read_text() == "mine"
+
+
+def test_a_bucket_that_fails_is_not_asked_again(folder: Path, typed: Typed) -> None:
+    """A run that failed for its bucket leaves the tables as they are; the next run has its row."""
+    (folder / "bridge.yaml").write_text(SETTINGS)
+    assert typed("run good --no-progress").code == 0
+    begins = folder / "lake/.bridge/good/commits/00000000000000000001.json"
+    begins.parent.mkdir(parents=True, exist_ok=True)
+    begins.write_text("no record")
+    assert typed("run good --no-progress").code == 3
+    assert len(kept_rows(folder / "lake", "runs", "meta/bridge")) == 1
+    begins.unlink()
+    assert typed("run good --no-progress").code == 0
+    statuses = [row["status"] for row in kept_rows(folder / "lake", "runs", "meta/bridge")]
+    assert sorted(statuses) == ["failed", "success", "success"]
 
 
 def test_a_refused_run_makes_no_bucket(folder: Path, typed: Typed) -> None:

@@ -34,6 +34,7 @@ def test_where_they_are(text: str, path: str | None, settings: Load) -> None:
         ("system_tables: {path: '{pipeline}'}\n", "has no placeholders"),
         ("system_tables: {path: '${NOWHERE}'}\n", "NOWHERE"),
         ("system_tables: {path: flights}\n", "cannot be where a pipeline's tables are"),
+        ("system_tables: {path: Flights}\n", "cannot be where a pipeline's tables are"),
         ("system_tables: {path: flights/x}\n", "cannot be where a pipeline's tables are"),
     ],
 )
