@@ -40,6 +40,7 @@ _GROUPS = {
         "runs": "List runs, and show how each ended.",
         "commits": "List commits, and show what each changed.",
         "tables": "List tables, show their rows, print how to query them.",
+        "views": "List views, show a row by its key.",
         "sql": "Ask tables, runs, commits and bookmarks in SQL.",
         "state": "Show the bookmarks; set, edit, reset, import or export them.",
         "rejects": "Show records that could not be stored; load or delete them.",
