@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -32,10 +33,6 @@ class Group:
     file: IndexedFile
     number: int
     bounds: Range
-
-    def may_hold(self, key: Key) -> bool:
-        """Whether the bounds allow the key."""
-        return all(bound is None or _inside(value, *bound) for value, bound in zip(key, self.bounds, strict=True))
 
     @property
     def first(self) -> list[Any]:
@@ -80,10 +77,11 @@ class IndexedFile:
             order = [field.name for field in keys]
             return cls(name, file.metadata, _is_sorted(file, order), tuple(bounds))
 
-    @property
-    def groups(self) -> Iterable[Group]:
-        """Its row groups."""
-        return (Group(self, number, bounds) for number, bounds in enumerate(self.bounds))
+    def groups(self, key: Key) -> Iterator[Group]:
+        """The row groups whose bounds allow the key."""
+        for number, bounds in enumerate(self.bounds):
+            if all(bound is None or _inside(value, *bound) for value, bound in zip(key, bounds, strict=True)):
+                yield Group(self, number, bounds)
 
 
 def find_row(
@@ -115,32 +113,40 @@ def _parquet(name: str, open_file: Open, footer: pq.FileMetaData | None = None) 
 
 def candidates(key: Key, files: Iterable[IndexedFile]) -> Sequence[Group]:
     """The row groups that can hold a key. Their number is at most two where the order of rows is known."""
-    groups = [group for file in files for group in file.groups if group.may_hold(key)]
+    groups = [group for file in files for group in file.groups(key)]
     if len(groups) < 2 or not all(group.file.is_sorted and _is_known(group) for group in groups):
         return groups
-    return _narrowed(key, sorted(groups, key=_sort_key))
+    ordered = sorted(groups, key=lambda group: _order([edge for bound in group.bounds if bound for edge in bound[:2]]))
+    return _narrowed(key, ordered)
 
 
 def _narrowed(key: Key, groups: Sequence[Group]) -> Sequence[Group]:
-    """Those of sorted row groups that can hold a key, which the bounds of each allow.
+    """Those of row groups in their order that can hold a key, which the bounds of each allow.
 
     It is in the last one that begins at or before it, and in the first one that ends at or after it.
     """
+    if any(_overlap(one.last, other.first) for one, other in pairwise(groups)):
+        return groups
     begins = [at for at, group in enumerate(groups) if _is_decided(group.first, key)]
     ends = [at for at, group in enumerate(groups) if _is_decided(group.last, key)]
     start, end = (begins[-1] if begins else 0), (ends[0] if ends else len(groups) - 1)
-    return groups[start : end + 1] or groups  # nothing between the two: they overlap, so all are read
+    return groups[start : end + 1]
+
+
+def _overlap(last: Sequence[Any], first: Sequence[Any]) -> bool:
+    """Whether a row group ends behind the beginning of the next, as far as their bounds tell."""
+    length = min(len(last), len(first))
+    return _order(last[:length]) > _order(first[:length])
+
+
+def _order(values: Sequence[Any]) -> list[tuple[bool, Any]]:
+    """NULLs are compared with NULLs only: a row group that has both is not `_is_known`."""
+    return [(value is not None, 0 if value is None else value) for value in values]
 
 
 def _is_decided(edge: Sequence[Any], key: Key) -> bool:
     """Whether the edge of a row group that can hold the key is not within it, or is the key."""
     return tuple(edge) != key[: len(edge)] or len(edge) == len(key)
-
-
-def _sort_key(group: Group) -> list[tuple[bool, Any]]:
-    """NULLs are compared with NULLs only: a row group that has both is not `_is_known`."""
-    edges = [edge for bound in group.bounds if bound for edge in bound[:2]]
-    return [(edge is not None, 0 if edge is None else edge) for edge in edges]
 
 
 def _is_known(group: Group) -> bool:

@@ -62,9 +62,10 @@ class View:
         """The number of the commit that is read now."""
         return self._read(None, lambda opened: opened.n)
 
-    def keys(self, at: int | None = None) -> Sequence[pa.Field]:
-        """The key columns: what the SELECT groups by."""
-        return self._read(at, lambda opened: opened.keys)
+    @property
+    def key_columns(self) -> Sequence[pa.Field]:
+        """What the SELECT groups by: names and types, in the order of SELECT."""
+        return self._read(None, lambda opened: opened.keys)
 
     def get(self, key: Mapping[str, Any] | None = None, /, *, at: int | None = None, **columns: Any) -> ViewRow | None:
         """The row with this key and the commit that it is of; None if there is none.

@@ -24,9 +24,12 @@ COUNTS = "SELECT id, count(*) AS n FROM s GROUP BY id"
 
 
 class Views:
-    """The pipeline `shop` over a bucket; each `put` is a commit that changes one view."""
+    """A pipeline over the bucket `lake` in a folder; each `put` is a commit that changes one view."""
 
-    def __init__(self, root: Path, bucket: Storage | None = None, table_format: str = "parquet") -> None:
+    def __init__(
+        self, root: Path, bucket: Storage | None = None, table_format: str = "parquet", pipeline: str = "shop"
+    ) -> None:
+        self.pipeline = pipeline
         self.root = root / "lake"
         self.storage = bucket or LocalStorage(self.root)
         self.format = table_format
@@ -42,19 +45,22 @@ class Views:
         group: int = 65_536,
         replaces: list[str] | None = None,
         storage: Any = None,
+        is_sorted: bool = True,
     ) -> CommitRecord:
         """Commit sorted rows as a view, in so many files of row groups of so many rows, instead of its files so far.
 
-        `replaces`: instead of these files only.
+        `replaces`: instead of these files only. `is_sorted`: whether footers say that the rows are.
         """
-        committer = open_committer(storage or self.storage, "shop", "run", last={"closed": self.n})
-        table = committer.view.tables.get(name) or TableState(f"shop/{name}", None, format=self.format)
-        layouts = {name: TableLayout(table.folder, table.format, sort_by=read_view(name, sql).keys)}
-        context = WriteContext(self.storage.uri, "shop", "run", committer.generation, "", "zstd", layouts)
+        committer = open_committer(storage or self.storage, self.pipeline, "run", last={"closed": self.n})
+        table = committer.view.tables.get(name) or TableState(f"{self.pipeline}/{name}", None, format=self.format)
+        layouts = {
+            name: TableLayout(table.folder, table.format, sort_by=read_view(name, sql).keys if is_sorted else ())
+        }
+        context = WriteContext(self.storage.uri, self.pipeline, "run", committer.generation, "", "zstd", layouts)
         step = -(-rows.num_rows // files) or 1
         parts = [rows.slice(start, step) for start in range(0, rows.num_rows, step)]
         adds = [self._file(context, name, part, group) for part in parts]
-        schema = keep_schema(self.storage, "shop", TableSchema(rows.schema))
+        schema = keep_schema(self.storage, self.pipeline, TableSchema(rows.schema))
         removes = sorted(table.files) if replaces is None else replaces
         table = structs.replace(table, schema=schema, view=sql)
         record = committer.commit(PipelineState({"n": committer.view.n + 1}), [table.change(name, adds, removes)])

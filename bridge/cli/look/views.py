@@ -95,7 +95,7 @@ def get(
     from bridge.query.keys import key_from_text
 
     pipeline, opened, code = _view(selection, view, at)
-    columns = opened.keys()
+    columns = opened.key_columns
     key = key_from_text(view, columns, _by_column(view, columns, keys, nulls))
     row, commit = opened.look_up(key)
     if json_output:
