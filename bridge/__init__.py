@@ -28,10 +28,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bridge.query.lake import Lake
+    from bridge.query.view import View, ViewRow
     from bridge.settings.values.s3options import S3Options
     from bridge.state.store import StateStore
 
-__all__ = ["Lake", "S3Options", "StateStore", "__version__"]
+__all__ = ["Lake", "S3Options", "StateStore", "View", "ViewRow", "__version__"]
 
 __version__ = "0.1.0"
 
@@ -39,6 +40,8 @@ _PUBLIC = {
     "Lake": "bridge.query.lake",
     "S3Options": "bridge.settings.values.s3options",
     "StateStore": "bridge.state.store",
+    "View": "bridge.query.view",
+    "ViewRow": "bridge.query.view",
 }
 
 

@@ -89,8 +89,8 @@ def get(
     """Show the row of VIEW that has a key, and the commit that it is of. Exit 1 if there is none.
 
     \b
-    singer-bridge views get by_tail --key N102UW
-    singer-bridge views get by_tail --to ./lake --name flights --key tail=N102UW --json
+    singer-bridge views get by_active --key true
+    singer-bridge views get by_active --to ./lake --name flights --key active=false --json
     """
     from bridge.query.keys import key_from_text
 
