@@ -97,9 +97,8 @@ class _Verbs(click.Group):
 )
 @click.version_option(__version__, "--version", prog_name="singer-bridge", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Run any Singer tap into a lakehouse, exactly once, on Spark.
-
-    \b
+    """\b
+    Run any Singer tap into a lakehouse, exactly once, on Spark.
     singer-bridge run flights
     singer-bridge run --tap tap-x --tap-config config.json --to ./lake --name x
     """

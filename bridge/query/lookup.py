@@ -69,11 +69,11 @@ class IndexedFile:
     def read(cls, name: str, open_file: Open, keys: Sequence[pa.Field]) -> IndexedFile:
         """Read a file's footer. Raises `LakeError` or what Arrow raises."""
         with _parquet(name, open_file) as file:
-            known = [_is_bounded(field, file.schema_arrow) for field in keys]
+            usable = [_is_bounded(field, file.schema_arrow) for field in keys]
             bounds = []
             for number in range(file.num_row_groups):
                 ranges = group_range(file, number, [field.name for field in keys])
-                bounds.append(tuple(one if use else None for one, use in zip(ranges, known, strict=True)))
+                bounds.append(tuple(one if use else None for one, use in zip(ranges, usable, strict=True)))
             order = [field.name for field in keys]
             return cls(name, file.metadata, _is_sorted(file, order), tuple(bounds))
 

@@ -268,6 +268,8 @@ def test_what_is_public() -> None:
         "Lake",
         "S3Options",
         "StateStore",
+        "View",
+        "ViewRow",
         "__version__",
     }
     assert bridge.StateStore is StateStore
