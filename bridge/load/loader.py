@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from bridge.errors import BridgeError, Interrupted, TapError
@@ -92,7 +93,11 @@ class Loader:
         while not self._engine.is_up:
             self._plan.context.tick()
             self.collect(_START_POLL)
-        made = self._engine.analysed(incoming.statement, read, stream.name)
+        asked = ThreadPoolExecutor(1, "analyse").submit(self._engine.analysed, incoming.statement, read, stream.name)
+        while not asked.done():  # a JVM that hangs never answers: `close` kills it after a time-out
+            self._plan.context.tick()
+            self.collect(_START_POLL)
+        made = asked.result()
         lake = incoming.into(question.table, stream.evolution, made)
         self.spool.put_schema(lake.hash, lake.to_json())
         self._engine.transform(stream.name, question.name, incoming.statement, read, made, lake)

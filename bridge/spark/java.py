@@ -12,6 +12,8 @@ from pathlib import Path
 from bridge.errors import SettingsError
 
 _OLDEST = 17
+_PATIENCE = 20.0
+"""Seconds for a JVM to tell its version."""
 _HINT = "install Java 17 or newer (Debian: apt-get install openjdk-17-jre-headless; macOS: brew install openjdk@17)"
 
 
@@ -41,6 +43,9 @@ def java_version() -> str:
         release = (Path(find_java()).resolve().parents[1] / "release").read_text()
         if match := re.search(r'^JAVA_VERSION="([^"]+)"', release, re.MULTILINE):
             return match[1]
-    output = subprocess.run([find_java(), "-version"], capture_output=True, text=True, check=False).stderr
-    match = re.search(r'version "([^"]+)"', output)
-    return match[1] if match else ""
+    command = [find_java(), "-version"]
+    with suppress(subprocess.TimeoutExpired):
+        output = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_PATIENCE).stderr
+        if match := re.search(r'version "([^"]+)"', output):
+            return match[1]
+    return ""

@@ -73,13 +73,18 @@ def session_conf(master: str, conf: dict[str, str], folder: Path, java: list[str
         defaults |= {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
-            "spark.local.dir": str(folder),
+            "spark.local.dir": "." if _splits(folder) else str(folder),
         }
         if not master.startswith("local-cluster"):
             defaults["spark.authenticate"] = "true"  # its ports are open to all users of this machine
         if "SPARK_HOME" not in os.environ:  # otherwise it may be another Spark than our pyspark's
             defaults["spark.python.daemon.module"] = "bridge.spark.daemon"
     return defaults | conf | {"spark.master": _retrying(master)}
+
+
+def _splits(folder: Path) -> bool:
+    """Whether Spark takes a folder for several, as it has a comma: then the JVM works inside of it."""
+    return "," in str(folder)
 
 
 class Jvm:
@@ -91,6 +96,7 @@ class Jvm:
             hint = "Spark Connect runs foreachBatch on its server; set `spark.master` to local[*] or spark://"
             raise EngineError("Spark Connect sessions cannot be used", hint=hint)
         self.log, self.local, self.wanted_python = log, is_local(master), conf.get("spark.pyspark.python")
+        self._folder = folder
         self.patience = _PATIENCE
         check_version()
         folder.mkdir(parents=True, exist_ok=True)
@@ -118,6 +124,7 @@ class Jvm:
             self._log_start = output.tell()
             process = subprocess.Popen(
                 ["/bin/sh", "-c", _SHELL, "jvm", *command],
+                cwd=self._folder if _splits(self._folder) else None,
                 stdin=subprocess.PIPE,  # at its end the JVM ends, too
                 stdout=output,
                 stderr=output,

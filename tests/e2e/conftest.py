@@ -6,11 +6,13 @@ import json
 import os
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import psutil
 import pytest
 
 from tests.support.shell import Done
@@ -63,3 +65,15 @@ def project(tmp_path: Path) -> Project:
 
 def stream(name: str = "users", records: int = 100, **settings: Any) -> dict[str, Any]:
     return {"name": name, "records": records, **settings}
+
+
+def processes_of(folder: Path) -> list[psutil.Process]:
+    found = psutil.process_iter(["cmdline"])
+    return [one for one in found if any(str(folder) in word for word in one.info["cmdline"] or ())]
+
+
+def wait_until_gone(folder: Path, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while processes_of(folder) and time.monotonic() < end:
+        time.sleep(0.2)
+    assert processes_of(folder) == []

@@ -22,7 +22,7 @@ from bridge.spark.query import Engine
 from bridge.spark.session import Session
 from bridge.spool.spool import Spool
 from bridge.write.context import WriteContext
-from tests.e2e.conftest import TAP, Project, stream
+from tests.e2e.conftest import TAP, Project, processes_of, stream, wait_until_gone
 
 
 def test_secrets_are_not_in_the_process_list_and_sessions_follow_each_other(tmp_path: Path) -> None:
@@ -78,18 +78,6 @@ def test_a_jvm_that_is_killed_is_not_complained_of(tmp_path: Path, caplog: pytes
     assert [record.getMessage() for record in caplog.records if record.name == "root"] == []
 
 
-def processes_of(folder: Path) -> list[psutil.Process]:
-    found = psutil.process_iter(["cmdline"])
-    return [one for one in found if any(str(folder) in word for word in one.info["cmdline"] or ())]
-
-
-def wait_until_gone(folder: Path, seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while processes_of(folder) and time.monotonic() < end:
-        time.sleep(0.2)
-    assert processes_of(folder) == []
-
-
 def test_a_jvm_that_cannot_say_where_it_listens_is_killed(tmp_path: Path) -> None:
     """Its main thread ends and another keeps it alive; the session says so in the JVM's own words, and it is gone."""
     scratch = tmp_path / "scratch"
@@ -131,6 +119,7 @@ def test_a_project_may_lie_anywhere(tmp_path: Path) -> None:
         range(1, 21)
     )
     assert project.state()["bookmarks"]["users"]["replication_key_value"] == 20
+    assert [path.name for path in tmp_path.iterdir()] == [ODD], "Spark takes a comma for the end of a folder's name"
 
 
 _STARTS = """

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import datetime
@@ -22,7 +24,7 @@ from bridge.settings.transform_sql import read_transform
 from bridge.spark.session import Session
 from bridge.spark.transform import analysed
 from tests.crash.orchestrator import Strike
-from tests.e2e.conftest import Project
+from tests.e2e.conftest import Project, wait_until_gone
 
 RECORDS = 60
 PROPERTIES = {
@@ -182,6 +184,42 @@ def test_a_column_that_is_not_there_is_told_before_a_row_is_stored(project: Proj
     assert "Email" in done.json["error"]["hint"]
     assert done.json["commits"] == 0
     assert not list(project.lake.glob("smoke/**/*.parquet"))
+
+
+_STRUCK = """
+import os, psutil, signal, sys
+import bridge.spark.transform as transform
+from bridge.cli import main
+analysed = transform.analysed
+def struck(*asked, **more):
+    for child in psutil.Process().children(recursive=True):
+        if child.name() == "java":
+            os.kill(child.pid, signal.Signals[sys.argv[1]])
+    return analysed(*asked, **more)
+transform.analysed = struck
+sys.exit(main(["run", "smoke", "--timeout", "40s", "--no-progress"]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("struck", "reason"),
+    [("SIGKILL", "Spark ended while it looked at a transform"), ("SIGSTOP", "the run took longer than its time-out")],
+)
+def test_a_jvm_that_dies_or_hangs_while_it_looks_at_a_transform(project: Project, struck: str, reason: str) -> None:
+    """The run ends with what to do, within its time; nothing is committed, no Java is left, the next run loads all."""
+    prepare(project, "orders")
+    environ = project.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    argv = [sys.executable, "-c", _STRUCK, struck]
+    done = subprocess.run(
+        argv, cwd=project.folder, env=environ, capture_output=True, text=True, timeout=110, check=False
+    )
+    assert done.returncode == 1, done.stderr
+    assert reason in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(project.lake.glob("smoke/**/*.parquet"))
+    wait_until_gone(project.folder, 20)
+    assert project.command("run", "smoke").code == 0
+    assert {row[0] for row in table(project, "orders", "id")} == {*range(1, RECORDS + 1)} - {7}
 
 
 @pytest.fixture(scope="module")
