@@ -18,7 +18,7 @@ import pytest
 from bridge.lake.log import Log
 from tests.e2e.project import BEFORE, EXTRA, make_project
 from tests.support.shell import Typed, leaves, type_in
-from tests.support.views import Views
+from tests.support.view_tables import Views
 
 _PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 _NOT_HERE = {"demo": "it starts PostgreSQL and two Sparks: tests/e2e/test_demo_database.py, and `make demo`"}

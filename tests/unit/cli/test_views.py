@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.shell import Typed, type_in
 from tests.support.tables import INTEGER, Shop, typing
-from tests.support.views import Views, counts
+from tests.support.view_tables import Views, counts
 
 PAIRS = "SELECT day, kind, open, count(*) AS n, sum(price) AS total FROM sales GROUP BY day, kind, open"
 

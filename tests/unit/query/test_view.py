@@ -28,7 +28,7 @@ from tests.support.lake import DEAD, Faulty, fail
 from tests.support.lake import Lake as Bucket
 from tests.support.s3server import S3Server
 from tests.support.tables import INTEGER, Shop
-from tests.support.views import Views, counts
+from tests.support.view_tables import Views, counts
 
 ROOT = Path(__file__).parents[3]
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
@@ -119,7 +119,7 @@ def test_beside_a_writer(tmp_path: Path) -> None:
     views.put(counts(a=1, b=1))
     view = opened(views)
     code = (
-        "import pathlib; from tests.support.views import Views, counts; "
+        "import pathlib; from tests.support.view_tables import Views, counts; "
         f"views = Views(pathlib.Path({str(tmp_path)!r})); views.n = 1\n"
         "for n in range(2, 22): views.put(counts(a=n, b=n), files=2)"
     )

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bridge import Lake
-from tests.support.views import Views
+from tests.support.view_tables import Views
 
 KEYS = 10_000_000
 LIMIT = 0.020
