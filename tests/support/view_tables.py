@@ -9,6 +9,7 @@ import pyarrow as pa
 from msgspec import structs
 
 from bridge.commit.open import open_committer
+from bridge.lake.ownership import Owner, claim
 from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.records import CommitRecord, TableState
 from bridge.lake.schemas import keep_schema
