@@ -54,6 +54,7 @@ class Views:
         """
         committer = open_committer(storage or self.storage, self.pipeline, "run", last={"closed": self.n})
         table = committer.view.tables.get(name) or TableState(f"{self.pipeline}/{name}", None, format=self.format)
+        claim(self.storage, table.folder, Owner(self.pipeline, name), shared=False)
         layouts = {
             name: TableLayout(table.folder, table.format, sort_by=read_view(name, sql).keys if is_sorted else ())
         }
