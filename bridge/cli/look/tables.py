@@ -253,9 +253,13 @@ def history(selection: Selection, stream: str | None, diff: bool, json_output: b
     from bridge.maintain.readers.history import schema_history
 
     table = _table(selection, stream)
-    storage, name = table.storage, table.pipeline.name
+    storage, name, live = table.storage, table.pipeline.name, table.live
+
+    def visible(key: str) -> list[dict[str, Any]]:
+        return [entry for entry in read_columns(storage, name, key) if not live.hides(entry["name"])]
+
     records = reversed(list(Log(storage, name).history(table.head)))
-    versions = list(schema_history(records, table.stream, lambda key: read_columns(storage, name, key)))
+    versions = list(schema_history(records, table.stream, visible))
     if json_output:
         as_json([version.to_json() for version in versions])
     elif diff:

@@ -162,7 +162,8 @@ def test_tables_mark_views(views: Views, tmp_path: Path, capsys: pytest.CaptureF
     listed = json.loads(tables("list", "--json"))
     assert [(fact["stream"], fact["kind"]) for fact in listed] == [("counts", "view"), ("pairs", "view")]
     assert "view" in tables("list").split()
-    assert "_view_" not in tables("show", "-s", "pairs") + tables("head", "-s", "pairs")
+    for words in (["show"], ["head"], ["history", "--diff"], ["ddl", "--dialect", "athena"]):
+        assert "_view_" not in tables(*words, "-s", "pairs"), words
     shop = Shop(tmp_path / "plain")
     shop.load("s", {"id": INTEGER}, [{"id": 1}])
     assert "kind" not in typing(tmp_path / "plain", capsys)("list")

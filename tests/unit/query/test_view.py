@@ -6,6 +6,7 @@ import random
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from itertools import product
@@ -133,6 +134,25 @@ def test_beside_a_writer(tmp_path: Path) -> None:
         assert writer.poll() in (None, 0)
     assert writer.wait(60) == 0
     assert len(set(seen)) > 3
+
+
+def test_threads_share_a_handle(tmp_path: Path) -> None:
+    """Each gets its own answer, while commits come."""
+    views = Views(tmp_path)
+    ids = {f"{n:03}": n for n in range(200)}
+    views.put(counts(**ids), files=3, group=16)
+    view = opened(views)
+
+    def ask(key: str) -> bool:
+        answer = view.get(id=key)
+        return answer is not None and answer.row == {"id": key, "n": ids[key] * answer.commit}
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = [pool.submit(ask, key) for key in list(ids) * 5]
+        for times in (2, 3):
+            views.put(counts(**{key: n * times for key, n in ids.items()}), files=2, group=16)
+        assert all(answer.result() for answer in answers)
+    assert view.commit == 3
 
 
 class Stale(LatestCommit):
