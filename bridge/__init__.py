@@ -32,10 +32,22 @@ if TYPE_CHECKING:
     from bridge.launch.project import Project
     from bridge.load.result import Result
     from bridge.query.lake import Lake
+    from bridge.query.view import View, ViewRow
     from bridge.settings.values.s3options import S3Options
     from bridge.state.store import StateStore
 
-__all__ = ["BridgeError", "Lake", "Project", "Result", "S3Options", "StateStore", "__version__", "errors"]
+__all__ = [
+    "BridgeError",
+    "Lake",
+    "Project",
+    "Result",
+    "S3Options",
+    "StateStore",
+    "View",
+    "ViewRow",
+    "__version__",
+    "errors",
+]
 
 __version__ = "0.1.0"
 
@@ -46,6 +58,8 @@ _PUBLIC = {
     "Result": "bridge.load.result",
     "S3Options": "bridge.settings.values.s3options",
     "StateStore": "bridge.state.store",
+    "View": "bridge.query.view",
+    "ViewRow": "bridge.query.view",
 }
 
 

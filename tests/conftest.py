@@ -30,6 +30,8 @@ HEAVY_FILES = {
     "load/test_replay_guard.py",
     "load/test_spark_hangs.py",
     "maintain/test_rejects.py",
+    "query/test_view.py",
+    "query/test_view_size.py",
     "smoke/test_smoke.py",
     "state/test_store_writers.py",
     "tap/test_venv.py",

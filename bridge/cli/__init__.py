@@ -40,6 +40,7 @@ _GROUPS = {
         "runs": "List runs, and show how each ended.",
         "commits": "List commits, and show what each changed.",
         "tables": "List tables, show their rows, print how to query them.",
+        "views": "List views, show a row by its key.",
         "sql": "Ask tables, runs, commits and bookmarks in SQL.",
         "state": "Show the bookmarks; set, edit, reset, import or export them.",
         "rejects": "Show records that could not be stored; load or delete them.",
@@ -96,9 +97,8 @@ class _Verbs(click.Group):
 )
 @click.version_option(__version__, "--version", prog_name="singer-bridge", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Run any Singer tap into a lakehouse, exactly once, on Spark.
-
-    \b
+    """\b
+    Run any Singer tap into a lakehouse, exactly once, on Spark.
     singer-bridge run flights
     singer-bridge run --tap tap-x --tap-config config.json --to ./lake --name x
     """

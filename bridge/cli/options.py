@@ -39,6 +39,12 @@ def question_verb(function: Callable[..., Any]) -> Callable[..., Any]:
     return _selecting(query, function, "Only this pipeline; by default all of the file, or of the bucket.")
 
 
+def view_verb(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a verb VIEW, and as its first argument the pipelines that may have it: all of a file or bucket, or one."""
+    text = "The pipeline of the view; needless if only one has a view of that name."
+    return _selecting(click.argument("view"), function, text)
+
+
 def file_options(function: _F) -> _F:
     """Add the options that choose a settings file and its environment."""
     file = click.option(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any
+from datetime import datetime, timezone
+from decimal import Decimal
+from typing import Any
 
 import click
 from rich.cells import cell_len
@@ -16,9 +17,6 @@ from rich.text import Text
 from bridge.cli import events
 from bridge.cli.plain import plain
 from bridge.exact_json import dumps
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _GAP = 3
 """Cells between two columns."""
@@ -76,15 +74,27 @@ def moment(at: str | None) -> str:
     return f"{time.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S}Z"
 
 
-def values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """Python's values, as pyarrow's `to_pylist`, but without pandas: loading it for timestamps takes half a second."""
-    import pyarrow as pa
+def json_value(value: Any) -> Any:
+    """A value as JSON has it: times in ISO 8601, bytes in hex."""
+    if isinstance(value, dict):
+        return {str(key): json_value(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [json_value(inner) for inner in value]
+    if isinstance(value, bytes):
+        return value.hex()
+    if hasattr(value, "isoformat"):
+        return value.isoformat()
+    return value if isinstance(value, (str, int, float, bool, Decimal, type(None))) else str(value)
 
-    if column.type not in (pa.timestamp("us"), pa.timestamp("us", "UTC")):
-        return list(column.to_pylist())
-    epoch = datetime(1970, 1, 1, tzinfo=timezone.utc if column.type.tz else None)
-    ticks = column.cast(pa.int64()).to_pylist()
-    return [None if tick is None else epoch + timedelta(microseconds=tick) for tick in ticks]
+
+def cell(value: Any) -> str:
+    """A value for people and CSV; nested ones as JSON, null as nothing."""
+    simple = json_value(value)
+    if isinstance(simple, (dict, list)):
+        return dumps(simple, ascii_only=False).decode()
+    if isinstance(simple, bool):
+        return "true" if simple else "false"
+    return "" if simple is None else str(simple)
 
 
 def note(word: str, style: str, text: str) -> None:

@@ -21,6 +21,9 @@ FORMAT = 1
 PLAIN = "parquet"
 """The table format that has no log of its own: the files in the folder are the table."""
 
+HIDDEN = "_view_"
+"""How the names of a view's columns begin that are its state, and not for readers."""
+
 UNKNOWN = "(unknown)"
 """The field of keys that a newer version has added."""
 
@@ -263,6 +266,10 @@ class TableState(Struct, frozen=True, omit_defaults=True):
     def has_own_log(self) -> bool:
         """As in `TableChange`."""
         return self.format != PLAIN
+
+    def hides(self, column: str) -> bool:
+        """Whether a column is state of the view that the table holds, and not for readers."""
+        return bool(self.view) and column.startswith(HIDDEN)
 
     def change(
         self,

@@ -14,8 +14,10 @@ from bridge.lake.log import Log, bookmarks
 from bridge.lake.presence import pipelines_in
 from bridge.lake.runs import RunRecord
 from bridge.query.engine import answer
+from bridge.query.follow import LatestCommit
 from bridge.query.snapshot import TablesAt
 from bridge.query.system import runs
+from bridge.query.view import View
 from bridge.settings.values.s3options import S3Options
 from bridge.storage import open_storage
 
@@ -48,12 +50,24 @@ class Lake:
         return pipelines_in(self._storage)
 
     def tables(self, pipeline: str) -> list[str]:
-        """The streams of a pipeline that have a table, sorted."""
+        """The streams of a pipeline that have a table, and its views, sorted."""
         return sorted(self._tables(pipeline).view.tables)
 
     def table(self, pipeline: str, stream: str) -> ds.Dataset:
         """A table as an Arrow dataset: `to_table`, `to_batches`, `filter`, `count_rows`. Polars and DuckDB take it."""
         return self._tables(pipeline).dataset(stream)
+
+    def views(self, pipeline: str) -> list[str]:
+        """The names of a pipeline's views, sorted; each is one of its tables, too."""
+        return sorted(name for name, table in self._tables(pipeline).view.tables.items() if table.view)
+
+    def view(self, pipeline: str, name: str) -> View:
+        """A view, to be read by key: `lake.view("shop", "by_customer").get(customer_id=42)`.
+
+        It keeps the footers of the view's files in memory, so open it once. Each `get` reads the last commit, or the
+        one that this `Lake` is `at`.
+        """
+        return View(LatestCommit(self._log(pipeline)), name, self._number(pipeline))
 
     def commit(self, pipeline: str) -> int:
         """The number of the commit that is read; 0 before the first."""

@@ -37,7 +37,7 @@ class TablesAt:
         if at is not None and not 0 <= at <= head:
             hint = f"the last one is {head}" if head else "nothing was loaded yet"
             raise SettingsError("there is no such commit", hint=hint, pipeline=log.pipeline, commit=at)
-        return cls(log, _visible(log, head) if at is None else log.view(at))
+        return cls(log, visible(log, log.view(head)) if at is None else log.view(at))
 
     @property
     def names(self) -> dict[str, str]:
@@ -66,10 +66,11 @@ class TablesAt:
         )
 
     def columns(self, table: TableState) -> pa.Schema:
-        """Its columns; those of a table that a rollback took back are gone."""
+        """Its columns, without a view's hidden ones; those of a table that a rollback took back are gone."""
         if table.schema is None:
             return pa.schema([])
-        return read_schema(self.log.storage, self.log.pipeline, table.schema).arrow
+        columns = read_schema(self.log.storage, self.log.pipeline, table.schema).arrow
+        return pa.schema([field for field in columns if not table.hides(field.name)])
 
     def raise_failed(self) -> None:
         """Raise what kept a file of a dataset from being opened, if anything did."""
@@ -80,13 +81,12 @@ class TablesAt:
                 raise failed
 
 
-def _visible(log: Log, head: int) -> Snapshot:
-    """The lake after the last commit whose files are all visible.
+def visible(log: Log, view: Snapshot, before: Snapshot | None = None) -> Snapshot:
+    """The lake after the last commit whose files are all visible. `view`: after the last one; `before`: an older one.
 
     Only the last commit that is no fence may be under way, or half done by a run that died. It is waited for by nobody:
     its reader would see files that are gone already, and miss others that are not there yet.
     """
-    view = log.view(head)
     record = log.record(view.last_change) if view.last_change else None
     if record is None or not record.tables:
         return view
@@ -99,4 +99,6 @@ def _visible(log: Log, head: int) -> Snapshot:
     hidden = [add for add, size in zip(adds, sizes, strict=True) if size != add.size]
     # A file that is neither pending nor visible was deleted by somebody: reading it says so.
     under_way = bool(hidden) and len(log.storage.missing_pending(hidden)) < len(hidden)
-    return log.view(record.n - 1) if under_way else view
+    if not under_way:
+        return view
+    return before if before is not None and before.n == record.n - 1 else log.view(record.n - 1)

@@ -66,6 +66,7 @@ COLUMNS: dict[str, pa.Schema] = {
             ("files", _COUNT),
             ("bytes", _COUNT),
             ("commit", _COUNT),
+            ("view", _TEXT),
         ]
     ),
     "files": pa.schema([_PIPELINE, ("stream", _TEXT), ("file", _TEXT), ("rows", _COUNT), ("bytes", _COUNT)]),
@@ -212,7 +213,7 @@ def _streams(at: TablesAt) -> Iterator[tuple[Any, ...]]:
     for stream, table in sorted(at.view.tables.items()):
         size = sum(file.size for file in table.files.values())
         counts = (len(at.columns(table)), table.rows, len(table.files), size, at.view.n)
-        yield (at.log.pipeline, stream, table.folder, table.format, *counts)
+        yield (at.log.pipeline, stream, table.folder, table.format, *counts, table.view or None)
 
 
 def _files(at: TablesAt) -> Iterator[tuple[Any, ...]]:

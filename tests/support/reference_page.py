@@ -27,6 +27,7 @@ OF_EVERY_VERB = {"--quiet", "--verbose", "--log-format"}
 CHOOSING = {"--file", "--env", "--to", "--name"}
 """Flags that choose the pipeline, of every verb that takes a `[NAME]`."""
 READ_ON = {
+    "views": "views.md#what-may-stand-in-a-view",
     "on_no_state": "loading.md#what-looks-wrong-beside-earlier-runs",
     "source.discover": "catalog.md#a-run-discovers-by-itself",
     "source.select": "catalog.md#select",

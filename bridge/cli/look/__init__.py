@@ -1,1 +1,1 @@
-"""Verbs that look at a lake: `status`, `runs`, `commits`, `tables`, `sql`, `rejects`."""
+"""Verbs that look at a lake: `status`, `runs`, `commits`, `tables`, `views`, `sql`, `rejects`."""

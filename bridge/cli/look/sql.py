@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Iterator
-from decimal import Decimal
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,10 +14,11 @@ import click
 from bridge.cli.options import json_option, limit_option, question_verb
 from bridge.cli.plain import plain_json
 from bridge.cli.selection import Selection
-from bridge.cli.show import count_of, note, print_table, values
+from bridge.cli.show import cell, count_of, json_value, note, print_table
 from bridge.cli.survey import one_or_all
 from bridge.errors import SettingsError
 from bridge.exact_json import dumps
+from bridge.query.values import values
 from bridge.storage.local.folders import draft_of
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def sql(
         elif json_output:
             names = _distinct(reader.schema.names)
             for row in _rows(reader):
-                document = dumps(dict(zip(names, map(_plain, row), strict=True)), ascii_only=False)
+                document = dumps(dict(zip(names, map(json_value, row), strict=True)), ascii_only=False)
                 click.echo(plain_json(document.decode()))
         elif csv_output:
             _print_csv(reader)
@@ -114,34 +114,11 @@ def _rows(reader: pa.RecordBatchReader) -> Iterator[tuple[Any, ...]]:
         yield from zip(*(values(column) for column in batch.columns), strict=True)
 
 
-def _plain(value: Any) -> Any:
-    """A value as JSON has it: times in ISO 8601, bytes in hex."""
-    if isinstance(value, dict):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
-    if isinstance(value, bytes):
-        return value.hex()
-    if hasattr(value, "isoformat"):
-        return value.isoformat()
-    return value if isinstance(value, (str, int, float, bool, Decimal, type(None))) else str(value)
-
-
-def _cell(value: Any) -> str:
-    """A value for people and CSV; nested ones as JSON, null as nothing."""
-    plain_value = _plain(value)
-    if isinstance(plain_value, (dict, list)):
-        return dumps(plain_value, ascii_only=False).decode()
-    if isinstance(plain_value, bool):
-        return "true" if plain_value else "false"
-    return "" if plain_value is None else str(plain_value)
-
-
 def _print_csv(reader: pa.RecordBatchReader) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(reader.schema.names)
     for row in _rows(reader):
-        writer.writerow(map(_cell, row))
+        writer.writerow(map(cell, row))
 
 
 def _print_table(reader: pa.RecordBatchReader, limit: int) -> None:
@@ -151,7 +128,7 @@ def _print_table(reader: pa.RecordBatchReader, limit: int) -> None:
     names = reader.schema.names
     numbers = types.is_integer, types.is_floating, types.is_decimal
     right = [field.name for field in reader.schema if any(is_number(field.type) for is_number in numbers)]
-    print_table(names, [[_cell(value) for value in row] for row in rows[:limit]], right=right, folds=names)
+    print_table(names, [[cell(value) for value in row] for row in rows[:limit]], right=right, folds=names)
     if len(rows) > limit:
         note("not shown", "dim", f"more rows; -n {limit * 10} shows more, --csv and --json all")
 

@@ -14,11 +14,12 @@ from bridge.cli.listing import Listing
 from bridge.cli.options import json_option, limit_option, pipeline_verb, stream_option
 from bridge.cli.plain import echo, plain, plain_json
 from bridge.cli.selection import ChosenPipeline, Selection, committed
-from bridge.cli.show import as_json, console, count, moment, print_table, size, values
+from bridge.cli.show import as_json, console, count, moment, print_table, size
 from bridge.cli.survey import one_or_all
 from bridge.errors import CorruptLake, SettingsError, did_you_mean
 from bridge.lake.log import Log
 from bridge.lake.records import TableState
+from bridge.query.values import values
 from bridge.settings.values.s3options import S3Options
 from bridge.storage import Storage
 
@@ -56,14 +57,15 @@ def list_(selection: Selection, json_output: bool) -> int:
         [
             fact["pipeline"],
             fact["stream"],
+            fact["kind"],
             fact["folder"],
             *map(count, (fact["rows"], fact["files"])),
             size(fact["bytes"]),
         ]
         for fact in facts
     ]
-    columns = ["pipeline", "stream", "folder", "rows", "files", "size"]
-    without = () if several else ("pipeline",)
+    columns = ["pipeline", "stream", "kind", "folder", "rows", "files", "size"]
+    without = ([] if several else ["pipeline"]) + ([] if any(fact["kind"] == "view" for fact in facts) else ["kind"])
     print_table(columns, rows, right=["rows", "files", "size"], less=["files", "folder"], without=without)
     return code
 
@@ -75,6 +77,7 @@ def _facts(chosen: ChosenPipeline, *, several: bool) -> list[dict[str, Any]]:
         {
             "pipeline": chosen.pipeline.name,
             "stream": stream,
+            "kind": "view" if live.view else "table",
             "folder": live.folder,
             "format": live.format,
             "rows": live.rows,
@@ -100,10 +103,11 @@ class _Table:
 
     @property
     def columns(self) -> list[dict[str, Any]]:
-        """The stored columns; none if the table was taken back by a rollback."""
+        """The stored columns, without a view's hidden ones; none if the table was taken back by a rollback."""
         from bridge.lake.table_columns import read_columns
 
-        return read_columns(self.storage, self.pipeline.name, self.live.schema) if self.live.schema else []
+        columns = read_columns(self.storage, self.pipeline.name, self.live.schema) if self.live.schema else []
+        return [entry for entry in columns if not self.live.hides(entry["name"])]
 
 
 def _table(selection: Selection, stream: str | None) -> _Table:
@@ -202,24 +206,26 @@ def _rows(storage: Storage, live: TableState, limit: int) -> list[dict[str, Any]
     """The last rows of the newest files, newest file first."""
     rows: list[dict[str, Any]] = []
     for file in sorted(live.files, reverse=True):
-        rows += _last_rows(storage, f"{live.folder}/{file}", limit - len(rows))
+        rows += _last_rows(storage, live, file, limit - len(rows))
         if len(rows) >= limit:
             break
     return rows
 
 
-def _last_rows(storage: Storage, key: str, limit: int) -> list[dict[str, Any]]:
+def _last_rows(storage: Storage, live: TableState, name: str, limit: int) -> list[dict[str, Any]]:
     """The last rows of a file, the latest first. Only their row groups are fetched."""
     import pyarrow.parquet as pq
 
+    key = f"{live.folder}/{name}"
     if storage.size(key) is None:
         hint = "files of the lake were moved or deleted by somebody else"
         raise CorruptLake("a file of the table is gone", hint=hint, file=f"{storage.uri}/{key}")
     rows: list[dict[str, Any]] = []
     with storage.open(key) as file, pq.ParquetFile(file) as parquet:
+        columns = [column for column in parquet.schema_arrow.names if not live.hides(column)]
         for group in reversed(range(parquet.num_row_groups)):
             # Arrow's threads may still be starting when a command as short as this ends; it would abort.
-            last = parquet.read_row_group(group, use_threads=False)
+            last = parquet.read_row_group(group, columns=columns, use_threads=False)
             rows += reversed(_dicts(last.slice(max(0, last.num_rows - (limit - len(rows))))))
             if len(rows) >= limit:
                 break
@@ -247,9 +253,13 @@ def history(selection: Selection, stream: str | None, diff: bool, json_output: b
     from bridge.maintain.readers.history import schema_history
 
     table = _table(selection, stream)
-    storage, name = table.storage, table.pipeline.name
+    storage, name, live = table.storage, table.pipeline.name, table.live
+
+    def visible(key: str) -> list[dict[str, Any]]:
+        return [entry for entry in read_columns(storage, name, key) if not live.hides(entry["name"])]
+
     records = reversed(list(Log(storage, name).history(table.head)))
-    versions = list(schema_history(records, table.stream, lambda key: read_columns(storage, name, key)))
+    versions = list(schema_history(records, table.stream, visible))
     if json_output:
         as_json([version.to_json() for version in versions])
     elif diff:

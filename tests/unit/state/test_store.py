@@ -287,6 +287,8 @@ def test_what_is_public() -> None:
         "Result",
         "S3Options",
         "StateStore",
+        "View",
+        "ViewRow",
         "__version__",
         "errors",
     }
