@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from bridge.lake.paths import folder_name
 from bridge.lake.records import TableState
 from bridge.lake.schemas import read_schema
 from bridge.query.files import CommitFiles
+from bridge.storage import Change
 from bridge.storage.parallel import parallel_map
 
 
@@ -90,15 +92,22 @@ def visible(log: Log, view: Snapshot, before: Snapshot | None = None) -> Snapsho
     record = log.record(view.last_change) if view.last_change else None
     if record is None or not record.tables:
         return view
-    adds = [
-        add
-        for change in storage_changes(log.pipeline, record)
-        for add in (*change.adds, *(one.add for one in change.rewrites))
-    ]
+    changes = storage_changes(log.pipeline, record)
+    adds = [add for change in changes for add in (*change.adds, *(one.add for one in change.rewrites))]
     sizes = parallel_map(log.storage, lambda add: log.storage.size(add.key), adds)
     hidden = [add for add, size in zip(adds, sizes, strict=True) if size != add.size]
     # A file that is neither pending nor visible was deleted by somebody: reading it says so.
-    under_way = bool(hidden) and len(log.storage.missing_pending(hidden)) < len(hidden)
+    under_way = (bool(hidden) and len(log.storage.missing_pending(hidden)) < len(hidden)) or _is_gathered(log, changes)
     if not under_way:
         return view
     return before if before is not None and before.n == record.n - 1 else log.view(record.n - 1)
+
+
+def _is_gathered(log: Log, changes: Sequence[Change]) -> bool:
+    """Whether the files of a table are neither pending nor visible, but wait beside its folder to be exchanged."""
+    return any(
+        log.storage.size(change.gathered(add.key)) == add.size
+        for change in changes
+        if change.replace
+        for add in change.adds[:1]
+    )

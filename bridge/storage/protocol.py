@@ -73,6 +73,10 @@ class Change:
     """Pending files of a commit that is taken back: a writer that is only slow must not publish them any more."""
     rewrites: tuple[Rewrite, ...] = ()
 
+    def gathered(self, key: str) -> str:
+        """Where a file of the folder waits while others are gathered, if the folder is exchanged whole."""
+        return f"{self.trash}.new{key.removeprefix(self.folder)}"
+
     def touches(self) -> Iterator[str]:
         """Every key that publishing it writes, moves or deletes."""
         yield from (self.folder, self.trash)

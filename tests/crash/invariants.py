@@ -1,15 +1,22 @@
-"""What must hold in a lake: at the instant a run died, and after the next successful one. Read with no code of ours."""
+"""What must hold in a lake: at the instant a run died, and after the next successful one.
+
+Read with no code of ours, and with `bridge.Lake`.
+"""
 
 from __future__ import annotations
 
 import io
 import json
+import os
 from collections import Counter
 from typing import Any
+from unittest.mock import patch
 
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+import bridge
 
 from .cases import Case
 from .driver import PIPELINE
@@ -81,6 +88,19 @@ def after_death(lake: Lake) -> None:
         listed = [set(history.live(stream, n)) for n in range(head + 1)]
         assert manifest(lake, stream) in listed, f"the manifest of {stream} is no commit's table"
     _bookmark_covered(lake, history, seen)
+    _readable(lake, history)
+
+
+def _readable(lake: Lake, history: History) -> None:
+    """Our own reader sees the last commit that changed a table, or the one before it, and all of its rows."""
+    with patch.dict(os.environ, getattr(lake, "environ", {})):
+        reader = bridge.Lake(lake.uri)
+        if PIPELINE not in reader.pipelines:
+            return
+        n = reader.commit(PIPELINE)
+        assert all(not record.get("tables") for record in history.records[n + 1 :]), "an older commit than need be"
+        for stream in reader.tables(PIPELINE):
+            assert reader.table(PIPELINE, stream).count_rows() == sum(history.live(stream, n).values()), (stream, n)
 
 
 def _bookmark_covered(lake: Lake, history: History, seen: dict[str, set[str]]) -> None:

@@ -7,7 +7,6 @@ from itertools import islice
 
 from bridge.commit.committer import FILES_CHANGED
 from bridge.lake.log import Log, Snapshot, add_of, storage_changes
-from bridge.lake.paths import pipeline_key, table_and_name
 from bridge.lake.presence import wrong_size
 from bridge.lake.records import CommitRecord
 from bridge.storage.parallel import parallel_map
@@ -24,16 +23,17 @@ class LastCommit:
         self.n = changing.n if changing else 0
         self.rewritten = {rewrite.add.key for change in changes for rewrite in change.rewrites}
         self._adds = {add.key: add for table in tables for add in (add_of(table.folder, one) for one in table.adds)}
+        self._gathered = {add.key: change.gathered(add.key) for change in changes for add in change.adds}
 
     def is_pending(self, key: str) -> bool:
         """Whether the commit adds this file, which is whole but not visible yet."""
         add = self._adds.get(key)
         if add is None:
             return False
-        folder, name = table_and_name(key)
-        # Where a folder is exchanged whole, its files are gathered first.
-        gathered = pipeline_key(self._log.pipeline, "trash", f"{self.n:020d}", f"{folder}.new", name)
-        return not self._log.storage.missing_pending([add]) or self._log.storage.size(gathered) == add.size
+        gathered = self._gathered.get(key)
+        return not self._log.storage.missing_pending([add]) or (
+            gathered is not None and self._log.storage.size(gathered) == add.size
+        )
 
 
 def damaged_files(log: Log, view: Snapshot, most: int) -> Mapping[str, list[str]]:
