@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct, convert, json
 
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from bridge.spark.session import Session
     from bridge.spark.transform import Plan
 
+Result = TypeVar("Result")
+
 _SEGMENT = (
     "stream:string,schema:string,file:string,start:bigint,end:bigint,lines:bigint,crc:bigint,prefix:string,"
     "order:bigint,at:bigint,first:bigint"
@@ -51,6 +54,8 @@ _GLOB = re.compile(r"[\\\[\]{}*?]")
 _TRIGGER = "100 milliseconds"
 _LOOK_EVERY = 0.5
 """Seconds between two checks of the query in the JVM."""
+_START_POLL = 0.05
+"""Seconds between two checks whether the session is up."""
 _GRACE = 60.0
 """Seconds that Spark has for its next step once the run is to end."""
 
@@ -97,6 +102,7 @@ class Engine:
         self._query: Any = None
         self._plans: dict[tuple[str, str], Plan] = {}
         self._stopping, self._stopped = False, threading.Event()
+        self._cancelled = False
         self.tasks = cores(master)
         self.grace = _GRACE
         """Seconds that Spark has for its next step once the run is to end."""
@@ -147,6 +153,20 @@ class Engine:
             return [work(context, payload) for payload in payloads]
         assert self._session is not None
         return spread(self._session.spark, work, context, payloads, self._shipped)
+
+    def in_spark(self, work: Callable[[SparkSession, WriteContext, str | None], Result]) -> Result:
+        """Do work with the session, which is started if it is not up yet. Raises `EngineError` if the run ends first.
+
+        The work also gets the context, and what executors import us from; see `Session`.
+        """
+        self.start()
+        while not self.is_up:
+            self.check()
+            if self._cancelled:
+                raise EngineError("the run ended before Spark was up", hint="nothing was committed; run again")
+            time.sleep(_START_POLL)
+        assert self._session is not None
+        return work(self._session.spark, self._context_now(), self._shipped)
 
     def _context_now(self) -> WriteContext:
         """The context with a copy of its layouts, which grow while work is on its way."""
@@ -218,6 +238,7 @@ class Engine:
 
     def cancel(self) -> None:
         """Make all work in Spark fail, so that whoever waits for it gets an error."""
+        self._cancelled = True
         if self._jvm and self._jvm.process and is_local(self._master):
             self._jvm.kill()
         elif self._session:
