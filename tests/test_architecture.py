@@ -15,7 +15,7 @@ errors exact_json
 settings singer schema spool
 storage decode
 lake tap
-write commit project slots
+write commit project slots views
 state spark
 load
 maintain smoke

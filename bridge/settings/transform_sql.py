@@ -8,7 +8,7 @@ The words stay as they were written, but for the name behind FROM, `*`, and one 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -21,10 +21,31 @@ if TYPE_CHECKING:
 Token = Any
 """sqlglot's token, which it does not export by name."""
 
-_ROW_BY_ROW = "a transform works row by row: its results must not depend on where a batch ends"
-_HINT = "such as: SELECT id, lower(email) AS email FROM stream WHERE id > 0"
 
-_CLAUSES = {
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a statement is for. Messages have its `name`; the hints are its `rule`, or an `example`."""
+
+    name: str
+    rule: str
+    example: str
+
+    def refused(self, reason: str, **facts: Any) -> SettingsError:
+        """The error for a statement that breaks the rule."""
+        return SettingsError(f"not in a {self.name}: {reason}", hint=self.rule, **facts)
+
+    def unclear(self) -> SettingsError:
+        """The error for a statement whose tokens disagree with the parsed statement."""
+        return SettingsError(f"the {self.name}'s form is not understood", hint=f"write it simply, {self.example}")
+
+
+TRANSFORM = Kind(
+    "transform",
+    "a transform works row by row: its results must not depend on where a batch ends",
+    "such as: SELECT id, lower(email) AS email FROM stream WHERE id > 0",
+)
+
+CLAUSES = {
     "distinct": "DISTINCT compares rows",
     "group": "GROUP BY gathers rows",
     "having": "HAVING is about groups of rows",
@@ -93,11 +114,6 @@ CLOCK = re.compile(r"\s*(now|today|yesterday|tomorrow)\b", re.IGNORECASE)
 """Texts that Spark takes for a time when it casts a constant."""
 
 
-def refused(reason: str, **facts: Any) -> SettingsError:
-    """The error for a statement that is not row by row."""
-    return SettingsError(f"not in a transform: {reason}", hint=_ROW_BY_ROW, **facts)
-
-
 def quoted(name: str) -> str:
     """Quote a name for Spark."""
     return "`" + name.replace("`", "``") + "`"
@@ -112,8 +128,8 @@ class Statement:
 
     def over(self, view: str, columns: Sequence[str], hidden: str) -> str:
         """The statement over a view with these columns. It also selects the column `hidden`."""
-        tokens = _tokens(self.text)
-        at = _from(tokens)
+        tokens = tokens_of(self.text)
+        at = place_of_from(tokens)
         edits = [(tokens[at].start, tokens[at].start, f", {quoted(self.alias)}.{quoted(hidden)} ")]
         table = tokens[at + 1]
         named = len(tokens) > at + 2 and tokens[at + 2].token_type.name in ("ALIAS", "VAR", "IDENTIFIER")
@@ -128,6 +144,17 @@ class Statement:
 @lru_cache(100)  # settings are read for each stream anew
 def read_transform(text: str) -> Statement:
     """Parse and check the statement, as far as possible without Spark. Raises `SettingsError` with the reason."""
+    select, table = read_select(text, TRANSFORM, CLAUSES)
+    for node in select.walk():
+        if node is not select:
+            check_node(node, TRANSFORM)
+    if table.name.lower() != "stream":
+        raise SettingsError("a transform selects FROM stream", hint=TRANSFORM.example)
+    return _placed(text.rstrip().rstrip(";"), table.alias or "stream", select)
+
+
+def read_select(text: str, kind: Kind, clauses: Mapping[str, str]) -> tuple[exp.Select, exp.Table]:
+    """Parse one SELECT without these clauses, from one table. Raises `SettingsError` with the reason."""
     from sqlglot import exp, parse
     from sqlglot.errors import SqlglotError
 
@@ -135,36 +162,38 @@ def read_transform(text: str) -> Statement:
         statements = [one for one in parse(text, read="spark") if one is not None]
     except (SqlglotError, RecursionError) as error:
         cause = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).splitlines()
-        raise SettingsError("the transform cannot be read as Spark SQL", hint=(cause or [_HINT])[0]) from None
+        hint = (cause or [kind.example])[0]
+        raise SettingsError(f"the {kind.name} cannot be read as Spark SQL", hint=hint) from None
     if len(statements) != 1 or not isinstance(statements[0], exp.Select):
-        raise SettingsError("a transform is one SELECT", hint=_HINT)
+        raise SettingsError(f"a {kind.name} is one SELECT", hint=kind.example)
     select = statements[0]
-    for clause, reason in _CLAUSES.items():
+    for clause, reason in clauses.items():
         if select.args.get(clause):
-            raise refused(reason)
-    _check_nodes(select)
+            raise kind.refused(reason)
     source = select.args.get("from_") or select.args.get("from")
     table = source.this if source is not None else None
-    if not isinstance(table, exp.Table) or table.name.lower() != "stream" or table.db or not table.this.name:
-        raise SettingsError("a transform selects FROM stream", hint=_HINT)
+    if isinstance(table, exp.Subquery):
+        raise kind.refused("a subquery reads other rows")
+    if not isinstance(table, exp.Table) or table.db or not table.this.name:
+        raise SettingsError(
+            f"a {kind.name} selects FROM {'stream' if kind is TRANSFORM else 'one stream'}", hint=kind.example
+        )
     if any(table.args.get(clause) for clause in ("joins", "pivots", "sample", "laterals", "version", "hints")):
-        raise refused("only the stream's own rows are read")
-    return _placed(text.rstrip().rstrip(";"), table.alias or "stream", select)
+        raise kind.refused("only the stream's own rows are read")
+    return select, table
 
 
 def _placed(text: str, alias: str, select: exp.Select) -> Statement:
     """The statement if our tokens agree with the parsed statement."""
     from sqlglot import exp
 
-    tokens = _tokens(text)
-    at = _from(tokens)
+    tokens = tokens_of(text)
+    at = place_of_from(tokens)
     stars = sum(1 for _ in select.find_all(exp.Star))
     own = len(_stars(tokens, alias, ["x"]))
     others = sum(1 for column in select.find_all(exp.Column) if _is_of_struct(column, alias))
     if tokens[0].token_type.name != "SELECT" or at < 0 or stars != own + others:
-        raise SettingsError(
-            "the transform's form is not understood", hint=f"write it as SELECT ... FROM stream, {_HINT}"
-        )
+        raise TRANSFORM.unclear()
     return Statement(text, alias)
 
 
@@ -174,41 +203,42 @@ def _is_of_struct(column: exp.Column, alias: str) -> bool:
     return isinstance(column.this, exp.Star) and column.table.lower() not in ("", alias.lower())
 
 
-def _check_nodes(select: exp.Select) -> None:
+def check_node(node: exp.Expr, kind: Kind) -> None:
+    """Raise `SettingsError` for a part of a statement that depends on more than its row."""
     from sqlglot import exp
 
-    for node in select.walk():
-        if node is not select and isinstance(node, (exp.Query, exp.Subquery)):
-            raise refused("a subquery reads other rows")
-        if isinstance(node, exp.Window):
-            raise refused("a window looks at other rows")
-        if isinstance(node, (exp.Placeholder, exp.Parameter)):
-            raise SettingsError("a transform has no parameters", hint="write the value; ${VAR} is filled in")
-        if isinstance(node, exp.Func):
-            _check_function(node)
-        if isinstance(node, exp.Cast) and CLOCK.match(node.this.name if node.this.is_string else ""):
-            raise refused(f"'{node.this.name}' is {NOT_OF_A_ROW['now']}")
+    if isinstance(node, (exp.Query, exp.Subquery)):
+        raise kind.refused("a subquery reads other rows")
+    if isinstance(node, exp.Window):
+        raise kind.refused("a window looks at other rows")
+    if isinstance(node, (exp.Placeholder, exp.Parameter)):
+        raise SettingsError(f"a {kind.name} has no parameters", hint="write the value; ${VAR} is filled in")
+    if isinstance(node, exp.Func):
+        _check_function(node, kind)
+    if isinstance(node, exp.Cast) and CLOCK.match(node.this.name if node.this.is_string else ""):
+        raise kind.refused(f"'{node.this.name}' is {NOT_OF_A_ROW['now']}")
 
 
-def _check_function(node: exp.Func) -> None:
+def _check_function(node: exp.Func, kind: Kind) -> None:
     from sqlglot import exp
 
     names = {node.name.lower()} if isinstance(node, exp.Anonymous) else {name.lower() for name in node.sql_names()}
     for name in sorted(names & NOT_OF_A_ROW.keys()):
-        raise refused(f"{name} is {NOT_OF_A_ROW[name]}".replace("is makes", "makes"))
+        raise kind.refused(f"{name} is {NOT_OF_A_ROW[name]}".replace("is makes", "makes"))
     if isinstance(node, exp.UDTF):
-        raise refused(f"{node.sql_name().lower()} {NOT_OF_A_ROW['explode']}")
+        raise kind.refused(f"{node.sql_name().lower()} {NOT_OF_A_ROW['explode']}")
     if isinstance(node, exp.AggFunc):
-        raise refused(f"{node.sql_name().lower()} is an aggregate: it gathers rows")
+        raise kind.refused(f"{node.sql_name().lower()} is an aggregate: it gathers rows")
 
 
-def _tokens(text: str) -> list[Token]:
+def tokens_of(text: str) -> list[Token]:
+    """The tokens of a statement, each with its `text`, and `start` and `end`, its first and last character."""
     from sqlglot import tokenize
 
     return list(tokenize(text, read="spark"))
 
 
-def _from(tokens: Sequence[Token]) -> int:
+def place_of_from(tokens: Sequence[Token]) -> int:
     """The place of the clause FROM, or -1. IS DISTINCT FROM is no such clause."""
     depth = 0
     for place, token in enumerate(tokens):

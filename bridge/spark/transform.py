@@ -8,7 +8,7 @@ only rows go through the statement.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from bridge.errors import DataError, SettingsError
 from bridge.schema.json_schema import EXTRA, source
 from bridge.schema.table_schema import TableSchema
-from bridge.settings.transform_sql import CLOCK, NOT_OF_A_ROW, Statement, refused
+from bridge.settings.transform_sql import CLOCK, NOT_OF_A_ROW, TRANSFORM, Kind, Statement
 from bridge.spark.rows import hidden_type
 from bridge.spark.shipping import executor_rows
 from bridge.spark.types import arrow_field, spark_schema
@@ -49,7 +49,6 @@ _OF_A_RECORD = frozenset(
 """What pyspark raises where an expression cannot take a value."""
 _OF_SESSION = frozenset(name.replace("_", "") for name in NOT_OF_A_ROW)
 _TIMES = frozenset({"date", "timestamp", "timestamp_ntz"})
-_ROW = "a transform works row by row"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +90,8 @@ def analysed(spark: SparkSession, statement: Statement, read: TableSchema, strea
         plan = frame._jdf.queryExecution().analyzed()
         made = frame.schema
     except PySparkException as error:
-        raise SettingsError("the transform does not fit the stream", hint=_words(error), stream=stream) from None
-    _check_plan(plan, stream)
+        raise SettingsError("the transform does not fit the stream", hint=first_line(error), stream=stream) from None
+    check_plan(plan, TRANSFORM, {"stream": stream})
     return _columns([each for each in made if each.name != HIDDEN], read, stream, metadata=metadata)
 
 
@@ -130,42 +129,42 @@ def _failed(error: BaseException, stream: str) -> DataError | None:
     """The error if a record made the statement fail, None for any other failure."""
     if type(error).__name__ not in _OF_A_RECORD:
         return None
-    hint = f"nothing of this commit was stored; {_words(error)}"
+    hint = f"nothing of this commit was stored; {first_line(error)}"
     return DataError("the transform failed on a record", hint=hint, stream=stream)
 
 
-def _words(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     """What Spark says of a statement, in one line."""
     line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     return line.split(" SQLSTATE")[0].replace(f", `{HIDDEN}`", "").replace(f"`{HIDDEN}`, ", "")[:500]
 
 
-def _check_plan(plan: Any, stream: str) -> None:
-    """Raise `SettingsError` unless the analysed plan is row by row."""
+def check_plan(plan: Any, kind: Kind, facts: Mapping[str, str]) -> None:
+    """Raise `SettingsError` unless the analysed plan is row by row. `facts` go into its message."""
     name = plan.getClass().getSimpleName()
     if name not in _NODES:
         reason = "it makes several rows of one" if name == "Generate" else f"{name.lower()} is about more than one row"
-        raise refused(reason, stream=stream)
+        raise kind.refused(reason, **facts)
     for expression in _each(plan.expressions()):
-        _check_expression(expression, stream)
+        _check_expression(expression, kind, facts)
         if name == "Filter" and expression.references().isEmpty():
-            raise SettingsError("the transform's WHERE names no column", hint=_ROW, stream=stream)
+            raise SettingsError(f"the {kind.name}'s WHERE names no column", hint=kind.rule, **facts)
     for child in _each(plan.children()):
-        _check_plan(child, stream)
+        check_plan(child, kind, facts)
 
 
-def _check_expression(expression: Any, stream: str) -> None:
+def _check_expression(expression: Any, kind: Kind, facts: Mapping[str, str]) -> None:
     name = expression.getClass().getSimpleName()
     if name.lower() in _OF_SESSION or name.startswith("Current"):
-        raise refused(f"{expression.prettyName()} is not of the row", stream=stream)
+        raise kind.refused(f"{expression.prettyName()} is not of the row", **facts)
     if name in ("ScalarSubquery", "Exists", "InSubquery", "ListQuery", "LateralSubquery"):
-        raise refused("a subquery reads other rows", stream=stream)
+        raise kind.refused("a subquery reads other rows", **facts)
     for child in _parts(expression):
-        _check_expression(child, stream)
+        _check_expression(child, kind, facts)
     if name.endswith("Cast"):
-        _check_cast(expression, stream)
+        _check_cast(expression, kind, facts)
     if not expression.deterministic():
-        raise refused(f"{expression.prettyName()} is not the same each time", stream=stream)
+        raise kind.refused(f"{expression.prettyName()} is not the same each time", **facts)
 
 
 def _parts(expression: Any) -> list[Any]:
@@ -176,23 +175,23 @@ def _parts(expression: Any) -> list[Any]:
         return list(_each(expression.children()))
 
 
-def _check_cast(cast: Any, stream: str) -> None:
+def _check_cast(cast: Any, kind: Kind, facts: Mapping[str, str]) -> None:
     """Raise `SettingsError` for a text such as 'now' that becomes a time: a constant one, before a row is looked at."""
     text = cast.child()
     if cast.dataType().typeName() not in _TIMES or not text.dataType().typeName().startswith("string"):
         return
-    if not text.foldable() or (value := _constant(text, stream)) is None:
+    if not text.foldable() or (value := _constant(text, kind, facts)) is None:
         return
     if CLOCK.match(value):
-        raise refused(f"'{value}' is {NOT_OF_A_ROW['now']}", stream=stream)
+        raise kind.refused(f"'{value}' is {NOT_OF_A_ROW['now']}", **facts)
 
 
-def _constant(text: Any, stream: str) -> str | None:
+def _constant(text: Any, kind: Kind, facts: Mapping[str, str]) -> str | None:
     try:
         value = text.eval(None)
     except Exception:  # noqa: BLE001 - py4j's or Spark's own
         hint = "write the time as one text, such as TIMESTAMP '2024-01-01 00:00:00'"
-        raise SettingsError("a time of the transform cannot be read", hint=hint, stream=stream) from None
+        raise SettingsError(f"a time of the {kind.name} cannot be read", hint=hint, **facts) from None
     return None if value is None else str(value.toString())
 
 
@@ -213,7 +212,9 @@ def _columns(made: list[Any], read: TableSchema, stream: str, *, metadata: bool)
             hint = f"write {name} AS a_name"
             raise SettingsError("a column of the transform has no name", hint=hint, stream=stream)
         if name.casefold() in seen:
-            raise SettingsError("the transform makes two columns of one name", hint=_ROW, stream=stream, column=name)
+            raise SettingsError(
+                "the transform makes two columns of one name", hint=TRANSFORM.rule, stream=stream, column=name
+            )
         if name.lower() in reserved:
             hint = "give it another name: the bridge writes this column itself"
             raise SettingsError("a column of the transform is taken", hint=hint, stream=stream, column=name)

@@ -1,0 +1,331 @@
+"""`views`: one SELECT ... GROUP BY over a stream, taken apart into keys and aggregates that can be kept.
+
+Only aggregates are taken into which rows can be added and from which they can be taken away. The words of the
+expressions stay as they were written; `bridge/views/` puts them together anew, as SQL for Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from bridge.errors import SettingsError, did_you_mean
+from bridge.settings.transform_sql import CLAUSES, Kind, Token, check_node, place_of_from, read_select, tokens_of
+
+if TYPE_CHECKING:
+    from sqlglot import exp
+
+VIEW = Kind(
+    "view",
+    "a view is kept by adding and taking away single rows: each must count the same at any time",
+    "such as: SELECT customer_id, count(*) AS orders, sum(amount) AS total FROM orders GROUP BY customer_id",
+)
+AGGREGATES = {"count": 1, "count_if": 1, "sum": 1, "avg": 1, "min": 1, "max": 1, "min_by": 2, "max_by": 2}
+AGGREGATES |= {"bool_and": 1, "bool_or": 1}
+"""The aggregates that can be kept, with their number of arguments."""
+RESERVED = ("_view_", "_sdc_")
+"""How the names of columns begin that the bridge itself writes."""
+
+_CLAUSES = {clause: reason for clause, reason in CLAUSES.items() if clause != "group"} | {
+    "having": "HAVING leaves out groups; a query of the view can do that",
+    "order": "ORDER BY sorts rows; a view's files are sorted by its keys",
+    "limit": "LIMIT leaves out groups; a query of the view can do that",
+}
+_KNOWN = "there are: " + ", ".join(sorted(AGGREGATES))
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A column by which rows are grouped: its name, and its expression in the view's own words."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """A column that is computed of a group's rows. `arguments` of `count(*)` is `("*",)`; `condition` is FILTER's."""
+
+    name: str
+    function: str
+    arguments: tuple[str, ...]
+    condition: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A checked view."""
+
+    name: str
+    stream: str
+    """The stream behind FROM, as it is written there."""
+    text: str
+    keys: tuple[str, ...]
+    """Names of the columns by which rows are grouped, in the order of SELECT."""
+    columns: tuple[str, ...]
+    """Names of all visible columns in the order of SELECT, keys too."""
+    needs: tuple[str, ...]
+    """Names of the stream's columns that are read, each once, as they are written: Spark does not look at case."""
+    alias: str
+    """What the expressions call the stream."""
+    items: tuple[Key | Aggregate, ...]
+    """The visible columns in the order of SELECT."""
+    where: str | None
+    by_name: tuple[str, ...]
+    """Names in GROUP BY that mean a column of the view. The stream may have no column of that name."""
+
+    @property
+    def aggregates(self) -> tuple[Aggregate, ...]:
+        return tuple(item for item in self.items if isinstance(item, Aggregate))
+
+
+@lru_cache(100)
+def read_view(name: str, text: str) -> View:
+    """Parse and check a view, as far as possible without Spark. Raises `SettingsError` with the reason."""
+    select, table = read_select(text, VIEW, _CLAUSES)
+    alias, group = table.alias or table.name, select.args.get("group")
+    if group is None or group.args.get("all") or not group.expressions:
+        hint = "a table as a whole has one, too: SELECT 'all' AS scope, count(*) AS n FROM orders GROUP BY scope"
+        raise SettingsError("a view has keys, which GROUP BY names", hint=hint)
+    parts = _Parts.of(text)
+    items = [_item(node, tokens, text) for node, tokens in _pairs(select.expressions, parts.items)]
+    needs = _needs(select, alias)
+    keys, by_name = _keys(group, select.expressions, items, alias)
+    for item, node in zip(items, select.expressions, strict=True):
+        _check_item(item, node, in_group=item.name in keys)
+    if not any(isinstance(item, Aggregate) for item in items):
+        raise SettingsError("a view has aggregates", hint=f"add count(*) AS a_name; {_KNOWN}")
+    _check_names([item.name for item in items])
+    if clash := next((one for one in by_name if one.lower() in map(str.lower, needs)), None):
+        raise ambiguous(clash)
+    where = None
+    if (clause := select.args.get("where")) is not None:
+        where = _words(parts.where, text)
+        _agree(where, clause.this)
+        _check_nodes(clause.this)
+    columns = tuple(item.name for item in items)
+    named = tuple(one for one in columns if one in keys)
+    return View(name, table.name, text, named, columns, needs, alias, tuple(items), where, by_name)
+
+
+def ambiguous(name: str) -> SettingsError:
+    """The error for a name in GROUP BY that is both a column of the view and one of the stream."""
+    hint = "write its place in SELECT instead, such as GROUP BY 1, or give the view's column another name"
+    return SettingsError(
+        "a name in GROUP BY is a column of the stream, and another one of the view", hint=hint, name=name
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """The tokens of a statement: those of each selected item, and those of WHERE."""
+
+    items: list[list[Token]]
+    where: list[Token]
+
+    @staticmethod
+    def of(text: str) -> _Parts:
+        tokens = [token for token in tokens_of(text) if token.token_type.name != "SEMICOLON"]
+        at = place_of_from(tokens)
+        if at < 0 or tokens[0].token_type.name != "SELECT":
+            raise VIEW.unclear()
+        ends = {kind: at + 1 + place for kind, place in _clauses(tokens[at + 1 :])}
+        start, end = ends.get("WHERE", len(tokens)) + 1, ends.get("GROUP_BY", len(tokens))
+        return _Parts(_split(tokens[1:at]), tokens[start:end])
+
+
+def _clauses(tokens: Sequence[Token]) -> Iterator[tuple[str, int]]:
+    for place, kind in _outside(tokens):
+        if kind in ("WHERE", "GROUP_BY"):
+            yield kind, place
+
+
+def _outside(tokens: Sequence[Token]) -> Iterator[tuple[int, str]]:
+    """Place and kind of each token outside of brackets."""
+    depth = 0
+    for place, token in enumerate(tokens):
+        kind = token.token_type.name
+        depth -= kind in ("R_PAREN", "R_BRACKET", "R_BRACE")
+        if not depth:
+            yield place, kind
+        depth += kind in ("L_PAREN", "L_BRACKET", "L_BRACE")
+
+
+def _split(tokens: Sequence[Token]) -> list[list[Token]]:
+    """The tokens between commas."""
+    commas = [place for place, kind in _outside(tokens) if kind == "COMMA"]
+    starts, ends = [0, *(place + 1 for place in commas)], [*commas, len(tokens)]
+    return [list(tokens[start:end]) for start, end in zip(starts, ends, strict=True)]
+
+
+def _pairs(nodes: Sequence[exp.Expr], parts: Sequence[list[Token]]) -> Iterator[tuple[exp.Expr, list[Token]]]:
+    if len(nodes) != len(parts) or not all(parts):
+        raise VIEW.unclear()
+    return zip(nodes, parts, strict=True)
+
+
+def _words(tokens: Sequence[Token], text: str) -> str:
+    if not tokens:
+        raise VIEW.unclear()
+    return text[tokens[0].start : tokens[-1].end + 1]
+
+
+def _agree(words: str, node: exp.Expr) -> None:
+    """Raise `SettingsError` unless these words are that part of the statement."""
+    from sqlglot import parse_one
+    from sqlglot.errors import SqlglotError
+
+    try:
+        if parse_one(f"SELECT {words}", read="spark").expressions == [node]:
+            return
+    except SqlglotError:
+        pass
+    raise VIEW.unclear()
+
+
+def _item(node: exp.Expr, tokens: list[Token], text: str) -> Key | Aggregate:
+    """A selected column. One that is no aggregate is taken for a key."""
+    from sqlglot import exp
+
+    if isinstance(node, exp.Alias):
+        after = tokens[-2].token_type.name == "ALIAS" if len(tokens) > 2 else False
+        tokens = tokens[: -2 if after else -1]
+    elif isinstance(node, exp.Star) or (isinstance(node, exp.Column) and isinstance(node.this, exp.Star)):
+        raise VIEW.refused("* selects every column; name the keys")
+    elif not isinstance(node, exp.Column):
+        raise SettingsError("a column of the view has no name", hint=f"write {_words(tokens, text)} AS a_name")
+    words, name = _words(tokens, text), node.alias_or_name
+    _agree(words, node.unalias())
+    return _aggregate(name, tokens, text) or Key(name, words)
+
+
+def _aggregate(name: str, tokens: list[Token], text: str) -> Aggregate | None:
+    """`function(...)` or `function(...) FILTER (WHERE ...)`; None for anything else."""
+    function = tokens[0].text.lower()
+    closed = [place for place, kind in _outside(tokens) if kind == "R_PAREN"]
+    kinds = [token.token_type.name for token in tokens]
+    if function not in AGGREGATES or kinds[1:2] != ["L_PAREN"] or not closed:
+        return None
+    rest = kinds[closed[0] + 1 :]
+    if rest and (rest[:3] != ["FILTER", "L_PAREN", "WHERE"] or closed[1:] != [len(tokens) - 1]):
+        return None
+    condition = _words(tokens[closed[0] + 4 : -1], text) if rest else None
+    arguments = tuple(_words(part, text) for part in _split(tokens[2 : closed[0]]))
+    if len(arguments) != (count := AGGREGATES[function]):
+        reason = f"{function} takes {count} argument{'s' * (count > 1)}"
+        raise SettingsError(f"the view is wrong: {reason}", hint=VIEW.example, column=name)
+    return Aggregate(name, function, arguments, condition)
+
+
+def _keys(
+    group: exp.Group, nodes: Sequence[exp.Expr], items: Sequence[Key | Aggregate], alias: str
+) -> tuple[set[str], tuple[str, ...]]:
+    """The names of the columns that GROUP BY names, and of those the ones that it names by the view's own name."""
+    from sqlglot import exp
+
+    if any(group.args.get(clause) for clause in ("rollup", "cube", "grouping_sets", "totals")):
+        raise VIEW.refused("a row belongs to one group only: no ROLLUP, CUBE, GROUPING SETS")
+    expressions = {
+        _normal(node.unalias(), alias): item.name for node, item in reversed(list(zip(nodes, items, strict=True)))
+    }
+    names = {item.name.lower(): item.name for item in items}
+    keys, by_name = set(), []
+    for node in group.expressions:
+        if isinstance(node, (exp.Cube, exp.Rollup, exp.GroupingSets)):
+            raise VIEW.refused("a row belongs to one group only: no ROLLUP, CUBE, GROUPING SETS")
+        if isinstance(node, exp.Literal) and not node.is_string:
+            if not node.name.isdigit() or not 1 <= int(node.name) <= len(items):
+                raise SettingsError(
+                    "GROUP BY has a place that SELECT does not have", hint=VIEW.example, place=node.name
+                )
+            keys.add(items[int(node.name) - 1].name)
+        elif (name := expressions.get(_normal(node, alias))) is not None:
+            keys.add(name)
+        elif isinstance(node, exp.Column) and not node.table and node.name.lower() in names:
+            by_name.append(names[node.name.lower()])
+        else:
+            hint = "select it, too: by its keys a row of the view is looked up"
+            raise SettingsError("a key of the view is not selected", hint=hint, key=node.sql("spark"))
+    return {*keys, *by_name}, tuple(by_name)
+
+
+def _normal(node: exp.Expr, alias: str) -> str:
+    """An expression so that two that mean the same are the same."""
+    from sqlglot import exp
+
+    node = node.copy()
+    for column in list(node.find_all(exp.Column)):
+        parts = _parts_of(column, alias)
+        if isinstance(column.this, exp.Identifier) and len(parts) == 1:
+            column.args.pop("table", None)
+    for identifier in node.find_all(exp.Identifier):
+        identifier.args.update(this=identifier.name.lower(), quoted=False)
+    return node.sql("spark")
+
+
+def _parts_of(column: exp.Column, alias: str) -> list[str]:
+    """The names of a column without the stream's: the first is the stream's column, others are fields in it."""
+    names = [part.name for part in column.parts]
+    return names[1:] if len(names) > 1 and names[0].lower() == alias.lower() else names
+
+
+def _needs(select: exp.Select, alias: str) -> tuple[str, ...]:
+    from sqlglot import exp
+
+    group = select.args["group"]
+    names: dict[str, str] = {}
+    for clause in (*select.expressions, select.args.get("where")):
+        for column in clause.find_all(exp.Column) if clause is not None and clause is not group else ():
+            if isinstance(column.this, exp.Identifier):
+                name = _parts_of(column, alias)[0]
+                names.setdefault(name.lower(), name)
+    return tuple(names.values())
+
+
+def _check_item(item: Key | Aggregate, node: exp.Expr, *, in_group: bool) -> None:
+    from sqlglot import exp
+
+    if isinstance(item, Aggregate):
+        if in_group:
+            raise SettingsError("an aggregate cannot be a key", hint=VIEW.example, column=item.name)
+        if any(isinstance(one, exp.Distinct) for one in node.walk()):
+            raise VIEW.refused("DISTINCT compares rows", column=item.name)
+        call = node.unalias()
+        _check_nodes(call, {id(call), id(call.this)} if isinstance(call, exp.Filter) else {id(call)})
+        return
+    if inside := next(node.find_all(exp.AggFunc), None):
+        function = inside.sql("spark", normalize_functions="lower").split("(")[0]
+        if function not in AGGREGATES:
+            raise VIEW.refused(f"{function} cannot be kept row by row; {_KNOWN}", column=item.name)
+        hint = "keep the aggregate as a column, and compute with it in a query of the view"
+        raise SettingsError("an aggregate of a view stands alone", hint=hint, column=item.name)
+    _check_nodes(node)
+    if not in_group:
+        called = node.unalias()
+        name = called.name if isinstance(called, exp.Anonymous) else ""
+        hint = did_you_mean(name, AGGREGATES) or f"put it into GROUP BY; of aggregates {_KNOWN}"
+        raise SettingsError("a column of the view is neither a key nor an aggregate", hint=hint, column=item.name)
+
+
+def _check_nodes(top: exp.Expr, passed: frozenset[int] | set[int] = frozenset()) -> None:
+    from sqlglot import exp
+
+    counted = {id(one.this) for one in top.walk() if isinstance(one, exp.Count)}
+    for node in top.walk():
+        if id(node) not in passed:
+            check_node(node, VIEW)
+        if isinstance(node, exp.Star) and id(node) not in counted:
+            raise VIEW.refused("* is every column; name the ones that count")
+
+
+def _check_names(names: Sequence[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name.lower().startswith(RESERVED):
+            hint = "give it another name: such columns the bridge writes itself"
+            raise SettingsError("a column of the view is taken", hint=hint, column=name)
+        if name.casefold() in seen:
+            raise SettingsError("the view has two columns of one name", hint="rename one with AS", column=name)
+        seen.add(name.casefold())

@@ -1,0 +1,100 @@
+"""What types the columns of a view have, by Spark's own analyzer; and what only that can refuse."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+
+from bridge.errors import SettingsError, did_you_mean
+from bridge.settings.view_sql import VIEW, Aggregate, Key, View, ambiguous
+from bridge.spark.transform import check_plan, first_line
+from bridge.spark.types import arrow_field, spark_schema
+from bridge.views.algebra import TypedView, arguments_sql, table_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_CONDITIONS = frozenset({"count_if", "bool_and", "bool_or"})
+_ORDERED = frozenset({"min", "max"})
+
+
+def analysed(spark: SparkSession, view: View, columns: pa.Schema) -> TypedView:
+    """The view over a stream whose table has these columns.
+
+    Raises `SettingsError` with Spark's message or our reason: a column that the stream does not have, a type that the
+    aggregate does not take, an expression that is not the same each time.
+    """
+    facts = {"view": view.name, "stream": view.stream}
+    needed_columns(view, columns)
+    if clash := next((one for one in view.by_name if one.lower() in map(str.lower, columns.names)), None):
+        raise ambiguous(clash)
+    source = f"singer_bridge_{uuid.uuid4().hex}"  # a batch of another SCHEMA may be on its way
+    try:
+        spark.createDataFrame([], spark_schema(columns)).createOrReplaceTempView(source)
+        frame = spark.sql(arguments_sql(view, source))
+        check_plan(frame._jdf.queryExecution().analyzed(), VIEW, facts)
+        fields = iter(frame.schema)
+    except PySparkException as error:
+        raise SettingsError("the view does not fit the stream", hint=first_line(error), **facts) from None
+    finally:
+        spark.catalog.dropTempView(source)
+    keys: dict[str, pa.Field] = {}
+    arguments: dict[str, tuple[pa.DataType, ...]] = {}
+    for item in view.items:
+        if isinstance(item, Key):
+            keys[item.name] = _key(arrow_field(next(fields), view.stream).with_name(item.name), view)
+        else:
+            types = tuple(arrow_field(next(fields), view.stream).type for _ in item.arguments)
+            _check_types(item, types, view)
+            arguments[item.name] = types
+    return TypedView(view, table_schema(view, keys, arguments))
+
+
+def needed_columns(view: View, columns: pa.Schema) -> list[pa.Field]:
+    """The columns of the stream's table that the view reads. Raises `SettingsError` if one is not there."""
+    by_name = {field.name.lower(): field for field in columns}
+    for name in view.needs:
+        if name.lower() not in by_name:
+            hint = did_you_mean(name, columns.names) or f"there are: {', '.join(columns.names)}"
+            raise SettingsError(
+                "the view needs a column that the stream does not have",
+                hint=hint,
+                view=view.name,
+                stream=view.stream,
+                column=name,
+            )
+    return [by_name[name.lower()] for name in view.needs]
+
+
+def _key(field: pa.Field, view: View) -> pa.Field:
+    reason = ""
+    if pa.types.is_nested(field.type):
+        reason = "by its keys a view is sorted and looked up: select a field of it, or make it text with to_json(...)"
+    elif pa.types.is_floating(field.type):
+        reason = (
+            f"cast it, such as CAST({field.name} AS DECIMAL(38, 9)) AS {field.name}, and write its place in GROUP BY"
+        )
+    if reason:
+        text = "a float" if pa.types.is_floating(field.type) else "a struct or a list"
+        raise SettingsError(f"{text} is no key of a view", hint=reason, view=view.name, column=field.name)
+    return field
+
+
+def _check_types(item: Aggregate, types: tuple[pa.DataType, ...], view: View) -> None:
+    """Raise `SettingsError` for a type that the aggregate does not take."""
+    first, ordering, reason, hint = types[0], types[-1], "", "cast it"
+    if item.function in ("sum", "avg"):
+        hint = f"write {item.function}(CAST({item.arguments[0]} AS DECIMAL(38, 9)))"
+        if pa.types.is_floating(first):
+            reason = f"{item.function} of a float depends on the order of the rows"
+        elif not pa.types.is_integer(first) and not pa.types.is_decimal(first):
+            reason = f"{item.function} takes numbers"
+    elif item.function in _CONDITIONS and not pa.types.is_boolean(first):
+        reason, hint = f"{item.function} takes a condition", f"write {item.function}({item.arguments[0]} > 0), say"
+    elif item.function[:3] in _ORDERED and pa.types.is_nested(ordering):
+        reason, hint = f"{item.function} orders by single values only", "select a field of it"
+    if reason:
+        raise SettingsError(f"not in a view: {reason}", hint=hint, view=view.name, column=item.name)

@@ -1,0 +1,313 @@
+"""How a view's groups are kept: signed rows become partial groups, which are merged into the groups that it has.
+
+| aggregate | type | hidden columns |
+|---|---|---|
+| every view | | `_view_rows`: rows of the group; a group of none is dropped |
+| `count(*)`, `count(x)`, `count_if` | int64 | |
+| `sum` of integers, of decimals of scale s | decimal(38, 0), decimal(38, s) | `_view_count_x`: values that count |
+| `avg` of integers and decimals | float64: the exact sum, by the count | `_view_sum_x`, `_view_count_x` |
+| `bool_and`, `bool_or` | bool | `_view_false_x` or `_view_true_x`, and `_view_count_x` |
+| `min`, `max` | that of the values | |
+| `min_by`, `max_by` | that of the values | `_view_by_x`: what the value is the first or last by |
+
+All but the last two rows can be taken back without a look at the table. Of extremes the best is kept: if rows as good
+as that are removed, and none as good are added, the group says `_view_recompute`: compute it anew, from the table.
+
+A sum of more than 38 digits is an error. Texts are compared by their bytes. NaN is greater than any number, and -0.0
+is stored as 0.0. `max_by` takes the largest of the values that share the last place, `min_by` the smallest of those
+that share the first; NULL only if they are all NULL. Rows in which the second argument is NULL do not count for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from bridge.settings.transform_sql import quoted
+from bridge.settings.view_sql import Aggregate, Key, View
+
+ROWS = "_view_rows"
+"""The hidden column with the number of rows of a group."""
+RECOMPUTE = "_view_recompute"
+"""The column of merged groups that says that a group must be computed anew from the table."""
+
+_HIDDEN = {
+    "sum": ("count",),
+    "avg": ("sum", "count"),
+    "bool_and": ("false", "count"),
+    "bool_or": ("true", "count"),
+    "min_by": ("by",),
+    "max_by": ("by",),
+}
+_EXTREMES = frozenset({"min", "max", "min_by", "max_by"})
+_SIGN = "_view_sign"
+
+
+@dataclass(frozen=True, slots=True)
+class TypedView:
+    """A view over a stream of certain columns.
+
+    `schema` is that of the view's table: the visible columns in the order of SELECT, then the hidden ones.
+    """
+
+    view: View
+    schema: pa.Schema
+
+    def cast(self, text: str, column: str) -> str:
+        """The expression as the column's type."""
+        return f"CAST({text} AS {sql_type(self.schema.field(column).type)})"
+
+
+def hidden(aggregate: Aggregate, part: str) -> str:
+    """The name of a hidden column."""
+    return f"_view_{part}_{aggregate.name}"
+
+
+def table_schema(
+    view: View, types: Mapping[str, pa.Field], arguments: Mapping[str, tuple[pa.DataType, ...]]
+) -> pa.Schema:
+    """The columns of a view's table. `types`: those of its keys; `arguments`: those of its aggregates."""
+    visible, behind = [], [pa.field(ROWS, pa.int64())]
+    for item in view.items:
+        if isinstance(item, Key):
+            visible.append(types[item.name].with_nullable(True))
+            continue
+        first, *others = arguments[item.name]
+        total = pa.decimal128(38, first.scale if pa.types.is_decimal(first) else 0)
+        of_kind = {"count": pa.int64(), "count_if": pa.int64(), "sum": total, "avg": pa.float64()}
+        visible.append(pa.field(item.name, of_kind.get(item.function, first)))
+        parts = {"sum": total, "by": others[0] if others else None}
+        names = _HIDDEN.get(item.function, ())
+        behind += [pa.field(hidden(item, part), parts.get(part, pa.int64())) for part in names]
+    return pa.schema([*visible, *behind])
+
+
+def sql_type(type_: pa.DataType) -> str:
+    """A column's type in Spark's words."""
+    if pa.types.is_decimal(type_):
+        return f"DECIMAL({type_.precision}, {type_.scale})"
+    if pa.types.is_list(type_):
+        return f"ARRAY<{sql_type(type_.value_type)}>"
+    if pa.types.is_struct(type_):
+        return f"STRUCT<{', '.join(f'{quoted(field.name)}: {sql_type(field.type)}' for field in type_)}>"
+    if pa.types.is_timestamp(type_):
+        return "TIMESTAMP"
+    names = {"int64": "BIGINT", "double": "DOUBLE", "bool": "BOOLEAN", "string": "STRING", "date32[day]": "DATE"}
+    return names[str(type_)]
+
+
+def arguments_sql(view: View, source: str, *others: str) -> str:
+    """The rows of a stream as a view looks at them: a column for each key and each argument, in the order of SELECT.
+
+    `others`: further columns of the source, before these.
+    """
+    columns = [f"{quoted(view.alias)}.{quoted(other)}" for other in others]
+    for place, item in enumerate(view.items):
+        texts = (item.text,) if isinstance(item, Key) else item.arguments
+        for number, text in enumerate(texts):
+            words = "true" if text == "*" else f"({text})"
+            if isinstance(item, Aggregate) and item.condition:
+                words = f"CASE WHEN ({item.condition}) THEN {words} END"
+            columns.append(f"{words} AS {_argument(place, number)}")
+    where = f" WHERE ({view.where})" if view.where else ""
+    return f"SELECT {', '.join(columns)} FROM {quoted(source)} AS {quoted(view.alias)}{where}"
+
+
+def partial_sql(typed: TypedView, source: str, sign: str, *, only: str | None = None) -> str:
+    """Signed rows to partial groups: one row for each group, with what the rows change in it.
+
+    `source` is a Spark view with the columns that the view needs, and a column `sign`: 1 for a row that is added, -1
+    for one that is removed. `only`: a Spark view with keys; rows of other groups are left out.
+    """
+    keys, changes, prepared = {}, {ROWS: f"sum({_SIGN})"}, [f"{quoted(sign)} AS {_SIGN}"]
+    for place, item in enumerate(typed.view.items):
+        column = _argument(place, 0)
+        if isinstance(item, Key):
+            keys[item.name] = column
+            prepared.append(f"{typed.cast(column, item.name)} AS {column}")
+        else:
+            prepared.append(f"{_prepared(typed, item, place, quoted(sign))} AS {column}")
+            changes |= _changes(item, column)
+    rows = f"SELECT {', '.join(prepared)} FROM ({arguments_sql(typed.view, source, sign)})"
+    joined = ""
+    if only is not None:
+        same = " AND ".join(f"r.{column} <=> k.{quoted(key)}" for key, column in keys.items())
+        joined = f" LEFT SEMI JOIN {quoted(only)} AS k ON {same}"
+    return f"{_select(keys | changes)} FROM ({rows}) AS r{joined} GROUP BY {', '.join(keys.values())}"
+
+
+def merge_sql(typed: TypedView, partials: str, state: str | None = None) -> str:
+    """Partial groups, and the groups so far if there are any, to new groups: a row of the view's table for each.
+
+    `partials` and `state` are Spark views: results of `partial_sql`, and rows of the view's table. Groups of no rows
+    are left out. A column `RECOMPUTE` beside the table's says whether a group must be computed anew. Raises in Spark
+    for a sum that has more than 38 digits, and for groups that have less than no rows: state and rows do not agree.
+    """
+    view = typed.view
+    source = f"{_select(_from_partials(view))} FROM {quoted(partials)}"
+    if state is not None:
+        source += f" UNION ALL {_select(_from_state(view))} FROM {quoted(state)}"
+    keys = {key: quoted(key) for key in view.keys}
+    fewer = f"the view {view.name} has less than no rows of a group: fill it anew"
+    merged = {ROWS: f"IF(sum({ROWS}) < 0, {_error(fewer)}, sum({ROWS}))"}
+    for item in view.aggregates:
+        merged |= _merged(item)
+    inner = f"{_select(keys | merged)} FROM ({source}) GROUP BY {', '.join(keys.values())}"
+    results = {name: text for item in view.aggregates for name, text in _results(item).items()}
+    result = {name: typed.cast(results.get(name, quoted(name)), name) for name in typed.schema.names}
+    recompute = [_recompute(item) for item in view.aggregates if item.function in _EXTREMES]
+    result[RECOMPUTE] = " OR ".join(recompute) or "false"
+    return f"{_select(result)} FROM ({inner}) WHERE {ROWS} <> 0"
+
+
+def _select(columns: Mapping[str, str]) -> str:
+    return "SELECT " + ", ".join(f"{text} AS {quoted(name)}" for name, text in columns.items())
+
+
+def _argument(place: int, number: int) -> str:
+    return f"_view_{place}_{number}"
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _error(text: str) -> str:
+    return f"raise_error({_literal(text)})"
+
+
+def _prepared(typed: TypedView, item: Aggregate, place: int, sign: str) -> str:
+    """What of a row an aggregate gathers."""
+    first, second = _argument(place, 0), _argument(place, 1)
+    if item.function in ("sum", "avg"):
+        value = typed.cast(first, item.name if item.function == "sum" else hidden(item, "sum"))
+        return f"IF({sign} > 0, {value}, -{value})"
+    if item.function not in _EXTREMES:
+        return first
+    value = _one_zero(typed, first, item.name)
+    if item.function in ("min", "max"):
+        return value
+    return _ranked(item.function, _one_zero(typed, second, hidden(item, "by")), value)
+
+
+def _one_zero(typed: TypedView, text: str, column: str) -> str:
+    """The value as the column's type. -0.0 equals 0.0: which of them is the best was up to the order of rows."""
+    value = typed.cast(text, column)
+    return f"IF({value} = 0, 0.0D, {value})" if pa.types.is_floating(typed.schema.field(column).type) else value
+
+
+def _ranked(kind: str, by: str, value: str) -> str:
+    """A value with its rank as one thing that can be compared. Where ranks are equal, NULL is never the best."""
+    last = "IS NULL" if kind == "min_by" else "IS NOT NULL"
+    return f"IF({by} IS NULL, NULL, named_struct('by', {by}, 'last', {value} {last}, 'value', {value}))"
+
+
+def _changes(item: Aggregate, column: str) -> dict[str, str]:
+    """What the signed rows change in a group, by the names of `_from_partials`."""
+    kind = item.function
+
+    def counted(condition: str) -> str:
+        return f"sum(IF({condition}, {_SIGN}, 0))"
+
+    if kind in _EXTREMES:
+        best = f"{kind[:3]}({column}) FILTER (WHERE {_SIGN}"
+        return {hidden(item, "added"): f"{best} > 0)", hidden(item, "removed"): f"{best} < 0)"}
+    if kind == "count_if":
+        return {item.name: counted(column)}
+    count = counted(f"{column} IS NOT NULL")
+    if kind == "count":
+        return {item.name: count}
+    first = {
+        "sum": (item.name, _total(column, item)),
+        "avg": (hidden(item, "sum"), _total(column, item)),
+        "bool_and": (hidden(item, "false"), counted(f"NOT {column}")),
+        "bool_or": (hidden(item, "true"), counted(column)),
+    }
+    return dict([first[kind], (hidden(item, "count"), count)])
+
+
+def _total(text: str, item: Aggregate) -> str:
+    """A sum of decimals(38, s). Spark's own, too long, would be NULL or an error as the session is set."""
+    error = _error(f"the sum in {item.name} has more than 38 digits")
+    return f"IF(count({text}) > 0 AND try_sum({text}) IS NULL, {error}, try_sum({text}))"
+
+
+def _linear(item: Aggregate) -> list[str]:
+    """The columns of an aggregate that merge by adding them up."""
+    visible = [item.name] if item.function in ("count", "count_if", "sum") else []
+    return visible + [hidden(item, part) for part in _HIDDEN.get(item.function, ()) if part != "by"]
+
+
+def _from_partials(view: View) -> dict[str, str]:
+    """The columns that are merged, of partial groups."""
+    columns = {name: quoted(name) for name in (*view.keys, ROWS)}
+    for item in view.aggregates:
+        columns |= {name: quoted(name) for name in _linear(item)}
+        if item.function in _EXTREMES:
+            columns[hidden(item, "old")] = "NULL"
+            columns |= {name: quoted(name) for name in (hidden(item, "added"), hidden(item, "removed"))}
+    return columns
+
+
+def _from_state(view: View) -> dict[str, str]:
+    """The same columns, of groups so far."""
+    columns = {name: quoted(name) for name in (*view.keys, ROWS)}
+    for item in view.aggregates:
+        columns |= {name: quoted(name) for name in _linear(item)}
+        if item.function in _EXTREMES:
+            best, value = item.function, quoted(item.name)
+            ranked = value if best in ("min", "max") else _ranked(best, quoted(hidden(item, "by")), value)
+            columns |= {hidden(item, "old"): ranked, hidden(item, "added"): "NULL", hidden(item, "removed"): "NULL"}
+    return columns
+
+
+def _merged(item: Aggregate) -> dict[str, str]:
+    """The columns of an aggregate, over all rows of one group that are merged."""
+    if item.function in _EXTREMES:
+        names = [hidden(item, part) for part in ("old", "added", "removed")]
+        return {name: f"{item.function[:3]}({quoted(name)})" for name in names}
+    columns = {name: f"sum({quoted(name)})" for name in _linear(item)}
+    if item.function in ("sum", "avg"):
+        name = item.name if item.function == "sum" else hidden(item, "sum")
+        columns[name] = _total(quoted(name), item)
+    return columns
+
+
+def _results(item: Aggregate) -> dict[str, str]:
+    """The columns of the view's table that an aggregate does not simply keep as they are merged."""
+    kind, count = item.function, quoted(hidden(item, "count"))
+    if kind in _EXTREMES:
+        best = _best(item)
+        return (
+            {item.name: best}
+            if kind in ("min", "max")
+            else {item.name: f"{best}.value", hidden(item, "by"): f"{best}.by"}
+        )
+    results = {
+        "sum": quoted(item.name),
+        "avg": f"CAST({quoted(hidden(item, 'sum'))} AS DOUBLE) / CAST({count} AS DOUBLE)",
+        "bool_and": f"{quoted(hidden(item, 'false'))} = 0",
+        "bool_or": f"{quoted(hidden(item, 'true'))} > 0",
+    }
+    return {item.name: f"IF({count} > 0, {results[kind]}, NULL)"} if kind in results else {}
+
+
+def _best(item: Aggregate) -> str:
+    """The best of the extreme so far and the added ones. Spark passes over NULLs."""
+    function = "greatest" if item.function.startswith("max") else "least"
+    return f"{function}({quoted(hidden(item, 'old'))}, {quoted(hidden(item, 'added'))})"
+
+
+def _recompute(item: Aggregate) -> str:
+    """Whether the best may be among the removed.
+
+    It is not if it is better than all of these. It is not either if something as good as the extreme so far was added:
+    a file that is written anew removes and adds most of its rows.
+    """
+    old, added, removed = (quoted(hidden(item, part)) for part in ("old", "added", "removed"))
+    better = ">" if item.function.startswith("max") else "<"
+    beats = f"coalesce({_best(item)} {better} {removed}, false)"
+    replaced = f"coalesce({added} {better}= {old} AND {old} {better}= {removed}, false)"
+    return f"({removed} IS NOT NULL AND NOT {beats} AND NOT {replaced})"
