@@ -30,7 +30,7 @@ from bridge.spark.types import spark_schema
 from bridge.spark.view_files import FAILED, SIGN, SignedFile
 from bridge.spark.view_types import needed_columns
 from bridge.spark.worker import REPORT_SCHEMA, REPORTS
-from bridge.views.algebra import EXTREMES, RECOMPUTE, TypedView, merge_sql, partial_sql
+from bridge.views.algebra import RECOMPUTE, TypedView, merge_sql, partial_sql
 from bridge.write.context import WriteContext
 from bridge.write.report import Failure, raise_failure
 
@@ -140,8 +140,8 @@ def _groups(frames: _Frames, work: ViewWork) -> DataFrame:
     state = frames.rows(work.state, typed.schema, signed=False) if work.state else None
     groups = spark.sql(merge_sql(typed, partials, state))
     names = [quoted(name) for name in typed.schema.names]
-    removes = any(file.sign < 0 for file in work.changed)
-    if not removes or not any(item.function in EXTREMES for item in typed.view.aggregates):
+    extremes = any(item.function.startswith(("min", "max")) for item in typed.view.aggregates)
+    if not extremes or all(file.sign > 0 for file in work.changed):
         return groups.select(*names)
     groups = frames.cached(groups)
     uncertain = groups.filter(quoted(RECOMPUTE))
