@@ -10,6 +10,7 @@ import threading
 import time
 from collections import deque
 from dataclasses import replace
+
 from bridge.errors import BridgeError, Interrupted, TapError
 from bridge.lake.records import CommitRecord
 from bridge.load.accounting import Accounting, PreparedCommit

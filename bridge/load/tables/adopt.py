@@ -54,9 +54,8 @@ def adopt(committer: Committer, pipeline: Pipeline) -> None:
     reason = "files were adopted"
     # Views do not have these rows: they are filled anew by the run's first commit.
     stale = [structs.replace(table, view="").change(name) for name, table in view.tables.items() if table.view]
-    tables = [*changes, *stale]
     committer.commit(
-        view.pipeline_state, tables, staged=view.staged, merged=False, through=0, rejects=[], reason=reason
+        view.pipeline_state, [*changes, *stale], staged=view.staged, merged=False, through=0, rejects=[], reason=reason
     )
     files = sum(len(change.adds) for change in changes)
     rows = sum(add.rows for change in changes for add in change.adds)

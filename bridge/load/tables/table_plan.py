@@ -109,7 +109,6 @@ class TablePlanner:
     def open(self, message: Schema) -> tuple[StreamProgress, TableSchema | None]:
         """A stream's progress, and its table's columns, if any. Raises `LakeError` if somebody else owns the table."""
         refuse_namesakes(self._pipeline.name, self._catalog, [message.stream])
-        self._refuse_view(message.stream)
         method = self._method(message)
         mode, reason = self._mode(method)
         table = self._view.tables.get(message.stream)
@@ -123,6 +122,7 @@ class TablePlanner:
         stays = mode != "replace" or extends or (evolution.schema_policy != "evolve" and not (self._full or staged))
         name = (table.schema if table else None) if stays else (staged.schema if staged else None)
         columns = read_schema(self._storage, self._pipeline.name, name) if name else None
+        self._refuse_view(message.stream, table, columns)
         if staged:
             self._check_folders(message.stream, staged.partition_by or ())
         elif table and table.files and (mode != "replace" or extends):
@@ -163,11 +163,10 @@ class TablePlanner:
         names = self._pipeline.names_of(stream)
         return any(read_view(*view).stream in names for view in self._pipeline.views.items())
 
-    def _refuse_view(self, stream: str) -> None:
-        """Raise `SettingsError` for a stream with the name of a view."""
-        table = self._view.tables.get(stream)
-        columns = read_schema(self._storage, self._pipeline.name, table.schema).arrow if table and table.schema else ()
-        if stream in self._pipeline.views or any(field.name == ROWS for field in columns):
+    def _refuse_view(self, stream: str, table: TableState | None, columns: TableSchema | None) -> None:
+        """Raise `SettingsError` for a stream with the name of a view, or of one that there was."""
+        of_view = bool(table and table.view) or bool(columns and ROWS in columns.arrow.names)
+        if stream in self._pipeline.views or of_view:
             hint = "give the view another name; or leave the stream out by source.select"
             raise SettingsError("a view has the name of this stream", hint=hint, stream=stream)
 

@@ -107,13 +107,14 @@ class ViewTables:
     def needs_spark(self, streams: Mapping[str, Any]) -> bool:
         """Whether a commit that changes the tables of these streams may change views."""
         fed = {name for view in self._views.values() for name in self._names(view)}
-        return not fed.isdisjoint(streams) or any(self._is_outdated(view) for view in self._views.values())
+        existing = (view for view in self._views.values() if self._committer.view.table(self._names(view)))
+        return not fed.isdisjoint(streams) or any(map(self._is_outdated, existing))
 
     def _names(self, view: View) -> tuple[str, ...]:
         return self._pipeline.names_of(view.stream)
 
     def _is_outdated(self, view: View) -> bool:
-        """Whether the view is to be filled anew though its stream's table does not change."""
+        """Whether the log has another SELECT for the view, or none."""
         tables = self._committer.view.tables
         return view.name not in tables or tables[view.name].view != view.text
 
