@@ -33,6 +33,7 @@ from bridge.settings.values.cron import check_cron
 from bridge.settings.values.guarding import Guard
 from bridge.settings.values.section import Bytes, Duration, FilePath, Name, Section
 from bridge.settings.values.units import DURATION, GIB, MIB
+from bridge.settings.values.views import Views
 
 
 class ReplicationSlot(Section):
@@ -224,6 +225,9 @@ class Keys(Section):
     schedule: Schedule | None = None
     streams: dict[Annotated[str, BeforeValidator(stream_glob)], StreamKeys] = Field(default_factory=dict)
     """What differs for single streams, by globs of their names."""
+    views: Views = Field(default_factory=dict)
+    """Tables that each commit keeps as the `GROUP BY` of a stream, by their names: `SELECT key, ..., aggregates FROM
+    stream [WHERE ...] GROUP BY key, ...` in Spark SQL."""
 
     @model_validator(mode="after")
     def _room(self) -> Keys:
@@ -233,6 +237,13 @@ class Keys(Section):
         hint = f"raise spool.max_bytes above {2 * self.commit.bytes // MIB}MiB, or lower commit.bytes"
         key = "spool.max_bytes" if "max_bytes" in self.spool.model_fields_set else "commit.bytes"
         raise wrong("spool.max_bytes must be more than twice commit.bytes", hint=hint, at=key)
+
+    @model_validator(mode="after")
+    def _own_tables(self) -> Keys:
+        if self.views and self.destination.shared:
+            hint = "remove destination.shared, or the views: other pipelines change a shared table, too"
+            raise wrong("a shared table has no views", hint=hint, at="views")
+        return self
 
     @model_validator(mode="after")
     def _shared(self) -> Keys:

@@ -24,15 +24,21 @@ Token = Any
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a statement is for. Messages have its `name`; the hints are its `rule`, or an `example`."""
+    """What a statement is for. Messages have its `name` and its `source`; the hints are its `rule`, or an `example`."""
 
     name: str
+    source: str
+    """What it selects from."""
     rule: str
     example: str
 
     def refused(self, reason: str, **facts: Any) -> SettingsError:
         """The error for a statement that breaks the rule."""
         return SettingsError(f"not in a {self.name}: {reason}", hint=self.rule, **facts)
+
+    def not_from(self) -> SettingsError:
+        """The error for another clause FROM."""
+        return SettingsError(f"a {self.name} selects FROM {self.source}", hint=self.example)
 
     def unclear(self) -> SettingsError:
         """The error for a statement whose tokens disagree with the parsed statement."""
@@ -41,6 +47,7 @@ class Kind:
 
 TRANSFORM = Kind(
     "transform",
+    "stream",
     "a transform works row by row: its results must not depend on where a batch ends",
     "such as: SELECT id, lower(email) AS email FROM stream WHERE id > 0",
 )
@@ -149,7 +156,7 @@ def read_transform(text: str) -> Statement:
         if node is not select:
             check_node(node, TRANSFORM)
     if table.name.lower() != "stream":
-        raise SettingsError("a transform selects FROM stream", hint=TRANSFORM.example)
+        raise TRANSFORM.not_from()
     return _placed(text.rstrip().rstrip(";"), table.alias or "stream", select)
 
 
@@ -175,9 +182,7 @@ def read_select(text: str, kind: Kind, clauses: Mapping[str, str]) -> tuple[exp.
     if isinstance(table, exp.Subquery):
         raise kind.refused("a subquery reads other rows")
     if not isinstance(table, exp.Table) or table.db or not table.this.name:
-        raise SettingsError(
-            f"a {kind.name} selects FROM {'stream' if kind is TRANSFORM else 'one stream'}", hint=kind.example
-        )
+        raise kind.not_from()
     if any(table.args.get(clause) for clause in ("joins", "pivots", "sample", "laterals", "version", "hints")):
         raise kind.refused("only the stream's own rows are read")
     return select, table

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 VIEW = Kind(
     "view",
+    "one stream, in backticks if its name has dots or dashes",
     "a view is kept by adding and taking away single rows: each must count the same at any time",
     "such as: SELECT customer_id, count(*) AS orders, sum(amount) AS total FROM orders GROUP BY customer_id",
 )
@@ -35,7 +36,7 @@ _CLAUSES = {clause: reason for clause, reason in CLAUSES.items() if clause != "g
     "order": "ORDER BY sorts rows; a view's files are sorted by its keys",
     "limit": "LIMIT leaves out groups; a query of the view can do that",
 }
-_KNOWN = "there are: " + ", ".join(sorted(AGGREGATES))
+_AVAILABLE = "there are: " + ", ".join(sorted(AGGREGATES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,8 @@ class View:
     columns: tuple[str, ...]
     """Names of all visible columns in the order of SELECT, keys too."""
     needs: tuple[str, ...]
-    """Names of the stream's columns that are read, each once, as they are written: Spark does not look at case."""
+    """Names of the stream's columns that are read, each once, as they are written: Spark does not look at case. A word
+    such as DAY in `timestampadd(DAY, 1, at)` may be among them."""
     alias: str
     """What the expressions call the stream."""
     items: tuple[Key | Aggregate, ...]
@@ -98,7 +100,7 @@ def read_view(name: str, text: str) -> View:
     for item, node in zip(items, select.expressions, strict=True):
         _check_item(item, node, in_group=item.name in keys)
     if not any(isinstance(item, Aggregate) for item in items):
-        raise SettingsError("a view has aggregates", hint=f"add count(*) AS a_name; {_KNOWN}")
+        raise SettingsError("a view has aggregates", hint=f"add count(*) AS a_name; {_AVAILABLE}")
     _check_names([item.name for item in items])
     if clash := next((one for one in by_name if one.lower() in map(str.lower, needs)), None):
         raise ambiguous(clash)
@@ -276,14 +278,10 @@ def _parts_of(column: exp.Column, alias: str) -> list[str]:
 def _needs(select: exp.Select, alias: str) -> tuple[str, ...]:
     from sqlglot import exp
 
-    group = select.args["group"]
-    names: dict[str, str] = {}
-    for clause in (*select.expressions, select.args.get("where")):
-        for column in clause.find_all(exp.Column) if clause is not None and clause is not group else ():
-            if isinstance(column.this, exp.Identifier):
-                name = _parts_of(column, alias)[0]
-                names.setdefault(name.lower(), name)
-    return tuple(names.values())
+    clauses = [*select.expressions, *filter(None, [select.args.get("where")])]
+    columns = (column for clause in clauses for column in clause.find_all(exp.Column))
+    names = (_parts_of(column, alias)[0] for column in columns if isinstance(column.this, exp.Identifier))
+    return tuple({name.lower(): name for name in names}.values())
 
 
 def _check_item(item: Key | Aggregate, node: exp.Expr, *, in_group: bool) -> None:
@@ -300,14 +298,14 @@ def _check_item(item: Key | Aggregate, node: exp.Expr, *, in_group: bool) -> Non
     if inside := next(node.find_all(exp.AggFunc), None):
         function = inside.sql("spark", normalize_functions="lower").split("(")[0]
         if function not in AGGREGATES:
-            raise VIEW.refused(f"{function} cannot be kept row by row; {_KNOWN}", column=item.name)
+            raise VIEW.refused(f"{function} cannot be kept row by row; {_AVAILABLE}", column=item.name)
         hint = "keep the aggregate as a column, and compute with it in a query of the view"
         raise SettingsError("an aggregate of a view stands alone", hint=hint, column=item.name)
     _check_nodes(node)
     if not in_group:
         called = node.unalias()
         name = called.name if isinstance(called, exp.Anonymous) else ""
-        hint = did_you_mean(name, AGGREGATES) or f"put it into GROUP BY; of aggregates {_KNOWN}"
+        hint = did_you_mean(name, AGGREGATES) or f"put it into GROUP BY; of aggregates {_AVAILABLE}"
         raise SettingsError("a column of the view is neither a key nor an aggregate", hint=hint, column=item.name)
 
 

@@ -46,7 +46,7 @@ def read_signed(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
         try:
             yield from _rows(storage, files[number], fields, signed=signed)
         except BridgeError as error:
-            raise RuntimeError(_told(error)) from error
+            raise RuntimeError(_as_text(error)) from error
 
 
 def _rows(storage: Any, one: SignedFile, fields: list[pa.Field], *, signed: bool) -> Iterator[pa.RecordBatch]:
@@ -85,7 +85,7 @@ def write_groups(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
     try:
         files = list(_written(context, name, schema, seq, batches))
     except BridgeError as error:
-        raise RuntimeError(_told(error)) from error
+        raise RuntimeError(_as_text(error)) from error
     columns = {"seq": [seq] * len(files), "bundle": [0] * len(files)}
     yield pa.RecordBatch.from_pydict(columns | {"report": [json.encode(one).decode() for one in files]}, reports)
 
@@ -130,6 +130,6 @@ def _row_groups(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterato
         yield pa.concat_tables(gathered).combine_chunks()
 
 
-def _told(error: BridgeError) -> str:
+def _as_text(error: BridgeError) -> str:
     """An error as text that the driver recognizes in what Spark makes of it."""
     return FAILED + json.encode(failure(error).failed).decode()

@@ -28,17 +28,17 @@ def analysed(spark: SparkSession, view: View, columns: pa.Schema) -> TypedView:
     aggregate does not take, an expression that is not the same each time.
     """
     facts = {"view": view.name, "stream": view.stream}
-    needed_columns(view, columns)
     if clash := next((one for one in view.by_name if one.lower() in map(str.lower, columns.names)), None):
         raise ambiguous(clash)
     source = f"singer_bridge_{uuid.uuid4().hex}"  # a batch of another SCHEMA may be on its way
     try:
-        spark.createDataFrame([], spark_schema(columns)).createOrReplaceTempView(source)
+        rows = spark.createDataFrame([], spark_schema(pa.schema(needed_columns(view, columns))))
+        rows.createOrReplaceTempView(source)
         frame = spark.sql(arguments_sql(view, source))
         check_plan(frame._jdf.queryExecution().analyzed(), VIEW, facts)
         fields = iter(frame.schema)
     except PySparkException as error:
-        raise SettingsError("the view does not fit the stream", hint=first_line(error), **facts) from None
+        raise _misfit(error, view, columns) from None
     finally:
         spark.catalog.dropTempView(source)
     keys: dict[str, pa.Field] = {}
@@ -54,19 +54,18 @@ def analysed(spark: SparkSession, view: View, columns: pa.Schema) -> TypedView:
 
 
 def needed_columns(view: View, columns: pa.Schema) -> list[pa.Field]:
-    """The columns of the stream's table that the view reads. Raises `SettingsError` if one is not there."""
+    """The columns of the stream's table that the view reads."""
     by_name = {field.name.lower(): field for field in columns}
-    for name in view.needs:
-        if name.lower() not in by_name:
-            hint = did_you_mean(name, columns.names) or f"there are: {', '.join(columns.names)}"
-            raise SettingsError(
-                "the view needs a column that the stream does not have",
-                hint=hint,
-                view=view.name,
-                stream=view.stream,
-                column=name,
-            )
-    return [by_name[name.lower()] for name in view.needs]
+    return [by_name[name.lower()] for name in view.needs if name.lower() in by_name]
+
+
+def _misfit(error: PySparkException, view: View, columns: pa.Schema) -> SettingsError:
+    facts = {"view": view.name, "stream": view.stream}
+    names = [name for name in view.needs if name.lower() not in map(str.lower, columns.names)]
+    if "UNRESOLVED" not in str(error) or not names:
+        return SettingsError("the view does not fit the stream", hint=first_line(error), **facts)
+    hint = did_you_mean(names[0], columns.names) or f"its columns are: {', '.join(columns.names)}"
+    return SettingsError("the view needs a column that the stream does not have", hint=hint, **facts, column=names[0])
 
 
 def _key(field: pa.Field, view: View) -> pa.Field:

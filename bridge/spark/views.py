@@ -70,8 +70,8 @@ def change_view(spark: SparkSession, context: WriteContext, shipped: str | None,
     except PySparkException as error:
         text = str(error)
         if FAILED in text:
-            told = text.partition(FAILED)[2].splitlines()[0]
-            raise_failure(json.decode(told, type=Failure))
+            report = text.partition(FAILED)[2].splitlines()[0]
+            raise_failure(json.decode(report, type=Failure))
         if type(error).__name__ in OF_A_RECORD:
             hint = f"nothing of this commit was stored; {first_line(error)}"
             raise DataError("a view failed on a row", hint=hint, view=name) from error

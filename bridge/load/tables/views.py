@@ -29,8 +29,6 @@ from bridge.write.context import WriteContext
 from bridge.write.task import write_empty
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from bridge.views.algebra import TypedView
 
 Result = TypeVar("Result")
@@ -39,7 +37,7 @@ Result = TypeVar("Result")
 class InSpark(Protocol):
     """Does work in a Spark session, which it starts if there is none yet; see `Engine.in_spark`."""
 
-    def __call__(self, work: Callable[[SparkSession, WriteContext, str | None], Result], /) -> Result:
+    def __call__(self, work: Callable[[Any, WriteContext, str | None], Result], /) -> Result:
         """Return what the work returns."""
 
 

@@ -39,7 +39,7 @@ from bridge.schema.merging import without_variants
 from bridge.schema.table_schema import TableSchema
 from bridge.settings.options import Pipeline
 from bridge.singer.messages import Schema
-from bridge.spark.brief import SparkAtNeed
+from bridge.spark.query import SparkAtNeed
 from bridge.spool.folder import SealedBatch, Segment, SpoolFolder
 from bridge.storage import Storage
 from bridge.write.context import WriteContext
