@@ -32,9 +32,13 @@ class Kind:
     rule: str
     example: str
 
-    def refused(self, reason: str, **facts: Any) -> SettingsError:
-        """The error for a statement that breaks the rule."""
-        return SettingsError(f"not in a {self.name}: {reason}", hint=self.rule, **facts)
+    def refused(self, reason: str, hint: str = "", **facts: Any) -> SettingsError:
+        """The error for a statement that breaks the rule. `hint`: what to write instead, if the rule does not tell."""
+        return SettingsError(f"not in a {self.name}: {reason}", hint=hint or self.rule, **facts)
+
+    def not_from(self) -> SettingsError:
+        """The error for another clause FROM."""
+        return SettingsError(f"a {self.name} selects FROM {self.source}", hint=self.example)
 
     def not_from(self) -> SettingsError:
         """The error for another clause FROM."""

@@ -295,6 +295,8 @@ def _check_item(item: Key | Aggregate, node: exp.Expr, *, in_group: bool) -> Non
         call = node.unalias()
         _check_nodes(call, {id(call), id(call.this)} if isinstance(call, exp.Filter) else {id(call)})
         return
+    for window in node.find_all(exp.Window):
+        check_node(window, VIEW)
     if inside := next(node.find_all(exp.AggFunc), None):
         function = inside.sql("spark", normalize_functions="lower").split("(")[0]
         if function not in AGGREGATES:

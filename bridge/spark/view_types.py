@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -45,9 +45,10 @@ def analysed(spark: SparkSession, view: View, columns: pa.Schema) -> TypedView:
     arguments: dict[str, tuple[pa.DataType, ...]] = {}
     for item in view.items:
         if isinstance(item, Key):
-            keys[item.name] = _key(arrow_field(next(fields), view.stream).with_name(item.name), view)
+            keys[item.name] = _field(next(fields), item, view)
+            _check_key(keys[item.name].type, item.name, view)
         else:
-            types = tuple(arrow_field(next(fields), view.stream).type for _ in item.arguments)
+            types = tuple(_field(next(fields), item, view).type for _ in item.arguments)
             _check_types(item, types, view)
             arguments[item.name] = types
     return TypedView(view, table_schema(view, keys, arguments))
@@ -68,18 +69,23 @@ def _misfit(error: PySparkException, view: View, columns: pa.Schema) -> Settings
     return SettingsError("the view needs a column that the stream does not have", hint=hint, **facts, column=names[0])
 
 
-def _key(field: pa.Field, view: View) -> pa.Field:
-    reason = ""
-    if pa.types.is_nested(field.type):
-        reason = "by its keys a view is sorted and looked up: select a field of it, or make it text with to_json(...)"
-    elif pa.types.is_floating(field.type):
-        reason = (
-            f"cast it, such as CAST({field.name} AS DECIMAL(38, 9)) AS {field.name}, and write its place in GROUP BY"
-        )
-    if reason:
-        text = "a float" if pa.types.is_floating(field.type) else "a struct or a list"
-        raise SettingsError(f"{text} is no key of a view", hint=reason, view=view.name, column=field.name)
-    return field
+def _field(made: Any, item: Key | Aggregate, view: View) -> pa.Field:
+    """A key or an argument as a column of a table."""
+    if " collate " in made.dataType.simpleString():
+        hint = "use another expression, such as lower(...), instead of COLLATE"
+        raise VIEW.refused("texts are compared by their bytes", hint, view=view.name, column=item.name)
+    made.name = item.name
+    return arrow_field(made, view.stream)
+
+
+def _check_key(type_: pa.DataType, name: str, view: View) -> None:
+    """Raise `SettingsError` for a key by which the view's files cannot be sorted and read."""
+    if pa.types.is_nested(type_):
+        hint = "select a field of it, or make it text with to_json(...)"
+        raise VIEW.refused("a struct or a list is no key", hint, view=view.name, column=name)
+    if pa.types.is_floating(type_):
+        hint = f"write CAST({name} AS DECIMAL(38, 9)) AS {name}, and its place in GROUP BY"
+        raise VIEW.refused("a float is no key", hint, view=view.name, column=name)
 
 
 def _check_types(item: Aggregate, types: tuple[pa.DataType, ...], view: View) -> None:
@@ -96,4 +102,4 @@ def _check_types(item: Aggregate, types: tuple[pa.DataType, ...], view: View) ->
     elif item.function[:3] in _ORDERED and pa.types.is_nested(ordering):
         reason, hint = f"{item.function} orders by single values only", "select a field of it"
     if reason:
-        raise SettingsError(f"not in a view: {reason}", hint=hint, view=view.name, column=item.name)
+        raise VIEW.refused(reason, hint, view=view.name, column=item.name)

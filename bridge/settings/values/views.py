@@ -1,0 +1,52 @@
+"""The value of `views`: the text of a view, and the names that views may have."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, WithJsonSchema
+
+from bridge.settings.values.checked import parsed, wrong
+
+_NAME = "^[A-Za-z][A-Za-z0-9_-]{0,99}$"
+
+
+def _text(value: Any) -> Any:
+    from bridge.settings.view_sql import VIEW, read_view  # its library is slow to import, and few settings need it
+
+    if not isinstance(value, str):
+        raise wrong("must be text", hint=VIEW.example)
+    read_view("", value)
+    return value
+
+
+def _views(views: dict[str, str]) -> dict[str, str]:
+    from bridge.settings.view_sql import read_view
+
+    names = [name.casefold() for name in views]
+    for name, text in views.items():
+        if not re.fullmatch(_NAME, name):
+            hint = "letters, digits, dash and underscore, at most 100, the first a letter"
+            raise wrong("not a name for a view", hint=hint, at="" if "." in name else name)
+        if names.count(name.casefold()) > 1:
+            raise wrong("two views have one name", hint="the case of letters does not tell names apart", at=name)
+        stream = read_view(name, text).stream.casefold()
+        if stream == name.casefold():
+            raise wrong("a view cannot have the name of its stream", hint="give it another name", at=name)
+        if stream in names:
+            raise wrong("a view selects from a stream, not from a view", hint="select from the stream itself", at=name)
+    return views
+
+
+Views = Annotated[
+    dict[str, Annotated[str, parsed(_text)]],
+    AfterValidator(_views),
+    WithJsonSchema(
+        {
+            "type": "object",
+            "propertyNames": {"pattern": _NAME},
+            "additionalProperties": {"type": "string", "minLength": 1},
+        }
+    ),
+]

@@ -1,0 +1,165 @@
+"""`views`: what is refused before a tap starts, and what of a view is taken apart."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.errors import SettingsError
+from bridge.settings.load import check
+from bridge.settings.view_sql import Aggregate, Key, read_view
+from tests.unit.settings.settings_files import Load, pipeline_text, refused
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("SELECT k, count(*) AS n FROM s", "a view has keys"),
+        ("SELECT count(*) AS n FROM s", "a view has keys"),
+        ("SELECT k, count(*) AS n FROM s GROUP BY ALL", "a view has keys"),
+        ("SELECT k FROM s GROUP BY k", "a view has aggregates"),
+        ("SELECT k, a, count(*) AS n FROM s GROUP BY k", "neither a key nor an aggregate column=a"),
+        ("SELECT k, every(a) AS e FROM s GROUP BY k", "neither a key nor an aggregate column=e"),
+        ("SELECT count(*) AS n FROM s GROUP BY k", "a key of the view is not selected key=k"),
+        ("SELECT k, count(*) AS n FROM s GROUP BY lower(k)", "a key of the view is not selected"),
+        ("SELECT k, count(*) AS n FROM s GROUP BY 3", "GROUP BY has a place"),
+        ("SELECT k, count(*) AS n FROM s GROUP BY 1, 2", "an aggregate cannot be a key"),
+        ("SELECT lower(k), count(*) AS n FROM s GROUP BY 1", "has no name"),
+        ("SELECT k, count(*) FROM s GROUP BY k", "has no name"),
+        ("SELECT k, count(*) AS K FROM s GROUP BY 1", "two columns of one name"),
+        ("SELECT k, count(*) AS _view_n FROM s GROUP BY k", "is taken"),
+        ("SELECT k, max(a) AS _sdc_extra FROM s GROUP BY k", "is taken"),
+        ("SELECT lower(k) AS k, count(*) AS n FROM s GROUP BY k", "a name in GROUP BY is a column of the stream"),
+        ("SELECT *, count(*) AS n FROM s GROUP BY k", "* selects every column"),
+        ("SELECT k, count(s.*) AS n FROM s GROUP BY k", "* is every column"),
+        ("SELECT k, sum(a) + 1 AS n FROM s GROUP BY k", "an aggregate of a view stands alone column=n"),
+        ("SELECT k, coalesce(sum(a), 0) AS n FROM s GROUP BY k", "an aggregate of a view stands alone column=n"),
+        ("SELECT k, sum(max(a)) AS n FROM s GROUP BY k", "max is an aggregate"),
+        ("SELECT k, sum(a, b) AS n FROM s GROUP BY k", "cannot be read as Spark SQL"),
+        ("SELECT k, max_by(a) AS n FROM s GROUP BY k", "max_by takes 2 arguments"),
+        ("SELECT k, collect_list(a) AS n FROM s GROUP BY k", "cannot be kept row by row"),
+        ("SELECT k, stddev(a) AS n FROM s GROUP BY k", "stddev cannot be kept row by row"),
+        ("SELECT k, approx_count_distinct(a) AS n FROM s GROUP BY k", "cannot be kept row by row"),
+        ("SELECT k, count(DISTINCT a) AS n FROM s GROUP BY k", "DISTINCT compares rows"),
+        ("SELECT DISTINCT k, count(*) AS n FROM s GROUP BY k", "DISTINCT compares rows"),
+        ("SELECT k, sum(a) OVER () AS n FROM s GROUP BY k", "a window looks at other rows"),
+        ("SELECT k, row_number() OVER (ORDER BY a) AS n FROM s GROUP BY k", "a window looks at other rows"),
+        ("SELECT k, count(*) AS n FROM s GROUP BY k HAVING count(*) > 1", "HAVING leaves out groups"),
+        ("SELECT k, count(*) AS n FROM s GROUP BY k ORDER BY k", "ORDER BY sorts rows"),
+        ("SELECT k, count(*) AS n FROM s GROUP BY k LIMIT 5", "LIMIT leaves out groups"),
+        ("SELECT k, count(*) AS n FROM s GROUP BY k WITH ROLLUP", "a row belongs to one group only"),
+        ("SELECT k, count(*) AS n FROM s GROUP BY CUBE (k)", "a row belongs to one group only"),
+        ("SELECT k, count(*) AS n FROM s GROUP BY GROUPING SETS ((k))", "a row belongs to one group only"),
+        ("SELECT k, count(*) AS n FROM s JOIN t ON true GROUP BY k", "a join needs another table"),
+        ("SELECT k, count(*) AS n FROM s, t GROUP BY k", "a join needs another table"),
+        ("SELECT k, count(*) AS n FROM (SELECT * FROM s) GROUP BY k", "a subquery reads other rows"),
+        ("SELECT k, count(*) AS n FROM s WHERE a IN (SELECT 1) GROUP BY k", "a subquery reads other rows"),
+        ("SELECT k, count_if(a = (SELECT 1)) AS n FROM s GROUP BY k", "a subquery reads other rows"),
+        ("SELECT k, count(*) AS n FROM s TABLESAMPLE (1 PERCENT) GROUP BY k", "only the stream's own rows"),
+        ("WITH q AS (SELECT 1) SELECT k, count(*) AS n FROM s GROUP BY k", "WITH makes tables"),
+        ("SELECT k, max(rand()) AS n FROM s GROUP BY k", "rand is not the same each time"),
+        ("SELECT date(now()) AS d, count(*) AS n FROM s GROUP BY 1", "is the time of the run"),
+        ("SELECT k, count_if(a > now()) AS n FROM s GROUP BY k", "is the time of the run"),
+        ("SELECT k, sum(a) FILTER (WHERE b < current_date) AS n FROM s GROUP BY k", "is the time of the run"),
+        ("SELECT k, count(*) AS n FROM s WHERE at > timestamp 'yesterday' GROUP BY k", "'yesterday' is the time"),
+        ("SELECT explode(a) AS k, count(*) AS n FROM s GROUP BY 1", "explode makes several rows of one"),
+        ("SELECT k, count(*) AS n FROM s WHERE a = :b GROUP BY k", "a view has no parameters"),
+        ("SELECT k, count(*) AS n FROM public.s GROUP BY k", "a view selects FROM one stream, in backticks"),
+        ("SELECT 1 AS k, count(*) AS n GROUP BY 1", "a view selects FROM one stream"),
+        ("SELECT k, count(*) AS n FROM s GROUP BY k UNION SELECT 1, 2", "a view is one SELECT"),
+        ("DELETE FROM s", "a view is one SELECT"),
+        ("SELECT (k FROM s", "cannot be read as Spark SQL"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused_with_the_reason(text: str, reason: str) -> None:
+    """A view that is not its SELECT at each commit would be worse than none."""
+    with pytest.raises(SettingsError) as caught:
+        read_view("v", text)
+    assert reason in caught.value.message
+    assert caught.value.hint
+
+
+def test_a_view_is_taken_apart_in_its_own_words() -> None:
+    """Expressions stay as they were written, and GROUP BY may repeat a key, or say its name or its place."""
+    view = read_view(
+        "v",
+        """
+        select O.Region as region, -- a comment, with a comma
+          date_trunc( 'day', at ) day, place.city.`na,me` AS city,
+          count(*) AS n, Sum(amount) FILTER (WHERE status <> 'it''s, FROM' AND extract(YEAR FROM at) > 2000) AS total,
+          max_by(named_struct('a', a, 'b', b), at) AS last, min(transform(list, x -> x + o.y)[0]) AS least
+        from `public-orders` AS o where a IS DISTINCT FROM b -- GROUP BY
+        group by region, 2, place.city.`NA,me`;
+        """,
+    )
+    assert (view.stream, view.alias) == ("public-orders", "o")
+    assert view.items == (
+        Key("region", "O.Region"),
+        Key("day", "date_trunc( 'day', at )"),
+        Key("city", "place.city.`na,me`"),
+        Aggregate("n", "count", ("*",)),
+        Aggregate("total", "sum", ("amount",), "status <> 'it''s, FROM' AND extract(YEAR FROM at) > 2000"),
+        Aggregate("last", "max_by", ("named_struct('a', a, 'b', b)", "at")),
+        Aggregate("least", "min", ("transform(list, x -> x + o.y)[0]",)),
+    )
+    assert view.where == "a IS DISTINCT FROM b"
+    assert view.keys == ("region", "day", "city")
+    assert view.columns == ("region", "day", "city", "n", "total", "last", "least")
+    assert set(view.needs) == {"Region", "at", "place", "amount", "status", "a", "b", "list", "y"}
+    assert view.by_name == ()
+
+
+def test_a_name_of_the_view_in_group_by_is_remembered() -> None:
+    """Spark takes a column of the stream before one of SELECT: only its columns tell which of them is meant."""
+    assert read_view("v", "SELECT date(at) AS day, count(*) AS n FROM s GROUP BY Day").by_name == ("day",)
+    assert read_view("v", "SELECT a AS b, count(*) AS n FROM s t GROUP BY t.A").keys == ("b",)
+
+
+SELECT = "SELECT id, count(*) AS n FROM orders GROUP BY id"
+VIEW = f"'{SELECT}'"
+
+
+@pytest.mark.parametrize(
+    ("views", "message", "hint"),
+    [
+        ("{by_id: SELECT id FROM orders}", "bridge.yaml:7: a view has keys", "GROUP BY"),
+        (
+            f"\n  fine: {VIEW}\n  by_id: {SELECT} LIMIT 1",
+            "bridge.yaml:9: not in a view: LIMIT",
+            "adding and taking away",
+        ),
+        ("{by_id: 7}", "bridge.yaml:7: must be text", "GROUP BY"),
+        ("[a]", "must be a mapping", ""),
+        (f"{{a.b: {VIEW}}}", "not a name for a view", "letters, digits"),
+        (f"{{1a: {VIEW}}}", "not a name for a view", "letters, digits"),
+        (f"{{a: {VIEW}, A: {VIEW}}}", "two views have one name", "case of letters"),
+        (f"{{Orders: {VIEW}}}", "the name of its stream", "another name"),
+        (f"{{b: {VIEW}, c: 'SELECT n, count(*) AS m FROM b GROUP BY n'}}", "not from a view", "from the stream itself"),
+    ],
+)
+def test_a_wrong_view_is_refused_with_its_line(settings: Load, views: str, message: str, hint: str) -> None:
+    """It is a wrong setting, so the tap is never started."""
+    error = refused(lambda: settings(pipeline_text(more=f"views: {views}")))
+    assert message in error.message
+    assert hint in error.hint
+
+
+def test_a_shared_table_has_no_views(settings: Load) -> None:
+    """Other pipelines change it, too: no commit of this one could keep the view."""
+    error = refused(lambda: settings(pipeline_text(destination="shared: true", more=f"views: {{by_id: {VIEW}}}")))
+    assert "a shared table has no views" in error.message
+
+
+def test_views_are_read_with_the_source_and_without(settings: Load) -> None:
+    """A verb that only looks at the lake knows them, too."""
+    loaded = settings(pipeline_text(more=f"views: {{by_id: {VIEW}}}"))
+    for source in (True, False):
+        assert loaded.pipeline(None, source=source).views == {"by_id": SELECT}
+
+
+def test_config_check_reports_each_wrong_view(settings: Load) -> None:
+    """All of them at once, each with its line."""
+    more = f"views:\n  a: {SELECT} ORDER BY id\n  b: {SELECT}\n  c: SELECT 1"
+    path = settings(pipeline_text()).path
+    path.write_text(pipeline_text(more=more))
+    messages = [problem.error.message for problem in check(path, {})]
+    assert ["bridge.yaml:8" in messages[0], "bridge.yaml:10" in messages[1], len(messages)] == [True, True, 2]
