@@ -40,10 +40,6 @@ class Kind:
         """The error for another clause FROM."""
         return SettingsError(f"a {self.name} selects FROM {self.source}", hint=self.example)
 
-    def not_from(self) -> SettingsError:
-        """The error for another clause FROM."""
-        return SettingsError(f"a {self.name} selects FROM {self.source}", hint=self.example)
-
     def unclear(self) -> SettingsError:
         """The error for a statement whose tokens disagree with the parsed statement."""
         return SettingsError(f"the {self.name}'s form is not understood", hint=f"write it simply, {self.example}")

@@ -114,12 +114,11 @@ def read_view(name: str, text: str) -> View:
     return View(name, table.name, text, named, columns, needs, alias, tuple(items), where, by_name)
 
 
-def ambiguous(name: str) -> SettingsError:
+def ambiguous(name: str, **facts: str) -> SettingsError:
     """The error for a name in GROUP BY that is both a column of the view and one of the stream."""
     hint = "write its place in SELECT instead, such as GROUP BY 1, or give the view's column another name"
-    return SettingsError(
-        "a name in GROUP BY is a column of the stream, and another one of the view", hint=hint, name=name
-    )
+    reason = "a name in GROUP BY is a column of the stream, and another one of the view"
+    return SettingsError(reason, hint=hint, **facts, name=name)
 
 
 @dataclass(frozen=True, slots=True)
