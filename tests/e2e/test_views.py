@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import random
+import signal
+import subprocess
 import sys
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,8 +17,9 @@ import pytest
 
 import bridge
 from tests.e2e.conftest import Project
+from tests.support.s3server import S3Server
 from tests.support.shell import Done
-from tests.support.views import check_commits, views_at
+from tests.support.view_oracle import check_commits, views_at
 
 pytestmark = pytest.mark.timeout(1500)
 TAP = str(Path(sys.executable).with_name("tap-replay"))
@@ -61,13 +67,18 @@ class Shop:
         }
         (self.project.folder / "bridge.yaml").write_text(json.dumps({"pipelines": {"shop": pipeline}}))
 
-    def play(self, *messages: dict[str, Any], code: int = 0, arguments: tuple[str, ...] = ()) -> dict[str, Any]:
-        """Run the pipeline on these messages, and compare the views at all commits that this makes."""
+    def say(self, *messages: dict[str, Any], **config: Any) -> None:
+        """Have the tap say these messages next."""
         schema = {"type": "SCHEMA", "stream": "orders", "schema": {"properties": self.properties}}
         lines = [schema | {"key_properties": ["id"]}, *messages]
         (self.project.folder / "tap.singer").write_text("".join(json.dumps(line) + "\n" for line in lines))
-        (self.project.folder / "config.json").write_text(json.dumps({"path": "tap.singer", "honour_state": False}))
+        config = {"path": "tap.singer", "honour_state": False} | config
+        (self.project.folder / "config.json").write_text(json.dumps(config))
         self.write()
+
+    def play(self, *messages: dict[str, Any], code: int = 0, arguments: tuple[str, ...] = ()) -> dict[str, Any]:
+        """Run the pipeline on these messages, and compare the views at all commits that this makes."""
+        self.say(*messages)
         done = self.command("run", "shop", "--json", *arguments)
         assert done.code == code, done.err + done.out
         self.check()
@@ -180,3 +191,67 @@ def test_verbs_that_commit(project: Project, table_format: str) -> None:
     assert bridge.Lake(shop.uri).table("shop", "orders").count_rows() == 41
     shop.play(*(order(n, n) for n in range(200, 220)), state(5))
     assert not shop.command("verify", "shop").code
+
+
+def test_views_in_a_bucket(s3: S3Server, tmp_path: Path) -> None:
+    """Rows of an upsert replace objects by uploads, which a view reads before they are published; nothing is left."""
+    s3.bucket("views")
+    destination = {"bucket": "s3://views/team", "load_method": "upsert", "hard_delete": True}
+    shop = Shop(Project(tmp_path, dict(os.environ)), {"by_region": ALL, "by_day": BY_DAY}, destination)
+    shop.play(*(order(n, n % 100) for n in range(120)), state(1), *(order(n, n) for n in range(100, 300)), state(2))
+    best = [order(n, 1, region="south") for n in range(80, 100)]
+    shop.play(*best, *(order(n, None, _sdc_deleted_at="2025-01-01T00:00:00Z") for n in range(10)), state(3))
+    shop.properties |= {"amount": {"type": ["null", "number"], "multipleOf": 0.01}}
+    shop.play(*(order(n, 7) for n in range(280, 320)), state(4))
+    assert not shop.command("verify", "shop").code
+    pages = s3.client().list_objects_v2(Bucket="views", Prefix="team/.bridge/shop/pending")
+    assert not pages.get("Contents")
+    assert not s3.client().list_multipart_uploads(Bucket="views").get("Uploads")
+
+
+@pytest.mark.parametrize("table_format", FORMATS)
+def test_runs_are_killed(project: Project, table_format: str) -> None:
+    """Whatever instant a run is killed at, the views of each commit are right, and the next run goes on from there."""
+    shop = Shop(project, {"by_region": ALL}, {"load_method": "upsert", "format": table_format})
+    rows = [order(n % 700, n % 97) for n in range(2000)]
+    messages = [each for n in range(0, 2000, 100) for each in (*rows[n : n + 100], state(n))]
+    for kill in range(3):
+        shop.say(*messages, lines_per_second=300)
+        command = [sys.executable, "-m", "bridge", "run", "shop"]
+        with open(project.folder / "log", "a") as log:
+            run = subprocess.Popen(command, cwd=project.folder, env=project.environ, stdout=log, stderr=log)
+        commits, end = len(_commits(project)), time.monotonic() + 120
+        while run.poll() is None and len(_commits(project)) <= commits and time.monotonic() < end:
+            time.sleep(0.02)
+        time.sleep(random.Random(kill).random() * 6)
+        run.send_signal(signal.SIGKILL)
+        run.wait()
+    shop.play(*messages)
+    assert not shop.command("verify", "shop").code
+
+
+def _commits(project: Project) -> list[Path]:
+    return list((project.lake / ".bridge/shop/commits").glob("*.json"))
+
+
+def test_a_view_that_does_not_fit_holds_its_stream_back(project: Project) -> None:
+    """Another stream is loaded; without `on_error: hold` the run fails, and nothing is committed."""
+    views = {"sums": "SELECT region, sum(share) AS shares FROM orders GROUP BY region"}
+    shop = Shop(project, views, {"load_method": "append-only"}, dict(PROPERTIES) | {"share": {"type": "number"}})
+    other = [
+        {"type": "SCHEMA", "stream": "users", "schema": {"properties": {"id": {"type": "integer"}}}},
+        {"type": "RECORD", "stream": "users", "record": {"id": 1}},
+    ]
+    last = {"type": "STATE", "value": {"bookmarks": {"orders": {"at": 1}, "users": {"at": 1}}}}
+    shop.say(*other, order(1, 2, share=0.5), last)
+    failed = shop.command("run", "shop", "--json")
+    assert failed.code == 2 and "DECIMAL" in failed.err + failed.out, failed.err + failed.out
+    assert bridge.Lake(shop.uri).tables("shop") == []
+    shop.settings["streams"] = {"orders": {"on_error": "hold"}}
+    shop.write()
+    held = shop.command("run", "shop", "--json")
+    assert held.code, held.out
+    assert bridge.Lake(shop.uri).tables("shop") == ["users"]
+    shop.views = {"sums": "SELECT region, sum(amount) AS amounts FROM orders GROUP BY region"}
+    shop.play(*other, order(1, 2, share=0.5), last)
+    assert bridge.Lake(shop.uri).tables("shop") == ["orders", "sums", "users"]
