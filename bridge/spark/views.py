@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from msgspec import json
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as sql
 
 from bridge.errors import DataError
@@ -67,9 +66,8 @@ def change_view(spark: SparkSession, context: WriteContext, shipped: str | None,
     try:
         with _settings(spark, work), _Frames(spark, context, shipped) as frames:
             return _written(frames, work, _groups(frames, work))
-    except PySparkException as error:
-        text = str(error)
-        if FAILED in text:
+    except Exception as error:  # pyspark's, or py4j's
+        if FAILED in (text := str(error)):
             report = text.partition(FAILED)[2].splitlines()[0]
             raise_failure(json.decode(report, type=Failure))
         if type(error).__name__ in OF_A_RECORD:

@@ -59,6 +59,7 @@ class Run:
     views: dict[str, str] = field(default_factory=dict)
     table_format: str = "parquet"
     hard_delete: bool | None = None
+    file_size: int | None = None
     spark: Any = None
     """The session in which views are changed."""
     mark: Callable[[str], None] = lambda name: None
@@ -112,7 +113,8 @@ class Run:
             load_method=self.load_method,
             environ={},
         )
-        to = {"format": self.table_format, "hard_delete": self.hard_delete}
+        to: dict[str, Any] = {"format": self.table_format, "hard_delete": self.hard_delete}
+        to |= {"file_size": self.file_size} if self.file_size else {}
         destination = pipeline.destination.model_copy(update=to)
         return pipeline.model_copy(update={"views": self.views, "destination": destination})
 

@@ -74,6 +74,7 @@ class Lake:
         lines = [json.dumps(schema | {"key_properties": ["id"]}), *map(json.dumps, messages)]
         run = Run(lambda _: lines, self.method, full=full, views=self.views, table_format=self.format, spark=self.spark)
         run.hard_delete = True if self.method == "upsert" else None
+        run.file_size = 3000 if self.method == "append-only" else None  # a view of several files, each a range of keys
         with pytest.MonkeyPatch.context() as patch:
             if dies:
                 patch.setattr(Committer, dies, _die)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from msgspec import structs
 
 from bridge.commit.committer import Committer
-from bridge.errors import DataError, LakeError
+from bridge.errors import DataError, LakeError, did_you_mean
 from bridge.lake.log import Snapshot
 from bridge.lake.records import LiveFile, PendingFile, TableChange, TableState
 from bridge.lake.schemas import keep_schema, read_schema
@@ -87,6 +87,7 @@ class ViewTables:
         self._pipeline, self._committer, self._context, self._spark = pipeline, committer, context, spark
         self._views = {name: read_view(name, text) for name, text in sorted(pipeline.views.items())}
         self._typed: dict[tuple[str, str], TypedView] = {}
+        self._schemas: dict[str, pa.Schema] = {}
         for view in self._views.values():
             tables.open_view(view)
 
@@ -98,9 +99,12 @@ class ViewTables:
     @property
     def warnings(self) -> Iterator[str]:
         """Yield what the operator should know of views that have no table to select from."""
+        tables = self._committer.view.stream_tables
         for view in self._views.values():
-            if not self._committer.view.table(self._names(view)):
-                yield f"view {view.name}: there is no table of a stream {view.stream} yet, so it is not there either"
+            if not tables.keys() & {*self._names(view)}:
+                hint = did_you_mean(view.stream, tables)
+                hint = f"; {hint}" if hint else ""
+                yield f"view {view.name}: no stream {view.stream} has a table yet, so there is no view of it{hint}"
 
     def needs_spark(self, streams: Mapping[str, Any]) -> bool:
         """Whether a commit that changes the tables of these streams may change views."""
@@ -154,7 +158,9 @@ class ViewTables:
         return _Source(before, change, after, self._columns(after.schema))
 
     def _columns(self, schema: str) -> pa.Schema:
-        return read_schema(self._committer.storage, self._pipeline.name, schema).arrow
+        if schema not in self._schemas:
+            self._schemas[schema] = read_schema(self._committer.storage, self._pipeline.name, schema).arrow
+        return self._schemas[schema]
 
     def _typed_view(self, view: View, source: _Source) -> TypedView:
         key = view.name, str(source.after.schema)
