@@ -29,7 +29,7 @@ def analysed(spark: SparkSession, view: View, columns: pa.Schema) -> TypedView:
     """
     facts = {"view": view.name, "stream": view.stream}
     if clash := next((one for one in view.by_name if one.lower() in map(str.lower, columns.names)), None):
-        raise ambiguous(clash)
+        raise ambiguous(clash, **facts)
     source = f"singer_bridge_{uuid.uuid4().hex}"  # a batch of another SCHEMA may be on its way
     try:
         rows = spark.createDataFrame([], spark_schema(pa.schema(needed_columns(view, columns))))
