@@ -245,7 +245,8 @@ def _change(stream: str, now: Snapshot, then: Snapshot, search: _Search) -> Tabl
         else:
             back.append(Back(name, place, file.size, file.rows))
     removed = tuple(name for name in here.files if name not in retained)
-    if not back and not removed and (here.schema, here.version) == (earlier.schema, earlier.version):
+    unchanged = (here.schema, here.version, here.view) == (earlier.schema, earlier.version, earlier.view)
+    if not back and not removed and unchanged:
         return None
     return TableRollback(stream, here, earlier, tuple(back), removed)
 

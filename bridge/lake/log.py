@@ -71,6 +71,11 @@ class Snapshot:
         """The one STATE that stands for all processes of the tap."""
         return self.pipeline_state.shown
 
+    @property
+    def stream_tables(self) -> dict[str, TableState]:
+        """The tables that are no views."""
+        return {name: table for name, table in self.tables.items() if not table.view}
+
     def table(self, names: Iterable[str]) -> TableState | None:
         """The table of a stream that has these names, None if it has none yet."""
         return next((self.tables[name] for name in names if name in self.tables), None)

@@ -129,7 +129,7 @@ def _counted(streams: dict[str, StreamResult], commit: CommitRecord, sign: int =
     A stream that has rows in it counts as incomplete: only the run itself knew that no more would come.
     """
     streams = dict(streams)
-    for change in commit.tables:
+    for change in (change for change in commit.tables if not change.view):
         before = streams.get(change.stream, StreamResult())
         merged = {n: before.merged.get(n, 0) + sign * change.merged.get(n, 0) for n in before.merged | change.merged}
         streams[change.stream] = structs.replace(

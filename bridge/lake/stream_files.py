@@ -65,7 +65,7 @@ def replication_of(facts: Mapping[str, Any], stream: str) -> Replication:
 def replication_methods(log: Log, view: Snapshot) -> dict[str, str | None]:
     """The replication methods that the stream files say, by each name of a stream."""
     methods = dict[str, str | None]()
-    for stream, table in view.tables.items():
+    for stream, table in view.stream_tables.items():
         replication = replication_of(read_stream(log.storage, log.pipeline, table), stream)
         methods |= dict.fromkeys((replication.id, stream), replication.method)
     return methods
@@ -101,16 +101,16 @@ class StreamFiles:
 
     def mend(self) -> None:
         """Write the files that are not true, as after a run that was killed."""
-        log, view, streams = self._log, self._view, sorted(self._view.tables)
+        log, view, streams = self._log, self._view, sorted(self._view.stream_tables)
         with suppress(LakeError):
             facts = parallel_map(log.storage, lambda s: read_stream(log.storage, log.pipeline, view.tables[s]), streams)
             self.write(view, [s for s, each in zip(streams, facts, strict=True) if wrong_facts(each, view, s)])
 
     def _changed(self, before: Snapshot, after: Snapshot) -> set[str]:
         marks = {**bookmarks(before.state), **bookmarks(after.state)}
-        has_ids = not marks.keys() <= after.tables.keys()
+        has_ids = not marks.keys() <= after.stream_tables.keys()
         changed = set[str]()
-        for stream, table in after.tables.items():
+        for stream, table in after.stream_tables.items():
             names = (self._of(after, stream).id, stream) if has_ids else (stream,)
             old = before.tables.get(stream)
             moved = bookmark(before.state, names) != bookmark(after.state, names)
@@ -123,7 +123,7 @@ class StreamFiles:
 
         Raises `LakeError`.
         """
-        existing = sorted(set(streams) & view.tables.keys())
+        existing = sorted(set(streams) & view.stream_tables.keys())
         if not existing:
             return
         log, last = self._log, record or self._log.record(view.last_change)

@@ -8,17 +8,17 @@ in the spool, and become pending files when a barrier publishes them.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
 from bridge.commit.committer import Committer
 from bridge.errors import DataError, EngineError, LakeError, SettingsError
 from bridge.lake.log import add_of
-from bridge.lake.records import CommitRecord, FileAdd, RejectFile, StagedTable
+from bridge.lake.records import CommitRecord, FileAdd, RejectFile, StagedTable, TableChange
 from bridge.load.barriers import Barrier
 from bridge.load.checks.held_back import HeldBack
 from bridge.load.checks.table_guard import Guard, refused_before
@@ -28,8 +28,12 @@ from bridge.write.context import MapOnExecutors, WriteContext
 from bridge.write.rejects import too_many
 from bridge.write.report import Rejected, WorkReport, raise_failure
 
+if TYPE_CHECKING:
+    from bridge.load.tables.views import ViewTables
+
 _MANY_FOLDERS = 1000
 """With more partitions in one task's rows, there is a warning."""
+_NO_VIEW = "the settings have no such view any more: its table stays as it is, and is no view from now on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,8 @@ class PreparedCommit:
     built: Sequence[BuiltChange]
     staged: dict[str, StagedTable]
     refusal: DataError | None = None
+    views: Sequence[TableChange] = ()
+    """What it changes in views."""
 
 
 class Accounting:
@@ -58,11 +64,14 @@ class Accounting:
         each: MapOnExecutors | None = None,
         guard: Guard | None = None,
         held: HeldBack | None = None,
+        views: ViewTables | None = None,
     ) -> None:
         """`each` runs pieces of work on executors; the default runs them in this process.
 
-        Without a `guard` nothing is refused. Without `held` an error of any stream ends the run.
+        Without a `guard` nothing is refused. Without `held` an error of any stream ends the run. `views`: those of the
+        pipeline; None: it has none, and had none.
         """
+        self._views = views
         self._held, self._held_rejects = held, list[RejectFile]()
         in_process: MapOnExecutors = lambda work, payloads: [work(context, payload) for payload in payloads]  # noqa: E731
         self._tables = TableChangeBuilder(committer, context, shared=shared, each=each or in_process)
@@ -185,11 +194,39 @@ class Accounting:
             if not self._held or not self._held.allows(stream):
                 return PreparedCommit(barrier, through, list(built.values()), {}, refusal)
             self._held.hold(stream, refusal)
+        views = self._change_views(built, through)
         staged = {s: stage for s, v in barrier.staged.items() if (stage := self._stage(s, v, barrier))}
         barrier = self._without_held(whole)
         changed = {**barrier.publish, **barrier.activate}
         staged = {s: stage for s, stage in staged.items() if s in barrier.staged} | self._still_staged(barrier)
-        return PreparedCommit(barrier, through, [built[s] for s in changed], staged)
+        changes = [change for stream, change in views if not self._held or stream not in self._held.names]
+        return PreparedCommit(barrier, through, [built[s] for s in changed], staged, views=changes)
+
+    def needs_spark(self, barrier: Barrier) -> bool:
+        """Whether a commit at this barrier may change views."""
+        return bool(self._views and self._views.needs_spark({**barrier.publish, **barrier.activate}))
+
+    def _change_views(self, built: Mapping[str, BuiltChange], through: int) -> list[tuple[str, TableChange]]:
+        """What these changes of streams change in views, each with the stream that the view selects from.
+
+        A stream whose view cannot be changed is held back, if it may be.
+        """
+        if not self._views:
+            return []
+        held = self._held.names if self._held else ()
+        streams = {stream: one.change for stream, one in built.items() if one.change and stream not in held}
+        views = [(change.stream, change) for change in self._views.former()]
+        for view in self._views.views:
+            source = self._views.feeds(view, streams)
+            try:
+                change = self._views.build(view, source, through)
+            except (DataError, SettingsError) as error:
+                if not self._held or source is None:
+                    raise
+                self._held.hold(source.stream, error)
+            else:
+                views += [(source.stream if source else view.name, change)] if change else []
+        return views
 
     def _without_held(self, barrier: Barrier) -> Barrier:
         if not self._held:
@@ -238,7 +275,7 @@ class Accounting:
             pending.filtered = 0
         if prepared.refusal:
             return self._keep_refused(barrier, prepared.refusal)
-        tables = [one.change for one in prepared.built if one.change]
+        tables = [*(one.change for one in prepared.built if one.change), *prepared.views]
         held = self._held_rejects
         rejects = [*self._rejects((*barrier.publish, None)), *remaining, *held]
         state = barrier.stored or view.pipeline_state.said_by_one(barrier.state)
@@ -256,6 +293,9 @@ class Accounting:
             if one.change:
                 self._abort(one.change.folder, one.unneeded)
         self._tables.rewriting.committed()
+        if self._views:
+            self._views.committed(tables)
+            self._warnings += (f"{one.stream}: {_NO_VIEW}" for one in prepared.views if not one.view)
         self._warnings += _shrunk(prepared.built)
         return record
 

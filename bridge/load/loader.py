@@ -21,6 +21,7 @@ from bridge.load.checks.table_guard import Guard
 from bridge.load.events import SchemaNeedsSpark, Sealed
 from bridge.load.plan import LoadPlan
 from bridge.load.result import Counts
+from bridge.load.tables.views import ViewTables, has_views
 from bridge.schema.table_schema import TableSchema
 from bridge.settings.redact import redactor
 from bridge.spark.log import tail
@@ -47,6 +48,7 @@ class Loader:
         layouts, folder = plan.tables.layouts, str(plan.scratch.spool)
         self._context = WriteContext.of(plan.pipeline, uri, run, generation, layouts, folder)
         self._engine = self._new_engine()
+        self._views = self._new_views()
         self._guard = Guard(plan.pipeline, piped=plan.replay_guard is not None)
         self._accounting = Accounting(
             plan.committer,
@@ -57,6 +59,7 @@ class Loader:
             each=self._engine.each,
             guard=self._guard,
             held=plan.held,
+            views=self._views,
         )
         self._waiting = deque[Sealed]()
         self._finished = deque[Finished]()
@@ -69,6 +72,13 @@ class Loader:
     def _new_engine(self) -> Engine:
         spark, scratch = self._pipeline.spark, self._plan.scratch
         return Engine(spark.master, spark.conf, self.spool, scratch.spark, scratch.spark_log, self._context)
+
+    def _new_views(self) -> ViewTables | None:
+        """The pipeline's views; None if it has none, and had none."""
+        plan = self._plan
+        if not has_views(plan.pipeline, plan.committer.view):
+            return None
+        return ViewTables(plan.pipeline, plan.committer, self._context, plan.tables, self._engine.in_spark)
 
     @property
     def tasks(self) -> int:
@@ -165,9 +175,10 @@ class Loader:
         return True
 
     def _prepare(self, barrier: Barrier) -> None:
-        if not self._engine.is_up:  # no query runs, so nothing has to wait for executors
+        if not self._engine.is_up and not self._accounting.needs_spark(barrier):  # nothing has to wait for executors
             self._commit(self._accounting.prepare(barrier, self._last_seq))
             return
+        self._engine.start()
         arguments = (barrier, self._last_seq)
         self._preparing = threading.Thread(target=self._prepare_aside, args=arguments, name="prepare", daemon=True)
         self._preparing.start()
@@ -213,7 +224,8 @@ class Loader:
         self.commits += 1
         self._plan.slots.committed(self._committer.view)
         for change in record.tables:
-            self.counts[change.stream].took(change)
+            if change.stream in self.counts:  # a view is no stream
+                self.counts[change.stream].took(change)
         for reject in record.rejects:
             if reject.stream is not None:
                 self.counts[reject.stream].rejected += reject.lines
@@ -289,7 +301,7 @@ class Loader:
             self._preparing.join()
         self._engine.stop(hurry=not self._is_done)
         self.spool.close()
-        warnings = self._accounting.warnings()
+        warnings = [*self._accounting.warnings(), *(self._views.warnings if self._views else ())]
         mask = redactor(self._pipeline.secrets).text
         for stream, error in self._plan.held.of(self.counts) if self._plan.held else ():
             error.message, error.hint = mask(error.message), mask(error.hint)

@@ -24,6 +24,8 @@ class CommitFiles(fs.FileSystemHandler):  # type: ignore[misc]
 
     def __init__(self, log: Log, n: int, table: TableState) -> None:
         self._log, self._n, self._table = log, n, table
+        self._moved: dict[str, int] | None = None
+        """By file, the first later commit that removes it."""
         self.failed: BridgeError | None = None
         """Why a file could not be opened: engines that read through Arrow keep only the text of an error."""
 
@@ -73,13 +75,20 @@ class CommitFiles(fs.FileSystemHandler):  # type: ignore[misc]
         return takewhile(lambda record: record.n > self._n, records)
 
     def _places(self, name: str) -> Iterator[str]:
-        """Where a file of the commit may be: in the table's folder, or where a later commit put it."""
+        """Where a file of the commit may be: where the first later commit that removes it put it, or in the folder.
+
+        In the folder there may be another file of that name, even of that size.
+        """
         folder = self._table.folder
+        if self._moved is None:
+            self._moved = {}
+            for record in self._later() if not self._table.has_own_log else ():  # the oldest comes last, and stays
+                for change in record.tables:
+                    self._moved |= dict.fromkeys(change.removes, record.n) if change.folder == folder else {}
+        if name in self._moved:
+            yield from _in_trash(self._log.pipeline, self._moved[name], folder, name)
         yield f"{folder}/{name}"
-        for record in self._later():
-            for change in record.tables:
-                if change.folder == folder:
-                    yield from _in_trash(self._log.pipeline, record.n, folder, name)
+        self._moved = None  # it may have moved since
 
     def _of_size(self, key: str, size: int) -> pa.NativeFile | None:
         """The open file, None if there is none with so many bytes: one of another size was written again."""

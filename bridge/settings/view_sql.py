@@ -26,6 +26,8 @@ VIEW = Kind(
 AGGREGATES = {"count": 1, "count_if": 1, "sum": 1, "avg": 1, "min": 1, "max": 1, "min_by": 2, "max_by": 2}
 AGGREGATES |= {"bool_and": 1, "bool_or": 1}
 """The aggregates that can be kept, with their number of arguments."""
+ROWS = "_view_rows"
+"""The hidden column with the number of rows of a group: each view has it."""
 RESERVED = ("_view_", "_sdc_")
 """How the names of columns begin that the bridge itself writes."""
 

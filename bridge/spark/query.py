@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct, convert, json
 
 from bridge.errors import BridgeError, EngineError
-from bridge.settings.options import is_local
+from bridge.settings.options import Pipeline, is_local
 from bridge.spark.diagnosis import diagnose
 from bridge.spark.jvm import Jvm
 from bridge.spark.log import tail
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from bridge.spark.session import Session
     from bridge.spark.transform import Plan
 
+Result = TypeVar("Result")
+
 _SEGMENT = (
     "stream:string,schema:string,file:string,start:bigint,end:bigint,lines:bigint,crc:bigint,prefix:string,"
     "order:bigint,at:bigint,first:bigint"
@@ -51,6 +54,8 @@ _GLOB = re.compile(r"[\\\[\]{}*?]")
 _TRIGGER = "100 milliseconds"
 _LOOK_EVERY = 0.5
 """Seconds between two checks of the query in the JVM."""
+_START_POLL = 0.05
+"""Seconds between two checks whether the session is up."""
 _GRACE = 60.0
 """Seconds that Spark has for its next step once the run is to end."""
 
@@ -97,6 +102,7 @@ class Engine:
         self._query: Any = None
         self._plans: dict[tuple[str, str], Plan] = {}
         self._stopping, self._stopped = False, threading.Event()
+        self._cancelled = False
         self.tasks = cores(master)
         self.grace = _GRACE
         """Seconds that Spark has for its next step once the run is to end."""
@@ -147,6 +153,20 @@ class Engine:
             return [work(context, payload) for payload in payloads]
         assert self._session is not None
         return spread(self._session.spark, work, context, payloads, self._shipped)
+
+    def in_spark(self, work: Callable[[SparkSession, WriteContext, str | None], Result]) -> Result:
+        """Do work with the session, which is started if it is not up yet. Raises `EngineError` if the run ends first.
+
+        The work also gets the context, and what executors import us from; see `Session`.
+        """
+        self.start()
+        while not self.is_up:
+            self.check()
+            if self._cancelled:
+                raise EngineError("the run ended before Spark was up", hint="nothing was committed; run again")
+            time.sleep(_START_POLL)
+        assert self._session is not None
+        return work(self._session.spark, self._context_now(), self._shipped)
 
     def _context_now(self) -> WriteContext:
         """The context with a copy of its layouts, which grow while work is on its way."""
@@ -218,6 +238,7 @@ class Engine:
 
     def cancel(self) -> None:
         """Make all work in Spark fail, so that whoever waits for it gets an error."""
+        self._cancelled = True
         if self._jvm and self._jvm.process and is_local(self._master):
             self._jvm.kill()
         elif self._session:
@@ -322,6 +343,30 @@ class Engine:
             return diagnosis
         text = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         return EngineError("Spark failed", hint=tail(self._log), cause=text[:300])
+
+
+class SparkAtNeed:
+    """Spark for a verb that is no run; the first work starts it as the pipeline's settings say. Scratch: `folder`."""
+
+    def __init__(self, pipeline: Pipeline, folder: Path, context: WriteContext) -> None:
+        self._spark, self._folder, self._context = pipeline.spark, folder, context
+        self._session: Session | None = None
+
+    def __enter__(self) -> SparkAtNeed:
+        return self
+
+    def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
+        if self._session:
+            self._session.close(hurry=failed is not None)
+
+    def in_spark(self, work: Callable[[SparkSession, WriteContext, str | None], Result]) -> Result:
+        """As `Engine.in_spark`."""
+        if self._session is None:
+            from bridge.spark.session import Session  # imports pyspark
+
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._session = Session(self._spark.master, self._spark.conf, self._folder, self._folder / "spark.log")
+        return work(self._session.spark, self._context, self._session.shipped)
 
 
 def spread(

@@ -35,7 +35,7 @@ HIDDEN = "_sdc_bridge_row"
 _NODES = frozenset({"Project", "Filter", "SubqueryAlias", "View", "LogicalRDD", "LocalRelation", "MapInArrow"})
 _RULES = "spark.sql.optimizer.excludedRules"
 _OPTIMIZER = "org.apache.spark.sql.catalyst.optimizer."
-_OF_A_RECORD = frozenset(
+OF_A_RECORD = frozenset(
     {
         "ArithmeticException",
         "ArrayIndexOutOfBoundsException",
@@ -127,7 +127,7 @@ def _over(frame: DataFrame, statement: Statement, fields: Iterable[pa.Field]) ->
 
 def _failed(error: BaseException, stream: str) -> DataError | None:
     """The error if a record made the statement fail, None for any other failure."""
-    if type(error).__name__ not in _OF_A_RECORD:
+    if type(error).__name__ not in OF_A_RECORD:
         return None
     hint = f"nothing of this commit was stored; {first_line(error)}"
     return DataError("the transform failed on a record", hint=hint, stream=stream)

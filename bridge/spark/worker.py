@@ -13,11 +13,22 @@ from msgspec import json
 
 from bridge.errors import BridgeError, EngineError
 from bridge.spark.rows import decode_rows, store_rows
+from bridge.spark.view_files import read_signed, write_groups
 from bridge.spool.folder import Segment, SpoolFolder
 from bridge.write.report import WorkReport, failure
 from bridge.write.task import write_bundles
 
-__all__ = ["REPORTS", "REPORT_SCHEMA", "SHARE_SPOOL", "decode_rows", "load", "perform", "store_rows"]
+__all__ = [
+    "REPORTS",
+    "REPORT_SCHEMA",
+    "SHARE_SPOOL",
+    "decode_rows",
+    "load",
+    "perform",
+    "read_signed",
+    "store_rows",
+    "write_groups",
+]
 
 REPORTS = "seq bigint, bundle int, report string"
 SHARE_SPOOL = "set spool.dir to a folder that the driver and all executors share, under the same path: NFS, a volume"

@@ -170,10 +170,11 @@ class Storage(Protocol):
     def delete(self, key: str) -> None:
         """Delete `key`; no error if it does not exist."""
 
-    def open_pending(self, source: str, key: str, over: bool = False) -> PendingFile:
+    def open_pending(self, source: str, key: str, over: bool = False, readable: bool = False) -> PendingFile:
         """Open a new pending file that will become `key`. A crash before it is closed leaves only garbage.
 
         `over`: it replaces the file at `key` (a `Rewrite`), once. Publishing it again, however late, changes nothing.
+        `readable`: once it is closed, its bytes can be read at `source`.
         """
 
     def pending(self, folder: str) -> Iterator[Add]:

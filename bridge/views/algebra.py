@@ -26,10 +26,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from bridge.settings.transform_sql import quoted
-from bridge.settings.view_sql import Aggregate, Key, View
+from bridge.settings.view_sql import ROWS, Aggregate, Key, View
 
-ROWS = "_view_rows"
-"""The hidden column with the number of rows of a group."""
 RECOMPUTE = "_view_recompute"
 """The column of merged groups that says that a group must be computed anew from the table."""
 

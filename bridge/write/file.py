@@ -43,7 +43,8 @@ class File:
         part = file_name(context.generation, seq)
         self.name = over or (f"{folder}/{part}" if folder else part)
         self._source = pipeline_key(context.pipeline, "pending", f"{part}{PENDING}")
-        self._file = storage.open_pending(self._source, f"{layout.folder}/{self.name}", over=over is not None)
+        key = f"{layout.folder}/{self.name}"
+        self._file = storage.open_pending(self._source, key, over=over is not None, readable=layout.readable)
         order = pq.SortingColumn.from_ordering(schema, sort_keys(layout.sort_by)) if layout.sort_by else None
         self._writer = pq.ParquetWriter(
             self._file, schema, compression=context.compression, compression_level=context.level, sorting_columns=order

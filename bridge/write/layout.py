@@ -34,6 +34,8 @@ class TableLayout:
     """Properties that make a row's key: the table keeps the last row of each. Empty: rows are only added."""
     changes: bool = False
     """Records are changes of rows: a column that one lacks keeps its value. False: it becomes null."""
+    readable: bool = False
+    """Pending files can be read before their commit: a view does that."""
     hard_delete: bool | None = None
     """True: rows that the tap reports as deleted go. False: they stay, with the time of it. None: not set."""
 

@@ -13,7 +13,7 @@ from msgspec import structs
 from bridge.errors import LakeError
 from bridge.lake.log import Snapshot, storage_changes, undo
 from bridge.lake.paths import file_name
-from bridge.lake.records import CommitRecord
+from bridge.lake.records import CommitRecord, FileAdd
 from bridge.storage import Add, Change, Missing, Storage
 from bridge.storage.local.storage import LocalStorage
 from tests.support.records import commit_record
@@ -403,3 +403,41 @@ def test_nobody_moves_a_change_without_rewrites(storage: Storage) -> None:
     adds = pend(storage, "n1")
     assert list(storage.settle_rewrites([Change("t", adds)])) == []
     assert list(storage.missing_pending([Add(add.source, add.key, add.size, add.upload) for add in adds])) == []
+
+
+@EVERY_KIND
+@pytest.mark.parametrize("size", [10, 20 << 20])
+@pytest.mark.parametrize("over", [False, True])
+def test_a_readable_file_is_read_before_it_is_published(storage: Storage, size: int, *, over: bool) -> None:
+    """Its bytes are at its source, it is published like any other, and what was read can be deleted."""
+    first, data = _first(storage), bytes(number % 251 for number in range(1 << 10)) * max(size >> 10, 1)
+    name = "k2" if over else "n1"
+    source = f".bridge/p/pending/{file_name(2, 1)}.pending"
+    file = storage.open_pending(source, f"t/{name}", over=over, readable=True)
+    for start in range(0, len(data), 1 << 20):
+        file.write(data[start : start + (1 << 20)])
+    file.close()
+    with storage.open(source) as pending:
+        assert pending.read() == data
+    add = Add(source, f"t/{name}", len(data), file.upload)
+    assert not storage.missing_pending([add])
+    new = FileAdd(name=name, source=source, size=len(data), rows=1, upload=file.upload)
+    half = commit_record(2, first.tables["t"].change("t", [new], ["k2"] if over else []))
+    for _ in range(2):
+        _publish(storage, half)
+        assert storage.read(f"t/{name}") == data
+        storage.delete(source)
+    assert waiting(storage) == set()
+
+
+@EVERY_KIND
+@pytest.mark.parametrize("over", [False, True])
+def test_a_readable_file_is_aborted_whole(storage: Storage, *, over: bool) -> None:
+    """Neither an upload nor what it was copied from stays."""
+    _first(storage)
+    source = f".bridge/p/pending/{file_name(2, 1)}.pending"
+    file = storage.open_pending(source, "t/k2", over=over, readable=True)
+    file.write(b"x" * (17 << 20))
+    file.close()
+    storage.abort(Add(source, "t/k2", 17 << 20, file.upload))
+    assert (waiting(storage), storage.size(source)) == (set(), None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from bridge.load.checks.table_guard import Guard
 from bridge.load.dispatcher import Dispatcher, DispatchRules
 from bridge.load.events import Event, Sealed
 from bridge.load.tables.table_plan import TablePlanner
+from bridge.load.tables.views import ViewTables, has_views
 from bridge.settings.inline import inline_pipeline
 from bridge.settings.options import Pipeline
 from bridge.settings.values.guarding import Guard as TableGuard
@@ -55,6 +56,12 @@ class Run:
     """There is one commit, at the tap's clean end."""
     max_rejects: int = 1000
     lag: int = 0
+    views: dict[str, str] = field(default_factory=dict)
+    table_format: str = "parquet"
+    hard_delete: bool | None = None
+    file_size: int | None = None
+    spark: Any = None
+    """The session in which views are changed."""
     mark: Callable[[str], None] = lambda name: None
     """Told of instants that change nothing: the end of the tap, the report of a commit."""
 
@@ -78,6 +85,7 @@ class Run:
             continued=adopted,
             max_rejects=self.max_rejects,
             guard=Guard(self._settings(storage).model_copy(update={"guard": _ANY_SIZE})),
+            views=self._views(committer, job, placement),
         )
         self._waiting: list[Sealed] = []
         self._last_seq = 0
@@ -89,8 +97,14 @@ class Run:
         )
         self._read(None if self.full else committer.view.state)
 
+    def _views(self, committer: Committer, job: WriteContext, placement: TablePlanner) -> ViewTables | None:
+        settings = self._settings(committer.storage)
+        if not has_views(settings, committer.view):
+            return None
+        return ViewTables(settings, committer, job, placement, lambda work: work(self.spark, job, None))
+
     def _settings(self, storage: Storage) -> Pipeline:
-        return inline_pipeline(
+        pipeline = inline_pipeline(
             name=PIPELINE,
             bucket=storage.uri,
             tap="tap",
@@ -99,6 +113,10 @@ class Run:
             load_method=self.load_method,
             environ={},
         )
+        to: dict[str, Any] = {"format": self.table_format, "hard_delete": self.hard_delete}
+        to |= {"file_size": self.file_size} if self.file_size else {}
+        destination = pipeline.destination.model_copy(update=to)
+        return pipeline.model_copy(update={"views": self.views, "destination": destination})
 
     def _read(self, state: Any) -> None:
         reader = Reader()

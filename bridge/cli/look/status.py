@@ -81,7 +81,7 @@ def _facts(chosen: ChosenPipeline, now: datetime) -> dict[str, Any]:
         "failures": _failures(failed) if failed else None,
         "held_back": _held_back(run) if run else {},
         "commit": view.n,
-        "rows": sum(table.rows for table in view.tables.values()),
+        "rows": sum(table.rows for table in view.stream_tables.values()),
         "bookmarks": _bookmarks(view, now),
         "held_by": held and _held_by(held),
     }

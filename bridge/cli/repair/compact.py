@@ -70,9 +70,12 @@ def _tables(view: Snapshot, pipeline: Pipeline, streams: Sequence[str]) -> froze
     """The tables of these streams. Raises `SettingsError` for a stream without a table."""
     chosen = list[str]()
     for stream in streams:
-        tables = [name for name in (stream, *pipeline.names_of(stream)) if name in view.tables]
+        tables = [name for name in (stream, *pipeline.names_of(stream)) if name in view.stream_tables]
         if not tables:
-            hint = did_you_mean(stream, view.tables) or "`singer-bridge tables list` shows those there are"
+            hint = "a view's files are as its next change wants them" if stream in view.tables else ""
+            hint = (
+                hint or did_you_mean(stream, view.stream_tables) or "`singer-bridge tables list` shows those there are"
+            )
             raise SettingsError("there is no such table", hint=hint, stream=stream)
         chosen.append(tables[0])
     return frozenset(chosen)

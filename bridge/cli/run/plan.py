@@ -139,7 +139,7 @@ def _facts(chosen: ChosenPipeline, run: Run) -> tuple[dict[str, Any], BridgeErro
     starting = StartStates(pipeline, view, asked, full=full)
     state, lookback = starting.of(view.state, None)
     placement = TablePlanner(storage, pipeline, view, catalog, full=full, append=request.append, whole=whole)
-    names = sorted(selected_streams(catalog)) if catalog else sorted(view.tables)
+    names = sorted(selected_streams(catalog)) if catalog else sorted(view.stream_tables)
     methods = {name: placement.expected(name)[0] for name in names}
     now = fingerprint(pipeline, source.argv, catalog)
     flags = {"full": full, "streams": asked, "state": request.state}

@@ -27,7 +27,7 @@ _RUNS = 20
 def expect_existing(chosen: ChosenPipeline, state: Any, stream: str) -> None:
     """Raise `SettingsError` for a stream that is in neither catalog, tables nor STATE, unless these are all empty."""
     log = chosen.log
-    existing = {*streams_of(state), *log.view(log.latest()).tables}
+    existing = {*streams_of(state), *log.view(log.latest()).stream_tables}
     with suppress(SettingsError):  # the next run will report an unreadable catalog
         catalog = CatalogStore(chosen.home, chosen.pipeline).read() or {"streams": []}
         existing |= {*stream_ids(catalog), *(str(each["stream"]) for each in catalog["streams"] if "stream" in each)}
@@ -58,7 +58,7 @@ def expect_partition(value: Any, context: dict[str, Any], stream: str) -> None:
 def would_double(chosen: ChosenPipeline, state: Any, streams: Collection[str]) -> str:
     """Say which tables would have each row twice after the next run if these bookmarks, or all, were cleared."""
     pipeline, log = chosen.with_names, chosen.log
-    tables = log.view(log.latest()).tables
+    tables = log.view(log.latest()).stream_tables
     cleared = pipeline.all_names(streams or (tables if is_flat(state) else streams_of(state)))
     rows = {stream: tables[stream].rows for stream in sorted(cleared) if stream in tables}
     methods = _load_methods(pipeline, log)
@@ -84,5 +84,5 @@ def _load_methods(pipeline: Pipeline, log: Log) -> dict[str, str]:
     for run in read_opened(log.storage, log.pipeline, _RUNS):
         for stream, result in run.streams.items():
             methods.setdefault(stream, (result.load_method or "append-only").split()[0])
-    declared = {stream: pipeline.load_method(stream) for stream in log.view(log.latest()).tables}
+    declared = {stream: pipeline.load_method(stream) for stream in log.view(log.latest()).stream_tables}
     return methods | {stream: method for stream, method in declared.items() if method != "auto"}

@@ -27,11 +27,12 @@ from typing import Any
 from msgspec import UNSET
 
 from bridge.commit.committer import Committer
-from bridge.commit.rollback import Plan, commit_plan, plan
+from bridge.commit.rollback import Plan, TableRollback, commit_plan, plan
 from bridge.errors import LakeError, SettingsError
 from bridge.lake.log import Snapshot
 from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.records import CommitRecord
+from bridge.settings.view_sql import read_view
 from bridge.singer.state import is_empty
 from bridge.singer.state_edits import same
 from bridge.tap.stdin import Start
@@ -131,13 +132,20 @@ class ReplayGuard:
         before = log.view(then).rejects
         consumed = [file for file, reject in view.rejects.items() if file not in before and reject.stream in uncovered]
         self._facts = {"rejects": [], "consumed": consumed}
-        tables = tuple(change for change in undo.tables if change.stream in uncovered)
+        tables = tuple(change for change in undo.tables if _stream_of(change) in uncovered)
         rest = replace(undo, after=view.pipeline_state, staged=view.staged, tables=tables, restarted=(), dropped=())
         return rest if tables else None
 
 
 _PASSED = ("fence", "data", "void", "compact", "purge", "rollback")
 """Kinds of records that may be rolled back, as long as only one run added rows."""
+
+
+def _stream_of(change: TableRollback) -> str:
+    """The stream of a table, also of a view's."""
+    if text := change.now.view or change.then.view:
+        return read_view(change.stream, text).stream
+    return change.stream
 
 
 def _before(record: CommitRecord) -> int:

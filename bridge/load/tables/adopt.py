@@ -38,6 +38,8 @@ def adopt(committer: Committer, pipeline: Pipeline) -> None:
     for name in sorted(storage.list(pipeline.table_root)):
         folder = f"{pipeline.table_root}/{name}"
         stream = tables.get(folder, name)
+        if stream in view.tables and view.tables[stream].view:
+            continue
         table = view.tables.get(stream) or TableState(folder, None, format=pipeline.destination.format)
         unknown = folder not in tables and folder_name(name, ()) != name  # nobody knows for which stream it would be
         # The table's own log names its files; any other file there has been removed from the table.
@@ -50,8 +52,10 @@ def adopt(committer: Committer, pipeline: Pipeline) -> None:
     if not changes:
         raise SettingsError("there is nothing to adopt", hint="run without --adopt", folder=pipeline.table_root)
     reason = "files were adopted"
+    # Views do not have these rows: they are filled anew by the run's first commit.
+    stale = [structs.replace(table, view="").change(name) for name, table in view.tables.items() if table.view]
     committer.commit(
-        view.pipeline_state, changes, staged=view.staged, merged=False, through=0, rejects=[], reason=reason
+        view.pipeline_state, [*changes, *stale], staged=view.staged, merged=False, through=0, rejects=[], reason=reason
     )
     files = sum(len(change.adds) for change in changes)
     rows = sum(add.rows for change in changes for add in change.adds)

@@ -23,6 +23,7 @@ from bridge.schema.merging import Evolution
 from bridge.schema.table_schema import TableSchema, merge
 from bridge.settings.commands import full_run
 from bridge.settings.options import Pipeline
+from bridge.settings.view_sql import ROWS, View, read_view
 from bridge.singer.catalog import Catalog, declares_keys, namesakes, replication_key, replication_method, stream_entry
 from bridge.singer.messages import Schema
 from bridge.singer.state import continues, is_empty, is_flat, resume_point
@@ -99,7 +100,7 @@ class TablePlanner:
         catalog, tables = self._catalog, self._view.tables.items()
         named = (s for s, _ in tables if catalog is None or stream_entry(catalog, s))
         streams = {stream for stream in named if stream not in deselected}
-        return {stream: table for stream, table in tables if stream in streams}
+        return {stream: table for stream, table in tables if stream in streams and not table.view}
 
     def replaced(self, streams: Iterable[str]) -> set[str]:
         """Those of the streams whose tables this run replaces."""
@@ -121,6 +122,7 @@ class TablePlanner:
         stays = mode != "replace" or extends or (evolution.schema_policy != "evolve" and not (self._full or staged))
         name = (table.schema if table else None) if stays else (staged.schema if staged else None)
         columns = read_schema(self._storage, self._pipeline.name, name) if name else None
+        self._refuse_view(message.stream, table, columns)
         if staged:
             self._check_folders(message.stream, staged.partition_by or ())
         elif table and table.files and (mode != "replace" or extends):
@@ -154,7 +156,34 @@ class TablePlanner:
         """Where the stream's rows go: folder, format, partitions, order."""
         destination, own = self._pipeline.destination, self._pipeline.stream(stream).partition_by
         partition_by = destination.partition_by if own is None else own
-        return TableLayout.of(self._pipeline, stream, self._folder(stream), destination.format, partition_by)
+        layout = TableLayout.of(self._pipeline, stream, self._folder(stream), destination.format, partition_by)
+        return replace(layout, readable=True) if self._feeds_view(stream) else layout
+
+    def _feeds_view(self, stream: str) -> bool:
+        names = self._pipeline.names_of(stream)
+        return any(read_view(*view).stream in names for view in self._pipeline.views.items())
+
+    def _refuse_view(self, stream: str, table: TableState | None, columns: TableSchema | None) -> None:
+        """Raise `SettingsError` for a stream with the name of a view, or of one that there was."""
+        of_view = bool(table and table.view) or bool(columns and ROWS in columns.arrow.names)
+        if stream in self._pipeline.views or of_view:
+            hint = "give the view another name; or leave the stream out by source.select"
+            raise SettingsError("a view has the name of this stream", hint=hint, stream=stream)
+
+    def open_view(self, view: View) -> None:
+        """Decide where a view's table is. Raises `SettingsError` if a stream has it, `LakeError` if somebody else."""
+        name, table = view.name, self._view.tables.get(view.name)
+        if table and table.schema:
+            columns = read_schema(self._storage, self._pipeline.name, table.schema).arrow
+            if not table.view and ROWS not in columns.names:
+                raise SettingsError("a stream's table has the name of this view", hint="rename the view", view=name)
+        self.layouts[name] = TableLayout(
+            self._folder(name),
+            self._pipeline.destination.format,
+            sort_by=view.keys,
+            file_size=self._pipeline.destination.file_size,
+        )
+        self._claim(name, "append")
 
     def incoming(self, message: Schema) -> IncomingSchema:
         """What a SCHEMA brings to its table, as the settings shape it. Raises `SettingsError`, `DataError`."""

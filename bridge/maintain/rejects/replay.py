@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -30,6 +31,7 @@ from bridge.load.barriers import Barrier
 from bridge.load.tables.column_plan import ColumnPlan
 from bridge.load.tables.methods import is_merged
 from bridge.load.tables.table_plan import TablePlanner
+from bridge.load.tables.views import ViewTables, has_views
 from bridge.maintain.rejects.rewrite import rewritten
 from bridge.maintain.rejects.survey import Criteria, find, read
 from bridge.schema.json_schema import source
@@ -37,6 +39,7 @@ from bridge.schema.merging import without_variants
 from bridge.schema.table_schema import TableSchema
 from bridge.settings.options import Pipeline
 from bridge.singer.messages import Schema
+from bridge.spark.query import SparkAtNeed
 from bridge.spool.folder import SealedBatch, Segment, SpoolFolder
 from bridge.storage import Storage
 from bridge.write.context import WriteContext
@@ -100,7 +103,9 @@ def replay(storage: Storage, pipeline: Pipeline, criteria: Criteria) -> Replayed
             with tempfile.TemporaryDirectory(prefix="singer-bridge-") as spool:
                 uri, run, generation = storage.uri, committer.run, committer.generation
                 context = WriteContext.of(pipeline, uri, run, generation, placement.layouts, spool)
-                _commit(committer, context, placement, works)
+                with SparkAtNeed(pipeline, Path(spool) / "spark", context) as spark:
+                    views = _views(pipeline, committer, context, placement, spark)
+                    _commit(committer, context, placement, works, views)
             StreamFiles(committer.log, before).follow(committer.view)
     return Replayed(streams, committer.view.n, tuple(committer.notes))
 
@@ -186,9 +191,23 @@ def _judge(file: RejectFile, rejects: list[dict[str, Any]], criteria: Criteria, 
     work.left.append((file, left))
 
 
-def _commit(committer: Committer, context: WriteContext, placement: TablePlanner, works: list[_Work]) -> None:
+def _views(
+    pipeline: Pipeline, committer: Committer, context: WriteContext, placement: TablePlanner, spark: SparkAtNeed
+) -> ViewTables | None:
+    if not has_views(pipeline, committer.view):
+        return None
+    return ViewTables(pipeline, committer, context, placement, spark.in_spark)
+
+
+def _commit(
+    committer: Committer,
+    context: WriteContext,
+    placement: TablePlanner,
+    works: list[_Work],
+    views: ViewTables | None,
+) -> None:
     lines = sum(len(work.lines) for work in works)
-    ledger = Accounting(committer, context, shared=placement.shared, continued={}, max_rejects=lines)
+    ledger = Accounting(committer, context, shared=placement.shared, continued={}, max_rejects=lines, views=views)
     spool = SpoolFolder(context.spool)
     spool.create()
     bundles = [[_segment(spool, number, work)] for number, work in enumerate(works, 1)]

@@ -47,7 +47,7 @@ def derived(history: History, view: Snapshot, *, unfinished: bool, running: bool
             yield from _manifests(log, stream, table)
             yield from own_log(log, stream, table)
         yield from _schema(log, table)
-        if not running:
+        if not running and not table.view:
             yield from _stream(log, view, stream, table)
     yield from _state(log, view, unfinished=unfinished, running=running)
     if not running:

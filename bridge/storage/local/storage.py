@@ -209,7 +209,7 @@ class LocalStorage:
             if "/trash/" in key:  # somebody may be about to write to any other folder
                 remove_empty(path.parent, self._path(key.partition("/trash/")[0]) / "trash")
 
-    def open_pending(self, source: str, key: str, over: bool = False) -> PendingFile:
+    def open_pending(self, source: str, key: str, over: bool = False, readable: bool = False) -> PendingFile:
         path = self._inside(source)
         with explained("create a pending file", path):
             make_folder(path.parent)

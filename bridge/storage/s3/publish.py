@@ -83,8 +83,9 @@ def missing_pending(bucket: Bucket, adds: Sequence[Add]) -> list[Add]:
 
 def abort(bucket: Bucket, add: Add) -> None:
     """As the protocol says."""
-    if not add.upload:
+    if add.source:  # beside an upload there is one if a view has read it
         bucket.delete(add.source)
+    if not add.upload:
         return
     try:
         bucket.patient.abort_multipart_upload(**bucket.at(add.key), UploadId=add.upload)

@@ -92,8 +92,8 @@ class S3Storage:
     def delete(self, key: str) -> None:
         self._bucket.delete(key)
 
-    def open_pending(self, source: str, key: str, over: bool = False) -> PendingFile:
-        return PendingObject(self._bucket, source, key, over=over)
+    def open_pending(self, source: str, key: str, over: bool = False, readable: bool = False) -> PendingFile:
+        return PendingObject(self._bucket, source, key, over=over, readable=readable)
 
     def pending(self, folder: str) -> Iterator[Add]:
         try:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from bridge import Lake
-from bridge.commit.open import open_committer
+from bridge.commit.open import open_committer, open_pipeline
 from bridge.errors import LakeError, SettingsError
-from bridge.lake.paths import pipeline_key
+from bridge.lake.paths import file_name, pipeline_key
+from bridge.lake.records import FileAdd
 from bridge.storage import open_storage
 from tests.golden.make import FORMATS, unpack_to
 from tests.support.lake import DEAD, Faulty, fail
@@ -66,6 +70,30 @@ def test_what_was_read_stays_at_its_commit(tmp_path: Path) -> None:
     shop.load("s", ID, numbers(3), mode="replace")
     assert sorted(before.to_table()["id"].to_pylist()) == [1, 2]
     assert ids(Lake(shop.root)) == [3]
+
+
+def test_a_file_of_the_same_name_and_size_is_another_one(tmp_path: Path) -> None:
+    """An upsert writes a file again under its name, by chance with as many bytes: each commit still has its own."""
+    shop = Shop(tmp_path)
+    shop.load("s", ID, numbers(1, 2))
+    (second, size), (third, again) = _rewritten(shop, [3, 4]), _rewritten(shop, [5, 6])
+    assert size == again
+    assert [ids(Lake(shop.root, at=n)) for n in (1, second, third)] == [[1, 2], [3, 4], [5, 6]]
+
+
+def _rewritten(shop: Shop, values: list[int]) -> tuple[int, int]:
+    """Commit these rows in the place of the table's only file; return the commit's number and the file's bytes."""
+    storage = open_storage(str(shop.root))
+    with open_pipeline(storage, "shop") as committer:
+        table = committer.view.tables["s"]
+        (name,) = table.files
+        source = pipeline_key("shop", "pending", f"{file_name(committer.generation, 1)}.pending")
+        with closing(storage.open_pending(source, f"{table.folder}/{name}", over=True)) as file:
+            pq.write_table(pa.table({"id": values}), file)
+            size = file.tell()
+        add = FileAdd(name=name, source=source, size=size, rows=len(values))
+        record = committer.commit(committer.view.pipeline_state, [table.change("s", [add], [name])])
+    return record.n, size
 
 
 @pytest.mark.parametrize("mode", ["append", "replace"])

@@ -1,0 +1,222 @@
+"""The views of a pipeline: what the commit that changes a stream's table changes in the views of that stream.
+
+A view is a table of the pipeline whose change says its SELECT. It is filled anew if the log has another SELECT for it,
+or none; if its stream's table is replaced; and if the columns that it reads, or has, are of other types than before.
+Otherwise the rows of the files that the commit adds to the stream's table are added to its groups, and those of the
+files that it removes are taken away. A table whose view left the settings stays as it is, and is no view any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import pyarrow as pa
+from msgspec import structs
+
+from bridge.commit.committer import Committer
+from bridge.errors import DataError, LakeError, did_you_mean
+from bridge.lake.log import Snapshot
+from bridge.lake.records import LiveFile, PendingFile, TableChange, TableState
+from bridge.lake.schemas import keep_schema, read_schema
+from bridge.load.tables.table_plan import TablePlanner
+from bridge.schema.table_schema import TableSchema
+from bridge.settings.options import Pipeline
+from bridge.settings.view_sql import View, read_view
+from bridge.write.context import WriteContext
+from bridge.write.task import write_empty
+
+if TYPE_CHECKING:
+    from bridge.views.algebra import TypedView
+
+Result = TypeVar("Result")
+
+
+class InSpark(Protocol):
+    """Does work in a Spark session, which it starts if there is none yet; see `Engine.in_spark`."""
+
+    def __call__(self, work: Callable[[Any, WriteContext, str | None], Result], /) -> Result:
+        """Return what the work returns."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """The table of a view's stream: before the commit, what the commit changes, and after it."""
+
+    before: TableState | None
+    change: TableChange | None
+    after: TableState
+    columns: pa.Schema
+    """After the commit."""
+
+    @property
+    def files(self) -> Iterator[tuple[str, LiveFile]]:
+        """All files after the commit: where their bytes are now, and what the log knows of them."""
+        added = {add.name: add.source for add in self.change.adds} if self.change else {}
+        for name, file in self.after.files.items():
+            yield added.get(name, f"{self.after.folder}/{name}"), file
+
+    @property
+    def removed(self) -> Iterator[tuple[str, LiveFile]]:
+        """The files that the commit removes."""
+        for name in self.change.removes if self.change and self.before else ():
+            assert self.before
+            yield f"{self.before.folder}/{name}", self.before.files[name]
+
+    @property
+    def added(self) -> Iterator[tuple[str, LiveFile]]:
+        """The files that the commit adds."""
+        for add in self.change.adds if self.change else ():
+            yield add.source, add.live
+
+
+def has_views(pipeline: Pipeline, view: Snapshot) -> bool:
+    """Whether a pipeline has views, or a table that was one after its last commit."""
+    return bool(pipeline.views) or any(table.view for table in view.tables.values())
+
+
+class ViewTables:
+    """Builds what a run's commits change in the views of the settings."""
+
+    def __init__(
+        self, pipeline: Pipeline, committer: Committer, context: WriteContext, tables: TablePlanner, spark: InSpark
+    ) -> None:
+        """Claims the views' folders. Raises `SettingsError` for a view with the name of a stream that has a table."""
+        self._pipeline, self._committer, self._context, self._spark = pipeline, committer, context, spark
+        self._views = {name: read_view(name, text) for name, text in sorted(pipeline.views.items())}
+        self._typed: dict[tuple[str, str], TypedView] = {}
+        self._schemas: dict[str, pa.Schema] = {}
+        for view in self._views.values():
+            tables.open_view(view)
+
+    @property
+    def views(self) -> Sequence[View]:
+        """All views, by name."""
+        return list(self._views.values())
+
+    @property
+    def warnings(self) -> Iterator[str]:
+        """Yield what the operator should know of views that have no table to select from."""
+        tables = self._committer.view.stream_tables
+        for view in self._views.values():
+            if not tables.keys() & {*self._names(view)}:
+                hint = did_you_mean(view.stream, tables)
+                hint = f"; {hint}" if hint else ""
+                yield f"view {view.name}: no stream {view.stream} has a table yet, so there is no view of it{hint}"
+
+    def needs_spark(self, streams: Mapping[str, Any]) -> bool:
+        """Whether a commit that changes the tables of these streams may change views."""
+        fed = {name for view in self._views.values() for name in self._names(view)}
+        existing = (view for view in self._views.values() if self._committer.view.table(self._names(view)))
+        return not fed.isdisjoint(streams) or any(map(self._is_outdated, existing))
+
+    def _names(self, view: View) -> tuple[str, ...]:
+        return self._pipeline.names_of(view.stream)
+
+    def _is_outdated(self, view: View) -> bool:
+        """Whether the log has another SELECT for the view, or none."""
+        tables = self._committer.view.tables
+        return view.name not in tables or tables[view.name].view != view.text
+
+    def feeds(self, view: View, changes: Mapping[str, TableChange]) -> TableChange | None:
+        """The change of the view's stream among these."""
+        return next((changes[name] for name in self._names(view) if name in changes), None)
+
+    def build(self, view: View, change: TableChange | None, seq: int) -> TableChange | None:
+        """What a commit changes in a view if it makes this change to the stream's table; None: nothing.
+
+        Raises `SettingsError` if the view does not fit the stream, `DataError` for a row on which it fails.
+        """
+        source = self._source(view, change)
+        if source is None:
+            return None
+        old, is_outdated = self._committer.view.tables.get(view.name), self._is_outdated(view)
+        is_same = source.before is not None and source.before.schema == source.after.schema
+        if not is_outdated and is_same and not (change and (change.adds or change.removes)):
+            return None
+        typed = self._typed_view(view, source)
+        schema = TableSchema(typed.schema)
+        anew = is_outdated or (change is not None and change.mode == "replace") or self._is_other(view, source)
+        if old is None or old.schema != schema.hash:
+            anew = True
+        files = self._files(typed, source, None if anew else old, seq)
+        keep_schema(self._committer.storage, self._pipeline.name, schema)
+        layout = self._context.layouts[view.name]
+        adds = [file.add() for file in files] or [write_empty(self._context, seq, view.name, schema).add()]
+        removes = list(old.files) if old else []
+        state = TableState(layout.folder, schema.hash, format=layout.format, view=view.text)
+        return state.change(view.name, adds, removes, mode="replace" if removes else "append")
+
+    def _source(self, view: View, change: TableChange | None) -> _Source | None:
+        """The table of the view's stream; None if there is none."""
+        before = self._committer.view.table(self._names(view))
+        after = (before or TableState(change.folder, None)).after(change) if change else before
+        if after is None or after.schema is None:
+            return None
+        return _Source(before, change, after, self._columns(after.schema))
+
+    def _columns(self, schema: str) -> pa.Schema:
+        if schema not in self._schemas:
+            self._schemas[schema] = read_schema(self._committer.storage, self._pipeline.name, schema).arrow
+        return self._schemas[schema]
+
+    def _typed_view(self, view: View, source: _Source) -> TypedView:
+        key = view.name, str(source.after.schema)
+        if key not in self._typed:
+            from bridge.spark.view_types import analysed
+
+            self._typed[key] = self._spark(lambda spark, _context, _shipped: analysed(spark, view, source.columns))
+        return self._typed[key]
+
+    def _is_other(self, view: View, source: _Source) -> bool:
+        """Whether a column that the view reads has another type than before the commit."""
+        if source.before is None or source.before.schema is None:
+            return True
+        if source.before.schema == source.after.schema:
+            return False
+        needs = {name.lower() for name in view.needs}
+        before, after = (
+            {field.name: field.type for field in schema if field.name.lower() in needs}
+            for schema in (self._columns(source.before.schema), source.columns)
+        )
+        return before != after
+
+    def _files(self, typed: TypedView, source: _Source, old: TableState | None, seq: int) -> list[PendingFile]:
+        """Write the view's files; `old` is its table, None to fill it anew."""
+        from bridge.spark.view_files import SignedFile
+        from bridge.spark.views import ViewWork, change_view
+
+        def signed(files: Iterator[tuple[str, LiveFile]], sign: int = 1) -> list[SignedFile]:
+            return [SignedFile(key, file.size, file.rows, sign) for key, file in files if file.rows]
+
+        self._require_readable(source, typed.view)
+        after = signed(source.files)
+        changed = after if old is None else [*signed(source.removed, -1), *signed(source.added)]
+        state = signed((f"{old.folder}/{name}", file) for name, file in old.files.items()) if old else []
+        if not changed and not state:
+            return []
+        work = ViewWork(typed, source.columns, changed, state, after, seq)
+        return self._spark(lambda spark, context, shipped: change_view(spark, context, shipped, work))
+
+    def _require_readable(self, source: _Source, view: View) -> None:
+        """Raise `DataError` if rows are in an upload: an earlier run wrote them, which did not know the view."""
+        storage = self._committer.storage
+        for add in source.change.adds if source.change else ():
+            if add.upload and storage.size(add.source) != add.size:
+                hint = "an earlier run left its table half loaded: run once without the view, or with --full"
+                raise DataError("rows that a view needs cannot be read yet", hint=hint, view=view.name)
+
+    def former(self) -> Iterator[TableChange]:
+        """Yield the changes by which tables whose views left the settings are no views any more."""
+        for name, table in sorted(self._committer.view.tables.items()):
+            if table.view and name not in self._views:
+                yield structs.replace(table, view="").change(name)
+
+    def committed(self, tables: Sequence[TableChange]) -> None:
+        """Delete the copies of uploads that were read. Best effort: the next run looks for them again."""
+        streams = {name for view in self._views.values() for name in self._names(view)}
+        with suppress(LakeError):
+            for add in (add for change in tables if change.stream in streams for add in change.adds if add.upload):
+                self._committer.storage.delete(add.source)

@@ -1,0 +1,49 @@
+"""What a view must hold: the answer of DuckDB to its SELECT, over the table of its stream, at each commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import duckdb
+
+import bridge
+from bridge.lake.log import Log
+from bridge.settings.view_sql import read_view
+from bridge.storage import open_storage
+
+
+def views_at(uri: str, pipeline: str, n: int) -> dict[str, str]:
+    """The tables that are views after commit `n`, each with its SELECT."""
+    tables = Log(open_storage(uri), pipeline).view(n).tables
+    return {name: table.view for name, table in tables.items() if table.view}
+
+
+def rows_of(uri: str, pipeline: str, n: int, name: str, query: str) -> tuple[list[Any], list[Any]]:
+    """The visible rows of a view at commit `n`, and those that its SELECT gives over the stream's table."""
+    view, lake = read_view(name, query), bridge.Lake(uri, at=n)
+    columns = ", ".join(f'"{column}"' for column in view.columns)
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.register("as_stored", lake.table(pipeline, name))
+        stored = connection.execute(f"SELECT {columns} FROM as_stored").fetchall()
+        connection.register(view.stream, lake.table(pipeline, view.stream))
+        selected = connection.execute(query).fetchall()
+    return _sorted(stored), _sorted(selected)
+
+
+def _sorted(rows: list[Any]) -> list[Any]:
+    return sorted(rows, key=lambda row: tuple((value is None, str(value)) for value in row))
+
+
+def check_commits(uri: str, pipeline: str, first: int = 1) -> Mapping[str, int]:
+    """Compare all views at each commit from `first` on that was not taken back; return how often each was compared."""
+    counts: dict[str, int] = {}
+    log, head = Log(open_storage(uri), pipeline), bridge.Lake(uri).commit(pipeline)
+    taken_back = {record.voids for record in log.history(head, fences=False)}
+    for n in (n for n in range(first, head + 1) if n not in taken_back):
+        for name, query in views_at(uri, pipeline, n).items():
+            stored, selected = rows_of(uri, pipeline, n, name, query)
+            assert stored == selected, f"{name} at commit {n}: {stored[:5]} != {selected[:5]}"
+            counts[name] = counts.get(name, 0) + 1
+    return counts
