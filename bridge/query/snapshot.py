@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 from pyarrow import fs
 
+from bridge.commit.state_file import read_state_file
 from bridge.errors import SettingsError, did_you_mean
 from bridge.lake.log import Log, Snapshot, storage_changes
 from bridge.lake.paths import folder_name
 from bridge.lake.records import TableState
 from bridge.lake.schemas import read_schema
 from bridge.query.files import CommitFiles
-from bridge.storage import Change
 from bridge.storage.parallel import parallel_map
 
 
@@ -96,18 +95,8 @@ def visible(log: Log, view: Snapshot, before: Snapshot | None = None) -> Snapsho
     adds = [add for change in changes for add in (*change.adds, *(one.add for one in change.rewrites))]
     sizes = parallel_map(log.storage, lambda add: log.storage.size(add.key), adds)
     hidden = [add for add, size in zip(adds, sizes, strict=True) if size != add.size]
-    # A file that is neither pending nor visible was deleted by somebody: reading it says so.
-    under_way = (bool(hidden) and len(log.storage.missing_pending(hidden)) < len(hidden)) or _is_gathered(log, changes)
-    if not under_way:
+    # Of a commit that was published whole, a hidden file was deleted by somebody: reading it says so.
+    if not hidden or read_state_file(log.storage, log.pipeline).published()[0] >= record.n:
         return view
-    return before if before is not None and before.n == record.n - 1 else log.view(record.n - 1)
-
-
-def _is_gathered(log: Log, changes: Sequence[Change]) -> bool:
-    """Whether the files of a table are neither pending nor visible, but wait beside its folder to be exchanged."""
-    return any(
-        log.storage.size(change.gathered(add.key)) == add.size
-        for change in changes
-        if change.replace
-        for add in change.adds[:1]
-    )
+    last = (record.voids or record.n) - 1
+    return before if before is not None and before.n == last else log.view(last)
