@@ -28,7 +28,7 @@ from tests.support.s3server import S3Server
 from tests.support.view_oracle import check_commits, views_at
 
 pytestmark = pytest.mark.timeout(1500)
-OTHER = "SELECT region AS place, max(amount) AS most, max_by(amount, id) AS last FROM orders GROUP BY region"
+OTHER = "SELECT region AS place, max(amount) AS most, max_by(id, seen_at) AS last FROM orders GROUP BY region"
 
 
 @pytest.fixture(scope="module")
