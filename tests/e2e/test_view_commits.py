@@ -23,12 +23,12 @@ from bridge.maintain.compact import Wish, compact
 from bridge.spark.session import Session
 from bridge.storage import open_storage
 from tests.crash.driver import PIPELINE, Run
-from tests.e2e.test_views import ALL, BY_DAY, PROPERTIES, order
+from tests.e2e.test_views import ALL, BY_DAY, FORMATS, PROPERTIES, order
 from tests.support.s3server import S3Server
 from tests.support.view_oracle import check_commits, views_at
 
 pytestmark = pytest.mark.timeout(1500)
-OTHER = "SELECT region AS place, max(amount) AS most, max_by(amount, id) AS last FROM orders GROUP BY region"
+OTHER = "SELECT region AS place, max(amount) AS most, max_by(id, seen_at) AS last FROM orders GROUP BY region"
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +158,7 @@ STEPS += ["lost", "version"]
 
 
 @pytest.mark.parametrize("method", ["append-only", "upsert", "overwrite"])
-@pytest.mark.parametrize("table_format", ["parquet", "delta", "iceberg"])
+@pytest.mark.parametrize("table_format", FORMATS)
 @pytest.mark.parametrize("seed", [1])
 def test_views_follow_their_streams(tmp_path: Path, spark: Any, method: str, table_format: str, seed: int) -> None:
     """In a folder."""

@@ -23,7 +23,7 @@ from tests.support.view_oracle import check_commits, views_at
 
 pytestmark = pytest.mark.timeout(1500)
 TAP = str(Path(sys.executable).with_name("tap-replay"))
-FORMATS = ["parquet", "delta", "iceberg"]
+FORMATS = ["parquet"]
 
 ALL = (
     "SELECT region, count(*) AS n, count(amount) AS amounts, sum(amount) AS total, avg(amount) AS mean, "
