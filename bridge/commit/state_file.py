@@ -47,6 +47,8 @@ from bridge.storage.attempts import attempts
 _MOST_NAMED = 3
 """Bookmarks that a note names."""
 _WIDEST = 40
+_NOTES = frozenset({"last_replication_method", "replication_key", "version"})
+"""What taps write into a bookmark beside the position; all that those of PipelineWise have of a FULL_TABLE stream."""
 """Characters of a bookmark in a note."""
 
 Comparison = Literal["absent", "current", "behind", "edited"]
@@ -198,11 +200,12 @@ def _mark(change: Difference) -> str:
 
 
 def short_bookmark(value: Any) -> str:
-    """A bookmark's value, cut to a width; the whole bookmark where it has several values."""
+    """A bookmark's value, cut to a width; all values where there are several. Empty if it has no position."""
     if isinstance(value, dict) and value.get("replication_key_value") is not None:
         value = value["replication_key_value"]
-    elif isinstance(value, dict) and len(value) == 1:
-        (value,) = value.values()
+    elif isinstance(value, dict):
+        position = {key: each for key, each in value.items() if key not in _NOTES and each is not None}
+        value = next(iter(position.values())) if len(position) == 1 else position or None
     return _cut(value if isinstance(value, str) else "" if value is None else dumps(value).decode().strip())
 
 

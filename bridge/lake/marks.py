@@ -22,7 +22,8 @@ def advice(kind: str, streams: Sequence[str], pipeline: str) -> tuple[str, str]:
     if kind == STANDSTILL:
         what = f"the bookmark has not moved in {STANDING_RUNS} runs, though rows came in each: {names}"
         key = "so that each run extracts the same rows: choose a replication key that grows with every change"
-        return what, f"the tap may not know where to go on, {key}; {log}"
+        fine = "nothing is to be done if all of these rows have the bookmark's value, as after one UPDATE"
+        return what, f"the tap may not know where to go on, {key}; {fine}; {log}"
     if kind == VOLUME:
         look = "look at the source, and at what the tap's user may see; if all is well there, nothing is to be done"
         return f"far fewer rows than usual: {names}", f"{look}; {log}"

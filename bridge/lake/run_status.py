@@ -15,13 +15,15 @@ from msgspec import structs, to_builtins
 from bridge.lake.lease import fate, holder, holds
 from bridge.lake.log import Log
 from bridge.lake.records import CommitRecord
-from bridge.lake.runs import RunRecord, StreamResult, is_run_id, read_attempts, read_run
+from bridge.lake.runs import RunRecord, StreamResult, is_run_id, read_attempts, read_opened, read_run
 from bridge.storage import Storage
 
 _SETTING_OUT = timedelta(minutes=30)
 """A run on another machine that has not opened the pipeline for this long counts as dead."""
 _RUNS_BACK = 100
 """How many runs back failures are counted."""
+_OPENED_BACK = 30
+"""How many runs back a success is looked for."""
 
 
 def current(storage: Storage, record: RunRecord) -> RunRecord:
@@ -40,6 +42,11 @@ def last_run(storage: Storage, pipeline: str) -> RunRecord | None:
     record = read_run(storage, pipeline, held) if is_run_id(held) else None
     record = record or next(read_attempts(storage, pipeline, 1), None)
     return current(storage, record) if record else None
+
+
+def last_success(storage: Storage, pipeline: str) -> RunRecord | None:
+    """The latest run that succeeded, of the last that began to load; None if none of them did."""
+    return next((run for run in read_opened(storage, pipeline, _OPENED_BACK) if run.status == "success"), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,14 @@ from typing import Any
 from bridge.commit.committer import Committer
 from bridge.commit.open import open_pipeline
 from bridge.commit.retention import sweep
-from bridge.errors import BridgeError, CommitLost, Interrupted, LakeError, PipelineHeld, SettingsError
+from bridge.errors import (
+    BridgeError,
+    CommitLost,
+    Interrupted,
+    LakeError,
+    PipelineHeld,
+    SettingsError,
+)
 from bridge.lake.formats.iceberg.catalog import keep_catalog
 from bridge.lake.formats.registry import require
 from bridge.lake.lease import take
@@ -24,6 +31,7 @@ from bridge.lake.records import TapGroup
 from bridge.lake.runs import new_run_id
 from bridge.lake.stream_files import StreamFiles
 from bridge.load.checks.afterwards import look_back
+from bridge.load.checks.failure_hints import explained
 from bridge.load.checks.fingerprint import fingerprint, noticed
 from bridge.load.checks.held_back import HeldBack
 from bridge.load.checks.replay_guard import ReplayGuard
@@ -52,11 +60,10 @@ from bridge.spark.java import find_java
 from bridge.spark.jvm import refuse_another_session
 from bridge.state.lookback import Lookback
 from bridge.storage import Storage, lake_of
-from bridge.tap.catalog_overrides import named, wanted_methods
+from bridge.tap.catalog_overrides import named
 from bridge.tap.pipe import Feed
 from bridge.tap.process import Log
 from bridge.tap.source import Source
-from bridge.tap.stderr import LAST_LINES
 from bridge.tap.stdin import Piped
 
 
@@ -86,7 +93,7 @@ class Run:
         self.took_state = False
         self._stop = stop or Stop()
         self.context = RunContext(self._stop, piped)
-        self._clean = True
+        self._clean, self._began = True, 0.0
         self._trace: RunTrace | None = None
         self.storage: Storage | None = None
         """The bucket, once the run has its record there."""
@@ -96,7 +103,7 @@ class Run:
 
     def execute(self) -> Result:
         """Run to the end; a `BridgeError` is in the result. A second signal ends the process at once."""
-        began = time.monotonic()
+        self._began = time.monotonic()
         try:
             with self._stop, self._stop.within(self.request.timeout):
                 self.check_flags()
@@ -116,10 +123,13 @@ class Run:
             self._failed(BridgeError(f"{type(error).__name__}: {error}", hint="please report it with its traceback"))
             raise
         finally:
-            self.result.seconds["total"] = time.monotonic() - began
-            if self._trace:
-                self._trace.finish()
+            self._finish()
         return self.result
+
+    def _finish(self) -> None:
+        self.result.seconds["total"] = time.monotonic() - self._began
+        if self._trace:
+            self._trace.finish()
 
     def _run(self, storage: Storage) -> None:
         self.check_request()
@@ -223,9 +233,7 @@ class Run:
             self._load(committer, source, catalog, deselected, scratch)
             result.status = "success"
         except BridgeError as error:
-            if LAST_LINES in error.hint:
-                missing = wanted_methods(error.hint, self.pipeline, catalog)
-                error.hint = f"{missing}{error.hint}\nall lines: singer-bridge runs show {self.pipeline.name} --logs"
+            error.hint = explained(error, self.pipeline, catalog)
             self._failed(error)
             raise
         finally:
@@ -240,7 +248,7 @@ class Run:
                     stream_files.follow(committer.view)
                     self._clean = self._clean and not stream_files.late
                 scratch.keep_logs(storage)
-            trace.finish()
+            self._finish()
             scratch.delete()
 
     def _resumed(self, storage: Storage, catalog: Catalog | None, state: Any) -> tuple[Catalog | None, set[str]]:

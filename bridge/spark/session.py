@@ -14,12 +14,16 @@ from typing import Any
 import pandas  # type: ignore[import-untyped]  # noqa: F401 - `mapInArrow` asks for it; free while the JVM starts
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from bridge.errors import EngineError
 from bridge.spark.jvm import Jvm
 from bridge.spark.log import tail
 from bridge.spark.shipping import ship
+
+_QUERY_LOGS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+"""Where pyspark prints a statement's error, with Java's stack, before it raises it. We report what it raises."""
 
 
 class Session:
@@ -31,6 +35,8 @@ class Session:
         self._local, self._process = jvm.local, jvm.process
         self._jvm = jvm
         logging.getLogger().addFilter(_not_of_py4j)
+        for name in _QUERY_LOGS:
+            PySparkLogger.getLogger(name).disabled = True
         # A session that the program has ended leaves its JVM to pyspark, which would use it instead of ours.
         self._before = SparkContext._gateway, SparkContext._jvm
         SparkContext._gateway = SparkContext._jvm = None

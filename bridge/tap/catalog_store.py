@@ -18,7 +18,7 @@ from typing import Any
 from bridge.errors import SettingsError, TapError
 from bridge.exact_json import NotJson, dumps, loads
 from bridge.settings.options import Pipeline
-from bridge.singer.catalog import Catalog, parse_catalog
+from bridge.singer.catalog import Catalog, parse_catalog, stream_ids
 from bridge.singer.catalog_merge import Changes, compare, merge, with_new_types
 from bridge.storage.local.folders import draft_of
 from bridge.tap.catalog_overrides import named
@@ -121,6 +121,11 @@ class CatalogStore:
         if lines:
             lines += map(_stands, self.merged(catalog).overruled)
         return lines
+
+    def missing(self, now: Catalog, streams: Collection[str]) -> list[str]:
+        """The streams that the tap's last discovery had, and this one has not. The user's own entries do not count."""
+        before = self._memory().get("catalog")
+        return sorted({*streams}.intersection(stream_ids(before)).difference(stream_ids(now))) if before else []
 
     @property
     def seconds(self) -> float | None:

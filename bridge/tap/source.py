@@ -41,6 +41,10 @@ _PATIENCE = timedelta(seconds=15)
 """A tap that is silent for this long when asked for its types is not asked again before the next `discover`."""
 _FIRST_LIMIT = timedelta(minutes=2)
 """A tap that is silent for this long when a run discovers by itself is not asked again in this version."""
+_NOT_DISCOVERED = (
+    "the tap no longer discovers {streams}, and is asked for it all the same: the table was dropped or renamed, or the "
+    "tap's user lost the right to read it. `singer-bridge discover {pipeline}` brings the catalog up to date"
+)
 _HELP_LIMIT = timedelta(seconds=20)
 _LONGEST_HELP = 1 << 18
 _CATALOG_FLAGS = ("--catalog", "--properties")
@@ -130,7 +134,12 @@ class Source:
             now = None
         if (took := time.monotonic() - began) > _PATIENCE.total_seconds():
             self.catalogs.remember_seconds(took)
-        lines = self.catalogs.retyped(now, loaded_streams(catalog, self.pipeline.source.select, only)) if now else []
+        if not now:
+            return catalog
+        loaded = loaded_streams(catalog, self.pipeline.source.select, only)
+        if missing := self.catalogs.missing(now, loaded):
+            self.notes.append(_NOT_DISCOVERED.format(streams=", ".join(missing), pipeline=self.pipeline.name))
+        lines = self.catalogs.retyped(now, loaded)
         self.notes += [f"{line}; the kept catalog was brought up to date" for line in lines]
         return (self.catalogs.read() or catalog) if lines else catalog
 

@@ -112,7 +112,7 @@ def _print_list(shown: Sequence[RunRecord], unread: Sequence[Unread], *, several
             with_warnings(_status(record), len(record.warnings)),
             "-" if record.records is None else count(record.records),
             "" if record.commits is None else str(record.commits),
-            f"{record.seconds.get('load', 0):.1f} s" if record.ended else "-",
+            _duration(record) if record.ended else "-",
             shorten(record.error.message if record.error else "", _LONGEST, placeholder=" ..."),
         ]
         for record in shown
@@ -204,8 +204,8 @@ def _print(record: RunRecord, pipeline: Pipeline) -> None:
     facts = {"pipeline": record.pipeline, "run_id": record.run_id, "status": record.status}
     facts |= {"started": moment(record.started), "ended": moment(record.ended or "")}
     facts["commits"] = "" if record.commits is None else str(record.commits)
-    if "load" in record.seconds:
-        facts["duration"] = f"{record.seconds['load']:.1f} s"
+    if record.ended:
+        facts["duration"] = _duration(record)
     if record.attempt > 1:
         facts["attempt"] = str(record.attempt)
     if record.skipped:
@@ -239,6 +239,11 @@ def _row(stream: str, result: StreamResult) -> list[str]:
     figures = [count(number) for number in (result.records, result.rejected, result.files)]
     method = "held back" if result.held_back else result.load_method
     return [stream, method, *figures, size(result.bytes), _seconds(result.seconds)]
+
+
+def _duration(record: RunRecord) -> str:
+    """The time of the whole run; of one that an older version recorded, that of its load."""
+    return f"{record.seconds.get('total', record.seconds.get('load', 0.0)):.1f} s"
 
 
 def _seconds(seconds: float) -> str:

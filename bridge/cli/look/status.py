@@ -18,7 +18,7 @@ from bridge.errors import BridgeError
 from bridge.lake.lease import fate, holder, silence
 from bridge.lake.log import Snapshot, bookmarks
 from bridge.lake.marks import SHORT
-from bridge.lake.run_status import Failures, failures, last_run
+from bridge.lake.run_status import Failures, failures, last_run, last_success
 from bridge.lake.runs import RunRecord
 from bridge.state.store import StateStore
 
@@ -64,6 +64,7 @@ def _facts(chosen: ChosenPipeline, now: datetime) -> dict[str, Any]:
     storage = log.storage
     run = last_run(storage, name)
     failed = failures(storage, name) if run and run.status != "success" else None
+    success = run if run is None or run.status == "success" else last_success(storage, name)
     view = log.view(log.latest())
     StateStore.at(storage, name).read()  # raises for a `state.json` that would stop the next run
     held = holder(storage, name)
@@ -76,7 +77,7 @@ def _facts(chosen: ChosenPipeline, now: datetime) -> dict[str, Any]:
         "ended": run.ended if run else None,
         "records": run.records if run else None,
         "warnings": len(run.warnings) if run else 0,
-        "marks": run.marks if run else {},
+        "marks": success.marks if success else {},
         "error": run.error.message if run and run.error else None,
         "failures": _failures(failed) if failed else None,
         "held_back": _held_back(run) if run else {},

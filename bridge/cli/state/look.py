@@ -19,7 +19,7 @@ from bridge.lake.log import Snapshot, bookmarks
 from bridge.lake.stream_files import replication_methods
 from bridge.settings.options import Pipeline
 from bridge.singer.state import bookmark, known_as
-from bridge.singer.state_edits import partition_of
+from bridge.singer.state_edits import partition_of, same
 from bridge.state.history import Step, last_move, steps
 from bridge.state.store import Stored
 
@@ -92,10 +92,11 @@ def _rows(chosen: ChosenPipeline, *, quiet: bool) -> Iterator[dict[str, Any]]:
     pipeline, log = chosen.pipeline, chosen.log
     seen = store_of(pipeline).read() if quiet else _read(pipeline)
     view = log.view(seen.version) if seen.version else Snapshot()
-    moved = {} if seen.edited else view.bookmark_changed_at
+    committed_ones = bookmarks(view.state)
     methods = replication_methods(log, view)
     for stream, value in bookmarks(seen.state).items():
-        at = moved.get(stream)
+        is_edited = seen.edited and not same(committed_ones.get(stream), value)
+        at = None if is_edited else view.bookmark_changed_at.get(stream)
         commit = last_move(log, seen.version, stream, at) if at else None
         when = f"{at[:19]}Z" if at else None
         facts = {"pipeline": pipeline.name, "stream": stream, "replication_method": methods.get(stream)}

@@ -27,7 +27,7 @@ from bridge.storage import Storage
 _EARLIER, _FEWEST = 10, 5
 """How many earlier runs tell what is usual, and how many it takes at least."""
 _USUAL, _SHARE = 100, 10
-"""From how many rows on a stream is judged, and which part of them is far fewer: a tenth."""
+"""From how many rows on a stream is judged, and which part of them, or of a table, is few: a tenth."""
 _RUNS_BACK = 30
 """How many records are read for the earlier runs."""
 _DAY = timedelta(days=1)
@@ -105,8 +105,15 @@ class LoadedRun:
                 continue
             if _is_of_today(bookmark(self.after.state, names)) or point != resume_point(self.before.state, names):
                 continue
-            if all(_stood(run, stream, names, point) for run in earlier):
+            if all(_stood(run, stream, names, point) for run in earlier) and not self._repeats(stream, counts, earlier):
                 yield stream
+
+    def _repeats(self, stream: str, counts: Counts, earlier: Sequence[RunRecord]) -> bool:
+        """Whether these are the rows at the bookmark, as after one UPDATE of many: few of the table, always as many."""
+        table = self.after.table(self.pipeline.names_of(stream))
+        if counts.load_method != "upsert" or not table or counts.committed * _SHARE >= table.rows:
+            return False
+        return all(run.streams[stream].records == counts.committed for run in earlier)
 
     def _is_incremental(self, stream: str) -> bool:
         method, declared = self.methods.get(stream), replication_method(self.catalog, stream)

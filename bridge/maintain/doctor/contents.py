@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from bridge.errors import CorruptLake
 from bridge.lake.log import Log, Snapshot
 from bridge.lake.marks import SHORT, advice
-from bridge.lake.runs import read_runs
+from bridge.lake.run_status import last_success
 from bridge.maintain.doctor.finding import Check, Finding, error, fine, warning
 from bridge.maintain.verify.unpublished import damaged_files
 from bridge.state.store import StateStore
@@ -16,8 +16,6 @@ from bridge.storage import Storage
 MOST_FILES = 10_000
 """How many files are checked; each costs a request where the bucket is far away."""
 _TRIES = 3
-_RUNS_BACK = 10
-"""How many runs back we look for one that succeeded."""
 
 
 def content_checks(storage: Storage, pipeline: str, most: int = MOST_FILES) -> list[Check]:
@@ -31,8 +29,7 @@ def content_checks(storage: Storage, pipeline: str, most: int = MOST_FILES) -> l
 
 def _last_run(storage: Storage, pipeline: str) -> Iterator[Finding]:
     """Look at the marks of the last run that succeeded."""
-    runs = (run for run in read_runs(storage, pipeline, _RUNS_BACK) if run.status == "success")
-    last = next(runs, None)
+    last = last_success(storage, pipeline)
     if last is None:
         return
     for kind, streams in last.marks.items():  # a newer version may have more kinds

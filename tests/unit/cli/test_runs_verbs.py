@@ -65,7 +65,7 @@ def lake(tmp_path: Path) -> LocalStorage:
     streams = {"orders": orders | {"reason": "as set"}}
     state = {"bookmarks": {"orders": {"id": 7}}}
     error = {"type": "TapError", "message": "the tap failed exit_code=1", "hint": "look at it"}
-    ran(storage, "flights", 1, "success", streams=streams, commits=3, seconds={"load": 9.9})
+    ran(storage, "flights", 1, "success", streams=streams, commits=3, seconds={"load": 9.9, "total": 12.3})
     ran(storage, "orders", 2, "failed", error=error)
     ran(storage, "flights", 3, "interrupted")
     ran(storage, "orders", 4, "success", streams=streams, state=state, state_before=None, warnings=["a [b] c"])

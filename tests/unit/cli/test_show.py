@@ -100,6 +100,15 @@ def test_a_summary_says_how_bookmarks_moved(capsys: pytest.CaptureFixture[str]) 
     assert moves[-1] == "and 2 more: singer-bridge state list shop"
 
 
+def test_a_bookmark_without_a_position_did_not_move(capsys: pytest.CaptureFixture[str]) -> None:
+    """What taps of databases write for a FULL_TABLE stream; a position of other notes is shown without them."""
+    full, log = {"last_replication_method": "FULL_TABLE", "version": 17, "xmin": None}, {"lsn": 4711, "version": 17}
+    marks = {"sdk": {}, "wise": full, "log": log, "version": {"version": 17}}
+    streams = {name: Counts("overwrite", "as set") for name in marks}
+    summary(Result(RUN, "shop", status="success", streams=streams, state={"bookmarks": marks}))
+    assert [line for line in lines(capsys) if ": from" in line] == ["log: from the beginning to 4711"]
+
+
 def test_one_time_format() -> None:
     """UTC, to the second, from whatever zone and precision it is kept in."""
     for at in ("2026-11-20T20:41:33Z", "2026-11-20T20:41:33.123456+00:00", "2026-11-20T22:41:33+02:00"):

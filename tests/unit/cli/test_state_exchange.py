@@ -207,6 +207,15 @@ def test_an_edit_by_hand_is_recorded_before_it_is_edited_again(shop: Project) ->
     assert shop.kinds() == ["state"] * 3
 
 
+def test_what_was_not_edited_keeps_its_move(shop: Project) -> None:
+    """`list` shows when and by which commit the other bookmarks moved."""
+    shop.store().set("a", 7)
+    shop.edit_state(text({"bookmarks": shop.store().read().state["bookmarks"] | {"a": "hand"}}))
+    rows = shop.state("list", "shop", "--json").json
+    assert {row["stream"]: row["commit"] for row in rows} == {"a": None, "b": 1}
+    assert all(bool(row["moved"]) == bool(row["commit"]) for row in rows)
+
+
 def test_an_earlier_file(shop: Project) -> None:
     """An earlier STATE in `state.json` is what `get` shows, with a warning, and what a change builds on."""
     shop.store().set("a", 7)

@@ -141,6 +141,16 @@ def test_commits_of_a_run_under_way_are_seen(bridge: Bridge, lake: LocalStorage)
             assert (row["commit"], row["rows"], row["bookmarks"]["s"]["bookmark"]) == (n, n * 1500, n)
 
 
+def test_marks_outlast_a_failure(bridge: Bridge, lake: LocalStorage) -> None:
+    """What looked wrong in the last run that succeeded is shown until one succeeds without it."""
+    for n, (ended, marks) in enumerate([("success", {"volume": ["s"]}), ("failed", {}), ("interrupted", {})]):
+        RunFile(lake, "flights", f"20260101T00000{n}Z-aaaa", opened=True).finish(status=ended, marks=marks)
+        (row,) = json.loads(bridge("status", "flights", "--json")[1])
+        assert (row["status"], row["marks"]) == (ended, {"volume": ["s"]})
+    RunFile(lake, "flights", "20260101T000009Z-aaaa", opened=True).finish(status="success", marks={})
+    assert json.loads(bridge("status", "flights", "--json")[1])[0]["marks"] == {}
+
+
 def test_all_of_a_bucket(bridge: Bridge, lake: LocalStorage) -> None:
     """Without any file the bucket itself says which pipelines it has."""
     for pipeline in ("a", "b"):

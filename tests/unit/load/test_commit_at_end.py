@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
 
+from bridge.errors import TimedOut
 from bridge.lake.log import Log
 from bridge.load.result import Result
 from bridge.load.run import Run
@@ -86,6 +88,19 @@ def test_a_run_that_is_stopped_leaves_all_as_it_was(lake: Lake, processes: int) 
     lake.stop = stop
     result = lake.run(processes)
     assert (result.status, result.commits, lake.view.tables, lake.view.state) == ("interrupted", 0, {}, None)
+
+
+def test_a_run_that_takes_too_long_leaves_all_as_it_was(lake: Lake) -> None:
+    """The hint does not promise that the next run goes on from anywhere."""
+    lake.streams = {"a": {"last": 4000, "seconds": 0.02}}
+    result = lake.run(1, timeout=timedelta(seconds=3))
+    assert (result.status, result.commits, lake.view.tables, lake.view.state) == ("failed", 0, {}, None)
+    assert isinstance(result.error, TimedOut)
+    assert "left all as it was" in result.error.hint
+    lake.settings["commit"]["at"] = "state"
+    result = lake.run(1, timeout=timedelta(seconds=3))
+    assert result.error
+    assert (result.commits > 0, "what was committed stays" in result.error.hint) == (True, True)
 
 
 def test_max_records_stops_at_a_state_that_is_committed(lake: Lake) -> None:

@@ -261,6 +261,19 @@ def test_a_half_loaded_table_stays_half_loaded(lake: Lake) -> None:
     assert (lake.ids("a"), lake.marks) == (upto(6), {"a": 6, "b": 4})
 
 
+def test_a_tap_that_fails_is_not_held_back(lake: Lake) -> None:
+    """The run fails, and says that the setting is not for this; without the setting there is nothing to say."""
+    sent = [schema("a"), rows("a", 1, 2), state(a=2), {"type": "EXIT"}]
+    failed = lake.run(*sent)
+    assert outcome(failed) == ("failed", 1)
+    assert failed.error
+    assert failed.error.hint.startswith("on_error: hold (a) is for rows that cannot be stored")
+    assert "singer-bridge select p '!STREAM'" in failed.error.hint
+    failed = lake.run(*sent, streams={})
+    assert failed.error
+    assert "on_error" not in failed.error.hint
+
+
 def test_status_names_it(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
     """The stream, the reason and what to do; also in the summary's error, and for programs."""
     lake.run(schema("a", {"$ref": "#/no"}), schema("b"), rows("b", 1, 2), state(b=2))

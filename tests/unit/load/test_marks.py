@@ -10,6 +10,7 @@ import pytest
 
 from bridge.lake.log import Snapshot
 from bridge.lake.pipeline_state import PipelineState
+from bridge.lake.records import LiveFile, TableState
 from bridge.lake.runs import RunFile, read_runs
 from bridge.load.checks.marks import Judgement, LoadedRun
 from bridge.load.result import Counts
@@ -32,18 +33,19 @@ class Runs:
         self.storage, self.root, self.count = LocalStorage(root), root, 0
         self.state: Any = None
         self.streams: dict[str, StreamKeys] = {}
+        self.table, self.load_method = 0, "upsert"
 
     def run(self, rows: int, state: Any, method: Method = BY_AT, **given: Any) -> Judgement:
         """Judge a run, and keep its record."""
         settings = pipeline(self.root).model_copy(update={"streams": self.streams})
         before, self.state = self.state, state
-        counts = {"s": Counts("upsert", "", records=rows, committed=rows)} if rows >= 0 else {}
+        counts = {"s": Counts(self.load_method, "", records=rows, committed=rows)} if rows >= 0 else {}
         judged = LoadedRun(
             pipeline=settings,
             catalog=None,
             methods={"s": method},
             before=Snapshot(1, PipelineState(before)),
-            after=Snapshot(2, PipelineState(state)),
+            after=Snapshot(2, PipelineState(state), self._tables()),
             counts=counts,
             **given,
         ).judge(self.storage)
@@ -56,6 +58,10 @@ class Runs:
             marks=judged.marks,
         )
         return judged
+
+    def _tables(self) -> dict[str, TableState]:
+        files = {"a.parquet": LiveFile(1, self.table)}
+        return {"s": TableState("p/s", None, files=files)} if self.table else {}
 
 
 @pytest.fixture
@@ -92,6 +98,24 @@ def test_a_bookmark_that_stands_still(runs: Runs) -> None:
 def test_what_stands_still_rightly(runs: Runs, rows: int, state: Any, method: Method) -> None:
     """A quiet source, a tap that repeats the row at the bookmark, a full table, a bookmark of today's date."""
     assert [runs.run(rows, state, method).marks for _ in range(5)] == [{}] * 5
+
+
+@pytest.mark.parametrize(
+    ("rows", "table", "load_method", "marked"),
+    [
+        ([50, 50, 50], 1000, "upsert", False),  # one UPDATE gave them one time
+        ([50, 50, 50], 400, "upsert", True),  # half of a table: it may be extracted whole
+        ([50, 51, 52], 1000, "upsert", True),  # new rows come, and it stays
+        ([50, 50, 50], 1000, "append-only", True),  # the table would have to grow to a multiple first
+    ],
+)
+def test_rows_that_share_the_bookmarks_value(
+    runs: Runs, rows: list[int], table: int, load_method: str, marked: bool
+) -> None:
+    """A tap that asks with `>=` sends all of them again in each run; that is no standstill."""
+    runs.table, runs.load_method = table, load_method
+    runs.run(50, at(7))
+    assert [bool(runs.run(count, at(7)).marks) for count in rows] == [False, False, marked]
 
 
 def test_a_lookback_repeats_rows(runs: Runs) -> None:

@@ -181,8 +181,11 @@ def test_a_run_of_one_commit_writes_its_record_three_times(
 ) -> None:
     """At its first moment, when it has opened the pipeline, and at its end."""
     written = spied(monkeypatch)
-    assert run(pipeline(lake, *says(folder, *rows(1000)))).commits == 1
+    result = run(pipeline(lake, *says(folder, *rows(1000))))
+    assert result.commits == 1
     assert sum(key.startswith(".bridge/p/runs/") for key in written) == 3
+    (record,) = recorded(lake)
+    assert 0 < record.seconds["load"] <= record.seconds["total"] <= result.seconds["total"] + 0.001  # it is rounded
 
 
 def test_quick_commits_do_not_write_the_record_each(

@@ -287,6 +287,26 @@ def test_a_changed_type_is_noticed_before_the_run(tap: Scripted, source: Any, tm
     assert again.discovery.lines() == ["users: new column more"]
 
 
+def test_a_stream_that_the_tap_lost_is_noticed_before_the_run(tap: Scripted, source: Any, tmp_path: Path) -> None:
+    """As a role whose right was revoked: the run warns, once a run, and the catalog stays. Own entries do not count."""
+    source().discover()
+    kept = tmp_path / "home/catalogs/shop.json"
+    stored = json.loads(kept.read_text())
+    stored["streams"].append(stream("mine", selected=True))
+    kept.write_text(json.dumps(stored))
+    made = source()
+    assert made.catalog([], refresh=False)[0] == stored
+    assert made.notes == []
+    tap.says(catalog(stream("orders")))
+    for _ in range(2):
+        made = source()
+        assert made.catalog([], refresh=False)[0] == stored
+        [note] = made.notes
+        assert note.startswith("the tap no longer discovers users, and is asked for it all the same")
+        assert "`singer-bridge discover shop`" in note
+    assert json.loads(kept.read_text()) == stored
+
+
 def test_a_type_of_a_stream_that_is_not_loaded(tap: Scripted, source: Any) -> None:
     """Nobody need hear of it."""
     tap.says(retyped("string"))

@@ -1,0 +1,34 @@
+"""Hints for a run that failed, from its settings: what they do not promise, and what to do instead."""
+
+from __future__ import annotations
+
+from bridge.errors import BridgeError, TapError, TimedOut
+from bridge.settings.options import Pipeline
+from bridge.singer.catalog import Catalog
+from bridge.tap.catalog_overrides import wanted_methods
+from bridge.tap.stderr import LAST_LINES
+
+
+def explained(error: BridgeError, pipeline: Pipeline, catalog: Catalog | None) -> str:
+    """The hint of an error that ended a load, with what the settings and the catalog add to it."""
+    hint = error.hint
+    if LAST_LINES in hint:
+        missing = wanted_methods(hint, pipeline, catalog)
+        hint = f"{missing}{hint}\nall lines: singer-bridge runs show {pipeline.name} --logs"
+    if isinstance(error, TimedOut):
+        if pipeline.commit.at == "end":
+            hint = "commit.at is end: this run left all as it was, and the next needs as long; raise --timeout"
+    elif isinstance(error, TapError):
+        hint = _not_held_back(pipeline) + hint
+    return hint
+
+
+def _not_held_back(pipeline: Pipeline) -> str:
+    """Of a tap that failed, though the settings let streams be held back; empty if they do not."""
+    streams = [glob for glob, keys in pipeline.streams.items() if keys.on_error == "hold"]
+    if not streams:
+        return ""
+    return (
+        f"on_error: hold ({', '.join(streams)}) is for rows that cannot be stored; the tap itself failed, which ends "
+        f"the run. If it cannot read a stream, load the others: singer-bridge select {pipeline.name} '!STREAM'\n"
+    )
