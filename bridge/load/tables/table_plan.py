@@ -173,9 +173,6 @@ class TablePlanner:
     def open_view(self, view: View) -> None:
         """Decide where a view's table is. Raises `SettingsError` if a stream has it, `LakeError` if somebody else."""
         name, table = view.name, self._view.tables.get(view.name)
-        if self._pipeline.destination.format != "parquet":
-            hint = "set destination.format to parquet, or leave the views out"
-            raise SettingsError("views are of plain Parquet tables only", hint=hint, view=name)
         if table and table.schema:
             columns = read_schema(self._storage, self._pipeline.name, table.schema).arrow
             if not table.view and ROWS not in columns.names:
