@@ -47,9 +47,9 @@ from bridge.storage.attempts import attempts
 _MOST_NAMED = 3
 """Bookmarks that a note names."""
 _WIDEST = 40
+"""Characters of a bookmark in a note."""
 _NOTES = frozenset({"last_replication_method", "replication_key", "version"})
 """What taps write into a bookmark beside the position; all that those of PipelineWise have of a FULL_TABLE stream."""
-"""Characters of a bookmark in a note."""
 
 Comparison = Literal["absent", "current", "behind", "edited"]
 
