@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -34,6 +34,8 @@ class TableSchema:
     reading: pa.Schema | None = None
     """What RECORDs are read into, where it differs: one of a column and its variant, and fields to leave out. Only a
     run needs it; the bucket keeps the columns alone."""
+    _json: bytes = field(default=b"", init=False, repr=False, compare=False)
+    """What `to_json` gave before: a commit asks each table for it and its hash several times."""
 
     @property
     def fields(self) -> list[pa.Field]:
@@ -48,19 +50,23 @@ class TableSchema:
     @property
     def stored(self) -> TableSchema:
         """The columns alone, as the bucket keeps them."""
-        return TableSchema(self.arrow)
+        return self if self.reading is None else TableSchema(self.arrow)
 
     @property
     def types(self) -> str:
         """16 hex digits, equal for files with the same columns, whether or not they have the one for other fields."""
+        if EXTRA not in self.arrow.names:
+            return self.stored.hash
         return TableSchema(pa.schema([field for field in self.arrow if field.name != EXTRA])).hash
 
     def to_json(self) -> bytes:
         """Canonical: equal schemas give equal bytes, in every process and version of Arrow."""
-        columns = [_describe(field) for field in self.arrow]
-        if self.reading is None:
-            return orjson.dumps(columns)
-        return orjson.dumps({"columns": columns, "reading": [_describe(field) for field in self.reading]})
+        if not self._json:
+            columns = [_describe(field) for field in self.arrow]
+            reading = {} if self.reading is None else {"reading": [_describe(field) for field in self.reading]}
+            text = orjson.dumps({"columns": columns, **reading} if reading else columns)
+            object.__setattr__(self, "_json", text)
+        return self._json
 
     @classmethod
     def from_json(cls, text: bytes) -> TableSchema:

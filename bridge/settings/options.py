@@ -35,6 +35,8 @@ from bridge.settings.values.section import Bytes, Duration, FilePath, Name, Sect
 from bridge.settings.values.units import DURATION, GIB, MIB
 from bridge.settings.values.views import Views
 
+_NO_KEYS = StreamKeys()
+
 
 class ReplicationSlot(Section):
     """The replication slot of PostgreSQL from which LOG_BASED streams are read."""
@@ -291,7 +293,7 @@ class Pipeline(Keys):
         for glob, keys in self.streams.items():
             if self._matches(name, glob):
                 declared |= {key: getattr(keys, key) for key in keys.model_fields_set}
-        return StreamKeys(**declared)
+        return StreamKeys(**declared) if declared else _NO_KEYS
 
     def load_method(self, name: str) -> str:
         """How one stream is to be loaded: as `streams` says, else as `destination` does."""

@@ -12,7 +12,7 @@ import re
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from bridge.spark.diagnosis import diagnose
 from bridge.spark.jvm import Jvm
 from bridge.spark.log import tail
 from bridge.spark.shipping import cores, executor_task, executor_work
-from bridge.spark.worker import REPORTS
+from bridge.spark.worker import REPORTS, same
 from bridge.spool.folder import SealedBatch
 from bridge.spool.spool import Spool
 from bridge.write.context import WriteContext
@@ -63,11 +63,7 @@ _GRACE = 60.0
 def _warm_up(spark: SparkSession, tasks: int) -> None:
     """Start the Python workers and their imports while the JVM is busy with the query's first plan."""
     with suppress(Exception):  # if something is wrong, the query fails with it
-        spark.range(0, tasks, 1, tasks).mapInArrow(_same, "id bigint").collect()
-
-
-def _same(batches: Iterator[Any]) -> Iterator[Any]:
-    yield from batches
+        spark.range(0, tasks, 1, tasks).mapInArrow(same, "id bigint").collect()
 
 
 @dataclass(frozen=True, slots=True)

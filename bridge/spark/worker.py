@@ -26,6 +26,7 @@ __all__ = [
     "load",
     "perform",
     "read_signed",
+    "same",
     "store_rows",
     "write_groups",
 ]
@@ -34,6 +35,11 @@ REPORTS = "seq bigint, bundle int, report string"
 SHARE_SPOOL = "set spool.dir to a folder that the driver and all executors share, under the same path: NFS, a volume"
 
 REPORT_SCHEMA = pa.schema([("seq", pa.int64()), ("bundle", pa.int32()), ("report", pa.string())])
+
+
+def same(batches: Iterator[Any]) -> Iterator[Any]:
+    """Return what comes: to call it imports all that a worker needs."""
+    yield from batches
 
 
 def load(pickled_context: bytes, batches: Iterator[Any]) -> Iterator[Any]:

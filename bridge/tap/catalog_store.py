@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -161,8 +161,9 @@ class CatalogStore:
 
     def remember_declared(self, declared: Declared) -> None:
         """Note what the tap said of its streams. The pipeline still has no catalog."""
+        facts = {field.name: getattr(declared, field.name) for field in fields(declared)}  # no copy: it may be large
         with suppress(SettingsError):  # a folder that cannot be written costs one question a run
-            self._replace(self._memory_file, self._memory() | {"format": 1, "declared": asdict(declared)})
+            self._replace(self._memory_file, self._memory() | {"format": 1, "declared": facts})
 
     def _memory(self) -> dict[str, Any]:
         """The notes of the last discovery; empty if there are none, or unreadable ones: then edits are guessed."""

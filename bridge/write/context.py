@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
-from bridge.settings.options import Pipeline
-from bridge.settings.values.s3options import S3Options
 from bridge.storage import Storage, open_storage
 from bridge.write.layout import TableLayout
+
+if TYPE_CHECKING:  # workers need no settings
+    from bridge.settings.options import Pipeline
+    from bridge.settings.values.s3options import S3Options
 
 
 @dataclass(frozen=True, slots=True)

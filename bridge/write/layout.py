@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bridge.settings.options import Pipeline
 from bridge.write.partition import Partition
+
+if TYPE_CHECKING:  # workers need no settings
+    from bridge.settings.options import Pipeline
 
 _FILE_SIZE = 128 << 20
 
