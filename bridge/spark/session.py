@@ -14,7 +14,6 @@ from typing import Any
 import pandas  # type: ignore[import-untyped]  # noqa: F401 - `mapInArrow` asks for it; free while the JVM starts
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
-from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from bridge.errors import EngineError
@@ -35,8 +34,7 @@ class Session:
         self._local, self._process = jvm.local, jvm.process
         self._jvm = jvm
         logging.getLogger().addFilter(_not_of_py4j)
-        for name in _QUERY_LOGS:
-            PySparkLogger.getLogger(name).disabled = True
+        _silence_query_logs()
         # A session that the program has ended leaves its JVM to pyspark, which would use it instead of ours.
         self._before = SparkContext._gateway, SparkContext._jvm
         SparkContext._gateway = SparkContext._jvm = None
@@ -121,3 +119,11 @@ def _gateway_variables(jvm: Jvm) -> Iterator[None]:
 def _executors_python(local: bool, configured: str | None) -> str:
     """The Python that executors start: by default pyspark takes whatever `python3` is on their PATH."""
     return sys.executable if local else configured or os.environ.get("PYSPARK_PYTHON") or sys.executable
+
+
+def _silence_query_logs() -> None:
+    with suppress(ImportError):  # pyspark 3.5 prints nothing of the kind
+        from pyspark.logger import PySparkLogger
+
+        for name in _QUERY_LOGS:
+            PySparkLogger.getLogger(name).disabled = True

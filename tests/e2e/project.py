@@ -22,6 +22,8 @@ pipelines:
           - {name: public-users, records: 20}
           - {name: public-orders, records: 10}
     destination: {bucket: lake}
+    views:
+      by_active: SELECT active, count(*) AS flights FROM `public-flights` GROUP BY active
     schedule: {cron: "0 */2 * * *"}
   flights_v2:
     source: {tap: tap-smoke, config: {seed: 1, streams: [{name: public-flights, records: 30}]}}

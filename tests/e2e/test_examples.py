@@ -12,13 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import platformdirs
-import pyarrow as pa
 import pytest
 
-from bridge.lake.log import Log
 from tests.e2e.project import BEFORE, EXTRA, make_project
 from tests.support.shell import Typed, leaves, type_in
-from tests.support.view_tables import Views
 
 _PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 _NOT_HERE = {"demo": "it starts PostgreSQL and two Sparks: tests/e2e/test_demo_database.py, and `make demo`"}
@@ -62,17 +59,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 check=False,
             )
             assert done.returncode == 0, f"$ {line}\n{done.stdout}{done.stderr}"
-    add_view(folder)
     return folder
-
-
-def add_view(folder: Path) -> None:
-    """Commit a view to the pipeline of the examples."""
-    views = Views(folder, pipeline="flights")
-    views.n = Log(views.storage, "flights").head()
-    rows = pa.table({"active": [False, True], "flights": [14, 16], "_view_rows": [14, 16]})
-    sql = "SELECT active, count(*) AS flights FROM `public-flights` GROUP BY active"
-    views.put(rows, "by_active", sql)
 
 
 @pytest.fixture
