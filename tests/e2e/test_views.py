@@ -103,7 +103,8 @@ def order(number: int, amount: int | None, *, version: int | None = None, **more
         "id": number,
         "region": [None, "north", "south", "östlich"][number % 4],
         "amount": amount,
-        "seen_at": f"2025-01-{number % 27 + 1:02d}T00:00:{number % 60:02d}Z",
+        # no two are equal: of several first ones DuckDB's `min_by` takes any
+        "seen_at": f"2025-01-{number % 27 + 1:02d}T00:{number // 60 % 60:02d}:{number % 60:02d}Z",
     }
     message = {"type": "RECORD", "stream": "orders", "record": row | more}
     return message if version is None else message | {"version": version}
