@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from bridge.settings.view_sql import read_view
@@ -42,7 +43,7 @@ class Keeper:
             self._rows("everything", [(*row, 1) for row in self.rows])
             self._show("again", again.select(list(self.typed.view.keys)))
             anew = self._merged("everything", only="again")
-            merged = pa.concat_tables([merged.filter(pa.compute.invert(merged[RECOMPUTE])), anew])
+            merged = pa.concat_tables([merged.filter(pc.invert(merged[RECOMPUTE])), anew])
         self.state = merged.drop_columns(RECOMPUTE)
 
     def from_scratch(self) -> pa.Table:
@@ -73,7 +74,7 @@ class Keeper:
         return result.cast(types)
 
     def _rows(self, name: str, rows: list[Row]) -> None:
-        schema = spark_schema(self.columns).add(SIGN, "bigint")
+        schema = spark_schema(self.columns.append(pa.field(SIGN, pa.int64())))
         self.spark.createDataFrame(rows, schema).createOrReplaceTempView(name)
 
     def _show(self, name: str, table: pa.Table) -> None:

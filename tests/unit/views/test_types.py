@@ -97,9 +97,8 @@ def test_what_only_spark_can_tell_is_refused_in_our_words(
     spark: SparkSession, select: str, message: str, hint: str
 ) -> None:
     """Before a row is stored, with what to write instead."""
-    view = read_view("v", f"SELECT {select} FROM s GROUP BY 1")
     with pytest.raises(SettingsError) as caught:
-        analysed(spark, view, COLUMNS)
+        analysed(spark, read_view("v", f"SELECT {select} FROM s GROUP BY 1"), COLUMNS)
     assert message in caught.value.message
     assert hint in caught.value.hint
 
