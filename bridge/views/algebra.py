@@ -180,14 +180,25 @@ def _prepared(typed: TypedView, item: Aggregate, place: int, sign: str) -> str:
     """What of a row an aggregate gathers."""
     first, second = _argument(place, 0), _argument(place, 1)
     if item.function in ("sum", "avg"):
-        value = typed.cast(first, item.name if item.function == "sum" else hidden(item, "sum"))
-        return f"IF({sign} > 0, {value}, -{value})"
+        column = item.name if item.function == "sum" else hidden(item, "sum")
+        value = typed.cast(first, column)
+        return f"IF({sign} > 0, {value}, {_negated(typed, value, column)})"
     if item.function not in _EXTREMES:
         return first
     value = _one_zero(typed, first, item.name)
     if item.function in ("min", "max"):
         return value
     return _ranked(item.function, _one_zero(typed, second, hidden(item, "by")), value)
+
+
+def _negated(typed: TypedView, value: str, column: str) -> str:
+    """The negative of a decimal. Spark's own is rounded to 34 digits, so what has more is turned round as text."""
+    digits = 34 - typed.schema.field(column).type.scale
+    least, greatest = (typed.cast(f"'{sign}1E{digits}'", column) for sign in ("-", ""))
+    is_short = f"{value} BETWEEN {least} AND {greatest}"
+    text = f"CAST({value} AS STRING)"
+    turned = f"IF({text} LIKE '-%', substr({text}, 2), concat('-', {text}))"
+    return f"IF({is_short}, -{value}, {typed.cast(turned, column)})"
 
 
 def _one_zero(typed: TypedView, text: str, column: str) -> str:

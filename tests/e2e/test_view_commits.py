@@ -27,7 +27,7 @@ from tests.e2e.test_views import ALL, BY_DAY, FORMATS, PROPERTIES, order
 from tests.support.s3server import S3Server
 from tests.support.view_oracle import check_commits, views_at
 
-pytestmark = pytest.mark.timeout(1500)
+pytestmark = [pytest.mark.timeout(1500), pytest.mark.slow]
 OTHER = "SELECT region AS place, max(amount) AS most, max_by(id, seen_at) AS last FROM orders GROUP BY region"
 
 

@@ -41,14 +41,14 @@ FROM s WHERE i IS NULL OR i <> 3 GROUP BY k, 2, unsure
 """
 ORACLE = """
 WITH s AS (SELECT * REPLACE (f + 0.0 AS f) FROM rows WHERE i IS DISTINCT FROM 3)
-SELECT k, date_trunc('day', at)::TIMESTAMPTZ AS day, ok IS NULL AS unsure,
-  count(*) AS n, count(i) AS i_n, count(*) FILTER (i > 0) AS above, count(*) FILTER (i > 1) AS more,
-  sum(i) AS i_sum, sum(d) AS d_sum, sum(i::DECIMAL(20, 0) + d) FILTER (ok) AS both, avg(i) AS i_avg, avg(d) AS d_avg,
-  bool_and(ok) AS every, bool_or(i > 1) AS some,
-  min(t) AS t_min, max(t) AS t_max, min(at) AS at_min, max(d) AS d_max, min(f) AS f_min, max(f) AS f_max,
+SELECT k, date_trunc('day', "at")::TIMESTAMPTZ AS "day", ok IS NULL AS "unsure",
+  count(*) AS "n", count(i) AS i_n, count(*) FILTER (i > 0) AS above, count(*) FILTER (i > 1) AS more,
+  sum(i) AS i_sum, sum(d) AS d_sum, sum(i::DECIMAL(20, 0) + d) FILTER (ok) AS "both", avg(i) AS i_avg, avg(d) AS d_avg,
+  bool_and(ok) AS "every", bool_or(i > 1) AS "some",
+  min(t) AS t_min, max(t) AS t_max, min("at") AS at_min, max(d) AS d_max, min(f) AS f_min, max(f) AS f_max,
   max(ok) AS ok_max, max(i) FILTER (ok) AS i_max,
-  first(t ORDER BY at DESC, t DESC NULLS LAST) FILTER (at IS NOT NULL) AS latest,
-  first(i ORDER BY d, i NULLS LAST) FILTER (d IS NOT NULL) AS first,
+  first(t ORDER BY "at" DESC, t DESC NULLS LAST) FILTER ("at" IS NOT NULL) AS "latest",
+  first(i ORDER BY d, i NULLS LAST) FILTER (d IS NOT NULL) AS "first",
   first(f ORDER BY t DESC, f DESC NULLS LAST) FILTER (t IS NOT NULL) AS f_by,
   first(ok ORDER BY f, ok NULLS LAST) FILTER (f IS NOT NULL AND i > 0) AS ok_by
 FROM s GROUP BY ALL
