@@ -21,13 +21,14 @@ def views_at(uri: str, pipeline: str, n: int) -> dict[str, str]:
 
 def rows_of(uri: str, pipeline: str, n: int, name: str, query: str) -> tuple[list[Any], list[Any]]:
     """The visible rows of a view at commit `n`, and those that its SELECT gives over the stream's table."""
+    # Whole tables: DuckDB may wait for ever for a dataset whose files Python opens.
     view, lake = read_view(name, query), bridge.Lake(uri, at=n)
     columns = ", ".join(f'"{column}"' for column in view.columns)
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
-        connection.register("as_stored", lake.table(pipeline, name))
+        connection.register("as_stored", lake.table(pipeline, name).to_table())
         stored = connection.execute(f"SELECT {columns} FROM as_stored").fetchall()
-        connection.register(view.stream, lake.table(pipeline, view.stream))
+        connection.register(view.stream, lake.table(pipeline, view.stream).to_table())
         selected = connection.execute(query).fetchall()
     return _sorted(stored), _sorted(selected)
 
