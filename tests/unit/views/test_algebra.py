@@ -93,6 +93,8 @@ def comparable(table: pa.Table) -> list[Row]:
     return sorted((tuple((name, value(name, one)) for name, one in row.items()) for row in table.to_pylist()), key=repr)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
 @settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=QUIET)
 @given(STEPS)
 def test_a_view_that_is_kept_is_its_select(spark: SparkSession, steps: list[Any]) -> None:
