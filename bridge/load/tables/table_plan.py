@@ -12,7 +12,7 @@ from bridge.errors import LakeError, SettingsError, did_you_mean
 from bridge.exact_json import dumps
 from bridge.lake.formats.registry import TableLogs
 from bridge.lake.log import Log, Snapshot
-from bridge.lake.ownership import Owner, claim, others_of, tables_of
+from bridge.lake.ownership import Owner, claim, claim_all, others_of, tables_of
 from bridge.lake.paths import folder_name
 from bridge.lake.records import TableState
 from bridge.lake.schemas import read_schema
@@ -94,6 +94,7 @@ class TablePlanner:
         self.methods: dict[str, Method] = {}
         self.layouts: dict[str, TableLayout] = {}
         self.shared: set[str] = set()
+        self._unclaimed: dict[str, Owner] = {}
 
     def loaded(self, deselected: Collection[str]) -> dict[str, TableState]:
         """The existing tables of the streams that this run loads."""
@@ -330,20 +331,37 @@ class TablePlanner:
             logs.of(self.layouts[stream].folder, stream, format_).check(None)
 
     def _claim(self, stream: str, mode: Mode) -> list[Owner]:
-        """Claim the table's folder, or refuse: rows of another pipeline must not be deleted or mixed with ours."""
-        shared = self._may_share(stream, mode)
-        others = claim(self._storage, self.layouts[stream].folder, Owner(self._pipeline.name, stream), shared=shared)
+        """Claim the table's folder, or refuse: rows of another pipeline must not be deleted or mixed with ours.
+
+        A table that nobody may share is only claimed by `claim_tables`.
+        """
+        shared, folder, me = self._may_share(stream, mode), self.layouts[stream].folder, self._owner(stream)
         if shared:
+            others = claim(self._storage, folder, me, shared=True)
             self.shared.add(stream)
+        else:
+            others = others_of(self._storage, folder, me, shared=False)
+            self._unclaimed[folder] = me
         self._check_contents(stream, others)
         return others
+
+    def _owner(self, stream: str) -> Owner:
+        return Owner(self._pipeline.name, stream)
+
+    def claim_tables(self) -> None:
+        """Claim the tables that were opened since the last call, all at once. Raises `LakeError` like `open`.
+
+        Comes before anything is written for them.
+        """
+        unclaimed, self._unclaimed = self._unclaimed, {}
+        claim_all(self._storage, unclaimed)
 
     def check_table(self, stream: str) -> None:
         """Raise what `open` would raise for a stream before its SCHEMA has come; nothing is written."""
         self.layouts[stream] = layout = self._layout(stream)
         mode, table = self.expected(stream)[1], self._view.tables.get(stream)
         shared = self._may_share(stream, mode)
-        others = others_of(self._storage, layout.folder, Owner(self._pipeline.name, stream), shared=shared)
+        others = others_of(self._storage, layout.folder, self._owner(stream), shared=shared)
         self._check_contents(stream, others)
         if table and table.files and mode != "replace":
             self._check_folders(stream, table.partition_by)

@@ -11,7 +11,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bridge.errors import CorruptLake, LakeError
@@ -65,7 +65,7 @@ def require_inside(root: Path, keys: Iterable[str]) -> None:
             raise CorruptLake("a link in the bucket leads out of it", hint=hint, path=root / folder)
 
 
-def fsync_folder(folder: Path) -> None:
+def fsync_folder(folder: Path | str) -> None:
     """Make a folder's entries durable."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -83,15 +83,29 @@ def make_folder(folder: Path) -> None:
     fsync_folder(folder.parent)
 
 
-def write_durably(path: Path, data: bytes) -> None:
+def make_folders(folders: Iterable[Path | str]) -> None:
+    """The same for many folders: a parent is made durable once for all that are new in it."""
+    missing = [Path(folder) for folder in folders if not os.path.isdir(folder)]
+    parents = list(dict.fromkeys(folder.parent for folder in missing))
+    for parent in parents:
+        make_folder(parent)
+    for folder in missing:
+        folder.mkdir(exist_ok=True)
+    for parent in parents:
+        fsync_folder(parent)
+
+
+def write_durably(path: Path | str, data: bytes) -> None:
     """Write a new file. Raises `OSError`, and leaves none then."""
     try:
-        with path.open("xb") as file:
-            file.write(data)
-            file.flush()
+        with open(path, "xb", buffering=0) as file:
+            view = memoryview(data)
+            while view:
+                view = view[file.write(view) :]
             os.fsync(file.fileno())
     except OSError:
-        path.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            os.unlink(path)
         raise
 
 

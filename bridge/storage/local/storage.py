@@ -14,10 +14,9 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from hashlib import blake2b
 from pathlib import Path
 from typing import BinaryIO
 
@@ -26,28 +25,16 @@ from bridge.storage.local import publish
 from bridge.storage.local.folders import (
     explained,
     fsync_folder,
-    locked,
     make_folder,
     place,
     remove_empty,
     require_inside,
-    write_durably,
 )
-from bridge.storage.protocol import Add, Change, PendingFile, Rewrite, VersionedObject
+from bridge.storage.local.small_files import Draft, etag_of, swap_all, write_all
+from bridge.storage.protocol import Add, Change, PendingFile, Rewrite, Swap, VersionedObject
 
 _TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp")
-"""The names of `_durable_temporary`."""
-
-
-def _etag(data: bytes) -> str:
-    return blake2b(data, digest_size=16).hexdigest()
-
-
-def _etag_of(path: Path) -> str | None:
-    try:
-        return _etag(path.read_bytes())
-    except FileNotFoundError:
-        return None
+"""The names of drafts."""
 
 
 class _PendingFile:
@@ -103,8 +90,11 @@ class LocalStorage:
 
     def _inside(self, key: str) -> Path:
         """The path of a file to change. Raises `CorruptLake` where it leads out of the bucket."""
-        require_inside(self.root, [key])
-        return self.root / key
+        return self._all_inside([key])[0]
+
+    def _all_inside(self, keys: Collection[str]) -> list[Path]:
+        require_inside(self.root, keys)
+        return [self.root / key for key in keys]
 
     def for_libraries(self) -> dict[str, str]:
         return {}
@@ -124,7 +114,7 @@ class LocalStorage:
 
     def read_versioned(self, key: str) -> VersionedObject | None:
         data = self.read(key)
-        return None if data is None else VersionedObject(data, _etag(data))
+        return None if data is None else VersionedObject(data, etag_of(data))
 
     def open(self, key: str) -> BinaryIO:
         path = self._path(key)
@@ -160,47 +150,35 @@ class LocalStorage:
         path = self._inside(key)
         with explained("create", path):
             # Never O_EXCL and then write: a crash in between would leave a torn commit under its final name.
-            whole = self._durable_temporary(path, data)
+            make_folder(path.parent)
+            draft = Draft(path, data)
+            draft.write()
             try:
-                os.link(whole, path)
+                os.link(draft.draft, path)
             except FileExistsError:
                 return False
             finally:
-                os.unlink(whole)
+                draft.discard()
             fsync_folder(path.parent)
         return True
 
     def compare_and_swap(self, key: str, data: bytes, etag: str | None) -> str | None:
-        path, new = self._inside(key), _etag(data)
-        self._path(key)  # raises for a file that is a link: what is compared is read
-        with explained("write", path):
-            make_folder(path.parent)
-            if (current := _etag_of(path)) == etag != new:
-                whole, is_swapped = self._durable_temporary(path, data), False  # before the lock: others wait for it
-                try:
-                    with locked(path.parent):
-                        if (current := _etag_of(path)) == etag:
-                            os.replace(whole, path)
-                            current, is_swapped = new, True
-                finally:
-                    if not is_swapped:
-                        whole.unlink(missing_ok=True)
-            if current == new:
-                fsync_folder(path.parent)  # also what another process has renamed just now
-        return new if current == new else None
+        return self.swap_all([Swap(key, data, etag)])[0]
+
+    def swap_all(self, swaps: Sequence[Swap]) -> list[str | None]:
+        paths = self._all_inside([swap.key for swap in swaps])
+        for swap in swaps:
+            self._path(swap.key)  # raises for a file that is a link: what is compared is read
+        with explained("write", _place_of(paths, self.root)):
+            return swap_all([(path, swap.data, swap.etag) for path, swap in zip(paths, swaps, strict=True)])
 
     def write(self, key: str, data: bytes) -> None:
-        path = self._inside(key)
-        with explained("write", path):
-            os.replace(self._durable_temporary(path, data), path)
-            fsync_folder(path.parent)
+        self.write_all({key: data})
 
-    def _durable_temporary(self, path: Path, data: bytes) -> Path:
-        """Write `data` beside its final place, under a dotted name that every listing ignores."""
-        make_folder(path.parent)
-        temporary = path.parent / f".{uuid.uuid4().hex}.tmp"
-        write_durably(temporary, data)
-        return temporary
+    def write_all(self, objects: Mapping[str, bytes]) -> None:
+        paths = self._all_inside(objects)
+        with explained("write", _place_of(paths, self.root)):
+            write_all(list(zip(paths, objects.values(), strict=True)))
 
     def delete(self, key: str) -> None:
         path = self._inside(key)
@@ -240,6 +218,11 @@ class LocalStorage:
                         path.unlink()
                         count += 1
         return count
+
+
+def _place_of(paths: Sequence[Path], root: Path) -> Path:
+    """What an error names: the file, or of many the bucket."""
+    return paths[0] if len(paths) == 1 else root
 
 
 def _unless_gone(error: OSError) -> None:
