@@ -142,6 +142,7 @@ class StreamFiles:
                 "schema": table.schema,
                 **commit,
             }
+
         files = {stream_file(log.pipeline, view.tables[stream]): facts_of(stream) for stream in existing}
         log.storage.write_all({key: dumps(facts, indent=2) for key, facts in files.items()})
 

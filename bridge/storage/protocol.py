@@ -174,7 +174,7 @@ class Storage(Protocol):
         that call it; `write` does not take part.
         """
 
-    def swap_all(self, swaps: Sequence[Swap]) -> list[str | None]:
+    def swap_all(self, swaps: Sequence[Swap]) -> Sequence[str | None]:
         """`compare_and_swap` for each, in no order; far faster than one after the other. No key is there twice."""
 
     def write(self, key: str, data: bytes) -> None:

@@ -87,7 +87,7 @@ class S3Storage:
     def compare_and_swap(self, key: str, data: bytes, etag: str | None) -> str | None:
         return put_if(self._bucket, key, data, {"IfMatch": etag} if etag else {"IfNoneMatch": "*"})
 
-    def swap_all(self, swaps: Sequence[Swap]) -> list[str | None]:
+    def swap_all(self, swaps: Sequence[Swap]) -> Sequence[str | None]:
         return parallel_map(self, lambda swap: self.compare_and_swap(swap.key, swap.data, swap.etag), swaps)
 
     def write(self, key: str, data: bytes) -> None:
