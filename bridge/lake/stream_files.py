@@ -38,8 +38,8 @@ class Replication:
     method: str | None = None
 
 
-def _declared(catalog: Catalog | None, entry: StreamEntry) -> Replication:
-    return Replication(stream_id(entry), replication_method(catalog, stream_id(entry)))
+def _declared(entry: StreamEntry) -> Replication:
+    return Replication(stream_id(entry), replication_method({"streams": [entry]}, stream_id(entry)))
 
 
 def stream_file(pipeline: str, table: TableState) -> str:
@@ -85,7 +85,7 @@ class StreamFiles:
     def __init__(self, log: Log, view: Snapshot, catalog: Catalog | None = None) -> None:
         """`view` is the lake that the files show. What a stream's file says counts where there is no catalog."""
         self._log, self._view = log, view
-        self._replication = {record_name(each): _declared(catalog, each) for each in _selected_last(catalog)}
+        self._replication = {record_name(each): _declared(each) for each in _selected_last(catalog)}
         self.late: set[str] = set()
 
     def follow(self, view: Snapshot, record: CommitRecord | None = None) -> None:
