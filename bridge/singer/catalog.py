@@ -79,9 +79,10 @@ def stream_entry(catalog: Catalog | None, name: str) -> StreamEntry | None:
 
 def entries_by_name(catalog: Catalog) -> dict[str, StreamEntry]:
     """What `stream_entry` finds for each name: for whoever looks up thousands of streams."""
-    streams = catalog.get("streams", [])
-    entries = {stream["stream"]: stream for stream in sorted(reversed(streams), key=is_selected) if "stream" in stream}
-    return entries | {stream_id(stream): stream for stream in reversed(streams)}
+    streams = [*reversed(catalog.get("streams", []))]  # of several with one name, the last one written counts
+    selected_last = sorted(streams, key=is_selected)
+    entries = {stream["stream"]: stream for stream in selected_last if "stream" in stream}
+    return entries | {stream_id(stream): stream for stream in streams}
 
 
 def record_name(stream: StreamEntry) -> str:
