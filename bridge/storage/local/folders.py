@@ -58,11 +58,20 @@ def require_inside(root: Path, keys: Iterable[str]) -> None:
     for key in keys:
         refuse_outside(key)
         folders.add(key.rpartition("/")[0])
-    top = Path(os.path.realpath(root))
+    top = os.path.realpath(root)
+    real = {"": top}
     for folder in folders:
-        if not Path(os.path.realpath(root / folder)).is_relative_to(top):
+        if not f"{_real(root, folder, real)}/".startswith(f"{top.rstrip('/')}/"):
             hint = "put the folder itself there, or mount it there with `mount --bind`; nothing was changed"
             raise CorruptLake("a link in the bucket leads out of it", hint=hint, path=root / folder)
+
+
+def _real(root: Path, folder: str, known: dict[str, str]) -> str:
+    """Where a folder of the bucket is without links; `known` are those that were looked at, as many share a parent."""
+    if folder not in known:
+        path, (parent, _, name) = f"{root}/{folder}", folder.rpartition("/")
+        known[folder] = os.path.realpath(path) if os.path.islink(path) else f"{_real(root, parent, known)}/{name}"
+    return known[folder]
 
 
 def fsync_folder(folder: Path | str) -> None:
@@ -85,7 +94,7 @@ def make_folder(folder: Path) -> None:
 
 def make_folders(folders: Iterable[Path | str]) -> None:
     """The same for many folders: a parent is made durable once for all that are new in it."""
-    missing = [Path(folder) for folder in folders if not os.path.isdir(folder)]
+    missing = [Path(folder) for folder in dict.fromkeys(folders) if not os.path.isdir(folder)]
     parents = list(dict.fromkeys(folder.parent for folder in missing))
     for parent in parents:
         make_folder(parent)

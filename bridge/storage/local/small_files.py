@@ -35,8 +35,8 @@ def _version(path: str) -> str | None:
 class Draft:
     """A file's new bytes, first beside its place."""
 
-    def __init__(self, path: Path, data: bytes) -> None:
-        self.path, self._data = str(path), data
+    def __init__(self, path: str, data: bytes) -> None:
+        self.path, self._data = path, data
         self.folder = os.path.dirname(self.path)
         self.draft = f"{self.folder}/.{uuid.uuid4().hex}.tmp"
 
@@ -62,7 +62,7 @@ class _Swap:
     current: str | None
 
 
-def write_all(files: Sequence[tuple[Path, bytes]]) -> None:
+def write_all(files: Sequence[tuple[str, bytes]]) -> None:
     """Create or replace files. Raises `OSError`; some may be written then."""
     drafts = [Draft(path, data) for path, data in files]
     folders = _make_folders_of(drafts)
@@ -77,12 +77,12 @@ def write_all(files: Sequence[tuple[Path, bytes]]) -> None:
     on_disk(fsync_folder, folders)
 
 
-def swap_all(files: Sequence[tuple[Path, bytes, str | None]]) -> list[str | None]:
+def swap_all(files: Sequence[tuple[str, bytes, str | None]]) -> list[str | None]:
     """Replace each file that has the expected version (None: that does not exist).
 
     Returns the new versions; None for a file that is another's. Raises `OSError`; some may be replaced then.
     """
-    swaps = [_Swap(Draft(path, data), expected, etag_of(data), _version(str(path))) for path, data, expected in files]
+    swaps = [_Swap(Draft(path, data), expected, etag_of(data), _version(path)) for path, data, expected in files]
     due = [swap for swap in swaps if swap.current == swap.expected != swap.new]
     _make_folders_of(swap.draft for swap in due)
     try:

@@ -93,11 +93,15 @@ class LocalStorage:
 
     def _inside(self, key: str) -> Path:
         """The path of a file to change. Raises `CorruptLake` where it leads out of the bucket."""
-        return self._all_inside([key])[0]
+        return Path(self._all_inside([key])[0])
 
-    def _all_inside(self, keys: Collection[str]) -> list[Path]:
+    def _all_inside(self, keys: Collection[str]) -> list[str]:
         require_inside(self.root, keys)
-        return [self.root / key for key in keys]
+        return [f"{self.uri}/{key}" for key in keys]
+
+    def _place_of(self, paths: Sequence[str]) -> Path:
+        """What an error names: the file, or of many the bucket."""
+        return Path(paths[0]) if len(paths) == 1 else self.root
 
     def for_libraries(self) -> dict[str, str]:
         return {}
@@ -154,7 +158,7 @@ class LocalStorage:
         with explained("create", path):
             # Never O_EXCL and then write: a crash in between would leave a torn commit under its final name.
             make_folder(path.parent)
-            draft = Draft(path, data)
+            draft = Draft(str(path), data)
             draft.write()
             try:
                 os.link(draft.draft, path)
@@ -170,9 +174,10 @@ class LocalStorage:
 
     def swap_all(self, swaps: Sequence[Swap]) -> Sequence[str | None]:
         paths = self._all_inside([swap.key for swap in swaps])
-        for swap in swaps:
-            self._path(swap.key)  # raises for a file that is a link: what is compared is read
-        with explained("write", _place_of(paths, self.root)):
+        for path, swap in zip(paths, swaps, strict=True):
+            if os.path.islink(path):
+                self._path(swap.key)  # raises where it leads out of the bucket: what is compared is read
+        with explained("write", self._place_of(paths)):
             return swap_all([(path, swap.data, swap.etag) for path, swap in zip(paths, swaps, strict=True)])
 
     def write(self, key: str, data: bytes) -> None:
@@ -180,7 +185,7 @@ class LocalStorage:
 
     def write_all(self, objects: Mapping[str, bytes]) -> None:
         paths = self._all_inside(objects)
-        with explained("write", _place_of(paths, self.root)):
+        with explained("write", self._place_of(paths)):
             write_all(list(zip(paths, objects.values(), strict=True)))
 
     def delete(self, key: str) -> None:
@@ -221,11 +226,6 @@ class LocalStorage:
                         path.unlink()
                         count += 1
         return count
-
-
-def _place_of(paths: Sequence[Path], root: Path) -> Path:
-    """What an error names: the file, or of many the bucket."""
-    return paths[0] if len(paths) == 1 else root
 
 
 def _unless_gone(error: OSError) -> None:
