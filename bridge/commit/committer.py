@@ -43,7 +43,7 @@ from bridge.lake.log import Log, Snapshot, add_of, storage_changes
 from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.records import CommitRecord, RejectFile, StagedTable, TableChange
 from bridge.storage import Missing
-from bridge.storage.parallel import durable_map, parallel_map
+from bridge.storage.parallel import parallel_map
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -191,8 +191,8 @@ class Committer:
             self.storage.publish(storage_changes(self.log.pipeline, record))
             changes, tables = record.tables, self.view.tables
             parallel_map(self.storage, lambda c: self.table_logs.publish(record, c, tables[c.stream]), changes)
-            durable_map(self.storage, lambda c: write_manifests(self.head, c.stream, shared=c.shared), changes)
             if changes:
+                write_manifests(self.head, {change.stream: change.shared for change in changes})
                 self.head.check()  # somebody may have taken over just before the last manifest's swap
         except LakeError as error:
             try:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from bridge.errors import CommitLost
 from bridge.lake.log import Log, Snapshot
+from bridge.storage.parallel import parallel_map
+from bridge.storage.protocol import Swap
 
 _OVERTAKEN = "two runs of this pipeline were alive; this one ends, what it committed is the other's to go on from"
 
@@ -27,18 +31,25 @@ class Head:
 
     def look(self, key: str) -> bytes | None:
         """Read a file that shows the head, and note its version. Raises `CommitLost` if another run took over."""
-        stored = self.storage.read_versioned(key)
+        return self.look_all([key])[0]
+
+    def look_all(self, keys: Sequence[str]) -> list[bytes | None]:
+        """The same for many files."""
+        files = parallel_map(self.storage, self.storage.read_versioned, keys)
         self.check()
-        self._versions[key] = stored.etag if stored else None
-        return stored.data if stored else None
+        self._versions |= {key: file.etag if file else None for key, file in zip(keys, files, strict=True)}
+        return [file.data if file else None for file in files]
 
     def swap(self, key: str, data: bytes) -> bool:
         """Write a file that shows the head; False if somebody changed it since `look`."""
-        if key not in self._versions:
-            self.look(key)
-        version = self.storage.compare_and_swap(key, data, self._versions[key])
-        self._versions[key] = version or self._versions[key]
-        return version is not None
+        return not self.swap_all({key: data})
+
+    def swap_all(self, files: Mapping[str, bytes]) -> list[str]:
+        """Write many files that show the head; return the keys that somebody changed since `look`."""
+        self.look_all([key for key in files if key not in self._versions])
+        versions = self.storage.swap_all([Swap(key, data, self._versions[key]) for key, data in files.items()])
+        self._versions |= {key: version for key, version in zip(files, versions, strict=True) if version}
+        return [key for key, version in zip(files, versions, strict=True) if version is None]
 
     def put_back(self, key: str, data: bytes) -> None:
         """Undo a swap that this run made after another one had taken over, unless somebody changed the file since."""

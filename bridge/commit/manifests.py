@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from bridge.commit.head import Head
 from bridge.lake.ownership import Owner, owners_of, tables_of
 from bridge.lake.records import CommitRecord, TableState
@@ -28,14 +30,22 @@ def manifest_body(storage: Storage, folder: str, names: list[str]) -> bytes:
     return "".join(f"{storage.uri}/{folder}/{name}\n" for name in names).encode()
 
 
-def write_manifests(head: Head, stream: str, *, shared: bool) -> None:
-    """Have the manifests of a stream's table list exactly its files. Raises `CommitLost` if another run took over."""
-    table = head.view.tables[stream]
-    for key in manifest_keys(table.folder):
-        for _ in attempts(key):
-            if head.swap(key, _body(head, stream, table, shared=shared)):
-                break
-            head.look(key)
+def write_manifests(head: Head, streams: Mapping[str, bool]) -> None:
+    """Have the manifests of tables list exactly their files. Raises `CommitLost` if another run took over.
+
+    `streams` tells of each whether other pipelines add files to its table, too.
+    """
+    due = {key: stream for stream in streams for key in manifest_keys(head.view.tables[stream].folder)}
+    for _ in attempts(next(iter(due), "")):
+        bodies = {
+            stream: _body(head, stream, head.view.tables[stream], shared=streams[stream])
+            for stream in dict.fromkeys(due.values())
+        }
+        changed = head.swap_all({key: bodies[stream] for key, stream in due.items()})
+        if not changed:
+            return
+        head.look_all(changed)
+        due = {key: due[key] for key in changed}
 
 
 def undo_manifests(head: Head, record: CommitRecord) -> None:

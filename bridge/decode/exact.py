@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import orjson
@@ -47,7 +48,11 @@ class Layout:
         self.declared = frozenset(self.names).union(skipped)
         """Fields with a column, and those that are skipped."""
         self.required = [not field.nullable for field in fields]
-        self.coercers: list[Coercer] = [coercer(field) for field in fields]
+
+    @cached_property
+    def coercers(self) -> list[Coercer]:
+        """What converts values one by one; most data needs none."""
+        return [coercer(field) for field in self.fields]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from bridge.lake.log import Log
 from bridge.lake.records import TableState
 from bridge.storage import Storage
 from bridge.storage.attempts import attempts
+from bridge.storage.protocol import Swap
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,14 @@ def claim(storage: Storage, folder: str, me: Owner, *, shared: bool) -> list[Own
         ):
             return others
     raise AssertionError("unreachable")
+
+
+def claim_all(storage: Storage, owners: Mapping[str, Owner]) -> None:
+    """Become the only owner of many table folders. Raises `LakeError` if somebody else owns one."""
+    swaps = [Swap(_key(folder), _document([me], shared=False), None) for folder, me in owners.items()]
+    for (folder, me), version in zip(owners.items(), storage.swap_all(swaps), strict=True):
+        if version is None:  # there is an owner
+            claim(storage, folder, me, shared=False)
 
 
 def others_of(storage: Storage, folder: str, me: Owner, *, shared: bool) -> list[Owner]:

@@ -22,7 +22,7 @@ from bridge.singer.catalog import Catalog, StreamEntry, is_selected, record_name
 from bridge.singer.state import bookmark
 from bridge.singer.state_edits import same
 from bridge.storage import Storage
-from bridge.storage.parallel import durable_map, parallel_map
+from bridge.storage.parallel import parallel_map
 
 
 def _selected_last(catalog: Catalog | None) -> list[StreamEntry]:
@@ -38,8 +38,8 @@ class Replication:
     method: str | None = None
 
 
-def _declared(catalog: Catalog | None, entry: StreamEntry) -> Replication:
-    return Replication(stream_id(entry), replication_method(catalog, stream_id(entry)))
+def _declared(entry: StreamEntry) -> Replication:
+    return Replication(stream_id(entry), replication_method({"streams": [entry]}, stream_id(entry)))
 
 
 def stream_file(pipeline: str, table: TableState) -> str:
@@ -85,7 +85,7 @@ class StreamFiles:
     def __init__(self, log: Log, view: Snapshot, catalog: Catalog | None = None) -> None:
         """`view` is the lake that the files show. What a stream's file says counts where there is no catalog."""
         self._log, self._view = log, view
-        self._replication = {record_name(each): _declared(catalog, each) for each in _selected_last(catalog)}
+        self._replication = {record_name(each): _declared(each) for each in _selected_last(catalog)}
         self.late: set[str] = set()
 
     def follow(self, view: Snapshot, record: CommitRecord | None = None) -> None:
@@ -129,9 +129,9 @@ class StreamFiles:
         log, last = self._log, record or self._log.record(view.last_change)
         commit = {"commit": view.last_change, "run": last.run if last else None, "at": last.at if last else None}
 
-        def write(stream: str) -> None:
+        def facts_of(stream: str) -> dict[str, Any]:
             table, replication = view.tables[stream], self._of(view, stream)
-            facts = {
+            return {
                 "format": 1,
                 "stream": stream,
                 "tap_stream_id": replication.id,
@@ -142,9 +142,9 @@ class StreamFiles:
                 "schema": table.schema,
                 **commit,
             }
-            log.storage.write(stream_file(log.pipeline, table), dumps(facts, indent=2))
 
-        durable_map(log.storage, write, existing)
+        files = {stream_file(log.pipeline, view.tables[stream]): facts_of(stream) for stream in existing}
+        log.storage.write_all({key: dumps(facts, indent=2) for key, facts in files.items()})
 
     def _of(self, view: Snapshot, stream: str) -> Replication:
         if stream not in self._replication:

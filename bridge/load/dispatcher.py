@@ -290,6 +290,7 @@ class Dispatcher:
         if barrier:
             self._clock.restart(self.spool.fresh)
         if batch or barrier:
+            self._tables.claim_tables()
             begun_anew, self._begun_anew = self._begun_anew, []
             yield Sealed(batch, barrier, noise, begun_anew)
 

@@ -77,6 +77,14 @@ def stream_entry(catalog: Catalog | None, name: str) -> StreamEntry | None:
     return next(by_id, None) or next(filter(is_selected, by_name), None) or next(iter(by_name), None)
 
 
+def entries_by_name(catalog: Catalog) -> dict[str, StreamEntry]:
+    """What `stream_entry` finds for each name: for whoever looks up thousands of streams."""
+    streams = [*reversed(catalog.get("streams", []))]  # of several with one name, the last one written counts
+    selected_last = sorted(streams, key=is_selected)
+    entries = {stream["stream"]: stream for stream in selected_last if "stream" in stream}
+    return entries | {stream_id(stream): stream for stream in streams}
+
+
 def record_name(stream: StreamEntry) -> str:
     """The name that the stream's RECORDs may have; in older taps it is not the id."""
     return str(stream.get("stream") or stream_id(stream))

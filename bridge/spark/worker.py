@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import socket
@@ -38,7 +39,11 @@ REPORT_SCHEMA = pa.schema([("seq", pa.int64()), ("bundle", pa.int32()), ("report
 
 
 def same(batches: Iterator[Any]) -> Iterator[Any]:
-    """Return what comes: to call it imports all that a worker needs."""
+    """Return what comes: to call it imports all that a worker needs.
+
+    What was imported stays, so the garbage collector need not look at it again and again.
+    """
+    gc.freeze()
     yield from batches
 
 

@@ -25,14 +25,14 @@ def parallel_map(storage: _Parallel, work: Callable[[T], R], items: Sequence[T])
     return _map(storage.parallel, work, items)
 
 
-def durable_map(storage: _Parallel, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """As `parallel_map`, for work that mostly waits until what it wrote is durable; on a disk for many items only."""
-    return on_disk(work, items) if storage.parallel == 1 else parallel_map(storage, work, items)
-
-
 def on_disk(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """The same for a local disk."""
-    return _map(DISK_THREADS if len(items) >= MANY else 1, work, items)
+    """The same for a local disk, where threads only help with many items."""
+    if len(items) < MANY:
+        return [work(item) for item in items]
+    # A share each: handing over single items would cost more than the work on a small file.
+    shares = [items[first::DISK_THREADS] for first in range(DISK_THREADS)]
+    results = _map(DISK_THREADS, lambda share: [work(item) for item in share], shares)
+    return [results[at % DISK_THREADS][at // DISK_THREADS] for at in range(len(items))]
 
 
 def _map(threads: int, work: Callable[[T], R], items: Sequence[T]) -> list[R]:

@@ -10,7 +10,7 @@ A file's key is its table's folder, Hive folders (`day=2025-01-01/`) if the tabl
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -103,6 +103,16 @@ class VersionedObject:
     etag: str
 
 
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """An object to replace if it is still the version that was read: a call of `compare_and_swap`."""
+
+    key: str
+    data: bytes
+    etag: str | None
+    """That of the version; None: the object must not exist."""
+
+
 class PendingFile(Protocol):
     """A pending file that is being written. Bytes are durable once `close` has returned; `upload` is set then."""
 
@@ -164,8 +174,14 @@ class Storage(Protocol):
         that call it; `write` does not take part.
         """
 
+    def swap_all(self, swaps: Sequence[Swap]) -> Sequence[str | None]:
+        """`compare_and_swap` for each, in no order; far faster than one after the other. No key is there twice."""
+
     def write(self, key: str, data: bytes) -> None:
         """Create or replace `key` durably; a reader sees the old bytes or the new, never a part."""
+
+    def write_all(self, objects: Mapping[str, bytes]) -> None:
+        """`write` for each key, in no order; far faster than one after the other."""
 
     def delete(self, key: str) -> None:
         """Delete `key`; no error if it does not exist."""

@@ -18,6 +18,9 @@ from bridge.storage import Add, Storage
 from bridge.write.context import WriteContext
 from bridge.write.partition import sort_keys
 
+_DICTIONARY_ROWS = 64
+"""With fewer rows in its first row group, a file is larger with dictionaries, and costs a third more time."""
+
 
 class File:
     """A pending file, written a row group at a time.
@@ -45,11 +48,22 @@ class File:
         self._source = pipeline_key(context.pipeline, "pending", f"{part}{PENDING}")
         key = f"{layout.folder}/{self.name}"
         self._file = storage.open_pending(self._source, key, over=over is not None, readable=layout.readable)
-        order = pq.SortingColumn.from_ordering(schema, sort_keys(layout.sort_by)) if layout.sort_by else None
-        self._writer = pq.ParquetWriter(
-            self._file, schema, compression=context.compression, compression_level=context.level, sorting_columns=order
-        )
-        self._unsaid = Unsaid()
+        self._context, self._unsaid = context, Unsaid()
+        self._parquet: pq.ParquetWriter | None = None
+
+    def _writer(self, rows: int) -> pq.ParquetWriter:
+        """What writes row groups; the first one has so many rows."""
+        if self._parquet is None:
+            sort_by, context = self._context.layouts[self.stream].sort_by, self._context
+            self._parquet = pq.ParquetWriter(
+                self._file,
+                self.schema,
+                compression=context.compression,
+                compression_level=context.level,
+                use_dictionary=rows >= _DICTIONARY_ROWS,
+                sorting_columns=pq.SortingColumn.from_ordering(self.schema, sort_keys(sort_by)) if sort_by else None,
+            )
+        return self._parquet
 
     @property
     def size(self) -> int:
@@ -58,15 +72,16 @@ class File:
 
     def write(self, table: pa.Table) -> None:
         """Add a row group; its rows are sorted if the table's are."""
-        self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
+        self._writer(table.num_rows).write_table(table, row_group_size=max(table.num_rows, 1))
         self._unsaid.observe(table)
         self.rows += table.num_rows
 
     def finish(self, version: int | None = None) -> None:
         """Write the footer. `version`: that of all rows, where no column has it."""
+        writer = self._writer(self.rows)
         if note := self._unsaid.to_metadata():
-            self._writer.add_key_value_metadata(note)
-        self._writer.close()
+            writer.add_key_value_metadata(note)
+        writer.close()
         self._pending = PendingFile(
             stream=self.stream,
             name=self.name,
@@ -81,7 +96,8 @@ class File:
     def give_up(self, storage: Storage) -> None:
         """Delete it, best effort: a later run looks for it again."""
         with suppress(LakeError, OSError, ValueError):
-            self._writer.close()
+            if self._parquet:
+                self._parquet.close()
             self._file.close()
             storage.abort(Add(self._source, f"{self._folder}/{self.name}", self.size, self._file.upload))
 

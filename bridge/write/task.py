@@ -21,7 +21,7 @@ from bridge.errors import BridgeError
 from bridge.lake.records import PendingFile
 from bridge.schema.table_schema import TableSchema
 from bridge.spool.folder import Segment, SpoolFolder
-from bridge.storage.parallel import DISK_THREADS, MANY
+from bridge.storage.parallel import MANY, on_disk
 from bridge.write.context import WriteContext
 from bridge.write.file import File
 from bridge.write.metadata_columns import fill_metadata
@@ -33,19 +33,23 @@ from bridge.write.validation import decode_valid, read_rules, spooled_schema
 from bridge.write.versions import by_version, is_mixed
 from bridge.write.writer import Writer
 
+_OPEN = 256
+"""Files that wait to be made durable together: each holds a descriptor."""
+_LARGE = 8 << 20
+"""A file of so many bytes does not wait: in a bucket it may hold them in memory."""
+
 
 def write_bundles(context: WriteContext, bundles: Iterable[tuple[int, Sequence[Segment]]]) -> Iterator[WorkReport]:
     """Decode bundles into pending files and yield the report of each, which the driver checks.
 
-    A thread makes files durable while the next bundle is decoded, several those of many streams; a report comes after
-    its files are.
+    A thread makes files durable while the next bundle is decoded; a report comes after its files are durable. Those of
+    many streams are made so together.
     """
-    one, several = ThreadPoolExecutor(1, "durable"), ThreadPoolExecutor(DISK_THREADS, "durable")
-    with one, several:
+    with ThreadPoolExecutor(1, "durable") as one:
         before: tuple[WorkReport, RowWriter | None] | None = None
         for seq, segments in bundles:
             try:
-                disk = several if len(segments) >= MANY else one
+                disk = one if len(segments) < MANY else None
                 now: tuple[WorkReport, RowWriter | None] = _write(context, seq, segments, disk)
             except BridgeError as error:
                 now = failure(error), None
@@ -69,7 +73,7 @@ def _durable(report: WorkReport, writer: RowWriter | None) -> WorkReport:
 
 
 def _write(
-    context: WriteContext, seq: int, segments: Sequence[Segment], disk: ThreadPoolExecutor
+    context: WriteContext, seq: int, segments: Sequence[Segment], disk: ThreadPoolExecutor | None
 ) -> tuple[WorkReport, RowWriter]:
     reader, writer = SegmentReader(context), RowWriter(context, seq, disk)
     for segment in segments:
@@ -142,10 +146,15 @@ class SegmentReader:
 
 
 class RowWriter:
-    """Rows into pending files, which a thread of `disk` makes durable."""
+    """Rows into pending files, which a thread of `disk` makes durable; None: many files become durable at a time.
 
-    def __init__(self, context: WriteContext, seq: int, disk: ThreadPoolExecutor) -> None:
+    While rows are decoded, a thread a file would only compete with that for Python's lock.
+    """
+
+    def __init__(self, context: WriteContext, seq: int, disk: ThreadPoolExecutor | None) -> None:
         self._closing: list[Future[PendingFile]] = []
+        self._written: list[File] = []
+        self._durable: list[PendingFile] = []
         self._spills: list[SpillFile] = []
         self._folders: dict[str, int] = {}
         self._context, self._seq, self._disk = context, seq, disk
@@ -179,9 +188,19 @@ class RowWriter:
 
     def durable(self, report: WorkReport) -> WorkReport:
         """Wait until all files are durable, and add them to the reader's report."""
-        files = [closing.result() for closing in self._closing]
+        self._make_durable()
+        files = [*self._durable, *(closing.result() for closing in self._closing)]
         return structs.replace(report, files=files, spills=self._spills, folders=self._folders)
 
     def _close(self, version: int | None, file: File) -> None:
         file.finish(version)
-        self._closing.append(self._disk.submit(file.close))
+        if self._disk:
+            self._closing.append(self._disk.submit(file.close))
+            return
+        self._written.append(file)
+        if len(self._written) == _OPEN or file.size >= _LARGE:
+            self._make_durable()
+
+    def _make_durable(self) -> None:
+        files, self._written = self._written, []
+        self._durable += on_disk(File.close, files)

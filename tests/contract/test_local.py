@@ -13,7 +13,8 @@ import pytest
 from bridge.lake.log import Snapshot, storage_changes, undo
 from bridge.storage import Change
 from bridge.storage.local.storage import LocalStorage
-from bridge.storage.parallel import MANY, durable_map
+from bridge.storage.parallel import MANY, on_disk
+from bridge.storage.protocol import Swap
 from tests.support.records import commit_record
 
 from .crashing import crashing
@@ -139,9 +140,9 @@ def test_many_tables_at_once(tmp_path: Path) -> None:
     storage, names = LocalStorage(tmp_path), [f"t{number}" for number in range(2 * MANY)]
     storage.publish([Change(name, pend(storage, f"{name}.parquet", folder=name)) for name in names])
     assert all((tmp_path / name / f"{name}.parquet").exists() for name in names)
-    swapped = durable_map(storage, lambda name: storage.compare_and_swap(f"m/{name}", name.encode(), None), names)
+    swapped = storage.swap_all([Swap(f"m/{name}", name.encode(), None) for name in names])
     assert None not in swapped
     assert {storage.read(f"m/{name}") for name in names} == {name.encode() for name in names}
-    winners = durable_map(storage, lambda name: storage.compare_and_swap("m/one", name.encode(), None), names)
+    winners = on_disk(lambda name: storage.compare_and_swap("m/one", name.encode(), None), names)
     assert sum(etag is not None for etag in winners) == 1
     assert not list(tmp_path.rglob(".*.tmp"))

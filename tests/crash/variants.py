@@ -5,7 +5,7 @@ The tests show that each of `BROKEN` loses, doubles or hides something, and that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,7 +31,7 @@ from bridge.storage.s3.errors import FAILURES, is_refused
 from .lives import Life, loaded, one_by_one
 from .store import MANIFEST
 
-CREATE, PUBLISH, LOOK = Committer.create, Committer.publish, Head.look
+CREATE, PUBLISH, LOOK_ALL = Committer.create, Committer.publish, Head.look_all
 
 
 @dataclass(frozen=True)
@@ -190,18 +190,19 @@ def _witness_last(head: Head) -> state_file.StateFile:
     return state_file.StateFile(data, head.look(state_file._witness_key(head.log.pipeline)))
 
 
-def _manifest_plainly(head: Head, stream: str, *, shared: bool) -> None:
+def _manifest_plainly(head: Head, streams: Mapping[str, bool]) -> None:
+    ((stream, shared),) = streams.items()
     table = head.view.tables[stream]
     names = listed_files(head.storage, Owner(head.log.pipeline, stream), table, shared=shared)
     head.storage.write(MANIFEST, manifest_body(head.storage, table.folder, names))
 
 
-def _look_at_version_only(self: Head, key: str) -> bytes | None:
-    if key != MANIFEST:
-        return LOOK(self, key)
-    stored = self.storage.read_versioned(key)
-    self._versions[key] = stored.etag if stored else None
-    return stored.data if stored else None
+def _look_at_version_only(self: Head, keys: Sequence[str]) -> list[bytes | None]:
+    if MANIFEST not in keys:
+        return LOOK_ALL(self, keys)
+    stored = [self.storage.read_versioned(key) for key in keys]
+    self._versions |= {key: each.etag if each else None for key, each in zip(keys, stored, strict=True)}
+    return [each.data if each else None for each in stored]
 
 
 # the storage's publish
@@ -369,7 +370,7 @@ BROKEN = {
     ),
     "version without the head": Variant(
         "the manifest's version is read, but not whether anybody took over before that",
-        {"commit.head.Head.look": _look_at_version_only},
+        {"commit.head.Head.look_all": _look_at_version_only},
     ),
 }
 

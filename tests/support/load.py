@@ -33,6 +33,9 @@ class Tables(TablePlanner):
     def open(self, message: Schema) -> Opened:
         return self._opened(message)
 
+    def claim_tables(self) -> None:
+        pass
+
     def incoming(self, message: Schema) -> IncomingSchema:
         return self._incoming(message)
 

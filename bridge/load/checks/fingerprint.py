@@ -22,7 +22,7 @@ from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.runs import read_opened
 from bridge.settings.options import Pipeline
 from bridge.settings.redact import SECRET_KEY, redactor
-from bridge.singer.catalog import Catalog, replication_key, replication_method, selected_streams
+from bridge.singer.catalog import Catalog, entries_by_name, replication_key, replication_method, selected_streams
 from bridge.singer.state import bookmark
 from bridge.storage import Storage
 from bridge.tap.installed import tap_version
@@ -34,9 +34,11 @@ _RUNS_BACK = 100
 
 def fingerprint(pipeline: Pipeline, argv: list[str], catalog: Catalog | None) -> dict[str, Any]:
     """The fingerprint of a run: the tap, its settings, and how each stream is replicated."""
+    entries = entries_by_name(catalog) if catalog else {}
+    alone = {name: {"streams": [entries[name]]} for name in sorted(selected_streams(catalog) if catalog else ())}
     streams = {
-        name: {"method": replication_method(catalog, name), "key": replication_key(catalog, name)}
-        for name in sorted(selected_streams(catalog) if catalog else ())
+        name: {"method": replication_method(one, name), "key": replication_key(one, name)}
+        for name, one in alone.items()
     }
     return {
         "tap": {"command": _command(pipeline), "version": tap_version(argv[0])},

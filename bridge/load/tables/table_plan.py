@@ -12,7 +12,7 @@ from bridge.errors import LakeError, SettingsError, did_you_mean
 from bridge.exact_json import dumps
 from bridge.lake.formats.registry import TableLogs
 from bridge.lake.log import Log, Snapshot
-from bridge.lake.ownership import Owner, claim, others_of, tables_of
+from bridge.lake.ownership import Owner, claim, claim_all, others_of, tables_of
 from bridge.lake.paths import folder_name
 from bridge.lake.records import TableState
 from bridge.lake.schemas import read_schema
@@ -24,7 +24,14 @@ from bridge.schema.table_schema import TableSchema, merge
 from bridge.settings.commands import full_run
 from bridge.settings.options import Pipeline
 from bridge.settings.view_sql import ROWS, View, read_view
-from bridge.singer.catalog import Catalog, declares_keys, namesakes, replication_key, replication_method, stream_entry
+from bridge.singer.catalog import (
+    Catalog,
+    declares_keys,
+    entries_by_name,
+    namesakes,
+    replication_key,
+    replication_method,
+)
 from bridge.singer.messages import Schema
 from bridge.singer.state import continues, is_empty, is_flat, resume_point
 from bridge.storage import Storage
@@ -89,16 +96,18 @@ class TablePlanner:
         `whole`: streams of which each run extracts all rows, as the tap said when it was asked before the run.
         """
         self._storage, self._pipeline, self._view, self._catalog = storage, pipeline, view, catalog
+        self._entries = entries_by_name(catalog) if catalog else {}
         self._full, self._append, self._piped, self._whole = full, append, piped, whole
         self._folders = {table.folder.rsplit("/", 1)[-1].casefold() for table in view.tables.values()}
         self.methods: dict[str, Method] = {}
         self.layouts: dict[str, TableLayout] = {}
         self.shared: set[str] = set()
+        self._unclaimed: dict[str, Owner] = {}
 
     def loaded(self, deselected: Collection[str]) -> dict[str, TableState]:
         """The existing tables of the streams that this run loads."""
         catalog, tables = self._catalog, self._view.tables.items()
-        named = (s for s, _ in tables if catalog is None or stream_entry(catalog, s))
+        named = (s for s, _ in tables if catalog is None or s in self._entries)
         streams = {stream for stream in named if stream not in deselected}
         return {stream: table for stream, table in tables if stream in streams and not table.view}
 
@@ -188,8 +197,8 @@ class TablePlanner:
     def incoming(self, message: Schema) -> IncomingSchema:
         """What a SCHEMA brings to its table, as the settings shape it. Raises `SettingsError`, `DataError`."""
         stream = message.stream
-        log_based = replication_method(self._catalog, stream) == "LOG_BASED"
-        key = replication_key(self._catalog, stream)
+        log_based = replication_method(self._catalog_of(stream), stream) == "LOG_BASED"
+        key = replication_key(self._catalog_of(stream), stream)
         shaping = ColumnPlan.of(self._pipeline, stream, key, log_based=log_based)
         return shaping.incoming(message, self.keys(message), self._keys(message))
 
@@ -204,7 +213,7 @@ class TablePlanner:
         if not keys:
             hint = "set key_properties for it under streams, or another load_method"
             raise SettingsError("an upsert needs a key, and the tap declares none", hint=hint, stream=stream)
-        changes = replication_method(self._catalog, stream) == "LOG_BASED"
+        changes = replication_method(self._catalog_of(stream), stream) == "LOG_BASED"
         return replace(target, keys=tuple(keys), changes=changes, hard_delete=bool(hard))
 
     def check(self, stream: str, schema: TableSchema) -> None:
@@ -260,11 +269,17 @@ class TablePlanner:
 
     def expected(self, stream: str) -> tuple[Method, Mode, str]:
         """A stream's method as its catalog entry says it; and the mode of this run, and its reason."""
-        method = self._or_whole(stream, of_catalog(self._pipeline, self._catalog, stream))
+        method = self._or_whole(stream, of_catalog(self._pipeline, self._catalog_of(stream), stream))
         return method, *self._mode(method)
 
+    def _catalog_of(self, stream: str) -> Catalog | None:
+        """The catalog with this stream alone: to look it up among thousands takes long."""
+        if self._catalog is None:
+            return None
+        return {"streams": [self._entries[stream]] if stream in self._entries else []}
+
     def _decide(self, stream: str, bookmarks: list[str] | None, keys: Sequence[str]) -> Method:
-        return self._or_whole(stream, decide(self._pipeline, self._catalog, stream, bookmarks, keys))
+        return self._or_whole(stream, decide(self._pipeline, self._catalog_of(stream), stream, bookmarks, keys))
 
     def _or_whole(self, stream: str, method: Method) -> Method:
         if stream in self._whole and self._pipeline.load_method(stream) == "auto":
@@ -288,7 +303,7 @@ class TablePlanner:
         repeated = []
         for stream in streams:
             method, mode, _ = self.expected(stream)
-            entry = stream_entry(self._catalog, stream)
+            entry = self._entries.get(stream)
             if mode == "append" and entry and declares_keys(entry) and self._repeats(stream, method):
                 repeated.append(stream)
         return repeated
@@ -330,20 +345,37 @@ class TablePlanner:
             logs.of(self.layouts[stream].folder, stream, format_).check(None)
 
     def _claim(self, stream: str, mode: Mode) -> list[Owner]:
-        """Claim the table's folder, or refuse: rows of another pipeline must not be deleted or mixed with ours."""
-        shared = self._may_share(stream, mode)
-        others = claim(self._storage, self.layouts[stream].folder, Owner(self._pipeline.name, stream), shared=shared)
+        """Claim the table's folder, or refuse: rows of another pipeline must not be deleted or mixed with ours.
+
+        A table that nobody may share is only claimed by `claim_tables`.
+        """
+        shared, folder, me = self._may_share(stream, mode), self.layouts[stream].folder, self._owner(stream)
         if shared:
+            others = claim(self._storage, folder, me, shared=True)
             self.shared.add(stream)
+        else:
+            others = others_of(self._storage, folder, me, shared=False)
+            self._unclaimed[folder] = me
         self._check_contents(stream, others)
         return others
+
+    def _owner(self, stream: str) -> Owner:
+        return Owner(self._pipeline.name, stream)
+
+    def claim_tables(self) -> None:
+        """Claim the tables that were opened since the last call, all at once. Raises `LakeError` like `open`.
+
+        Comes before anything is written for them.
+        """
+        unclaimed, self._unclaimed = self._unclaimed, {}
+        claim_all(self._storage, unclaimed)
 
     def check_table(self, stream: str) -> None:
         """Raise what `open` would raise for a stream before its SCHEMA has come; nothing is written."""
         self.layouts[stream] = layout = self._layout(stream)
         mode, table = self.expected(stream)[1], self._view.tables.get(stream)
         shared = self._may_share(stream, mode)
-        others = others_of(self._storage, layout.folder, Owner(self._pipeline.name, stream), shared=shared)
+        others = others_of(self._storage, layout.folder, self._owner(stream), shared=shared)
         self._check_contents(stream, others)
         if table and table.files and mode != "replace":
             self._check_folders(stream, table.partition_by)

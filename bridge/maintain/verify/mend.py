@@ -110,7 +110,7 @@ def _repair_file(committer: Committer, file: str, mend: Mend) -> str:
         storage.publish([Change(table_and_name(file)[0], removes=(Remove(file, mend.source),))])
         return f"removed again, into the trash: {file}"
     if mend.how == "manifest":
-        write_manifests(committer.head, stream, shared=_is_shared(committer, stream))
+        write_manifests(committer.head, {stream: _is_shared(committer, stream)})
         return f"written again: the manifests of {stream}"
     if mend.how == "table log":
         committer.table_logs.repair(stream, view, committer.run)

@@ -11,7 +11,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bridge.errors import CorruptLake, LakeError
@@ -58,14 +58,23 @@ def require_inside(root: Path, keys: Iterable[str]) -> None:
     for key in keys:
         refuse_outside(key)
         folders.add(key.rpartition("/")[0])
-    top = Path(os.path.realpath(root))
+    top = os.path.realpath(root)
+    real = {"": top}
     for folder in folders:
-        if not Path(os.path.realpath(root / folder)).is_relative_to(top):
+        if not f"{_real(root, folder, real)}/".startswith(f"{top.rstrip('/')}/"):
             hint = "put the folder itself there, or mount it there with `mount --bind`; nothing was changed"
             raise CorruptLake("a link in the bucket leads out of it", hint=hint, path=root / folder)
 
 
-def fsync_folder(folder: Path) -> None:
+def _real(root: Path, folder: str, known: dict[str, str]) -> str:
+    """Where a folder of the bucket is without links; `known` are those that were looked at, as many share a parent."""
+    if folder not in known:
+        path, (parent, _, name) = f"{root}/{folder}", folder.rpartition("/")
+        known[folder] = os.path.realpath(path) if os.path.islink(path) else f"{_real(root, parent, known)}/{name}"
+    return known[folder]
+
+
+def fsync_folder(folder: Path | str) -> None:
     """Make a folder's entries durable."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -83,15 +92,29 @@ def make_folder(folder: Path) -> None:
     fsync_folder(folder.parent)
 
 
-def write_durably(path: Path, data: bytes) -> None:
+def make_folders(folders: Iterable[Path | str]) -> None:
+    """The same for many folders: a parent is made durable once for all that are new in it."""
+    missing = [Path(folder) for folder in dict.fromkeys(folders) if not os.path.isdir(folder)]
+    parents = list(dict.fromkeys(folder.parent for folder in missing))
+    for parent in parents:
+        make_folder(parent)
+    for folder in missing:
+        folder.mkdir(exist_ok=True)
+    for parent in parents:
+        fsync_folder(parent)
+
+
+def write_durably(path: Path | str, data: bytes) -> None:
     """Write a new file. Raises `OSError`, and leaves none then."""
     try:
-        with path.open("xb") as file:
-            file.write(data)
-            file.flush()
+        with open(path, "xb", buffering=0) as file:
+            view = memoryview(data)
+            while view:
+                view = view[file.write(view) :]
             os.fsync(file.fileno())
     except OSError:
-        path.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            os.unlink(path)
         raise
 
 

@@ -15,6 +15,7 @@ from bridge.storage.local.folders import (
     fsync_folder,
     locked,
     make_folder,
+    make_folders,
     remove_empty,
     require_inside,
 )
@@ -28,6 +29,8 @@ def publish(root: Path, changes: Sequence[Change]) -> None:
     tables = [_Table(root, change) for change in changes]
     if missing := [key for table in tables for key in table.missing()]:
         raise Missing(missing)
+    with explained("publish", root):
+        make_folders(table.folder for table in tables)
     on_disk(_Table.publish, tables)
 
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from bridge.exact_json import dumps
 from bridge.settings.values.s3options import S3Options
-from bridge.storage.protocol import Add, Change, PendingFile, Rewrite, VersionedObject
+from bridge.storage.parallel import parallel_map
+from bridge.storage.protocol import Add, Change, PendingFile, Rewrite, Swap, VersionedObject
 from bridge.storage.s3 import publish
 from bridge.storage.s3.bucket import Bucket
 from bridge.storage.s3.conditional import check_conditions, put_if
@@ -86,8 +87,14 @@ class S3Storage:
     def compare_and_swap(self, key: str, data: bytes, etag: str | None) -> str | None:
         return put_if(self._bucket, key, data, {"IfMatch": etag} if etag else {"IfNoneMatch": "*"})
 
+    def swap_all(self, swaps: Sequence[Swap]) -> Sequence[str | None]:
+        return parallel_map(self, lambda swap: self.compare_and_swap(swap.key, swap.data, swap.etag), swaps)
+
     def write(self, key: str, data: bytes) -> None:
         self._bucket.put(key, data)
+
+    def write_all(self, objects: Mapping[str, bytes]) -> None:
+        parallel_map(self, lambda key: self.write(key, objects[key]), list(objects))
 
     def delete(self, key: str) -> None:
         self._bucket.delete(key)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from bridge.commit.open import open_committer
 from bridge.errors import BridgeError, CommitLost, CommitUnknown, EngineError, LakeError
 from bridge.lake.pipeline_state import PipelineState
 from bridge.storage.local.storage import LocalStorage
+from bridge.storage.protocol import Swap
 from tests.support.lake import DEAD, FIRST, Faulty, Lake, closed, fail, unreachable
 from tests.support.records import staged_table
 
@@ -257,11 +258,11 @@ class Sleeping(LocalStorage):
 
     sleep: Callable[[], None] | None = None
 
-    def compare_and_swap(self, key: str, data: bytes, etag: str | None) -> str | None:
-        if key.endswith("state.json") and self.sleep:
+    def swap_all(self, swaps: Sequence[Swap]) -> Sequence[str | None]:
+        if any(swap.key.endswith("state.json") for swap in swaps) and self.sleep:
             sleep, self.sleep = self.sleep, None
             sleep()
-        return super().compare_and_swap(key, data, etag)
+        return super().swap_all(swaps)
 
 
 def test_a_run_that_slept_until_the_state_came_back(lake: Lake) -> None:

@@ -238,11 +238,24 @@ def test_lost_columns(tmp_path: Path, data: bytes | None) -> None:
 def test_owner(tmp_path: Path) -> None:
     """The first pipeline that writes a table owns it, run after run; a second one is refused and told whose it is."""
     for _ in range(2):
-        placed(tmp_path, pipeline(tmp_path, "p", "shared")).open(schema("s"))
+        tables = placed(tmp_path, pipeline(tmp_path, "p", "shared"))
+        tables.open(schema("s"))
+        tables.claim_tables()
     with pytest.raises(LakeError, match="belongs to another pipeline folder=shared/s pipeline=p stream=s") as caught:
         placed(tmp_path, pipeline(tmp_path, "q", "shared")).open(schema("s"))
     assert "another destination.path" in caught.value.hint
     placed(tmp_path, pipeline(tmp_path, "q", "other")).open(schema("s"))
+    assert orjson.loads((tmp_path / ".bridge/tables/shared/s.json").read_bytes())["pipeline"] == "p"
+
+
+def test_two_pipelines_at_once(tmp_path: Path) -> None:
+    """Of two pipelines that open a table before either has claimed it, the second to claim it is refused."""
+    first, second = (placed(tmp_path, pipeline(tmp_path, name, "shared")) for name in "pq")
+    first.open(schema("s"))
+    second.open(schema("s"))
+    first.claim_tables()
+    with pytest.raises(LakeError, match="belongs to another pipeline folder=shared/s pipeline=p stream=s"):
+        second.claim_tables()
     assert orjson.loads((tmp_path / ".bridge/tables/shared/s.json").read_bytes())["pipeline"] == "p"
 
 

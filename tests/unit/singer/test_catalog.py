@@ -7,17 +7,21 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bridge.errors import TapError
 from bridge.singer.catalog import (
     column_facts,
     columns,
     deselected,
+    entries_by_name,
     key_properties,
     parse_catalog,
     replication_key,
     replication_method,
     selected_streams,
+    stream_entry,
     write,
 )
 from tests.support.catalogs import catalog, old_stream, stream
@@ -157,3 +161,18 @@ def test_keys(entry: dict[str, Any], key: str | None, keys: list[str]) -> None:
     """Replication key and keys are read from metadata, else from beside the schema; a view's chosen ones come first."""
     assert replication_key(catalog(entry), "a") == key
     assert key_properties(entry) == keys
+
+
+_NAMES = st.sampled_from("abcd")
+
+
+@given(st.lists(st.tuples(_NAMES, st.none() | _NAMES, st.none() | st.booleans()), max_size=6))
+def test_all_entries_at_once(entries: list[tuple[str, str | None, bool | None]]) -> None:
+    """However ids, names and selections clash, each name leads to the entry that a look-up of it alone results in."""
+    streams = []
+    for id_, name, selected in entries:
+        entry = {**stream(id_, **({} if selected is None else {"selected": selected})), "stream": name}
+        streams.append({key: value for key, value in entry.items() if value is not None})
+    by_name = entries_by_name(catalog(*streams))
+    for name in "abcd":
+        assert by_name.get(name) is stream_entry(catalog(*streams), name)

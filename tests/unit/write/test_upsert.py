@@ -6,7 +6,7 @@ import random
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from bridge.errors import CommitLost, DataError, EngineError, SettingsError
 from bridge.lake.log import Log
 from bridge.maintain.verify.check import verify
 from bridge.storage import Storage
+from bridge.storage.protocol import Swap
 from bridge.write.partition import Partition
 from tests.support.lake import DEAD
 from tests.support.pipe import Pipe, wire
@@ -251,6 +252,9 @@ class Sleeper:
         if key.endswith(self._place) and self._meanwhile:
             self._meanwhile.pop()()
         return self._storage.compare_and_swap(key, data, etag)
+
+    def swap_all(self, swaps: Sequence[Swap]) -> list[str | None]:
+        return [self.compare_and_swap(swap.key, swap.data, swap.etag) for swap in swaps]
 
 
 @pytest.mark.parametrize("place", ["users.manifest", "symlinks/manifest"])

@@ -246,7 +246,7 @@ def older(tmp_path: Path) -> LocalStorage:
 
 def repair_manifests(storage: LocalStorage) -> None:
     committer = open_committer(storage, "shop", "run", last=closed(Log(storage, "shop").head()))
-    write_manifests(committer.head, "s", shared=False)
+    write_manifests(committer.head, {"s": False})
 
 
 def test_verify_finds_and_mends_a_table_that_misleads(older: LocalStorage, tmp_path: Path) -> None:
