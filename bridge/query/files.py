@@ -66,8 +66,8 @@ class CommitFiles(fs.FileSystemHandler):  # type: ignore[misc]
         raise LakeError("a file of this commit is gone", hint=hint, file=file, commit=self._n)
 
     def _taken_back_by(self) -> int | None:
-        """The commit that took this one back, as its files were lost before they were visible."""
-        return next((record.n for record in self._later() if record.voids == self._n), None)
+        """The commit that took this one back, as files of it, or of the one before its fence, were lost."""
+        return next((record.n for record in self._later() if record.voids and record.voids <= self._n), None)
 
     def _later(self) -> Iterator[CommitRecord]:
         """The records after this commit, newest first."""
