@@ -293,12 +293,12 @@ STEPS |= {step.__name__[1:]: step for step in (_view, _drop, _rename, _nothing, 
 STEPS |= {"adopt": _adopt} | {at: _death(at) for at in DEATHS}
 
 
-@pytest.mark.parametrize("method", ["append-only", "upsert", "overwrite"])
-def test_a_history_of_each_method(s3: S3Server, tmp_path: Path, spark: Any, method: str) -> None:
-    """Each step once. An upsert is in a store, as it replaces files there by uploads."""
-    s3.bucket("views")
-    uri = "s3://views/team" if method == "upsert" else str(tmp_path / "lake")
-    _history(Lake(uri, tmp_path / "spool", spark, method, "parquet", 1))
+@pytest.mark.parametrize(
+    ("method", "seed", "steps"), [("append-only", 1, 22), ("upsert", 1125, 12), ("overwrite", 811, 12)]
+)
+def test_a_history_of_each_method(tmp_path: Path, spark: Any, method: str, seed: int, steps: int) -> None:
+    """Each step once, of two methods a part of them."""
+    _history(Lake(str(tmp_path / "lake"), tmp_path / "spool", spark, method, "parquet", seed), steps)
 
 
 @pytest.mark.slow
@@ -319,8 +319,8 @@ def test_views_follow_their_streams_in_a_bucket(s3: S3Server, tmp_path: Path, sp
     _history(Lake("s3://views/team", tmp_path / "spool", spark, method, "parquet", 2))
 
 
-def _history(lake: Lake) -> None:
-    for step in ("rows", *lake.random.sample([*STEPS], len(STEPS)), "rows"):
+def _history(lake: Lake, steps: int = len(STEPS)) -> None:
+    for step in ("rows", *lake.random.sample([*STEPS], steps), "rows"):
         print(lake.uri, lake.method, lake.format, step, flush=True)
         STEPS[step](lake)
     assert views_at(lake.uri, PIPELINE, lake.head) == lake.views
@@ -400,3 +400,14 @@ def test_keys_that_are_nearly_the_same(tmp_path: Path, spark: Any) -> None:
         assert counts == [1, 2, 1]
     moved = [order(n, n, region=regions[-1 - n % 7], score=-0.0) for n in range(0, len(pairs), 3)]
     lake.run(*moved, *(order(n, n, _sdc_deleted_at="2025-01-01T00:00:00Z") for n in (1, 2, 4, 5)), lake.state())
+
+
+def test_another_time_zone(tmp_path: Path, spark: Any) -> None:
+    """A day of a view is one of UTC, also where the settings have another time zone from some run on."""
+    lake = _lake(tmp_path, spark, "append-only", by_day=BY_DAY)
+    _rows(lake)
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        _rows(lake)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
