@@ -26,6 +26,7 @@ def rows_of(uri: str, pipeline: str, n: int, name: str, query: str) -> tuple[lis
     columns = ", ".join(f'"{column}"' for column in view.columns)
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
+        connection.execute("CREATE MACRO count_if(c) AS count(CASE WHEN c THEN 1 END)")  # its own is NULL where all are
         connection.register("as_stored", lake.table(pipeline, name).to_table())
         stored = connection.execute(f"SELECT {columns} FROM as_stored").fetchall()
         connection.register(view.stream, lake.table(pipeline, view.stream).to_table())
