@@ -56,6 +56,7 @@ class Killed(Exception):
     """Stands for the death of the process."""
 
 
+PARTITIONED = {"*": StreamKeys(partition_by=["region"])}
 DEATHS = {"build": ViewTables, "create": Committer, "publish": Committer, "write_state": Committer}
 """Where a run dies: before its first change of a view, before its commit, and in two steps behind it."""
 
@@ -273,7 +274,7 @@ def _replay(lake: Lake) -> None:
 
 def _adopt(lake: Lake) -> None:
     """A file that somebody else wrote becomes part of the table, where that is possible."""
-    if lake.method == "upsert" or lake.format != "parquet":
+    if lake.method == "upsert" or lake.format != "parquet" or lake.streams:
         return
     storage, rows = open_storage(lake.uri), pa.BufferOutputStream()
     with open_pipeline(storage, PIPELINE) as committer:
@@ -297,8 +298,10 @@ STEPS |= {"adopt": _adopt} | {at: _death(at) for at in DEATHS}
     ("method", "seed", "steps"), [("append-only", 1, 22), ("upsert", 1125, 12), ("overwrite", 811, 12)]
 )
 def test_a_history_of_each_method(tmp_path: Path, spark: Any, method: str, seed: int, steps: int) -> None:
-    """Each step once, of two methods a part of them."""
-    _history(Lake(str(tmp_path / "lake"), tmp_path / "spool", spark, method, "parquet", seed), steps)
+    """Each step once, of two methods a part of them. The upsert's rows move between partitions, too."""
+    lake = Lake(str(tmp_path / "lake"), tmp_path / "spool", spark, method, "parquet", seed)
+    lake.streams = PARTITIONED if method == "upsert" else {}
+    _history(lake, steps)
 
 
 @pytest.mark.slow
@@ -306,8 +309,9 @@ def test_a_history_of_each_method(tmp_path: Path, spark: Any, method: str, seed:
 @pytest.mark.parametrize("table_format", FORMATS)
 @pytest.mark.parametrize("seed", [2, 3])
 def test_views_follow_their_streams(tmp_path: Path, spark: Any, method: str, table_format: str, seed: int) -> None:
-    """In a folder."""
+    """In a folder, with partitions and without."""
     lake = Lake(str(tmp_path / "lake"), tmp_path / "spool", spark, method, table_format, seed)
+    lake.streams = PARTITIONED if seed == 3 else {}
     _history(lake)
 
 
