@@ -9,9 +9,10 @@ from typing import Any, BinaryIO, NoReturn
 import pyarrow as pa
 from pyarrow import fs
 
+from bridge.commit.trail import Trail
 from bridge.errors import BridgeError, LakeError
 from bridge.lake.log import Log
-from bridge.lake.paths import removed_key, trash_of
+from bridge.lake.paths import REMOVED, pipeline_key, removed_key, trash_of
 from bridge.lake.records import CommitRecord, TableState
 from bridge.storage.local.folders import require_inside
 
@@ -24,8 +25,7 @@ class CommitFiles(fs.FileSystemHandler):  # type: ignore[misc]
 
     def __init__(self, log: Log, n: int, table: TableState) -> None:
         self._log, self._n, self._table = log, n, table
-        self._moved: dict[str, int] | None = None
-        """By file, the first later commit that removes it."""
+        self._trail: Trail | None = None
         self.failed: BridgeError | None = None
         """Why a file could not be opened: engines that read through Arrow keep only the text of an error."""
 
@@ -66,8 +66,8 @@ class CommitFiles(fs.FileSystemHandler):  # type: ignore[misc]
         raise LakeError("a file of this commit is gone", hint=hint, file=file, commit=self._n)
 
     def _taken_back_by(self) -> int | None:
-        """The commit that took this one back, as its files were lost before they were visible."""
-        return next((record.n for record in self._later() if record.voids == self._n), None)
+        """The commit that took this one back, as files of it, or of the one before its fence, were lost."""
+        return next((record.n for record in self._later() if record.voids and record.voids <= self._n), None)
 
     def _later(self) -> Iterator[CommitRecord]:
         """The records after this commit, newest first."""
@@ -75,20 +75,26 @@ class CommitFiles(fs.FileSystemHandler):  # type: ignore[misc]
         return takewhile(lambda record: record.n > self._n, records)
 
     def _places(self, name: str) -> Iterator[str]:
-        """Where a file of the commit may be: where the first later commit that removes it put it, or in the folder.
+        """Where a file of the commit may be: the place to which the last commit moved it first, its own folder last.
 
         In the folder there may be another file of that name, even of that size.
         """
-        folder = self._table.folder
-        if self._moved is None:
-            self._moved = {}
-            for record in self._later() if not self._table.has_own_log else ():  # the oldest comes last, and stays
-                for change in record.tables:
-                    self._moved |= dict.fromkeys(change.removes, record.n) if change.folder == folder else {}
-        if name in self._moved:
-            yield from _in_trash(self._log.pipeline, self._moved[name], folder, name)
-        yield f"{folder}/{name}"
-        self._moved = None  # it may have moved since
+        if self._trail is None:
+            self._trail = Trail(self._n, (f"{self._table.folder}/{name}" for name in self._table.files))
+            for record in [*self._later()][::-1]:
+                self._trail.follow(self._log.pipeline, record)
+        key = f"{self._table.folder}/{name}"
+        for place in self._trail.places((key, self._n)):
+            yield place
+            yield from self._while_exchanged(place)
+        self._trail = None  # it may have moved since
+
+    def _while_exchanged(self, place: str) -> Iterator[str]:
+        """Where a file is on its way into the trash, while a folder is exchanged whole."""
+        folder = trash_of(self._log.pipeline, 0, self._table.folder)
+        trash, name = place[: len(folder)], place[len(folder) + 1 :].removesuffix(REMOVED)
+        if place == removed_key(trash, name) and trash.startswith(pipeline_key(self._log.pipeline, "trash", "")):
+            yield from (f"{trash}/{name}", f"{trash}.new/{name}")
 
     def _of_size(self, key: str, size: int) -> pa.NativeFile | None:
         """The open file, None if there is none with so many bytes: one of another size was written again."""
@@ -110,9 +116,3 @@ class CommitFiles(fs.FileSystemHandler):  # type: ignore[misc]
 
     get_file_info_selector = create_dir = delete_dir = delete_dir_contents = delete_root_dir_contents = _refuse
     delete_file = move = copy_file = open_output_stream = open_append_stream = _refuse
-
-
-def _in_trash(pipeline: str, n: int, folder: str, name: str) -> Iterator[str]:
-    """Where commit `n` puts a file that it removes; without a suffix while a folder is exchanged whole."""
-    trash = trash_of(pipeline, n, folder)
-    yield from (removed_key(trash, name), f"{trash}/{name}", f"{trash}.new/{name}")

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _SHUFFLE = "spark.sql.shuffle.partitions"
+_ZONE = "spark.sql.session.timeZone"
 _TASK = 32 << 20
 """About how many bytes of files one task takes after a shuffle."""
 _TASKS = 200
@@ -78,17 +79,23 @@ def change_view(spark: SparkSession, context: WriteContext, shipped: str | None,
 
 @contextmanager
 def _settings(spark: SparkSession, work: ViewWork) -> Iterator[None]:
-    """As many tasks after a shuffle as the files are worth, unless the settings say how many."""
-    if _SHUFFLE in spark.sparkContext.getConf().toDebugString():
-        yield
-        return
-    size = sum(file.size for file in (*work.changed, *work.state))
-    spark.conf.set(_SHUFFLE, min(_TASKS, spark.sparkContext.defaultParallelism + size // _TASK))
+    """UTC, so that a day is the same for all rows; and, unless the settings say how many, tasks as the files are worth.
+
+    A view would not be its SELECT any more if the settings' time zone were another one from some run on.
+    """
+    chosen = {_ZONE: "UTC"}
+    if _SHUFFLE not in spark.sparkContext.getConf().toDebugString():
+        size = sum(file.size for file in (*work.changed, *work.state))
+        chosen[_SHUFFLE] = str(min(_TASKS, spark.sparkContext.defaultParallelism + size // _TASK))
+    before = {name: str(spark.conf.get(name)) for name in chosen}
     try:
+        for name, value in chosen.items():
+            spark.conf.set(name, value)
         yield
     finally:
         with suppress(Exception):  # the JVM may be dead
-            spark.conf.unset(_SHUFFLE)
+            for name, value in before.items():
+                spark.conf.set(name, value)
 
 
 class _Frames:

@@ -43,6 +43,7 @@ _PLACES: dict[str, Key] = {
     "max_rejects": ("rejects", "max"),
     "validate_records": ("rejects", "validate"),
     "streams": ("streams",),
+    "views": ("views",),
     "spark": ("spark",),
 }
 """What the settings are called in bridge.yaml."""
@@ -197,6 +198,12 @@ CONFIG_JSONSCHEMA: dict[str, Any] = th.PropertiesList(
         th.ObjectType(additional_properties=th.ObjectType(additional_properties=True)),
         title="Streams",
         description="Settings of single streams by globs of their names, as `streams` of bridge.yaml.",
+    ),
+    th.Property(
+        "views",
+        th.ObjectType(additional_properties=th.StringType),
+        title="Views",
+        description="Tables kept as the `GROUP BY` of a stream, a `SELECT` by name, as `views` of bridge.yaml.",
     ),
     th.Property(
         "spark",

@@ -23,6 +23,7 @@ from bridge.load.dispatcher import Dispatcher, DispatchRules
 from bridge.load.events import Event, Sealed
 from bridge.load.tables.table_plan import TablePlanner
 from bridge.load.tables.views import ViewTables, has_views
+from bridge.settings.destination import StreamKeys
 from bridge.settings.inline import inline_pipeline
 from bridge.settings.options import Pipeline
 from bridge.settings.values.guarding import Guard as TableGuard
@@ -57,9 +58,11 @@ class Run:
     max_rejects: int = 1000
     lag: int = 0
     views: dict[str, str] = field(default_factory=dict)
+    streams: dict[str, StreamKeys] = field(default_factory=dict)
     table_format: str = "parquet"
     hard_delete: bool | None = None
     file_size: int | None = None
+    guard: TableGuard = _ANY_SIZE
     spark: Any = None
     """The session in which views are changed."""
     mark: Callable[[str], None] = lambda name: None
@@ -84,7 +87,7 @@ class Run:
             job,
             continued=adopted,
             max_rejects=self.max_rejects,
-            guard=Guard(self._settings(storage).model_copy(update={"guard": _ANY_SIZE})),
+            guard=Guard(self._settings(storage).model_copy(update={"guard": self.guard})),
             views=self._views(committer, job, placement),
         )
         self._waiting: list[Sealed] = []
@@ -116,7 +119,7 @@ class Run:
         to: dict[str, Any] = {"format": self.table_format, "hard_delete": self.hard_delete}
         to |= {"file_size": self.file_size} if self.file_size else {}
         destination = pipeline.destination.model_copy(update=to)
-        return pipeline.model_copy(update={"views": self.views, "destination": destination})
+        return pipeline.model_copy(update={"views": self.views, "streams": self.streams, "destination": destination})
 
     def _read(self, state: Any) -> None:
         reader = Reader()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.conftest import Project
+from tests.support.view_oracle import check_commits
 
 TAP = Path(__file__).parents[1] / "support" / "paged_tap.py"
 SETTINGS = """\
@@ -27,6 +28,9 @@ pipelines:
       a: {{transform: "SELECT id, id * 2 AS twice FROM stream WHERE id % 50 > 0"}}
       b: {{load_method: upsert}}
       c: {{parent: d}}
+    views:
+      tens_of_a: SELECT id % 10 AS last_digit, count(*) AS n, max(twice) AS most FROM a GROUP BY 1
+      tens_of_b: SELECT id % 10 AS last_digit, count(*) AS n, min_by(id, id) AS first FROM b GROUP BY 1
     commit: {{every: 1s}}
 """
 
@@ -70,6 +74,7 @@ def test_killed_then_one_that_fails(project: Project) -> None:
     transformed = [(n, 2 * n) for n in rows["a"] if n % 50]
     assert {name: project.ids(name) for name in "bcd"} == {name: rows[name] for name in "bcd"}
     assert project.rows("a", "id, twice") == transformed
+    assert check_commits(str(project.lake), "smoke").keys() == {"tens_of_a", "tens_of_b"}
     marks = project.state()["bookmarks"]
     assert {name: mark["replication_key_value"] for name, mark in marks.items()} == {
         n: ids[-1] for n, ids in rows.items()

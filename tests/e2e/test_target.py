@@ -16,7 +16,9 @@ from typing import Any
 import duckdb
 import pytest
 
+import bridge
 from tests.support.pipe import wire
+from tests.support.view_oracle import check_commits
 
 TARGET = [sys.executable, "-m", "target_bridge"]
 # The process ends where its STATE is committed, and not printed yet.
@@ -126,3 +128,17 @@ def test_nobody_reads_the_states(folder: Path) -> None:
     assert b"nobody reads the STATEs" in done.stderr
     assert b"Traceback" not in done.stderr
     assert ids(folder) == [1]
+
+
+def test_views_are_kept(folder: Path) -> None:
+    """Rows that a killed run had committed come again, and count once; a view that is only in `config.json` is kept."""
+    query = "SELECT id % 2 AS odd, count(*) AS n, max(id) AS last FROM t GROUP BY 1"
+    config = json.loads((folder / "config.json").read_text()) | {"views": {"by_odd": query}}
+    (folder / "config.json").write_text(json.dumps(config))
+    lines = wire(schema(), record(1), record(2), state(2))
+    assert run(folder, lines, [sys.executable, "-c", DIES]).returncode == -signal.SIGKILL
+    done = run(folder, lines + wire(record(3), state(3)))
+    assert done.returncode == 0, done.stderr.decode()
+    rows = bridge.Lake(str(folder / "lake")).view("shop", "by_odd")
+    assert [answer.row["n"] for odd in (0, 1) if (answer := rows.get(odd=odd))] == [1, 2]
+    assert check_commits(str(folder / "lake"), "shop")["by_odd"] >= 2

@@ -7,19 +7,30 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import bridge
 from bridge.commit.committer import Committer
 from bridge.commit.open import open_pipeline
 from bridge.commit.rollback import roll_back
-from bridge.errors import BridgeError, TapError
+from bridge.errors import BridgeError, DataError, SettingsError, TapError
+from bridge.load.tables.adopt import adopt
+from bridge.load.tables.views import ViewTables
 from bridge.maintain.compact import Wish, compact
+from bridge.maintain.rejects.replay import replay
+from bridge.maintain.rejects.survey import Criteria
+from bridge.settings.destination import StreamKeys
+from bridge.settings.options import Pipeline
+from bridge.settings.values.guarding import Guard
+from bridge.spark.query import SparkAtNeed
 from bridge.spark.session import Session
 from bridge.storage import open_storage
 from tests.crash.driver import PIPELINE, Run
@@ -27,7 +38,7 @@ from tests.e2e.test_views import ALL, BY_DAY, FORMATS, PROPERTIES, order
 from tests.support.s3server import S3Server
 from tests.support.view_oracle import check_commits, views_at
 
-pytestmark = [pytest.mark.timeout(1500), pytest.mark.slow]
+pytestmark = pytest.mark.timeout(1500)
 OTHER = "SELECT region AS place, max(amount) AS most, max_by(id, seen_at) AS last FROM orders GROUP BY region"
 
 
@@ -45,6 +56,11 @@ class Killed(Exception):
     """Stands for the death of the process."""
 
 
+PARTITIONED = {"*": StreamKeys(partition_by=["region"])}
+DEATHS = {"build": ViewTables, "create": Committer, "publish": Committer, "write_state": Committer}
+"""Where a run dies: before its first change of a view, before its commit, and in two steps behind it."""
+
+
 class Lake:
     """One lake, and what its source has."""
 
@@ -52,6 +68,7 @@ class Lake:
         self.uri, self.scratch, self.method, self.format = uri, scratch, method, table_format
         self.random, self.spark, self.number, self.version = random.Random(seed), spark, 0, 1
         self.properties, self.views, self.checked = dict(PROPERTIES), {"by_region": ALL, "by_day": BY_DAY}, 1
+        self.streams: dict[str, StreamKeys] = {}
 
     def rows(self, count: int) -> list[dict[str, Any]]:
         """New rows, and of an upsert changed and deleted ones."""
@@ -64,21 +81,25 @@ class Lake:
                 number, more = self.number, {}
                 self.number += 1
             amount = self.random.choice([None, self.random.randrange(-9, 99)])
-            row = order(number, amount, version=self.version, region=self.random.choice(["a", "b", None]), **more)
+            row = order(number, amount, version=self.version, region=self.random.choice(["a", "A", "b", None]), **more)
             messages.append(row)
         return messages
 
-    def run(self, *messages: dict[str, Any], full: bool = False, dies: str = "") -> None:
+    def run(
+        self, *messages: dict[str, Any] | TapError, full: bool = False, dies: str = "", guard: Guard | None = None
+    ) -> None:
         """Run on these messages, or to the death at `dies`; then compare all views at all new commits."""
         schema = {"type": "SCHEMA", "stream": "orders", "schema": {"properties": self.properties}}
-        lines = [json.dumps(schema | {"key_properties": ["id"]}), *map(json.dumps, messages)]
+        said = [schema | {"key_properties": ["id"]}, *messages]
+        lines = [line if isinstance(line, TapError) else json.dumps(line) for line in said]
         run = Run(lambda _: lines, self.method, full=full, views=self.views, table_format=self.format, spark=self.spark)
         run.hard_delete = True if self.method == "upsert" else None
         run.file_size = 3000 if self.method == "append-only" else None  # a view of several files, each a range of keys
+        run.streams, run.lag, run.guard = self.streams, self.random.choice([0, 2]), guard or run.guard
         with pytest.MonkeyPatch.context() as patch:
             if dies:
-                patch.setattr(Committer, dies, _die)
-            with suppress(Killed):
+                patch.setattr(DEATHS[dies], dies, _die)
+            with suppress(Killed, TapError):
                 run.execute(self.uri, self.scratch)
         if not dies:
             self.check()
@@ -92,6 +113,19 @@ class Lake:
     def head(self) -> int:
         return bridge.Lake(self.uri).commit(PIPELINE)
 
+    @property
+    def pipeline(self) -> Pipeline:
+        """The settings, for verbs."""
+        run = Run(lambda _: [], self.method, views=self.views, table_format=self.format)
+        return run._settings(open_storage(self.uri))
+
+    def count(self) -> int:
+        """The stream's rows."""
+        return int(bridge.Lake(self.uri).table(PIPELINE, "orders").count_rows())
+
+    def activate(self) -> dict[str, Any]:
+        return {"type": "ACTIVATE_VERSION", "stream": "orders", "version": self.version}
+
     def state(self) -> dict[str, Any]:
         return {"type": "STATE", "value": {"bookmarks": {"orders": {"at": self.random.random()}}}}
 
@@ -100,72 +134,188 @@ def _die(*_: Any, **__: Any) -> None:
     raise Killed
 
 
-def _step(lake: Lake, step: str) -> None:
-    if step == "rows":
-        lake.run(*lake.rows(40), lake.state(), *lake.rows(20), lake.state())
-    elif step == "full":
-        lake.version += 1
-        lake.number = 0
-        lake.run(*lake.rows(30), lake.state(), full=True)
-    elif step == "version":
-        lake.version += 1
-        activate = {"type": "ACTIVATE_VERSION", "stream": "orders", "version": lake.version}
-        lake.run(*lake.rows(30), activate, lake.state())
-    elif step == "type":
-        lake.properties["amount"] = {"type": ["null", "number"], "multipleOf": 0.01}
-        lake.run(*lake.rows(20), lake.state())
-    elif step == "view":
-        lake.views["by_region"] = OTHER if lake.views["by_region"] == ALL else ALL
-        lake.run(*lake.rows(20), lake.state())
-    elif step == "drop":
-        kept = lake.views.pop("by_day")
-        lake.run(*lake.rows(20), lake.state())
-        assert "by_day" not in views_at(lake.uri, PIPELINE, lake.head)
-        lake.views["by_day"] = kept
-        lake.run(*lake.rows(20), lake.state())
-    elif step == "nothing":
-        lake.run()
-    else:
-        _verb(lake, step)
+def _rows(lake: Lake) -> None:
+    lake.run(*lake.rows(40), lake.state(), *lake.rows(20), lake.state())
 
 
-def _verb(lake: Lake, step: str) -> None:
+def _full(lake: Lake) -> None:
+    lake.version += 1
+    lake.number = 0
+    lake.run(*lake.rows(30), lake.state(), full=True)
+
+
+def _empty(lake: Lake) -> None:
+    """The source has no rows any more."""
+    lake.version += 1
+    lake.number = 0
+    lake.run(lake.activate(), lake.state(), full=True)
+    assert lake.count() == 0
+    assert all(bridge.Lake(lake.uri).table(PIPELINE, view).count_rows() == 0 for view in lake.views)
+    _rows(lake)
+
+
+def _version(lake: Lake) -> None:
+    """Rows of older versions go."""
+    lake.version += 1
+    lake.run(*lake.rows(30), lake.activate(), lake.state())
+
+
+def _held(lake: Lake) -> None:
+    """Rows behind which the bookmark has not moved; then the tap fails."""
+    state = lake.state()
+    lake.run(*lake.rows(10), state, *lake.rows(10), state, TapError("the tap failed", hint=""))
+    _rows(lake)
+
+
+def _staged(lake: Lake) -> None:
+    """The tap fails within a new version of the table; the next run goes on there."""
+    lake.version += 1
+    lake.run(*lake.rows(20), lake.state(), *lake.rows(10), lake.state(), TapError("the tap failed", hint=""))
+    lake.run(*lake.rows(20), lake.activate(), lake.state())
+
+
+def _refused(lake: Lake) -> None:
+    """The guard keeps the table, and so its views."""
+    _rows(lake)
+    before = lake.count()
+    lake.version += 1
+    with pytest.raises(DataError, match="the table keeps its"):
+        lake.run(*lake.rows(1), lake.state(), full=True, guard=Guard(shrink=0.1))
+    lake.version -= 1
+    lake.check()
+    assert lake.count() == before
+
+
+def _column(lake: Lake) -> None:
+    """One more column, which no view reads."""
+    lake.properties[f"more_{len(lake.properties)}"] = {"type": ["null", "string"]}
+    _rows(lake)
+
+
+def _type(lake: Lake) -> None:
+    """A column that views read is wider from now on."""
+    lake.properties["amount"] = {"type": ["null", "number"], "multipleOf": 0.01}
+    lake.run(*lake.rows(20), lake.state())
+
+
+def _view(lake: Lake) -> None:
+    """Another SELECT."""
+    lake.views["by_region"] = OTHER if lake.views["by_region"] == ALL else ALL
+    lake.run(*lake.rows(20), lake.state())
+
+
+def _drop(lake: Lake) -> None:
+    """A view leaves the settings, and comes back."""
+    kept = lake.views.pop("by_day")
+    lake.run(*lake.rows(20), lake.state())
+    assert "by_day" not in views_at(lake.uri, PIPELINE, lake.head)
+    lake.views["by_day"] = kept
+    lake.run(*lake.rows(20), lake.state())
+
+
+def _rename(lake: Lake) -> None:
+    """A view has another name, and then its old one again."""
+    for old, new in (("by_day", "daily"), ("daily", "by_day")):
+        lake.views[new] = lake.views.pop(old)
+        lake.run(*lake.rows(10), lake.state())
+        assert views_at(lake.uri, PIPELINE, lake.head) == lake.views
+
+
+def _nothing(lake: Lake) -> None:
+    lake.run()
+
+
+def _death(at: str) -> Callable[[Lake], None]:
+    def step(lake: Lake) -> None:
+        lake.run(*lake.rows(20), lake.state(), dies=at)
+        lake.run(*lake.rows(20), lake.state())
+
+    return step
+
+
+def _lost(lake: Lake) -> None:
+    """A commit is taken back."""
+    lake.run(*lake.rows(20), lake.state(), dies="publish")
     storage = open_storage(lake.uri)
-    if step == "compact":
-        pipeline = Run(lambda _: [], lake.method, views=lake.views, table_format=lake.format)._settings(storage)
-        compact(storage, pipeline, Wish(file_size=1 << 20))
-        lake.check()
-    elif step == "rollback":
-        with suppress(BridgeError):  # to a commit that was taken back
-            roll_back(storage, PIPELINE, max(1, lake.head - lake.random.randrange(1, 4)))
-        lake.check()
-    elif step in ("publish", "write_state"):
-        lake.run(*lake.rows(20), lake.state(), dies=step)
-        lake.run(*lake.rows(20), lake.state())
-    elif step == "lost":
-        lake.run(*lake.rows(20), lake.state(), dies="publish")
-        for pending in list(storage.pending(f".bridge/{PIPELINE}/pending"))[-1:]:
-            storage.abort(pending)
-        with open_pipeline(storage, PIPELINE):
-            pass
-        lake.run(*lake.rows(20), lake.state())
-    else:
-        raise TapError(step, hint="")
+    for pending in list(storage.pending(f".bridge/{PIPELINE}/pending"))[-1:]:
+        storage.abort(pending)
+    with open_pipeline(storage, PIPELINE):
+        pass
+    lake.run(*lake.rows(20), lake.state())
 
 
-STEPS = ["rows", "rows", "full", "type", "view", "drop", "nothing", "compact", "rollback", "publish", "write_state"]
-STEPS += ["lost", "version"]
+def _rollback(lake: Lake) -> None:
+    with suppress(BridgeError):  # to a commit that was taken back
+        roll_back(open_storage(lake.uri), PIPELINE, max(1, lake.head - lake.random.randrange(1, 4)))
+    lake.check()
 
 
+def _compact(lake: Lake) -> None:
+    compact(open_storage(lake.uri), lake.pipeline, Wish(file_size=1 << 20))
+    lake.check()
+
+
+def _replay(lake: Lake) -> None:
+    """Records that did not fit a column do so when it is wider."""
+    name = f"note_{len(lake.properties)}"
+    lake.properties[name] = {"type": ["null", "integer"]}
+    rows = lake.rows(20)
+    for row in rows[::2]:
+        row["record"][name] = "x"
+    lake.run(*rows, lake.state())
+    lake.properties[name] = {"type": ["null", "string"]}
+    lake.run(*lake.rows(10), lake.state())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SparkAtNeed, "in_spark", lambda self, work: work(lake.spark, self._context, None))  # our session
+        replayed = replay(open_storage(lake.uri), lake.pipeline, Criteria())
+    assert lake.method != "append-only" or replayed.fit
+    lake.check()
+
+
+def _adopt(lake: Lake) -> None:
+    """A file that somebody else wrote becomes part of the table, where that is possible."""
+    if lake.method == "upsert" or lake.format != "parquet" or lake.streams:
+        return
+    storage, rows = open_storage(lake.uri), pa.BufferOutputStream()
+    with open_pipeline(storage, PIPELINE) as committer:
+        table = committer.view.tables["orders"]
+        pq.write_table(bridge.Lake(lake.uri).table(PIPELINE, "orders").head(5), rows)
+        storage.write(f"{table.folder}/others-{lake.head}.parquet", rows.getvalue().to_pybytes())
+        before = lake.count()
+        adopt(committer, lake.pipeline)
+    assert lake.count() > before or not before
+    assert not views_at(lake.uri, PIPELINE, lake.head)
+    lake.run(*lake.rows(10), lake.state())
+    assert views_at(lake.uri, PIPELINE, lake.head) == lake.views
+
+
+STEPS = {step.__name__[1:]: step for step in (_rows, _full, _empty, _version, _held, _staged, _refused, _column, _type)}
+STEPS |= {step.__name__[1:]: step for step in (_view, _drop, _rename, _nothing, _lost, _rollback, _compact, _replay)}
+STEPS |= {"adopt": _adopt} | {at: _death(at) for at in DEATHS}
+
+
+@pytest.mark.parametrize(
+    ("method", "seed", "steps"), [("append-only", 5063, 10), ("upsert", 830, 9), ("overwrite", 40, 10)]
+)
+def test_a_history_of_each_method(tmp_path: Path, spark: Any, method: str, seed: int, steps: int) -> None:
+    """A part of the steps with each method, and each with one. The upsert's rows move between partitions, too."""
+    lake = Lake(str(tmp_path / "lake"), tmp_path / "spool", spark, method, "parquet", seed)
+    lake.streams = PARTITIONED if method == "upsert" else {}
+    _history(lake, steps)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["append-only", "upsert", "overwrite"])
 @pytest.mark.parametrize("table_format", FORMATS)
-@pytest.mark.parametrize("seed", [1])
+@pytest.mark.parametrize("seed", [2, 3])
 def test_views_follow_their_streams(tmp_path: Path, spark: Any, method: str, table_format: str, seed: int) -> None:
-    """In a folder."""
+    """In a folder, with partitions and without."""
     lake = Lake(str(tmp_path / "lake"), tmp_path / "spool", spark, method, table_format, seed)
+    lake.streams = PARTITIONED if seed == 3 else {}
     _history(lake)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["append-only", "upsert", "overwrite"])
 def test_views_follow_their_streams_in_a_bucket(s3: S3Server, tmp_path: Path, spark: Any, method: str) -> None:
     """In a store, where files that are replaced are uploads."""
@@ -173,9 +323,95 @@ def test_views_follow_their_streams_in_a_bucket(s3: S3Server, tmp_path: Path, sp
     _history(Lake("s3://views/team", tmp_path / "spool", spark, method, "parquet", 2))
 
 
-def _history(lake: Lake) -> None:
-    steps = ["rows", *lake.random.sample(STEPS, len(STEPS)), "rows"]
-    for step in steps:
+def _history(lake: Lake, steps: int = len(STEPS)) -> None:
+    for step in ("rows", *lake.random.sample([*STEPS], steps), "rows"):
         print(lake.uri, lake.method, lake.format, step, flush=True)
-        _step(lake, step)
+        STEPS[step](lake)
     assert views_at(lake.uri, PIPELINE, lake.head) == lake.views
+
+
+def _lake(tmp_path: Path, spark: Any, method: str, **views: str) -> Lake:
+    lake = Lake(str(tmp_path / "lake"), tmp_path / "spool", spark, method, "parquet", 1)
+    lake.views = views
+    return lake
+
+
+@pytest.mark.parametrize("change", ["rewrite", "variant"])
+def test_a_column_widens(tmp_path: Path, spark: Any, change: Any) -> None:
+    """An integer becomes a decimal, then text, as a key and as a value; or other values go to a column of their own."""
+    key = "SELECT amount, count(*) AS n, max(region) AS last FROM orders GROUP BY amount"
+    value = "SELECT region, count(amount) AS n, min(amount) AS least, max(amount) AS most FROM orders GROUP BY region"
+    lake = _lake(tmp_path, spark, "upsert", key=key, value=value)
+    lake.streams = {"*": StreamKeys(on_type_change=change)}
+    _rows(lake)
+    for type_, text in (
+        ({"type": ["null", "number"], "multipleOf": 0.01}, False),
+        ({"type": ["null", "string"]}, True),
+    ):
+        lake.properties["amount"] = type_
+        rows = lake.rows(30)
+        for number, row in enumerate(rows):
+            row["record"]["amount"] = f"n{number}" if text else number + 0.25
+        lake.run(*rows, lake.state())
+    types = {str(bridge.Lake(lake.uri).table(PIPELINE, "key").schema.field("amount").type)}
+    assert types == ({"string"} if change == "rewrite" else {"int64"})
+
+
+def test_a_column_of_another_type_that_a_view_does_not_take(tmp_path: Path, spark: Any) -> None:
+    """Nothing is committed until the view's SELECT fits; then it is filled from all rows."""
+    total = "SELECT region, sum(amount) AS total FROM orders GROUP BY region"
+    lake = _lake(tmp_path, spark, "append-only", total=total)
+    _rows(lake)
+    lake.properties["amount"] = {"type": ["null", "string"]}
+    rows, before = [order(1, None) | {"record": order(1, None)["record"] | {"amount": "7"}}, lake.state()], lake.count()
+    with pytest.raises(SettingsError, match="sum takes numbers"):
+        lake.run(*rows)
+    lake.check()
+    assert lake.count() == before
+    lake.views["total"] = total.replace("amount)", "CAST(amount AS DECIMAL(20, 2)))")
+    lake.run(*rows)
+    assert lake.count() == before + 1
+
+
+def test_a_sum_of_more_than_38_digits(tmp_path: Path, spark: Any) -> None:
+    """Nothing is committed. A value that goes makes room for another one, in the same commit."""
+    amount = "CAST(concat(amount, repeat('9', 37)) AS DECIMAL(38, 0))"
+    lake = _lake(tmp_path, spark, "upsert", total=f"SELECT region, sum({amount}) AS total FROM orders GROUP BY region")
+    lake.run(order(1, 9, region="a"), lake.state())
+    with pytest.raises(DataError) as raised:
+        lake.run(order(2, 9, region="a"), lake.state())
+    assert "the sum in total has more than 38 digits" in raised.value.hint
+    lake.check()
+    assert lake.count() == 1
+    lake.run(order(1, None, region="a", _sdc_deleted_at="2025-01-01T00:00:00Z"), order(2, 9, region="a"), lake.state())
+    row = bridge.Lake(lake.uri).view(PIPELINE, "total").get(region="a")
+    assert row and row.row == {"region": "a", "total": Decimal("9" * 38)}
+
+
+def test_keys_that_are_nearly_the_same(tmp_path: Path, spark: Any) -> None:
+    """They differ in case, in a blank, in how an accent is written; -0.0 is 0.0; NULL is a key."""
+    text = "SELECT region, CAST(score AS DECIMAL(9, 1)) AS step, count(*) AS n, min(score) AS least, max(score) AS most"
+    lake = _lake(tmp_path, spark, "upsert", odd=f"{text} FROM orders GROUP BY region, 2")
+    lake.properties["score"] = {"type": ["null", "number"]}
+    regions, scores = [None, "", "a", "A", "a ", "\u00e9", "e\u0301"], [None, 0.0, -0.0, -1.5]
+    pairs = [(region, score) for region in regions for score in scores]
+    lake.run(*(order(n, n, region=r, score=s) for n, (r, s) in enumerate(pairs)), lake.state())
+    view = bridge.Lake(lake.uri).view(PIPELINE, "odd")
+    for region in regions:
+        counts = [
+            answer.row["n"] for step in (None, 0, Decimal("-1.5")) if (answer := view.get(region=region, step=step))
+        ]
+        assert counts == [1, 2, 1]
+    moved = [order(n, n, region=regions[-1 - n % 7], score=-0.0) for n in range(0, len(pairs), 3)]
+    lake.run(*moved, *(order(n, n, _sdc_deleted_at="2025-01-01T00:00:00Z") for n in (1, 2, 4, 5)), lake.state())
+
+
+def test_another_time_zone(tmp_path: Path, spark: Any) -> None:
+    """A day of a view is one of UTC, also where the settings have another time zone from some run on."""
+    lake = _lake(tmp_path, spark, "append-only", by_day=BY_DAY)
+    _rows(lake)
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        _rows(lake)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
