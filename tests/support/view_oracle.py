@@ -11,6 +11,7 @@ import bridge
 from bridge.lake.log import Log
 from bridge.settings.view_sql import read_view
 from bridge.storage import open_storage
+from tests.support.view_formats import check_own_logs
 
 
 def views_at(uri: str, pipeline: str, n: int) -> dict[str, str]:
@@ -38,7 +39,10 @@ def _sorted(rows: list[Any]) -> list[Any]:
 
 
 def check_commits(uri: str, pipeline: str, first: int = 1) -> Mapping[str, int]:
-    """Compare all views at each commit from `first` on that was not taken back; return how often each was compared."""
+    """Compare all views at each commit from `first` on that was not taken back; return how often each was compared.
+
+    Readers of Delta's and Iceberg's own logs must have the same rows, of the views and of their streams.
+    """
     counts: dict[str, int] = {}
     log, head = Log(open_storage(uri), pipeline), bridge.Lake(uri).commit(pipeline)
     taken_back = {record.voids for record in log.history(head, fences=False)}
@@ -47,4 +51,5 @@ def check_commits(uri: str, pipeline: str, first: int = 1) -> Mapping[str, int]:
             stored, selected = rows_of(uri, pipeline, n, name, query)
             assert stored == selected, f"{name} at commit {n}: {stored[:5]} != {selected[:5]}"
             counts[name] = counts.get(name, 0) + 1
+        check_own_logs(log, n)
     return counts
