@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,20 @@ from bridge.settings.options import Pipeline
 from bridge.storage import Storage
 
 
-def own_rows(log: Log, stream: str, n: int) -> pa.Table | None:
-    """The rows that a reader of the table's own log has as of commit `n`.
+def own_rows(log: Log, stream: str, n: int | None = None) -> pa.Table | None:
+    """The rows that a reader of the table's own log has as of commit `n`, by default of the last one there.
 
-    None: there is no such version any more, as Iceberg tables drop snapshots whose columns changed their type. Only the
-    last commit's is there always.
+    None: there is no such version, or no more, as Iceberg tables drop snapshots whose columns changed their type.
     """
-    table = log.view(n).tables[stream]
-    changed = (record.n for record in log.history(n, fences=False) if any(c.stream == stream for c in record.tables))
+    table = log.view(log.latest() if n is None else n).tables[stream]
     read = {"delta": _delta, "iceberg": _iceberg}[table.format]
-    return read(log, table.folder, next(changed), is_last=n == log.latest())
+    return read(log, table.folder, None if n is None else _changed(log, stream, n))
+
+
+def _changed(log: Log, stream: str, n: int) -> int:
+    """The last commit up to `n` that changed a table."""
+    records = log.history(n, fences=False)
+    return next(record.n for record in records if any(change.stream == stream for change in record.tables))
 
 
 def catalog_in(folder: Path) -> dict[str, str]:
@@ -39,43 +44,53 @@ def note_catalog(storage: Storage, pipeline: str, folder: Path) -> None:
 
 
 def check_own_logs(log: Log, n: int) -> None:
-    """Compare all tables with a log of their own, as the library of the format reads them, with our own readers."""
-    lake = Lake(log.storage.uri, at=n)
+    """Compare all tables with a log of their own, as the library of the format reads them, with our own readers.
+
+    After the last commit both the newest version and the one of that commit.
+    """
+    lake, last = Lake(log.storage.uri, at=n), log.latest()
     for stream, table in log.view(n).tables.items():
-        if table.has_own_log and (own := own_rows(log, stream, n)) is not None:
-            rows = lake.table(log.pipeline, stream).to_table()
-            assert _sorted(own.select(rows.column_names)) == _sorted(rows), f"{stream} at commit {n}"
+        for at in ([n, None] if n == last else [n]) if table.has_own_log else ():
+            own = own_rows(log, stream, at)
+            if own is not None or n == last:
+                rows = lake.table(log.pipeline, stream).to_table()
+                assert own is not None and sorted_rows(own, rows.column_names) == sorted_rows(rows), (stream, n, at)
 
 
-def _sorted(rows: pa.Table) -> list[Any]:
-    return sorted(rows.to_pylist(), key=str)
+def sorted_rows(rows: pa.Table, columns: Sequence[str] = ()) -> list[Any]:
+    """Rows in an order of their own."""
+    return sorted((rows.select(columns) if columns else rows).to_pylist(), key=str)
 
 
-def _delta(log: Log, folder: str, commit: int, *, is_last: bool) -> pa.Table:
+def _delta(log: Log, folder: str, commit: int | None) -> pa.Table | None:
     from deltalake import DeltaTable
+    from deltalake.exceptions import TableNotFoundError
 
-    storage = log.storage
-    where, options = f"{storage.uri}/{folder}", storage.for_libraries() or None
-    last = DeltaTable(where, storage_options=options)
-    commits = [entry["commit"] for entry in last.history()]
-    version = last.version() - commits.index(commit)
-    assert not is_last or version == last.version()
-    return DeltaTable(where, version, storage_options=options).to_pyarrow_dataset().to_table()
+    where, options = f"{log.storage.uri}/{folder}", log.storage.for_libraries() or None
+    try:
+        table = DeltaTable(where, storage_options=options)
+    except TableNotFoundError:
+        return None
+    if commit is not None:
+        commits = [entry["commit"] for entry in table.history()]
+        table = DeltaTable(where, table.version() - commits.index(commit), storage_options=options)
+    return table.to_pyarrow_dataset().to_table()
 
 
-def _iceberg(log: Log, folder: str, commit: int, *, is_last: bool) -> pa.Table | None:
+def _iceberg(log: Log, folder: str, commit: int | None) -> pa.Table | None:
     from pyiceberg.catalog import load_catalog
+    from pyiceberg.exceptions import NoSuchTableError
 
     facts = read_catalog(log.storage, log.pipeline)
     with load_catalog(facts.name, **facts.properties, **_own_access(log.storage)) as catalog:
-        table = catalog.load_table((facts.namespace, folder.rpartition("/")[2]))
-    commits = {_commit_of(snapshot): snapshot for snapshot in table.snapshots()}
-    assert not is_last or commits[commit] == table.current_snapshot()
-    return table.scan(snapshot_id=commits[commit].snapshot_id).to_arrow() if commit in commits else None
-
-
-def _commit_of(snapshot: Any) -> int:
-    return int(snapshot.summary["singer-bridge.commit"])
+        try:
+            table = catalog.load_table((facts.namespace, folder.rpartition("/")[2]))
+        except NoSuchTableError:
+            return None
+    if commit is None:
+        return table.scan().to_arrow()
+    commits = {int(snapshot.summary["singer-bridge.commit"]): snapshot.snapshot_id for snapshot in table.snapshots()}
+    return table.scan(snapshot_id=commits[commit]).to_arrow() if commit in commits else None
 
 
 def _own_access(storage: Storage) -> dict[str, str]:
