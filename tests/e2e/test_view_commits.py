@@ -173,10 +173,10 @@ def test_views_follow_their_streams_in_a_bucket(
     s3: S3Server, tmp_path: Path, spark: Any, method: str, table_format: str
 ) -> None:
     """In a store, where files that are replaced are uploads."""
-    s3.bucket("views")
+    uri = f"s3://{s3.bucket(f'views-{table_format}-{method}')}/team"
     if table_format == "iceberg":
-        note_catalog(open_storage("s3://views/team"), PIPELINE, tmp_path)
-    _history(Lake("s3://views/team", tmp_path / "spool", spark, method, table_format, 2))
+        note_catalog(open_storage(uri), PIPELINE, tmp_path)
+    _history(Lake(uri, tmp_path / "spool", spark, method, table_format, 2))
 
 
 def _history(lake: Lake) -> None:

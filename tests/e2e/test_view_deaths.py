@@ -124,10 +124,10 @@ def test_a_publication_is_killed_in_a_bucket(
     s3: S3Server, tmp_path: Path, spark: Any, table_format: str, method: str, every: int
 ) -> None:
     """In a store."""
-    s3.bucket("views")
+    uri = f"s3://{s3.bucket(f'deaths-{table_format}')}/team"
     if table_format == "iceberg":
-        note_catalog(open_storage("s3://views/team"), PIPELINE, tmp_path)
-    _kill_each(Dying("s3://views/team", tmp_path / "spool", spark, method, table_format, 2), every)
+        note_catalog(open_storage(uri), PIPELINE, tmp_path)
+    _kill_each(Dying(uri, tmp_path / "spool", spark, method, table_format, 2), every)
 
 
 def _kill_each(lake: Dying, every: int) -> None:
