@@ -26,7 +26,7 @@ from tests.crash.test_format_steps import crashing_requests
 from tests.e2e.test_view_commits import Lake
 from tests.support.s3server import S3Server
 from tests.support.view_formats import note_catalog, own_rows, sorted_rows
-from tests.support.view_oracle import check_commits
+from tests.support.view_oracle import rows_of, views_at
 
 pytestmark = pytest.mark.timeout(3000)
 QUICK = [("delta", "upsert", 9), ("iceberg", "overwrite", 13)]
@@ -70,9 +70,13 @@ class Dying(Lake):
         return self.died
 
     def check(self) -> None:
-        """As before; what died has not told the tables' own logs of its commit yet."""
-        check_commits(self.uri, PIPELINE, self.checked, own_logs=not self.died)
-        self.checked = max(self.head, 1)
+        """As before; but a commit that died may not be in the tables' own logs yet."""
+        if not self.died:
+            super().check()
+            return
+        for name, query in views_at(self.uri, PIPELINE, self.head).items():
+            stored, selected = rows_of(self.uri, PIPELINE, self.head, name, query)
+            assert stored == selected, name
 
     def recover(self) -> None:
         """What the next run does first."""
