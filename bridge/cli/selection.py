@@ -83,15 +83,18 @@ class Selection:
         """The same selection with another NAME, or none."""
         return replace(self, names=(name,) if name else ())
 
-    def pipeline(self, *, source: bool = True) -> ChosenPipeline:
+    def pipeline(self, *, source: bool = True, tables: bool = False) -> ChosenPipeline:
         """The one pipeline that is meant. `source=False`: nothing of its source is read, nor need be right.
+
+        `tables`: the verb writes to tables, so it needs all other settings; see `Settings.pipeline`.
 
         Raises `SettingsError` if the arguments mean none, or two.
         """
         if self.to is not None:
             return self._inline(self.to)
         path = self._file()
-        return ChosenPipeline(_pipeline_in(settings_in(path), self.name, source=source), home_folder(path))
+        settings = settings_in(path)
+        return ChosenPipeline(_pipeline_in(settings, self.name, source=source, tables=tables), home_folder(path))
 
     def pipelines(self, *, source: bool = True) -> list[ChosenPipeline]:
         """The pipelines that are meant, each once, in the order in which they were typed."""
@@ -164,9 +167,9 @@ def in_environment(env: str | None) -> Iterator[None]:
         meta[ENVIRONMENT] = before
 
 
-def _pipeline_in(settings: Settings, name: str | None, *, source: bool) -> Pipeline:
+def _pipeline_in(settings: Settings, name: str | None, *, source: bool, tables: bool = False) -> Pipeline:
     try:
-        return settings.pipeline(name, source=source)
+        return settings.pipeline(name, source=source, tables=tables)
     except SettingsError as error:
         if name and name not in settings.pipelines:
             error.hint = _stream_hint(name, settings) or error.hint

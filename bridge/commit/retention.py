@@ -1,8 +1,8 @@
 """Deletes what is too old: commit records, run records, logs, rejects, and the files that tables gave up.
 
 It runs after a clean run, while the lease is held, best effort; after a run that failed, for run records and logs only.
-Of each kind a run deletes at most `_AT_LEAST`, plus two for each commit it made. Age is the time in a record or in a
-run's id, never a file's own time.
+Of each kind a run deletes at most `_AT_LEAST`, plus two for each commit it made; of removed files those of so many
+commits, as one commit may remove many. Age is the time in a record or in a run's id, never a file's own time.
 
 What the present lake needs is never deleted. The log is cut only below a snapshot, so every commit from there on can
 still be read. Older records stay as long as voiding the last change, or emptying the trash, would read them.
@@ -26,7 +26,7 @@ from bridge.settings.options import Pipeline, Retention
 from bridge.storage import Storage
 
 _AT_LEAST = 40
-"""A run may delete this many of each kind, even if it committed nothing."""
+"""A run may delete this many of each kind, or what so many commits removed, even if it committed nothing."""
 
 _OF_A_RUN = re.compile(r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z-[a-z0-9]{4}\b.*", re.ASCII)
 _COMMIT = re.compile(r"[0-9]{20}")
@@ -115,12 +115,14 @@ class Sweep:
 
     def _trash(self, last: int) -> int:
         """Delete the files that commits before `last` removed; return the first commit whose record is still needed."""
+        emptied = 0
         for name in sorted(filter(_COMMIT.fullmatch, self.storage.list(pipeline_key(self.pipeline, "trash")))):
             record = self.log.record(int(name))
             if record is None:
                 continue
-            if int(name) >= last or self._full("trash") or not self._old(record.at, self.keep.trash):
+            if int(name) >= last or emptied >= self._limit or not self._old(record.at, self.keep.trash):
                 return int(name)
+            emptied += 1
             for change in storage_changes(self.pipeline, record):
                 for trash in [*(one.trash for one in change.removes), *(one.trash for one in change.rewrites)]:
                     self._delete("trash", trash)

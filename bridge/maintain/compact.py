@@ -133,7 +133,8 @@ def _shares(names: Sequence[str], table: TableState, file_size: int) -> list[lis
         shares[-1].append(name)
         size += table.files[name].size
     if len(shares) > 1 and len(shares[-1]) == 1:
-        shares[-2] += shares.pop()
+        last = shares.pop()
+        shares[-1] += last
     return shares
 
 

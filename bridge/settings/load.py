@@ -32,20 +32,23 @@ class Pipelines(Mapping[str, Pipeline]):
     project: Project = field(repr=False)
     variables: Variables = field(repr=False)
     environment: str | None
-    _read: dict[tuple[str, bool], Pipeline] = field(default_factory=dict, repr=False)
+    _read: dict[tuple[str, bool, bool], Pipeline] = field(default_factory=dict, repr=False)
 
     def __getitem__(self, name: str) -> Pipeline:
         return self.read(name)
 
-    def read(self, name: str, *, source: bool = True) -> Pipeline:
-        """A pipeline, with its source or without."""
-        if (name, source) not in self._read:
+    def read(self, name: str, *, source: bool = True, tables: bool = False) -> Pipeline:
+        """A pipeline, with its source or without; see `read_pipeline`."""
+        key = name, source, tables
+        if key not in self._read:
             expand = self.variables.expand
-            pipeline, problems = read_pipeline(self.project, expand, name, self.environment, source=source)
+            pipeline, problems = read_pipeline(
+                self.project, expand, name, self.environment, source=source, tables=tables
+            )
             if problems or not pipeline:
                 raise _first([error for _, error in problems], self.project, self.variables)
-            self._read[name, source] = pipeline
-        return self._read[name, source]
+            self._read[key] = pipeline
+        return self._read[key]
 
     def __contains__(self, name: object) -> bool:
         return name in self.project.pipelines
@@ -67,12 +70,13 @@ class Settings:
     environments: tuple[str, ...] = ()
     """All that the file has."""
 
-    def pipeline(self, name: str | None, *, source: bool = True) -> Pipeline:
+    def pipeline(self, name: str | None, *, source: bool = True, tables: bool = False) -> Pipeline:
         """The pipeline of that name in the file, without a name the only one. Raises SettingsError.
 
-        `source=False` leaves the source out: no variable that only the tap needs has to be set.
+        `source=False` leaves the source out: no variable that only the tap needs has to be set. Who writes to `tables`
+        without it says so, and has all other settings; others have what it takes to look at the lake.
         """
-        return self.pipelines.read(self._chosen(name), source=source)
+        return self.pipelines.read(self._chosen(name), source=source, tables=tables)
 
     def refused(self, name: str | None) -> tuple[Pipeline, SettingsError] | None:
         """A pipeline whose settings are wrong with its bucket alone, and what is wrong with it.

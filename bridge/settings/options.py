@@ -245,9 +245,6 @@ class Keys(Section):
         if self.views and self.destination.shared:
             hint = "remove destination.shared, or the views: other pipelines change a shared table, too"
             raise wrong("a shared table has no views", hint=hint, at="views")
-        if self.views and self.destination.format != "parquet":
-            hint = "set destination.format to parquet, or leave the views out"
-            raise wrong("views are of plain Parquet tables only", hint=hint, at="views")
         return self
 
     @model_validator(mode="after")

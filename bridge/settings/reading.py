@@ -34,18 +34,29 @@ def _is_text(key: Key) -> bool:
     return key[:2] in (("source", "env"), ("spark", "conf")) and key[2:] != ()
 
 
-def read_pipeline(project: Project, expand: Expand, name: str, environment: str | None, *, source: bool = True) -> Read:
+def read_pipeline(
+    project: Project,
+    expand: Expand,
+    name: str,
+    environment: str | None,
+    *,
+    source: bool = True,
+    tables: bool = False,
+) -> Read:
     """A pipeline, or all that is wrong with it, in reading order.
 
     `source=False` reads only what it takes to look at the lake: no password has to be set, and none must be hidden.
+    With `tables` it reads all but the source, as it takes to write to tables.
     """
     layers = project.layers(name, environment)
-    lake_only = not source and isinstance(layers.value, dict)
-    document = resolve(replace(layers, value=_lake_part(layers)) if lake_only else layers, expand, _is_text)
-    if lake_only:
+    without_source = not source and isinstance(layers.value, dict)
+    if without_source:
+        layers = replace(layers, value=_without_source(layers) if tables else _lake_part(layers))
+    document = resolve(layers, expand, _is_text)
+    if without_source:
         document.data["source"] = Source.model_construct(tap=[])
     pipeline, problems = _read(document, f"{environment}.{name}" if environment else name)
-    if lake_only and any(is_missing(error) for _, error in problems):  # perhaps the key is there, but misspelt
+    if without_source and any(is_missing(error) for _, error in problems):  # perhaps the key is there, but misspelt
         every = read_pipeline(project, expand, name, environment)[1]
         problems = _without_echoes([*(one for one in every if _is_unknown(one[1])), *problems])
     if pipeline is not None and (system := project.system_tables):
@@ -65,8 +76,14 @@ def read_bucket(project: Project, expand: Expand, name: str, environment: str | 
     return _read(document, f"{environment}.{name}" if environment else name)[0]
 
 
+def _without_source(layers: Node) -> dict[str, Node]:
+    """The settings of a pipeline that say how its tables are written."""
+    keys = layers.value if isinstance(layers.value, dict) else {}
+    return {key: node for key, node in keys.items() if key != "source"}
+
+
 def _lake_part(layers: Node, parts: tuple[str, ...] = _LAKE) -> dict[str, Node]:
-    """The settings of a pipeline that say where its lake is, and how its streams are stored."""
+    """The settings of a pipeline that say where its lake is, and what its streams are."""
     keys = layers.value if isinstance(layers.value, dict) else {}
     sections = {key: keys[key] for key in parts if key in keys}
     for key, below in (("destination", ("bucket", "s3")), ("spool", ("dir",))):

@@ -36,6 +36,7 @@ from bridge.storage import open_storage
 from tests.crash.driver import PIPELINE, Run
 from tests.e2e.test_views import ALL, BY_DAY, FORMATS, PROPERTIES, order
 from tests.support.s3server import S3Server
+from tests.support.view_formats import note_catalog
 from tests.support.view_oracle import check_commits, views_at
 
 pytestmark = pytest.mark.timeout(1500)
@@ -317,10 +318,15 @@ def test_views_follow_their_streams(tmp_path: Path, spark: Any, method: str, tab
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["append-only", "upsert", "overwrite"])
-def test_views_follow_their_streams_in_a_bucket(s3: S3Server, tmp_path: Path, spark: Any, method: str) -> None:
+@pytest.mark.parametrize("table_format", FORMATS)
+def test_views_follow_their_streams_in_a_bucket(
+    s3: S3Server, tmp_path: Path, spark: Any, method: str, table_format: str
+) -> None:
     """In a store, where files that are replaced are uploads."""
-    s3.bucket("views")
-    _history(Lake("s3://views/team", tmp_path / "spool", spark, method, "parquet", 2))
+    uri = f"s3://{s3.bucket(f'views-{table_format}-{method}')}/team"
+    if table_format == "iceberg":
+        note_catalog(open_storage(uri), PIPELINE, tmp_path)
+    _history(Lake(uri, tmp_path / "spool", spark, method, table_format, 2))
 
 
 def _history(lake: Lake, steps: int = len(STEPS)) -> None:

@@ -19,11 +19,12 @@ import bridge
 from tests.e2e.conftest import Project
 from tests.support.s3server import S3Server
 from tests.support.shell import Done
+from tests.support.view_formats import catalog_in
 from tests.support.view_oracle import check_commits, views_at
 
 pytestmark = pytest.mark.timeout(1500)
 TAP = str(Path(sys.executable).with_name("tap-replay"))
-FORMATS = ["parquet"]
+FORMATS = ["parquet", "delta", "iceberg"]
 
 ALL = (
     "SELECT region, count(*) AS n, count(amount) AS amounts, sum(amount) AS total, avg(amount) AS mean, "
@@ -194,10 +195,14 @@ def test_verbs_that_commit(project: Project, table_format: str) -> None:
     assert not shop.command("verify", "shop").code
 
 
-def test_views_in_a_bucket(s3: S3Server, tmp_path: Path) -> None:
+@pytest.mark.parametrize("table_format", FORMATS)
+def test_views_in_a_bucket(s3: S3Server, tmp_path: Path, table_format: str) -> None:
     """Rows of an upsert replace objects by uploads, which a view reads before they are published; nothing is left."""
-    s3.bucket("views")
-    destination = {"bucket": "s3://views/team", "load_method": "upsert", "hard_delete": True}
+    bucket = s3.bucket(f"views-{table_format}")
+    destination: dict[str, Any] = {"bucket": f"s3://{bucket}/team", "load_method": "upsert", "hard_delete": True}
+    destination["format"] = table_format
+    if table_format == "iceberg":
+        destination["catalog"] = {"properties": catalog_in(tmp_path)}
     shop = Shop(Project(tmp_path, dict(os.environ)), {"by_region": ALL, "by_day": BY_DAY}, destination)
     shop.play(*(order(n, n % 100) for n in range(120)), state(1), *(order(n, n) for n in range(100, 300)), state(2))
     best = [order(n, 1, region="south") for n in range(80, 100)]
@@ -205,9 +210,9 @@ def test_views_in_a_bucket(s3: S3Server, tmp_path: Path) -> None:
     shop.properties |= {"amount": {"type": ["null", "number"], "multipleOf": 0.01}}
     shop.play(*(order(n, 7) for n in range(280, 320)), state(4))
     assert not shop.command("verify", "shop").code
-    pages = s3.client().list_objects_v2(Bucket="views", Prefix="team/.bridge/shop/pending")
+    pages = s3.client().list_objects_v2(Bucket=bucket, Prefix="team/.bridge/shop/pending")
     assert not pages.get("Contents")
-    assert not s3.client().list_multipart_uploads(Bucket="views").get("Uploads")
+    assert not s3.client().list_multipart_uploads(Bucket=bucket).get("Uploads")
 
 
 @pytest.mark.parametrize("table_format", FORMATS)

@@ -11,6 +11,7 @@ import bridge
 from bridge.lake.log import Log
 from bridge.settings.view_sql import read_view
 from bridge.storage import open_storage
+from tests.support.view_formats import check_own_logs
 
 
 def views_at(uri: str, pipeline: str, n: int) -> dict[str, str]:
@@ -49,4 +50,5 @@ def check_commits(uri: str, pipeline: str, first: int = 1) -> Mapping[str, int]:
             stored, selected = rows_of(uri, pipeline, n, name, query)
             assert stored == selected, f"{name} at commit {n}: {stored[:5]} != {selected[:5]}"
             counts[name] = counts.get(name, 0) + 1
+        check_own_logs(log, n)
     return counts

@@ -200,7 +200,7 @@ def replay(selection: Selection, criteria: Criteria, *, answer: Answer) -> None:
     from bridge.maintain.rejects.replay import rehearse
     from bridge.maintain.rejects.replay import replay as load
 
-    pipeline = selection.pipeline(source=False).with_names
+    pipeline = selection.pipeline(source=False, tables=True).with_names
     storage, _ = committed(pipeline)
     if not answer.dry_run:
         StateStore.at(storage, pipeline.name).refuse_if_held()

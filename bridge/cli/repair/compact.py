@@ -48,7 +48,7 @@ def compact(
     from bridge.maintain.compact import Wish, pieces
     from bridge.maintain.compact import compact as join
 
-    pipeline = selection.pipeline(source=False).with_names
+    pipeline = selection.pipeline(source=False, tables=True).with_names
     storage, view = committed(pipeline)
     answer.require_consent("to compact all the same: --yes; --dry-run shows it")
     if not answer.dry_run:

@@ -266,6 +266,18 @@ def test_trash_is_kept_for_its_time(lake: Lake, kept: timedelta, left: int) -> N
     assert all(path.suffix == ".removed" for path in trash)
 
 
+def test_the_trash_does_not_grow(lake: Lake) -> None:
+    """However many files each commit removes, as one that rewrites a table and its views, later runs keep up."""
+    committer, files = lake.open(FIRST), list[Any]()
+    for n in range(1, 47):
+        new = [lake.pending(0) for _ in range(4)]
+        committer.commit(PipelineState({"n": n}), [lake.entry(*new, removes=tuple(file["name"] for file in files))])
+        files = new
+    assert swept(lake, 46, keep(trash=timedelta(0)), after=DAY).deleted["trash"] == 40 * 4
+    assert swept(lake, 46, keep(trash=timedelta(0)), after=DAY, made=1).deleted["trash"] == 4 * 4
+    assert len(lake.visible()) == 4
+
+
 def test_trash_of_the_last_change_stays(lake: Lake) -> None:
     """What the last commit removed is kept whatever its age: a void of it would bring that back."""
     committer = lake.open(FIRST)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -253,6 +254,37 @@ def test_held(shop: Shop) -> None:
     finally:
         lease.close(head=head(shop).n, clean=True)
     assert len(files(shop)) == 5
+
+
+def test_each_file_is_joined_once(tmp_path: Path) -> None:
+    """Whatever the size, no file is in two pieces: its rows would be there twice. Most sizes have files for some."""
+    shop, ids = Shop(tmp_path), iter(range(10_000))
+    for count in [1, 40, 3, 90, 7, 60, 2, 30, 80, 5, 50, 9, 70, 4, 20]:
+        shop.load("orders", ID | {"name": STRING}, [{"id": next(ids), "name": "x" * 50} for _ in range(count)])
+    recover(shop.storage, "shop")
+    least = min(path.stat().st_size for path in files(shop))
+    log, pipeline, joined = Log(shop.storage, "shop"), pipeline_of(shop), set[int]()
+    for size in range(least, 10 * least, least // 16):
+        every = [name for one in pieces(log, head(shop), pipeline, Wish(file_size=size)) for name in one.names]
+        assert len(every) == len(set(every)), size
+        joined.add(len(every))
+    assert len(joined) > 5
+
+
+def test_settings_of_the_file(shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files become as large as `destination.file_size` says; a variable that only the tap needs is not asked for."""
+    monkeypatch.chdir(tmp_path)
+    source = "{tap: tap-x, config: {password: '${NOWHERE}'}}"
+    destination = f"{{bucket: {shop.root}, file_size: 1MiB}}"
+    Path("bridge.yaml").write_text(f"pipelines: {{shop: {{source: {source}, destination: {destination}}}}}\n")
+    ids = [{"id": number, "name": random.Random(number).randbytes(1000).hex()} for number in range(1500)]
+    for rows_ in (ids[:600], ids[600:900], ids[900:]):
+        shop.load("orders", ID | {"name": STRING}, rows_)
+    recover(shop.storage, "shop")
+    done = CliRunner().invoke(cli, ["compact", "--yes"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    sizes = sorted(path.stat().st_size for path in files(shop))
+    assert len(sizes) == 2, sizes
 
 
 @pytest.fixture

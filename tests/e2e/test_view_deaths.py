@@ -1,0 +1,140 @@
+"""Views in Delta and Iceberg tables, killed at each change that publishes a commit: files, the tables' logs, manifests.
+
+Between two of them the library of the format has each table as one commit left it, and our readers have all tables of
+one commit. The next run completes the commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.commit.committer import Committer
+from bridge.commit.open import open_pipeline
+from bridge.lake.log import Log
+from bridge.lake.records import CommitRecord
+from bridge.maintain.verify.check import verify
+from bridge.spark.session import Session
+from bridge.storage import open_storage
+from tests.contract.crashing import crashing
+from tests.crash.driver import PIPELINE
+from tests.crash.test_format_steps import crashing_requests
+from tests.e2e.test_view_commits import Lake
+from tests.support.s3server import S3Server
+from tests.support.view_formats import note_catalog, own_rows, sorted_rows
+from tests.support.view_oracle import rows_of, views_at
+
+pytestmark = pytest.mark.timeout(3000)
+QUICK = [("delta", "upsert", 9), ("iceberg", "overwrite", 13)]
+"""The format, the method, and of how many changes one is a death."""
+SLOW = [(kind, method, 1) for kind in ("delta", "iceberg") for method in ("append-only", "upsert", "overwrite")]
+IN_A_BUCKET = [("delta", "upsert", 2), ("iceberg", "upsert", 2)]
+
+
+@pytest.fixture(scope="module")
+def spark(s3_server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A session whose workers know the store: they have its variables."""
+    assert s3_server.environ
+    folder = tmp_path_factory.mktemp("spark")
+    session = Session("local[2]", {"spark.sql.shuffle.partitions": "2"}, folder / "scratch", folder / "log")
+    yield session.spark
+    session.close(hurry=True)
+
+
+class Dying(Lake):
+    """A lake whose publications can be killed."""
+
+    died = False
+
+    def publishing(self, at: int, work: Callable[[], object]) -> bool:
+        """Work, but die at change `at` of the first publication; return whether it had so many."""
+        publish, folder = Committer.publish, open_storage(self.uri).folder
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            crashing_requests(None) if folder is None else crashing(folder, None) as faults,
+        ):
+
+            def dying(committer: Committer, record: CommitRecord) -> None:
+                patch.undo()
+                faults.at = len(faults.steps) + at
+                publish(committer, record)
+                faults.at = None
+
+            patch.setattr(Committer, "publish", dying)
+            work()
+        self.died = faults.crashed
+        return self.died
+
+    def check(self) -> None:
+        """As before; but a commit that died may not be in the tables' own logs yet."""
+        if not self.died:
+            super().check()
+            return
+        for name, query in views_at(self.uri, PIPELINE, self.head).items():
+            stored, selected = rows_of(self.uri, PIPELINE, self.head, name, query)
+            assert stored == selected, name
+
+    def recover(self) -> None:
+        """What the next run does first."""
+        with open_pipeline(open_storage(self.uri), PIPELINE):
+            pass
+
+    def seen(self) -> dict[str, Any]:
+        """By table, the rows that the library of its format reads now."""
+        log = Log(open_storage(self.uri), PIPELINE)
+        tables = {stream: own_rows(log, stream) for stream in log.view(log.latest()).tables}
+        return {stream: None if rows is None else sorted_rows(rows) for stream, rows in tables.items()}
+
+    def survives(self, at: int) -> bool:
+        """Kill the publication of one more commit at a change, and the recovery at another; return whether it died."""
+        messages, before = [*self.rows(12), self.state()], self.seen()
+        died = self.publishing(at, lambda: self.run(*messages))
+        meanwhile = self.seen()
+        if died:
+            self.check()
+            if self.publishing(at // 2, self.recover):
+                self.check()
+            self.recover()
+        self.died = False
+        self.check()
+        after = self.seen()
+        for stream, rows in meanwhile.items():
+            assert rows in (before.get(stream), after[stream]), (stream, at)
+        assert before != after
+        assert [one for one in verify(open_storage(self.uri), PIPELINE).findings if one.severity == "error"] == []
+        return died
+
+
+def marked(cases: list[tuple[str, str, int]]) -> list[Any]:
+    return [pytest.param(*case, marks=pytest.mark.slow) for case in cases]
+
+
+@pytest.mark.parametrize(("table_format", "method", "every"), [*QUICK, *marked(SLOW)])
+def test_a_publication_is_killed(
+    tmp_path: Path, spark: Any, table_format: str, method: str, every: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a folder."""
+    monkeypatch.setattr("os.fsync", lambda fd: None)
+    lake = Dying(str(tmp_path / "lake"), tmp_path / "spool", spark, method, table_format, 1)
+    _kill_each(lake, every)
+
+
+@pytest.mark.parametrize(("table_format", "method", "every"), marked(IN_A_BUCKET))
+def test_a_publication_is_killed_in_a_bucket(
+    s3: S3Server, tmp_path: Path, spark: Any, table_format: str, method: str, every: int
+) -> None:
+    """In a store."""
+    uri = f"s3://{s3.bucket(f'deaths-{table_format}')}/team"
+    if table_format == "iceberg":
+        note_catalog(open_storage(uri), PIPELINE, tmp_path)
+    _kill_each(Dying(uri, tmp_path / "spool", spark, method, table_format, 2), every)
+
+
+def _kill_each(lake: Dying, every: int) -> None:
+    """From the first commit on, which makes the tables."""
+    deaths = next(number for number, at in enumerate(count(0, every)) if not lake.survives(at))
+    assert deaths > 3
