@@ -17,6 +17,8 @@ _UNSAFE = re.compile(r'[/\\%=:?#*"<>|~\x00-\x1f\x7f\ud800-\udfff]|^[._]|[. ]$')
 _RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?$")
 _LIMIT = 180
 _PART = re.compile(r"part-([0-9]{10})-[0-9]{6}-[0-9a-f]{32}\.parquet")
+REMOVED = ".removed"
+"""What the name of a file in the trash ends with."""
 PENDING = ".pending"
 """The suffix of a pending file's key, after the name that it will have."""
 
@@ -38,7 +40,7 @@ def trash_of(pipeline: str, n: int, folder: str) -> str:
 
 def removed_key(trash: str, name: str) -> str:
     """The key of a removed file there: without Parquet's suffix, as no reader is to take it for a table's."""
-    return f"{trash}/{name}.removed"
+    return f"{trash}/{name}{REMOVED}"
 
 
 def folder_name(stream: str, taken: Collection[str]) -> str:

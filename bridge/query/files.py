@@ -9,9 +9,10 @@ from typing import Any, BinaryIO, NoReturn
 import pyarrow as pa
 from pyarrow import fs
 
+from bridge.commit.trail import Trail
 from bridge.errors import BridgeError, LakeError
-from bridge.lake.log import Log
-from bridge.lake.paths import removed_key, trash_of
+from bridge.lake.log import Log, Snapshot
+from bridge.lake.paths import REMOVED, pipeline_key
 from bridge.lake.records import CommitRecord, TableState
 from bridge.storage.local.folders import require_inside
 
@@ -24,8 +25,7 @@ class CommitFiles(fs.FileSystemHandler):  # type: ignore[misc]
 
     def __init__(self, log: Log, n: int, table: TableState) -> None:
         self._log, self._n, self._table = log, n, table
-        self._moved: dict[str, int] | None = None
-        """By file, the first later commit that removes it."""
+        self._trail: Trail | None = None
         self.failed: BridgeError | None = None
         """Why a file could not be opened: engines that read through Arrow keep only the text of an error."""
 
@@ -75,20 +75,21 @@ class CommitFiles(fs.FileSystemHandler):  # type: ignore[misc]
         return takewhile(lambda record: record.n > self._n, records)
 
     def _places(self, name: str) -> Iterator[str]:
-        """Where a file of the commit may be: where the first later commit that removes it put it, or in the folder.
+        """Where a file of the commit may be, as later commits moved it: the latest place first.
 
         In the folder there may be another file of that name, even of that size.
         """
-        folder = self._table.folder
-        if self._moved is None:
-            self._moved = {}
-            for record in self._later() if not self._table.has_own_log else ():  # the oldest comes last, and stays
-                for change in record.tables:
-                    self._moved |= dict.fromkeys(change.removes, record.n) if change.folder == folder else {}
-        if name in self._moved:
-            yield from _in_trash(self._log.pipeline, self._moved[name], folder, name)
-        yield f"{folder}/{name}"
-        self._moved = None  # it may have moved since
+        key = f"{self._table.folder}/{name}"
+        if self._table.has_own_log:  # its files stay where they are
+            yield key
+            return
+        if self._trail is None:
+            self._trail = Trail(Snapshot(self._n, tables={"": self._table}))
+            for record in reversed(list(self._later())):
+                self._trail.follow(self._log.pipeline, record)
+        for place in self._trail.places((key, self._n)):
+            yield from _variants(self._log.pipeline, self._table.folder, place)
+        self._trail = None  # it may have moved since
 
     def _of_size(self, key: str, size: int) -> pa.NativeFile | None:
         """The open file, None if there is none with so many bytes: one of another size was written again."""
@@ -112,7 +113,11 @@ class CommitFiles(fs.FileSystemHandler):  # type: ignore[misc]
     delete_file = move = copy_file = open_output_stream = open_append_stream = _refuse
 
 
-def _in_trash(pipeline: str, n: int, folder: str, name: str) -> Iterator[str]:
-    """Where commit `n` puts a file that it removes; without a suffix while a folder is exchanged whole."""
-    trash = trash_of(pipeline, n, folder)
-    yield from (removed_key(trash, name), f"{trash}/{name}", f"{trash}.new/{name}")
+def _variants(pipeline: str, folder: str, place: str) -> Iterator[str]:
+    """A place of a file; in the trash it has no suffix while a folder is exchanged whole."""
+    yield place
+    trash = pipeline_key(pipeline, "trash", "")
+    if place.startswith(trash):
+        n, _, rest = place.removeprefix(trash).partition("/")
+        name = rest.removeprefix(f"{folder}/").removesuffix(REMOVED)
+        yield from (f"{trash}{n}/{folder}{new}/{name}" for new in ("", ".new"))

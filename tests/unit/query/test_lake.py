@@ -15,6 +15,7 @@ import pytest
 
 from bridge import Lake
 from bridge.commit.open import open_committer, open_pipeline
+from bridge.commit.rollback import roll_back
 from bridge.errors import LakeError, SettingsError
 from bridge.lake.paths import file_name, pipeline_key
 from bridge.lake.records import FileAdd
@@ -60,6 +61,21 @@ def test_a_table_at_each_commit(tmp_path: Path) -> None:
     assert {n: ids(Lake(shop.root, at=n)) for n in expected} == expected
     assert Lake(shop.root).commit("shop") == 3
     assert Lake(shop.root, at=0).tables("shop") == []
+
+
+def test_commits_before_a_rollback(tmp_path: Path) -> None:
+    """Files that a rollback brought back under new names, and those that it removed, are found for each commit."""
+    shop = Shop(tmp_path)
+    shop.load("s", ID, numbers(1, 2))
+    shop.load("s", ID, numbers(7), mode="replace")
+    storage = open_storage(str(shop.root))
+    for to in (1, 2, 1):
+        roll_back(storage, "shop", to)
+    expected = {1: [1, 2], 2: [7]}
+    assert {n: ids(Lake(shop.root, at=n)) for n in expected} == expected
+    last = Lake(shop.root).commit("shop")
+    assert ids(Lake(shop.root)) == [1, 2]
+    assert {tuple(ids(Lake(shop.root, at=n))) for n in range(3, last + 1)} == {(1, 2), (7,)}
 
 
 def test_what_was_read_stays_at_its_commit(tmp_path: Path) -> None:
