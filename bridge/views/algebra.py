@@ -176,7 +176,8 @@ def difference_sql(typed: TypedView, stored: str, selected: str) -> str:
 
 
 def _json(columns: Sequence[str]) -> str:
-    return f"to_json(struct({', '.join(columns)}), map('ignoreNullFields', 'false'))"
+    times = "'timestampFormat', 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSSXXX'"
+    return f"to_json(struct({', '.join(columns)}), map('ignoreNullFields', 'false', {times}))"
 
 
 def _select(columns: Mapping[str, str]) -> str:

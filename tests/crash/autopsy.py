@@ -83,8 +83,9 @@ class Autopsy:
         adds, removes, seen = set(), set(), set()
         for entry in entries:
             here = self._project.table(entry["stream"])
-            adds |= {add["name"] for add in entry["adds"]}
-            removes |= set(entry["removes"])
+            new, old = {add["name"] for add in entry["adds"]}, set(entry["removes"])
+            adds |= new - old  # a file that is rewritten keeps its name
+            removes |= old - new
             seen |= here
         if adds - seen or removes & seen:
             return STEPS[6] if adds & seen or removes - seen else STEPS[5]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
-from msgspec import to_builtins
 from rich.text import Text
 
 from bridge.cli.listing import Listing
@@ -140,7 +140,7 @@ def _verdict(chosen: ChosenPipeline, one: CheckedView, commit: int | None) -> di
     facts = {"pipeline": chosen.pipeline.name, "view": one.view, "stream": one.stream, "commit": one.commit}
     facts |= {"status": "error" if one.problem else "ok", "groups": one.groups, "problem": one.problem or None}
     facts |= {"fix": one.fix or None, "repairable": one.repairable, "repaired": commit}
-    return facts | {"differing": one.differing, "differences": to_builtins(one.differences)}
+    return facts | {"differing": one.differing, "differences": [asdict(difference) for difference in one.differences]}
 
 
 def _say(one: CheckedView) -> None:
@@ -148,7 +148,7 @@ def _say(one: CheckedView) -> None:
     if not one.problem:
         console().print(Text.assemble(("✓", "green"), f" {one.view}: {of}"), soft_wrap=True)
         return
-    keys = f", {count_of(one.differing, 'key')} differ" if one.differing else ""
+    keys = f", {count_of(one.differing, 'key')} differ{'s' * (one.differing == 1)}" if one.differing else ""
     console().print(Text.assemble(("✗", "red"), f" {one.view}: {one.problem}{keys}; {of}"), soft_wrap=True)
     for difference in one.differences:
         stored, selected = (_rows(rows, difference.key) for rows in (difference.stored, difference.selected))
