@@ -62,8 +62,8 @@ def _at(stage: Stage, scene: Scene, point: str) -> Iterator[int]:
             yield hits[-1]
 
 
-@pytest.mark.parametrize("case", VIEW_CASES)
-@pytest.mark.parametrize("where", ["local", pytest.param("s3", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("case", [pytest.param(case, marks=SLOW) for case in VIEW_CASES])
+@pytest.mark.parametrize("where", ["local", "s3"])
 def test_no_death(where: str, case: str, stages: Callable[[str], Stage]) -> None:
     """Without any crash, and once more."""
     stage, scene = stages(where), Scene(case)
