@@ -67,7 +67,7 @@ class CommitFiles(fs.FileSystemHandler):  # type: ignore[misc]
 
     def _taken_back_by(self) -> int | None:
         """The commit that took this one back, as its files were lost before they were visible."""
-        return next((record.n for record in self._later() if record.voids == self._n), None)
+        return next((record.n for record in self._later() if record.voids and record.voids <= self._n), None)
 
     def _later(self) -> Iterator[CommitRecord]:
         """The records after this commit, newest first."""

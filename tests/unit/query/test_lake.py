@@ -97,9 +97,30 @@ def test_a_file_of_the_same_name_and_size_is_another_one(tmp_path: Path) -> None
     assert [ids(Lake(shop.root, at=n)) for n in (1, second, third)] == [[1, 2], [3, 4], [5, 6]]
 
 
-def _rewritten(shop: Shop, values: list[int]) -> tuple[int, int]:
+def test_a_file_that_is_about_to_be_rewritten(tmp_path: Path) -> None:
+    """A run dies before it publishes as many bytes under the same name: readers stay at the commit before, or fail."""
+    shop = Shop(tmp_path)
+    shop.load("s", ID, numbers(1, 2))
+    second, size = _rewritten(shop, [3, 4])
+    faulty = Faulty(Bucket(shop.root), publish=fail)
+    faulty.armed = True
+    with pytest.raises(LakeError, match="cannot reach the bucket"):
+        _rewritten(shop, [5, 6], faulty)
+    assert (Lake(shop.root).commit("shop"), ids(Lake(shop.root))) == (second, [3, 4])
+    assert ids(Lake(shop.root, at=second)) == [3, 4]
+    with pytest.raises(LakeError, match="not visible yet") as raised:
+        ids(Lake(shop.root, at=second + 1))
+    assert "recover" in raised.value.hint
+    repaired(shop)
+    (file,) = shop.root.glob("shop/s/*.parquet")
+    assert file.stat().st_size == size
+    assert ids(Lake(shop.root)) == ids(Lake(shop.root, at=second + 1)) == [5, 6]
+    assert ids(Lake(shop.root, at=second)) == [3, 4]
+
+
+def _rewritten(shop: Shop, values: list[int], storage: Any = None) -> tuple[int, int]:
     """Commit these rows in the place of the table's only file; return the commit's number and the file's bytes."""
-    storage = open_storage(str(shop.root))
+    storage = storage or open_storage(str(shop.root))
     with open_pipeline(storage, "shop") as committer:
         table = committer.view.tables["s"]
         (name,) = table.files
