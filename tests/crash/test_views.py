@@ -115,7 +115,7 @@ def _pending(stage: Stage, table: str) -> tuple[str, bool]:
     """Where a file is that the last commit adds to a table, and whether as an upload."""
     history = History(stage.place.lake, PIPELINE)
     history.head()
-    (add,) = (add for entry in history.records[-1]["tables"] if entry["stream"] == table for add in entry["adds"])
+    add = next(add for entry in history.records[-1]["tables"] if entry["stream"] == table for add in entry["adds"])
     return (f"{PIPELINE}/{table}/{add['name']}", True) if add.get("upload") else (add["source"], False)
 
 
