@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-from pyarrow import fs
 
 from bridge.commit.state_file import read_state_file
 from bridge.errors import LakeError, SettingsError, did_you_mean
@@ -15,6 +14,7 @@ from bridge.lake.log import Log, Snapshot, storage_changes
 from bridge.lake.paths import folder_name
 from bridge.lake.records import TableState
 from bridge.lake.schemas import read_schema
+from bridge.query.dataset import PythonDataset
 from bridge.query.files import CommitFiles
 from bridge.storage.parallel import parallel_map
 
@@ -69,9 +69,7 @@ class TablesAt:
         if not table.files:
             return ds.dataset(pa.table([pa.array([], one.type) for one in schema], schema=schema))
         files = self.opened[stream] = CommitFiles(self.log, self.view.n, table)
-        return ds.FileSystemDataset.from_paths(
-            sorted(table.files), schema=schema, format=ds.ParquetFileFormat(), filesystem=fs.PyFileSystem(files)
-        )
+        return PythonDataset.of(sorted(table.files), schema, files)
 
     def columns(self, table: TableState) -> pa.Schema:
         """Its columns, without a view's hidden ones; those of a table that a rollback took back are gone."""

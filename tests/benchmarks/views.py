@@ -1,0 +1,132 @@
+"""What a view costs a run: `python -m tests.benchmarks.views --help`.
+
+Two lakes get the same rows, one of them with a view: `rows` rows at first, of `keys` keys, then by turns `changes`
+more, appended, or upserted (nine of ten with ids that are there, anywhere). Printed are the seconds and the CPU seconds
+of the whole command `singer-bridge run`, medians of the rounds, and their ratio. The aim is at most 1.5 for an append,
+2 for an upsert.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+
+import bridge
+
+from .ours import tap_command
+from .venvs import own_program
+
+_VIEW = (
+    "SELECT k, count(*) AS n, sum(v) AS total, max(v) AS best, max_by(note, at) AS note, avg(v) AS mean"
+    " FROM items GROUP BY k"
+)
+_SCHEMA = {
+    "properties": {
+        "id": {"type": "integer"},
+        "k": {"type": "integer"},
+        "v": {"type": "integer"},
+        "at": {"type": "integer"},
+        "note": {"type": "string"},
+    }
+}
+_METHODS = {"append": "append-only", "upsert": "upsert"}
+_STATES = 100_000
+_SUPERVISE = Path(__file__).with_name("supervise.py")
+
+
+def _messages(ids: list[int] | range, seed: int, keys: int) -> Iterator[str]:
+    dice = random.Random(seed)
+    yield json.dumps({"type": "SCHEMA", "stream": "items", "schema": _SCHEMA, "key_properties": ["id"]})
+    for number, id_ in enumerate(ids, 1):
+        k, v, at = dice.randrange(keys), dice.randrange(10**6), seed * 10**9 + number
+        row = f'{{"id":{id_},"k":{k},"v":{v},"at":{at},"note":"{dice.getrandbits(48):x}"}}'
+        yield f'{{"type":"RECORD","stream":"items","record":{row}}}'
+        if number % _STATES == 0:
+            yield f'{{"type":"STATE","value":{{"seed":{seed},"row":{number}}}}}'
+    yield f'{{"type":"STATE","value":{{"seed":{seed},"row":{len(ids)}}}}}'
+
+
+def _project(folder: Path, kind: str, *, view: bool) -> None:
+    destination = {"bucket": str(folder / "lake"), "load_method": _METHODS[kind]}
+    source = {"tap": tap_command(), "config": {"path": str(folder.parent / "input.singer")}, "discover": "never"}
+    views = {"by_k": _VIEW} if view else {}
+    folder.mkdir(parents=True)
+    pipeline = {"source": source, "destination": destination, "views": views}
+    (folder / "bridge.yaml").write_text(json.dumps({"pipelines": {"bench": pipeline}}), encoding="utf-8")
+
+
+def _run(folder: Path) -> dict[str, float]:
+    """Run the pipeline of a folder once."""
+    report, streams = folder / "report.json", (folder / "out.txt", folder / "err.txt")
+    command = [own_program("singer-bridge"), "run"]
+    subprocess.run([sys.executable, _SUPERVISE, report, "-", *streams, "3600", "--", *command], check=True, cwd=folder)
+    return {name: value for name, value in json.loads(report.read_bytes()).items() if name.endswith("_seconds")}
+
+
+def _check(lake: Path) -> None:
+    """Compare the view with its SELECT, in sums."""
+    opened = bridge.Lake(str(lake))
+    rows, groups = opened.table("bench", "items").to_table(["k", "v"]), opened.table("bench", "by_k").to_table()
+    assert rows.num_rows == pc.sum(groups["n"]).as_py()
+    assert pc.sum(rows["v"]).as_py() == pc.sum(groups["total"]).as_py()
+    assert pc.count_distinct(rows["k"]).as_py() == groups.num_rows
+
+
+def measured(home: Path, kind: str, rows: int, keys: int, changes: int, rounds: int) -> dict[str, Any]:
+    """Return the figures of one load method."""
+    folders = {view: home / kind / ("with" if view else "without") for view in (False, True)}
+    source, dice, figures = home / kind / "input.singer", random.Random(1), {False: [], True: []}  # type: ignore[var-annotated]
+    for number in range(rounds + 1):
+        if number == 0:
+            ids: list[int] | range = range(rows)
+        else:
+            new = range(rows + number * changes, rows + (number + 1) * changes)
+            old = dice.sample(range(rows), changes * 9 // 10) if kind == "upsert" else []
+            ids = [*old, *new[: changes - len(old)]]
+        for view, folder in folders.items():
+            if number == 0:
+                _project(folder, kind, view=view)
+        with source.open("w", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in _messages(ids, number, keys))
+        for view in (False, True) if number % 2 else (True, False):
+            figures[view].append(_run(folders[view]))
+    _check(folders[True] / "lake")
+    result: dict[str, Any] = {"kind": kind, "rows": rows, "keys": keys, "changes": changes}
+    for name in figures[True][0]:
+        without, with_view = (statistics.median(one[name] for one in figures[view][1:]) for view in (False, True))
+        result[name] = {
+            "without": round(without, 2),
+            "with": round(with_view, 2),
+            "ratio": round(with_view / without, 2),
+        }
+        result[name]["first load"] = round(figures[True][0][name] / figures[False][0][name], 2)
+    return result
+
+
+def main() -> None:
+    """Print the figures, a JSON object a load method."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--keys", type=int, default=100_000)
+    parser.add_argument("--changes", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", choices=list(_METHODS))
+    asked = parser.parse_args()
+    for kind in [asked.only] if asked.only else _METHODS:
+        with tempfile.TemporaryDirectory() as folder:
+            figures = measured(Path(folder), kind, asked.rows, asked.keys, asked.changes, asked.rounds)
+        print(json.dumps(figures), flush=True)
+
+
+if __name__ == "__main__":
+    main()
