@@ -93,13 +93,13 @@ def verify(selection: Selection, view: str | None, *, repair: bool, json_output:
     singer-bridge views verify by_active --repair
     """
     chosen, code = one_or_all(selection)
-    views_of = {each: names for each in chosen if (names := _views_of(each, view))}
+    views_of = [(each, names) for each in chosen if (names := _views_of(each, view))]
     if view and not views_of:
         every = sorted({name for each in chosen for name in _views_of(each, None)})
         hint = did_you_mean(view, every) or f"there are: {', '.join(every) or 'none'}"
         raise SettingsError("no such view", hint=hint, view=view)
     facts = []
-    for each, names in views_of.items():
+    for each, names in views_of:
         checked, commit = _verified(each, names, repair=repair)
         facts += [_verdict(each, one, commit) for one in checked]
         for one in () if json_output else checked:
