@@ -39,10 +39,10 @@ def question_verb(function: Callable[..., Any]) -> Callable[..., Any]:
     return _selecting(query, function, "Only this pipeline; by default all of the file, or of the bucket.")
 
 
-def view_verb(function: Callable[..., Any]) -> Callable[..., Any]:
+def view_verb(function: Callable[..., Any], *, required: bool = True) -> Callable[..., Any]:
     """Give a verb VIEW, and as its first argument the pipelines that may have it: all of a file or bucket, or one."""
     text = "The pipeline of the view; needless if only one has a view of that name."
-    return _selecting(click.argument("view"), function, text)
+    return _selecting(click.argument("view", required=required), function, text)
 
 
 def file_options(function: _F) -> _F:

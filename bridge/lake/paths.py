@@ -17,6 +17,8 @@ _UNSAFE = re.compile(r'[/\\%=:?#*"<>|~\x00-\x1f\x7f\ud800-\udfff]|^[._]|[. ]$')
 _RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?$")
 _LIMIT = 180
 _PART = re.compile(r"part-([0-9]{10})-[0-9]{6}-[0-9a-f]{32}\.parquet")
+REMOVED = ".removed"
+"""What the name of a file in the trash ends with."""
 PENDING = ".pending"
 """The suffix of a pending file's key, after the name that it will have."""
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from bridge.commit.state_file import read_state_file
-from bridge.errors import SettingsError, did_you_mean
+from bridge.errors import LakeError, SettingsError, did_you_mean
 from bridge.lake.log import Log, Snapshot, storage_changes
 from bridge.lake.paths import folder_name
 from bridge.lake.records import TableState
@@ -32,13 +32,20 @@ class TablesAt:
     def of(cls, log: Log, at: int | None) -> TablesAt:
         """The tables at commit `at`, or at the last one whose files are all visible.
 
-        Raises `SettingsError` for a number that the log does not have yet, `LakeError` for one that it no longer has.
+        Raises `SettingsError` for a number that the log does not have yet, `LakeError` for one that it no longer has,
+        and for one whose files are not all visible yet.
         """
         head = log.latest()
         if at is not None and not 0 <= at <= head:
             hint = f"the last one is {head}" if head else "nothing was loaded yet"
             raise SettingsError("there is no such commit", hint=hint, pipeline=log.pipeline, commit=at)
-        return cls(log, visible(log, log.view(head)) if at is None else log.view(at))
+        if at is not None and at < _last_change(log, head):
+            return cls(log, log.view(at))
+        shown = visible(log, log.view(head))
+        if at is not None and at > shown.n:
+            hint = f"a run is about to publish it; if none is, `singer-bridge recover {log.pipeline}` finishes it"
+            raise LakeError("this commit is not visible yet", hint=hint, pipeline=log.pipeline, commit=at)
+        return cls(log, shown if at in (None, shown.n) else log.view(at))
 
     @property
     def names(self) -> dict[str, str]:
@@ -80,6 +87,12 @@ class TablesAt:
                 raise failed
 
 
+def _last_change(log: Log, head: int) -> int:
+    """The last commit that is no fence, of which alone files may not be visible yet."""
+    record = log.record(head) if head else None
+    return record.after if record is not None and record.after is not None else head
+
+
 def visible(log: Log, view: Snapshot, before: Snapshot | None = None) -> Snapshot:
     """The lake after the last commit whose files are all visible. `view`: after the last one; `before`: an older one.
 
@@ -90,11 +103,15 @@ def visible(log: Log, view: Snapshot, before: Snapshot | None = None) -> Snapsho
     if record is None or not record.tables:
         return view
     changes = storage_changes(log.pipeline, record)
-    adds = [add for change in changes for add in (*change.adds, *(one.add for one in change.rewrites))]
+    rewrites = [one.add for change in changes for one in change.rewrites]
+    adds = [*(add for change in changes for add in change.adds), *rewrites]
     sizes = parallel_map(log.storage, lambda add: log.storage.size(add.key), adds)
     hidden = [add for add, size in zip(adds, sizes, strict=True) if size != add.size]
     # Of a commit that was published whole, a hidden file was deleted by somebody: reading it says so.
-    if not hidden or read_state_file(log.storage, log.pipeline).published()[0] >= record.n:
+    if not (hidden or rewrites) or read_state_file(log.storage, log.pipeline).published()[0] >= record.n:
+        return view
+    # A file that is rewritten under its name may have as many bytes as before: is the new one still pending?
+    if not hidden and len(log.storage.missing_pending(rewrites)) == len(rewrites):
         return view
     last = (record.voids or record.n) - 1
     return before if before is not None and before.n == last else log.view(last)

@@ -30,11 +30,14 @@ _ROWS = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class SignedFile:
-    """A file of a table, pending or visible: its key, its rows, and whether these are added, 1, or removed, -1."""
+    """A file of a table, pending or visible: its key, its rows, and whether these are added, 1, or removed, -1.
+
+    `rows` is None where any number will do.
+    """
 
     key: str
     size: int
-    rows: int
+    rows: int | None
     sign: int = 1
 
 
@@ -53,7 +56,7 @@ def _rows(storage: Any, one: SignedFile, fields: list[pa.Field], *, signed: bool
     hint = "nothing was committed; `singer-bridge verify` says what else is wrong"
     try:
         with storage.open(one.key) as source, pq.ParquetFile(source) as file:
-            if file.metadata.num_rows != one.rows:
+            if one.rows is not None and file.metadata.num_rows != one.rows:
                 rows = file.metadata.num_rows
                 raise LakeError("a file is not the one on record", hint=hint, file=one.key, rows=rows, wanted=one.rows)
             for table in _tables(file, fields):

@@ -29,7 +29,7 @@ from bridge.spark.types import spark_schema
 from bridge.spark.view_files import FAILED, SIGN, SignedFile
 from bridge.spark.view_types import needed_columns
 from bridge.spark.worker import REPORT_SCHEMA, REPORTS
-from bridge.views.algebra import RECOMPUTE, TypedView, merge_sql, partial_sql
+from bridge.views.algebra import RECOMPUTE, TypedView, difference_sql, merge_sql, partial_sql
 from bridge.write.context import WriteContext
 from bridge.write.report import Failure, raise_failure
 
@@ -63,17 +63,50 @@ class ViewWork:
 
 def change_view(spark: SparkSession, context: WriteContext, shipped: str | None, work: ViewWork) -> list[PendingFile]:
     """Write a view's new groups to pending files. Raises `DataError` for a row on which the view's SQL fails."""
-    name = work.typed.view.name
+    with _explained(work), _settings(spark, work), _Frames(spark, context, shipped) as frames:
+        return _written(frames, work, _groups(frames, work))
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A key whose rows in a view are not those of its SELECT: JSON texts, of hidden columns, too."""
+
+    key: str
+    stored: Sequence[str]
+    selected: Sequence[str]
+
+
+def compare_view(
+    spark: SparkSession, context: WriteContext, shipped: str | None, work: ViewWork, most: int
+) -> tuple[int, list[Difference]]:
+    """Compute a view anew from `work.changed`, and compare it with `work.state`, row by row.
+
+    Returns how many keys differ, and the first of them. Raises `LakeError` for a file that cannot be read, with its
+    key in the facts as `file`, and `DataError` for a row on which the view's SQL fails.
+    """
+    typed = work.typed
+    with _explained(work), _settings(spark, work), _Frames(spark, context, shipped) as frames:
+        fields = needed_columns(typed.view, work.columns)
+        partials = frames.named(spark.sql(partial_sql(typed, frames.rows(work.changed, fields), SIGN)))
+        selected = frames.named(spark.sql(merge_sql(typed, partials)))
+        stored = frames.rows(work.state, typed.schema, signed=False)
+        keys = frames.cached(spark.sql(difference_sql(typed, stored, selected)))
+        rows = keys.orderBy("key").limit(most).collect()
+        return keys.count(), [Difference(row.key, row.stored, row.selected) for row in rows]
+
+
+@contextmanager
+def _explained(work: ViewWork) -> Iterator[None]:
+    """Raise what executors report, and what Spark says of a row, as errors of ours."""
     try:
-        with _settings(spark, work), _Frames(spark, context, shipped) as frames:
-            return _written(frames, work, _groups(frames, work))
+        yield
     except Exception as error:  # pyspark's, or py4j's
         if FAILED in (text := str(error)):
             report = text.partition(FAILED)[2].splitlines()[0]
             raise_failure(json.decode(report, type=Failure))
         if type(error).__name__ in OF_A_RECORD:
             hint = f"nothing of this commit was stored; {first_line(error)}"
-            raise DataError("a view failed on a row", hint=hint, view=name) from error
+            raise DataError("a view failed on a row", hint=hint, view=work.typed.view.name) from error
         raise
 
 

@@ -20,7 +20,7 @@ that share the first; NULL only if they are all NULL. Rows in which the second a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -158,6 +158,26 @@ def merge_sql(typed: TypedView, partials: str, state: str | None = None) -> str:
     recompute = [_recompute(item) for item in view.aggregates if item.function in _EXTREMES]
     result[RECOMPUTE] = " OR ".join(recompute) or "false"
     return f"{_select(result)} FROM ({inner}) WHERE {ROWS} <> 0"
+
+
+def difference_sql(typed: TypedView, stored: str, selected: str) -> str:
+    """The keys of which two Spark views do not have the same rows: a row for each, with these rows, all as JSON texts.
+
+    Both have the columns of the view's table; of equal rows each counts.
+    """
+    names, keys = list(map(quoted, typed.schema.names)), list(map(quoted, typed.view.keys))
+    every, of_key = ", ".join(names), ", ".join(keys)
+    source = f"SELECT {every}, 1 AS {_SIGN} FROM {quoted(stored)}"
+    source += f" UNION ALL SELECT {every}, -1 AS {_SIGN} FROM {quoted(selected)}"
+    surplus = f"SELECT {every}, sum({_SIGN}) AS {_SIGN} FROM ({source}) GROUP BY {every} HAVING sum({_SIGN}) <> 0"
+    rows = f"sort_array(collect_list({_json(names)}) FILTER (WHERE {_SIGN}"
+    result = {"key": f"first({_json(keys)})", "stored": f"{rows} > 0))", "selected": f"{rows} < 0))"}
+    return f"{_select(result)} FROM ({surplus}) GROUP BY {of_key}"
+
+
+def _json(columns: Sequence[str]) -> str:
+    times = "'timestampFormat', 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSSXXX'"
+    return f"to_json(struct({', '.join(columns)}), map('ignoreNullFields', 'false', {times}))"
 
 
 def _select(columns: Mapping[str, str]) -> str:

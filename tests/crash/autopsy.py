@@ -68,7 +68,10 @@ class Autopsy:
     def _after_commits(self, run: Orchestrator, data: list[dict[str, Any]]) -> str:
         if step := self._unsettled():
             return step
-        committed = sum(add["rows"] for record in data for entry in record["tables"] for add in entry["adds"])
+        entries = [
+            entry for record in data for entry in record["tables"] if entry["stream"] in self._project.shape.streams
+        ]
+        committed = sum(add["rows"] for entry in entries for add in entry["adds"])
         said_all = run.scratch is None or run.said >= self._planned  # the end of a run deletes the log there
         return STEPS[9] if said_all and committed >= self._planned else STEPS[8]
 
@@ -80,8 +83,9 @@ class Autopsy:
         adds, removes, seen = set(), set(), set()
         for entry in entries:
             here = self._project.table(entry["stream"])
-            adds |= {add["name"] for add in entry["adds"]}
-            removes |= set(entry["removes"])
+            new, old = {add["name"] for add in entry["adds"]}, set(entry["removes"])
+            adds |= new - old  # a file that is rewritten keeps its name
+            removes |= old - new
             seen |= here
         if adds - seen or removes & seen:
             return STEPS[6] if adds & seen or removes - seen else STEPS[5]

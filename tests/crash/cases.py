@@ -34,6 +34,8 @@ class Case:
     rejected: int = 0
     files: int = 0
     """How many each table has; 0: any number."""
+    views: tuple[str, ...] = ()
+    """The tables that views have made, beside those of streams."""
     covered: dict[str, Callable[[Any], list[tuple[Any, ...]]]] = field(default_factory=dict)
     """By the first stream of each process: its rows, of what its own STATE says, at every commit."""
 

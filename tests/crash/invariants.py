@@ -9,6 +9,7 @@ import io
 import json
 import os
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 from unittest.mock import patch
 
@@ -17,6 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import bridge
+from bridge.errors import LakeError
+from tests.support.view_oracle import check_commits, views_at
+from tests.support.view_oracle import rows_of as rows_of_view
 
 from .cases import Case
 from .driver import PIPELINE
@@ -102,6 +106,27 @@ def _readable(lake: Lake, history: History) -> None:
         assert later == [], "an older commit than need be"
         for stream in reader.tables(PIPELINE):
             assert reader.table(PIPELINE, stream).count_rows() == sum(history.live(stream, n).values()), (stream, n)
+        _views_follow(reader, lake.uri, history)
+
+
+def _views_follow(reader: bridge.Lake, uri: str, history: History) -> None:
+    """At each commit a view is its SELECT over the tables, and none is ahead of them.
+
+    A commit that no reader is shown yet can be asked for by its number: then it is right, or the error is loud.
+    """
+    n = reader.commit(PIPELINE)
+    check_commits(uri, PIPELINE)
+    for name in reader.views(PIPELINE):
+        view = reader.view(PIPELINE, name)
+        assert view.commit == n
+        for row in reader.table(PIPELINE, name).to_table().slice(0, 1).to_pylist():
+            answer = view.get({column.name: row[column.name] for column in view.key_columns})
+            assert answer and (answer.row, answer.commit) == (row, n)
+    for ahead in range(n + 1, len(history.records) + 1):
+        for name, query in views_at(uri, PIPELINE, ahead).items():
+            with suppress(LakeError):
+                stored, selected = rows_of_view(uri, PIPELINE, ahead, name, query)
+                assert stored == selected, f"{name} at commit {ahead}: {stored} != {selected}"
 
 
 def _bookmark_covered(lake: Lake, history: History, seen: dict[str, set[str]]) -> None:
@@ -130,15 +155,17 @@ def after_success(lake: Lake, case: Case) -> None:
     assert [record["n"] for record in history.records] == list(range(1, len(history.records) + 1))
     files = [name for name in lake.files(f"{META}/commits") if not name.startswith(".")]
     assert len(files) == len(history.records), "a gap in the log"
-    assert history.streams == sorted(case.rows)
-    for stream, rows in case.rows.items():
+    assert history.streams == sorted([*case.rows, *case.views])
+    for stream in history.streams:
         assert seen[stream] == set(history.live(stream)) == manifest(lake, stream) != set()
+    for stream, rows in case.rows.items():
         assert rows_of(lake, stream, case.columns_of(stream)) == Counter(rows), f"rows of {stream}"
-    assert set(seen) == set(case.rows)
+    assert set(seen) == set(history.streams)
     assert not case.files or {len(names) for names in seen.values()} == {case.files}
     assert history.state == state_file(lake) == case.state
     assert history.staged == {}
     assert [path for path in lake.files(".bridge") if path.endswith(".parquet")] == []
+    _readable(lake, history)
     _rejects_once(lake, history, case)
     _each_process_covered(lake, history, case)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -40,6 +41,8 @@ class Place:
     uri: str
     lake: Lake
     scratch: Path
+    spark: Any = None
+    """The session of this process in which a run's views are changed."""
 
     def freeze(self) -> Any:
         raise NotImplementedError
@@ -67,6 +70,8 @@ class Place:
         """Make a child ready for this place, in the child."""
         dispatcher._RETRY = timedelta(0)  # a tap that ends within milliseconds would otherwise have one barrier
         tempfile.tempdir = str(self.scratch.parent)  # whoever is killed leaves files
+        if self.spark:  # the connection to the JVM is the parent's
+            self.spark.sparkContext._gateway._gateway_client.thread_connection = threading.local()
 
     def say_stacks(self) -> None:
         """Have whoever keeps the lake print where its threads stand, on stderr."""
@@ -80,7 +85,7 @@ class Place:
         """Run to the end, whatever ends it."""
 
         def work(watcher: Watcher) -> None:
-            run.mark = watcher.mark
+            run.mark, run.spark = watcher.mark, self.spark
             run.execute(self.uri, self.scratch)
 
         return self.child(work, fault).wait()
@@ -132,9 +137,9 @@ class InBucket(Place):
         self.name, self._uploads = "s3", uploads
         self.uri, self.scratch, self.endpoint = "s3://lake/team", folder / "spool", root.endpoint
         # moto says 500 where a store says that an upload is gone: no need to ask eight times.
-        self._environ = ENVIRON | {"AWS_ENDPOINT_URL": root.endpoint, "AWS_MAX_ATTEMPTS": "2"}
-        self.lake: Bucket = Bucket(self.uri, self._environ)
-        with patch.dict(os.environ, self._environ):
+        self.environ = ENVIRON | {"AWS_ENDPOINT_URL": root.endpoint, "AWS_MAX_ATTEMPTS": "2"}
+        self.lake: Bucket = Bucket(self.uri, self.environ)
+        with patch.dict(os.environ, self.environ):
             from bridge.settings.values.s3options import S3Options
             from bridge.storage.s3.clients import clients
 
@@ -149,7 +154,7 @@ class InBucket(Place):
         super().prepare()
         from bridge.storage.s3 import clients, pending
 
-        os.environ |= self._environ
+        os.environ |= self.environ
         # To make clients anew takes ten times as long as a run. These were never used, so no connection is shared.
         clients._clients = lambda *_: self._clients  # type: ignore[assignment]
         if self._uploads:

@@ -10,7 +10,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,9 @@ class Shape:
     """Spark SQL that every stream goes through: it makes one more of `n`."""
     processes: int = 1
     """How many of the tap read the streams at the same time."""
+    views: dict[str, str] = field(default_factory=dict)
+    methods: dict[str, str] = field(default_factory=dict)
+    """The load methods of streams that have one of their own."""
 
     def __str__(self) -> str:
         return self.name
@@ -81,7 +84,21 @@ PARALLEL = Shape(
 )
 """Two processes of the tap: one has rows that no bookmark covers yet, the other full tables, one of which is staged."""
 
-SHAPES = (APPEND, OVERWRITE, MIXED, UPSERT, TRANSFORM, PARALLEL)
+VIEWS = Shape(
+    "views",
+    "auto",
+    {"orders": _INCREMENTAL, "items": _FULL},
+    interleave=True,
+    views={
+        "by_name": "SELECT name, count(*) AS many, sum(n) AS total, max(id) AS id FROM orders GROUP BY name",
+        "by_activity": "SELECT active, count(*) AS many, sum(n) AS total, min(n) AS least, max_by(name, n) AS last, "
+        "max(id) AS id FROM items GROUP BY active",
+    },
+    methods={"orders": "append-only", "items": "upsert"},
+)
+"""Rows that are appended, and rows that come again with each run to be merged by key: each stream with a view."""
+
+SHAPES = (APPEND, OVERWRITE, MIXED, UPSERT, TRANSFORM, PARALLEL, VIEWS)
 
 
 class Project:
@@ -102,6 +119,8 @@ class Project:
         self.environ = bucket.environ if bucket else {}
         self.history = History(self.lake, "crash")
         self.meta = ".bridge/crash"
+        self.checked = 0
+        """The last commit whose views were compared with their SELECTs."""
         self._config = folder / "tap.json"
         (folder / "tmp").mkdir(parents=True)
         self.grow()
@@ -113,6 +132,9 @@ class Project:
         settings = {"source": source, "destination": destination, "commit": {"every": "1s"}} | pipeline
         if shape.transform:
             settings["streams"] = {"*": {"transform": shape.transform}}
+        if shape.views:
+            streams = {stream: {"load_method": method} for stream, method in shape.methods.items()}
+            settings |= {"views": shape.views, "streams": streams}
         # YAML reads JSON
         (folder / "bridge.yaml").write_text(json.dumps({"pipelines": {"crash": settings}}))
 
@@ -123,8 +145,8 @@ class Project:
 
     @property
     def tables(self) -> list[tuple[str, str]]:
-        """Each stream with its table's folder in the lake."""
-        return [(stream, f"crash/{stream}") for stream in self.shape.streams]
+        """Each stream, and each view, with its table's folder in the lake."""
+        return [(name, f"crash/{name}") for name in (*self.shape.streams, *self.shape.views)]
 
     def table(self, stream: str) -> set[str]:
         """Return the names of the files in a table's folder."""

@@ -26,6 +26,7 @@ from pyarrow.fs import S3FileSystem
 from typing_extensions import Never
 
 from bridge import Lake as BridgeLake
+from tests.support.view_oracle import rows_of, views_at
 
 from .history import Files, History
 from .lakes import Bucket, Folder, Lake
@@ -135,10 +136,20 @@ def lake_look(lake: Folder) -> Look:
         stream = folder.rpartition("/")[2]
         if stream not in ours.tables(pipeline):
             _gone(f"the table of {stream}")
+        if stream in ours.views(pipeline):
+            _compare(ours, pipeline, stream)
         table = ours.table(pipeline, stream).to_table(columns=["id", "__filename"], use_threads=False)
         return {row["values"]: row["counts"] for row in table["__filename"].value_counts().to_pylist()}
 
     return look
+
+
+def _compare(lake: BridgeLake, pipeline: str, name: str) -> None:
+    """Hold a view against its SELECT over the tables of the same commit, whatever is committed meanwhile."""
+    n = lake.commit(pipeline)
+    if query := views_at(lake._storage.uri, pipeline, n).get(name):
+        stored, selected = rows_of(lake._storage.uri, pipeline, n, name, query)
+        assert stored == selected, f"{name} at commit {n}: {stored[:5]} != {selected[:5]}"
 
 
 def _gone(thing: str) -> Never:

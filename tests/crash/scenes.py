@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from .cases import CASES
+from .cases import CASES, Case
 from .driver import PIPELINE, Run
 from .faults import Fault
 from .invariants import EDITED, META, files_of_last_commit, pending
 from .places import Place
 from .points import POINTS, RECOVERED, Point, points_of
+from .view_cases import VIEW_CASES
 
 
 @dataclass(frozen=True)
@@ -35,14 +36,19 @@ class Scene:
         return ", ".join([self.case, *filter(None, luck)])
 
     @property
+    def of(self) -> Case:
+        """The case."""
+        return CASES[self.case] if self.case in CASES else VIEW_CASES[self.case]
+
+    @property
     def run(self) -> Run:
         """The run in which we look for points."""
-        return self.again if self.died else CASES[self.case].run
+        return self.again if self.died else self.of.run
 
     @property
     def again(self) -> Run:
         """The run after the one that dies."""
-        return CASES[self.case].again or CASES[self.case].run
+        return self.of.again or self.of.run
 
 
 _TRIES = 5
@@ -97,7 +103,7 @@ class Stage:
 
     def _before(self, scene: Scene) -> Any:
         with self.place.thawed():
-            for run in CASES[scene.case].before:
+            for run in scene.of.before:
                 ending = self.place.run(run)
                 assert ending.error in (None, "TapError"), ending.text
             self._bad_luck(scene)

@@ -29,6 +29,7 @@ from .lakes import Folder
 from .places import Place
 from .points import POINTS, Point, points_of
 from .scenes import SCENES, Instant, Scene, Stage
+from .view_cases import VIEW_CASES
 
 SLOW = [pytest.mark.slow, pytest.mark.timeout(3600)]
 PLACES = ["local", *(pytest.param(name, marks=pytest.mark.slow) for name in ("s3", "s3-uploads"))]
@@ -54,13 +55,13 @@ def recover(stage: Stage, scene: Scene) -> None:
     """Let the next run do all that is left to do."""
     ending = stage.place.run(scene.again)
     assert ending.error is None, ending.text
-    after_success(stage.place.lake, CASES[scene.case])
+    after_success(stage.place.lake, scene.of)
     assert pending(stage.place.lake) == [], "what nobody can commit any more is deleted"
 
 
 def steps(stage: Stage, scene: Scene, every: int = 1) -> Iterator[int]:
     """Yield the numbers of steps, other ones for each case; before each the lake is as the scene's run finds it."""
-    first = list(CASES).index(scene.case) % every
+    first = [*CASES, *VIEW_CASES].index(scene.case) % every
     for step in range(first, len(stage.instants(scene)), every):
         with stage.place.thawed(stage.lake(scene)):
             yield step

@@ -16,7 +16,7 @@ import pytest
 from .autopsy import STEPS, Finding
 from .campaign import CLEAN_EVERY, Campaign, Kill, plan
 from .lakes import Bucket
-from .project import APPEND, MIXED, OVERWRITE, PARALLEL, SHAPES, TRANSFORM, UPSERT, Project, Shape
+from .project import APPEND, MIXED, OVERWRITE, PARALLEL, SHAPES, TRANSFORM, UPSERT, VIEWS, Project, Shape
 from .readers import Watch, witnesses
 
 SEED = int(os.environ.get("SEED") or random.SystemRandom().randrange(10**6))
@@ -104,6 +104,7 @@ def _kills(shape: Shape, aims: Sequence[tuple[str, str]]) -> list[Kill]:
             TRANSFORM, [("worker", "writing"), ("bridge", "pending"), ("bridge", "part")], marks=pytest.mark.slow
         ),
         pytest.param(PARALLEL, [("tap", "any"), ("bridge", "between"), ("bridge", "part")], marks=pytest.mark.slow),
+        pytest.param(VIEWS, [("worker", "writing"), ("bridge", "part"), ("bridge", "forward")], marks=pytest.mark.slow),
     ],
     ids=str,
 )

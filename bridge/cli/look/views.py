@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
+from rich.text import Text
 
 from bridge.cli.listing import Listing
 from bridge.cli.options import json_option, pipeline_verb, view_verb
 from bridge.cli.selection import ChosenPipeline, Selection
-from bridge.cli.show import as_json, cell, count, json_value, print_table
+from bridge.cli.show import as_json, cell, console, count, count_of, json_value, note, print_table
 from bridge.cli.survey import one_or_all
 from bridge.errors import SettingsError, did_you_mean
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from bridge.maintain.verify.views import CheckedView
     from bridge.query.view import View
+
+
+_NONE = "there are no views: `views` of a pipeline in bridge.yaml makes them"
 
 
 @click.group(cls=Listing)
 def views() -> None:
-    """List views, and show a row of one by its key."""
+    """List views, show a row of one by its key, and check them."""
 
 
 @views.command("list")
@@ -43,7 +51,7 @@ def list_(selection: Selection, json_output: bool) -> int:
         as_json(facts)
         return code
     if not facts:
-        click.echo("there are no views: `views` of a pipeline in bridge.yaml makes them")
+        click.echo(_NONE)
         return code
     columns = ["pipeline", "view", "stream", "keys", "groups", "commit"]
     rows = [
@@ -68,6 +76,96 @@ def _facts(chosen: ChosenPipeline) -> list[dict[str, Any]]:
             of_view = {"pipeline": chosen.pipeline.name, "view": name, "stream": view.stream, "keys": view.keys}
             facts.append(of_view | {"groups": table.rows, "commit": lake.n, "sql": table.view})
     return facts
+
+
+@views.command("verify")
+@partial(view_verb, required=False)
+@click.option("--repair", is_flag=True, help="Fill a view that is wrong again, by one commit, and check again.")
+@json_option("Print a JSON array with an object for each view.")
+def verify(selection: Selection, view: str | None, *, repair: bool, json_output: bool) -> int:
+    """Compute the SELECT of each view again, or of VIEW alone, and compare it with the view, row by row.
+
+    Spark reads the whole table of the view's stream. Nothing is changed. Exit code 0: every view is what its SELECT
+    gives; 3: one is not. A run may be active meanwhile, but not with --repair: exit code 4.
+
+    \b
+    singer-bridge views verify
+    singer-bridge views verify by_active --repair
+    """
+    chosen, code = one_or_all(selection)
+    views_of = [(each, names) for each in chosen if (names := _views_of(each, view))]
+    if view and not views_of:
+        every = sorted({name for each in chosen for name in _views_of(each, None)})
+        hint = did_you_mean(view, every) or f"there are: {', '.join(every) or 'none'}"
+        raise SettingsError("no such view", hint=hint, view=view)
+    facts = []
+    for each, names in views_of:
+        checked, commit = _verified(each, names, repair=repair)
+        facts += [_verdict(each, one, commit) for one in checked]
+        for one in () if json_output else checked:
+            _say(one)
+        if commit and not json_output:
+            click.echo(f"filled again by commit {commit}")
+    if json_output:
+        as_json(facts)
+    elif not facts:
+        click.echo(_NONE)
+    return max([code, *(3 for fact in facts if fact["status"] == "error")])
+
+
+def _views_of(chosen: ChosenPipeline, name: str | None) -> list[str]:
+    """The views of a pipeline after its last commit; of this name, if one is given."""
+    tables = chosen.log.view(chosen.log.latest()).tables
+    return sorted(one for one, table in tables.items() if table.view and name in (None, one))
+
+
+def _verified(
+    chosen: ChosenPipeline, names: Sequence[str], *, repair: bool
+) -> tuple[Sequence[CheckedView], int | None]:
+    """The views, checked, and the commit that filled some of them again."""
+    from bridge.maintain.verify.views import fill_again, verify_views
+
+    storage, pipeline, err = chosen.log.storage, chosen.with_names, console(err=True)
+    with err.status(f"verifying views of {pipeline.name}") if err.is_terminal else nullcontext():
+        if not repair:
+            return verify_views(storage, pipeline, names), None
+        refilled = fill_again(storage, pipeline, names)
+    for text in refilled.notes:
+        note("note", "bold", text)
+    return refilled.views, refilled.commit
+
+
+def _verdict(chosen: ChosenPipeline, one: CheckedView, commit: int | None) -> dict[str, Any]:
+    """What `--json` prints of a view."""
+    facts = {"pipeline": chosen.pipeline.name, "view": one.view, "stream": one.stream, "commit": one.commit}
+    facts |= {"status": "error" if one.problem else "ok", "groups": one.groups, "problem": one.problem or None}
+    facts |= {"fix": one.fix or None, "repairable": one.repairable, "repaired": commit}
+    return facts | {"differing": one.differing, "differences": [asdict(difference) for difference in one.differences]}
+
+
+def _say(one: CheckedView) -> None:
+    of = f"{count_of(one.groups, 'group')}, commit {one.commit}"
+    if not one.problem:
+        console().print(Text.assemble(("✓", "green"), f" {one.view}: {of}"), soft_wrap=True)
+        return
+    keys = f", {count_of(one.differing, 'key')} differ{'s' * (one.differing == 1)}" if one.differing else ""
+    console().print(Text.assemble(("✗", "red"), f" {one.view}: {one.problem}{keys}; {of}"), soft_wrap=True)
+    for difference in one.differences:
+        stored, selected = (_rows(rows, difference.key) for rows in (difference.stored, difference.selected))
+        text = f"  {_pairs(difference.key)}: the view has {stored}, its SELECT gives {selected}"
+        console().print(Text(text), soft_wrap=True)
+    if more := one.differing - len(one.differences):
+        console().print(f"  and {count_of(more, 'more key')}")
+    console().print(Text(f"  fix: {one.fix}"), soft_wrap=True)
+
+
+def _rows(rows: Sequence[dict[str, Any]], key: dict[str, Any]) -> str:
+    """What a view, or its SELECT, has of a key."""
+    return " and ".join(_pairs({n: value for n, value in row.items() if n not in key}) for row in rows) or "no row"
+
+
+def _pairs(values: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={'NULL' if value is None else cell(value)}" for name, value in values.items())
 
 
 @views.command("get")

@@ -124,21 +124,22 @@ class ViewTables:
         """The change of the view's stream among these."""
         return next((changes[name] for name in self._names(view) if name in changes), None)
 
-    def build(self, view: View, change: TableChange | None, seq: int) -> TableChange | None:
+    def build(self, view: View, change: TableChange | None, seq: int, *, anew: bool = False) -> TableChange | None:
         """What a commit changes in a view if it makes this change to the stream's table; None: nothing.
 
-        Raises `SettingsError` if the view does not fit the stream, `DataError` for a row on which it fails.
+        `anew`: fill it from the whole table in any case. Raises `SettingsError` if the view does not fit the stream,
+        `DataError` for a row on which it fails.
         """
         source = self._source(view, change)
         if source is None:
             return None
         old, is_outdated = self._committer.view.tables.get(view.name), self._is_outdated(view)
         is_same = source.before is not None and source.before.schema == source.after.schema
-        if not is_outdated and is_same and not (change and (change.adds or change.removes)):
+        if not anew and not is_outdated and is_same and not (change and (change.adds or change.removes)):
             return None
         typed = self._typed_view(view, source)
         schema = TableSchema(typed.schema)
-        anew = is_outdated or (change is not None and change.mode == "replace") or self._is_other(view, source)
+        anew = anew or is_outdated or (change is not None and change.mode == "replace") or self._is_other(view, source)
         if old is None or old.schema != schema.hash:
             anew = True
         files = self._files(typed, source, None if anew else old, seq)

@@ -8,6 +8,7 @@ derived.py      what follows from the log: manifests, STATE, streams, owners
 tablelogs.py    the logs of Delta and Iceberg
 check.py        all checks, made beside a run
 mend.py         the repair, under the lease: recovery, then one commit and what follows from it
+views.py        views against their SELECTs, in Spark: for `views verify`
 ```
 Checking takes no lease and writes nothing. Read `check.py` first.
 """

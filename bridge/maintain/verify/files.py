@@ -26,6 +26,7 @@ _LOST = (
     "restore it from a backup of the bucket; or go back: singer-bridge rollback {before} NAME; "
     "or load the table again: singer-bridge run NAME --full -s {stream}"
 )
+_LOST_VIEW = "singer-bridge views verify {stream} --repair fills it again"
 
 
 @dataclass
@@ -100,7 +101,8 @@ class Files:
         if problem == ABSENT and (place := self._in_trash(table.folder, name, file.size, since)):
             return error("files", key, "is in the trash, and should be visible", mend=Mend("back", stream, place))
         by = f"commit {n}" if n else f"a commit before {self.history.first}"
-        fix = _LOST.format(before=n - 1 if n and n > 1 else "COMMIT", stream=stream)
+        lost = _LOST_VIEW if table.view else _LOST
+        fix = lost.format(before=n - 1 if n and n > 1 else "COMMIT", stream=stream)
         return error("files", key, f"{problem}; it holds {file.rows:,} rows of {by}", fix)
 
     def _in_trash(self, folder: str, name: str, size: int, since: int) -> str | None:

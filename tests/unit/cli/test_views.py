@@ -167,3 +167,14 @@ def test_tables_mark_views(views: Views, tmp_path: Path, capsys: pytest.CaptureF
     shop = Shop(tmp_path / "plain")
     shop.load("s", {"id": INTEGER}, [{"id": 1}])
     assert "kind" not in typing(tmp_path / "plain", capsys)("list")
+
+
+def test_there_is_nothing_to_verify(tmp_path: Path, typed: Typed) -> None:
+    """Without views `views verify` says so; a name of none is an error. Neither starts Spark."""
+    shop = Shop(tmp_path)
+    shop.load("s", {"id": INTEGER}, [{"id": 1}])
+    done = typed(f"views verify --to {shop.root}")
+    assert (done.code, "there are no views" in done.out) == (0, True)
+    assert typed(f"views verify --to {shop.root} --repair --json").json == []
+    done = typed(f"views verify s --to {shop.root}")
+    assert (done.code, "no such view" in done.err) == (2, True)

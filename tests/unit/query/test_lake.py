@@ -15,6 +15,7 @@ import pytest
 
 from bridge import Lake
 from bridge.commit.open import open_committer, open_pipeline
+from bridge.commit.rollback import roll_back
 from bridge.errors import LakeError, SettingsError
 from bridge.lake.paths import file_name, pipeline_key
 from bridge.lake.records import FileAdd
@@ -73,6 +74,21 @@ def test_what_a_lost_commit_was_to_remove_is_found(tmp_path: Path) -> None:
     assert ids(Lake(shop.root)) == [4]
 
 
+def test_commits_before_a_rollback(tmp_path: Path) -> None:
+    """Files that a rollback brought back under new names, and those that it removed, are found for each commit."""
+    shop = Shop(tmp_path)
+    shop.load("s", ID, numbers(1, 2))
+    shop.load("s", ID, numbers(7), mode="replace")
+    storage = open_storage(str(shop.root))
+    for to in (1, 2, 1):
+        roll_back(storage, "shop", to)
+    expected = {1: [1, 2], 2: [7]}
+    assert {n: ids(Lake(shop.root, at=n)) for n in expected} == expected
+    last = Lake(shop.root).commit("shop")
+    assert ids(Lake(shop.root)) == [1, 2]
+    assert {tuple(ids(Lake(shop.root, at=n))) for n in range(3, last + 1)} == {(1, 2), (7,)}
+
+
 def test_what_was_read_stays_at_its_commit(tmp_path: Path) -> None:
     """A dataset that was asked for before an overwrite still has the rows of its commit afterwards."""
     shop = Shop(tmp_path)
@@ -92,9 +108,30 @@ def test_a_file_of_the_same_name_and_size_is_another_one(tmp_path: Path) -> None
     assert [ids(Lake(shop.root, at=n)) for n in (1, second, third)] == [[1, 2], [3, 4], [5, 6]]
 
 
-def _rewritten(shop: Shop, values: list[int]) -> tuple[int, int]:
+def test_a_file_that_is_about_to_be_rewritten(tmp_path: Path) -> None:
+    """A run dies before it publishes as many bytes under the same name: readers stay at the commit before, or fail."""
+    shop = Shop(tmp_path)
+    shop.load("s", ID, numbers(1, 2))
+    second, size = _rewritten(shop, [3, 4])
+    faulty = Faulty(Bucket(shop.root), publish=fail)
+    faulty.armed = True
+    with pytest.raises(LakeError, match="cannot reach the bucket"):
+        _rewritten(shop, [5, 6], faulty)
+    assert (Lake(shop.root).commit("shop"), ids(Lake(shop.root))) == (second, [3, 4])
+    assert ids(Lake(shop.root, at=second)) == [3, 4]
+    with pytest.raises(LakeError, match="not visible yet") as raised:
+        ids(Lake(shop.root, at=second + 1))
+    assert "recover" in raised.value.hint
+    repaired(shop)
+    (file,) = shop.root.glob("shop/s/*.parquet")
+    assert file.stat().st_size == size
+    assert ids(Lake(shop.root)) == ids(Lake(shop.root, at=second + 1)) == [5, 6]
+    assert ids(Lake(shop.root, at=second)) == [3, 4]
+
+
+def _rewritten(shop: Shop, values: list[int], storage: Any = None) -> tuple[int, int]:
     """Commit these rows in the place of the table's only file; return the commit's number and the file's bytes."""
-    storage = open_storage(str(shop.root))
+    storage = storage or open_storage(str(shop.root))
     with open_pipeline(storage, "shop") as committer:
         table = committer.view.tables["s"]
         (name,) = table.files
