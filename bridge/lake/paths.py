@@ -17,6 +17,8 @@ _UNSAFE = re.compile(r'[/\\%=:?#*"<>|~\x00-\x1f\x7f\ud800-\udfff]|^[._]|[. ]$')
 _RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?$")
 _LIMIT = 180
 _PART = re.compile(r"part-([0-9]{10})-[0-9]{6}-[0-9a-f]{32}\.parquet")
+REMOVED = ".removed"
+"""What the name of a file in the trash ends with."""
 PENDING = ".pending"
 """The suffix of a pending file's key, after the name that it will have."""
 
@@ -34,9 +36,6 @@ def left_behind(pipeline: str, n: int, folder: str) -> str:
 def trash_of(pipeline: str, n: int, folder: str) -> str:
     """The key below which commit `n` puts files that it removes from a table's folder."""
     return pipeline_key(pipeline, "trash", f"{n:020d}", folder)
-
-
-REMOVED = ".removed"
 
 
 def removed_key(trash: str, name: str) -> str:

@@ -62,17 +62,6 @@ def test_a_table_at_each_commit(tmp_path: Path) -> None:
     assert Lake(shop.root, at=0).tables("shop") == []
 
 
-def test_what_a_lost_commit_was_to_remove_is_found(tmp_path: Path) -> None:
-    """A commit that replaces a table is taken back; the files that it gave up are removed by a later one only."""
-    shop = Shop(tmp_path)
-    shop.load("s", ID, numbers(1, 2))
-    shop.lose("s", ID, numbers(3), mode="replace")
-    back = Lake(shop.root).commit("shop")
-    shop.load("s", ID, numbers(4), mode="replace")
-    assert [ids(Lake(shop.root, at=n)) for n in (1, back)] == [[1, 2], [1, 2]]
-    assert ids(Lake(shop.root)) == [4]
-
-
 def test_what_was_read_stays_at_its_commit(tmp_path: Path) -> None:
     """A dataset that was asked for before an overwrite still has the rows of its commit afterwards."""
     shop = Shop(tmp_path)
@@ -151,6 +140,17 @@ def test_a_commit_whose_files_are_no_longer_kept(tmp_path: Path) -> None:
         with pytest.raises(LakeError, match=f"this commit was taken back commit={lost}"):
             ids(Lake(shop.root, at=lost))
     assert ids(Lake(shop.root)) == [2]
+
+
+def test_what_a_lost_commit_was_to_remove_is_found(tmp_path: Path) -> None:
+    """A commit that replaces a table is taken back; the files that it gave up are removed by a later one only."""
+    shop = Shop(tmp_path)
+    shop.load("s", ID, numbers(1, 2))
+    shop.lose("s", ID, numbers(3), mode="replace")
+    back = Lake(shop.root).commit("shop")
+    shop.load("s", ID, numbers(4), mode="replace")
+    assert [ids(Lake(shop.root, at=n)) for n in (1, back)] == [[1, 2], [1, 2]]
+    assert ids(Lake(shop.root)) == [4]
 
 
 def test_wrong_names_and_numbers(tmp_path: Path) -> None:
