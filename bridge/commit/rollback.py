@@ -90,8 +90,7 @@ class _Search:
         self._places: dict[File, str | None] = {}
         changes = [change for record in records for change in record.tables if change.has_own_log]
         self._stayed = {f"{change.folder}/{name}" for change in changes for name in change.removes}
-        tables = then.tables.values()
-        self._trail = Trail(then.n, (f"{table.folder}/{name}" for table in tables for name in table.files))
+        self._trail = Trail(then)
         for record in records:
             self._trail.follow(log.pipeline, record)
 

@@ -1,14 +1,11 @@
-"""Where the files of an earlier commit are now, by what later commits say that they moved."""
+"""Follows files through the log: into the trash, back from there under another name, and so on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from bridge.lake.log import storage_changes
+from bridge.lake.log import Snapshot, storage_changes
 from bridge.lake.records import CommitRecord
 
 File = tuple[str, int]
-"""A file's key, and the commit that wrote it, or the first that was looked at."""
 
 
 class Trail:
@@ -17,13 +14,13 @@ class Trail:
     A file is its key and the commit that wrote it: a later one may have rewritten it under the same name.
     """
 
-    def __init__(self, n: int, keys: Iterable[str]) -> None:
-        """`keys` are those of the files after commit `n`; all later records are to be followed, the oldest first."""
+    def __init__(self, then: Snapshot) -> None:
         self._places: dict[File, list[str]] = {}
         self._at: dict[str, list[File]] = {}
         self._written: dict[str, list[int]] = {}
-        for key in keys:
-            self._begin(key, n)
+        for table in then.tables.values():
+            for name in table.files:
+                self._begin(f"{table.folder}/{name}", then.n)
 
     def _begin(self, key: str, n: int) -> None:
         self._places[key, n] = [key]

@@ -38,9 +38,6 @@ def trash_of(pipeline: str, n: int, folder: str) -> str:
     return pipeline_key(pipeline, "trash", f"{n:020d}", folder)
 
 
-REMOVED = ".removed"
-
-
 def removed_key(trash: str, name: str) -> str:
     """The key of a removed file there: without Parquet's suffix, as no reader is to take it for a table's."""
     return f"{trash}/{name}{REMOVED}"

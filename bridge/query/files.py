@@ -11,8 +11,8 @@ from pyarrow import fs
 
 from bridge.commit.trail import Trail
 from bridge.errors import BridgeError, LakeError
-from bridge.lake.log import Log
-from bridge.lake.paths import REMOVED, pipeline_key, removed_key, trash_of
+from bridge.lake.log import Log, Snapshot
+from bridge.lake.paths import REMOVED, pipeline_key
 from bridge.lake.records import CommitRecord, TableState
 from bridge.storage.local.folders import require_inside
 
@@ -66,7 +66,7 @@ class CommitFiles(fs.FileSystemHandler):  # type: ignore[misc]
         raise LakeError("a file of this commit is gone", hint=hint, file=file, commit=self._n)
 
     def _taken_back_by(self) -> int | None:
-        """The commit that took this one back, as files of it, or of the one before its fence, were lost."""
+        """The commit that took this one back, as its files were lost before they were visible."""
         return next((record.n for record in self._later() if record.voids and record.voids <= self._n), None)
 
     def _later(self) -> Iterator[CommitRecord]:
@@ -75,26 +75,21 @@ class CommitFiles(fs.FileSystemHandler):  # type: ignore[misc]
         return takewhile(lambda record: record.n > self._n, records)
 
     def _places(self, name: str) -> Iterator[str]:
-        """Where a file of the commit may be: the place to which the last commit moved it first, its own folder last.
+        """Where a file of the commit may be, as later commits moved it: the latest place first.
 
         In the folder there may be another file of that name, even of that size.
         """
-        if self._trail is None:
-            self._trail = Trail(self._n, (f"{self._table.folder}/{name}" for name in self._table.files))
-            for record in [*self._later()][::-1]:
-                self._trail.follow(self._log.pipeline, record)
         key = f"{self._table.folder}/{name}"
+        if self._table.has_own_log:  # its files stay where they are
+            yield key
+            return
+        if self._trail is None:
+            self._trail = Trail(Snapshot(self._n, tables={"": self._table}))
+            for record in reversed(list(self._later())):
+                self._trail.follow(self._log.pipeline, record)
         for place in self._trail.places((key, self._n)):
-            yield place
-            yield from self._while_exchanged(place)
+            yield from _variants(self._log.pipeline, self._table.folder, place)
         self._trail = None  # it may have moved since
-
-    def _while_exchanged(self, place: str) -> Iterator[str]:
-        """Where a file is on its way into the trash, while a folder is exchanged whole."""
-        folder = trash_of(self._log.pipeline, 0, self._table.folder)
-        trash, name = place[: len(folder)], place[len(folder) + 1 :].removesuffix(REMOVED)
-        if place == removed_key(trash, name) and trash.startswith(pipeline_key(self._log.pipeline, "trash", "")):
-            yield from (f"{trash}/{name}", f"{trash}.new/{name}")
 
     def _of_size(self, key: str, size: int) -> pa.NativeFile | None:
         """The open file, None if there is none with so many bytes: one of another size was written again."""
@@ -116,3 +111,13 @@ class CommitFiles(fs.FileSystemHandler):  # type: ignore[misc]
 
     get_file_info_selector = create_dir = delete_dir = delete_dir_contents = delete_root_dir_contents = _refuse
     delete_file = move = copy_file = open_output_stream = open_append_stream = _refuse
+
+
+def _variants(pipeline: str, folder: str, place: str) -> Iterator[str]:
+    """A place of a file; in the trash it has no suffix while a folder is exchanged whole."""
+    yield place
+    trash = pipeline_key(pipeline, "trash", "")
+    if place.startswith(trash):
+        n, _, rest = place.removeprefix(trash).partition("/")
+        name = rest.removeprefix(f"{folder}/").removesuffix(REMOVED)
+        yield from (f"{trash}{n}/{folder}{new}/{name}" for new in ("", ".new"))

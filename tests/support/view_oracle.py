@@ -43,8 +43,8 @@ def check_commits(uri: str, pipeline: str, first: int = 1) -> Mapping[str, int]:
     """Compare all views at each commit from `first` on that was not taken back; return how often each was compared."""
     counts: dict[str, int] = {}
     log, head = Log(open_storage(uri), pipeline), bridge.Lake(uri).commit(pipeline)
-    voids = [(record.voids, record.n) for record in log.history(head, fences=False) if record.voids]
-    taken_back = {n for start, end in voids for n in range(start, end)}  # with the fences between a commit and its void
+    voids = [record for record in log.history(head, fences=False) if record.voids is not None]
+    taken_back = {n for record in voids for n in range(record.voids or 0, record.n)}  # and the fence in between
     for n in (n for n in range(first, head + 1) if n not in taken_back):
         for name, query in views_at(uri, pipeline, n).items():
             stored, selected = rows_of(uri, pipeline, n, name, query)
