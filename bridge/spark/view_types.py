@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -17,8 +18,22 @@ from bridge.views.algebra import TypedView, arguments_sql, table_schema
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_FIXED = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"}
 _CONDITIONS = frozenset({"count_if", "bool_and", "bool_or"})
 _ORDERED = frozenset({"min", "max"})
+
+
+@lru_cache(maxsize=1)
+def view_session(spark: SparkSession) -> SparkSession:
+    """A session beside the run's own in which all views are computed, whatever the settings say of Spark.
+
+    A view would not be its SELECT any more if a day began at another hour, or if what is an error now had been NULL,
+    from some run on.
+    """
+    session = spark.newSession()
+    for name, value in _FIXED.items():
+        session.conf.set(name, value)
+    return session
 
 
 def analysed(spark: SparkSession, view: View, columns: pa.Schema) -> TypedView:
@@ -30,7 +45,7 @@ def analysed(spark: SparkSession, view: View, columns: pa.Schema) -> TypedView:
     facts = {"view": view.name, "stream": view.stream}
     if clash := next((one for one in view.by_name if one.lower() in map(str.lower, columns.names)), None):
         raise ambiguous(clash, **facts)
-    source = f"singer_bridge_{uuid.uuid4().hex}"  # a batch of another SCHEMA may be on its way
+    source, spark = f"singer_bridge_{uuid.uuid4().hex}", view_session(spark)
     try:
         rows = spark.createDataFrame([], spark_schema(pa.schema(needed_columns(view, columns))))
         rows.createOrReplaceTempView(source)

@@ -27,7 +27,7 @@ from bridge.spark.shipping import executor_rows
 from bridge.spark.transform import OF_A_RECORD, first_line
 from bridge.spark.types import spark_schema
 from bridge.spark.view_files import FAILED, SIGN, SignedFile
-from bridge.spark.view_types import needed_columns
+from bridge.spark.view_types import needed_columns, view_session
 from bridge.spark.worker import REPORT_SCHEMA, REPORTS
 from bridge.views.algebra import RECOMPUTE, TypedView, difference_sql, merge_sql, partial_sql
 from bridge.write.context import WriteContext
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _SHUFFLE = "spark.sql.shuffle.partitions"
-_ZONE = "spark.sql.session.timeZone"
 _TASK = 32 << 20
 """About how many bytes of files one task takes after a shuffle."""
 _TASKS = 200
@@ -63,7 +62,7 @@ class ViewWork:
 
 def change_view(spark: SparkSession, context: WriteContext, shipped: str | None, work: ViewWork) -> list[PendingFile]:
     """Write a view's new groups to pending files. Raises `DataError` for a row on which the view's SQL fails."""
-    with _explained(work), _settings(spark, work), _Frames(spark, context, shipped) as frames:
+    with _explained(work), _Frames(_session(spark, work), context, shipped) as frames:
         return _written(frames, work, _groups(frames, work))
 
 
@@ -85,12 +84,12 @@ def compare_view(
     key in the facts as `file`, and `DataError` for a row on which the view's SQL fails.
     """
     typed = work.typed
-    with _explained(work), _settings(spark, work), _Frames(spark, context, shipped) as frames:
+    with _explained(work), _Frames(_session(spark, work), context, shipped) as frames:
         fields = needed_columns(typed.view, work.columns)
-        partials = frames.named(spark.sql(partial_sql(typed, frames.rows(work.changed, fields), SIGN)))
-        selected = frames.named(spark.sql(merge_sql(typed, partials)))
+        partials = frames.named(frames.spark.sql(partial_sql(typed, frames.rows(work.changed, fields), SIGN)))
+        selected = frames.named(frames.spark.sql(merge_sql(typed, partials)))
         stored = frames.rows(work.state, typed.schema, signed=False)
-        keys = frames.cached(spark.sql(difference_sql(typed, stored, selected)))
+        keys = frames.cached(frames.spark.sql(difference_sql(typed, stored, selected)))
         rows = keys.orderBy("key").limit(most).collect()
         return keys.count(), [Difference(row.key, row.stored, row.selected) for row in rows]
 
@@ -110,25 +109,13 @@ def _explained(work: ViewWork) -> Iterator[None]:
         raise
 
 
-@contextmanager
-def _settings(spark: SparkSession, work: ViewWork) -> Iterator[None]:
-    """UTC, so that a day is the same for all rows; and, unless the settings say how many, tasks as the files are worth.
-
-    A view would not be its SELECT any more if the settings' time zone were another one from some run on.
-    """
-    chosen = {_ZONE: "UTC"}
+def _session(spark: SparkSession, work: ViewWork) -> SparkSession:
+    """The views' session, with as many tasks as the files are worth, unless the settings say how many."""
+    session = view_session(spark)
     if _SHUFFLE not in spark.sparkContext.getConf().toDebugString():
         size = sum(file.size for file in (*work.changed, *work.state))
-        chosen[_SHUFFLE] = str(min(_TASKS, spark.sparkContext.defaultParallelism + size // _TASK))
-    before = {name: str(spark.conf.get(name)) for name in chosen}
-    try:
-        for name, value in chosen.items():
-            spark.conf.set(name, value)
-        yield
-    finally:
-        with suppress(Exception):  # the JVM may be dead
-            for name, value in before.items():
-                spark.conf.set(name, value)
+        session.conf.set(_SHUFFLE, str(min(_TASKS, spark.sparkContext.defaultParallelism + size // _TASK)))
+    return session
 
 
 class _Frames:
