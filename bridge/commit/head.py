@@ -46,7 +46,8 @@ class Head:
 
     def swap_all(self, files: Mapping[str, bytes]) -> list[str]:
         """Write many files that show the head; return the keys that somebody changed since `look`."""
-        self.look_all([key for key in files if key not in self._versions])
+        if unseen := [key for key in files if key not in self._versions]:
+            self.look_all(unseen)
         versions = self.storage.swap_all([Swap(key, data, self._versions[key]) for key, data in files.items()])
         self._versions |= {key: version for key, version in zip(files, versions, strict=True) if version}
         return [key for key, version in zip(files, versions, strict=True) if version is None]

@@ -15,6 +15,7 @@ import pytest
 
 from bridge.errors import CorruptLake, LakeError, SettingsError
 from bridge.storage import Add, Change, Missing, Remove, Storage, open_storage
+from bridge.storage.protocol import Swap
 
 from .lakes import AFTER, CHANGES, PENDING, TRASH, pend, replacing, table, tree, waiting
 
@@ -249,6 +250,29 @@ def test_swap(storage: Storage) -> None:
     there = storage.read_versioned("k")
     assert there is not None
     assert (there.data, there.etag) == (b"two", second)
+
+
+def test_many_at_once(storage: Storage) -> None:
+    """Of many swaps each is judged by itself, and of many writes each replaces what is there."""
+    first = storage.compare_and_swap("m/changed", b"one", None)
+    storage.write("m/changed", b"two")
+    seen = storage.compare_and_swap("m/seen", b"one", None)
+    swaps = [Swap("m/changed", b"three", first), Swap("m/seen", b"two", seen), Swap("m/seen-late", b"x", seen)]
+    swaps += [Swap(f"m/{number}/new", b"new", None) for number in range(100)]
+    changed, swapped, absent, *new = storage.swap_all(swaps)
+    assert (changed, absent) == (None, None)
+    assert {key: storage.read(f"m/{key}") for key in ("changed", "seen", "seen-late")} == {
+        "changed": b"two",
+        "seen": b"two",
+        "seen-late": None,
+    }
+    stored = storage.read_versioned("m/seen")
+    assert stored is not None and stored.etag == swapped
+    assert new == [getattr(storage.read_versioned(f"m/{number}/new"), "etag", None) for number in range(100)]
+    storage.write_all({f"m/{number}/new": b"%d" % number for number in range(100)})
+    assert [storage.read(f"m/{number}/new") for number in range(100)] == [b"%d" % number for number in range(100)]
+    assert storage.swap_all([]) == []
+    storage.write_all({})
 
 
 _COUNT = """

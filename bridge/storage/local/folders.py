@@ -59,19 +59,19 @@ def require_inside(root: Path, keys: Iterable[str]) -> None:
         refuse_outside(key)
         folders.add(key.rpartition("/")[0])
     top = os.path.realpath(root)
-    real = {"": top}
+    places = {"": top}
     for folder in folders:
-        if not f"{_real(root, folder, real)}/".startswith(f"{top.rstrip('/')}/"):
+        if not f"{_real(root, folder, places)}/".startswith(f"{top.rstrip('/')}/"):
             hint = "put the folder itself there, or mount it there with `mount --bind`; nothing was changed"
             raise CorruptLake("a link in the bucket leads out of it", hint=hint, path=root / folder)
 
 
-def _real(root: Path, folder: str, known: dict[str, str]) -> str:
-    """Where a folder of the bucket is without links; `known` are those that were looked at, as many share a parent."""
-    if folder not in known:
+def _real(root: Path, folder: str, places: dict[str, str]) -> str:
+    """Where a folder of the bucket is without links; `places` are those of others, as many share a parent."""
+    if folder not in places:
         path, (parent, _, name) = f"{root}/{folder}", folder.rpartition("/")
-        known[folder] = os.path.realpath(path) if os.path.islink(path) else f"{_real(root, parent, known)}/{name}"
-    return known[folder]
+        places[folder] = os.path.realpath(path) if os.path.islink(path) else f"{_real(root, parent, places)}/{name}"
+    return places[folder]
 
 
 def fsync_folder(folder: Path | str) -> None:
