@@ -29,6 +29,7 @@ from tests.support.lake import DEAD, Faulty, fail
 from tests.support.lake import Lake as Bucket
 from tests.support.s3server import S3Server
 from tests.support.tables import INTEGER, Shop
+from tests.support.view_formats import check_own_logs, note_catalog
 from tests.support.view_tables import Views, counts
 
 ROOT = Path(__file__).parents[3]
@@ -221,6 +222,21 @@ def test_table_formats(table_format: str, tmp_path: Path) -> None:
     view = opened(views)
     assert (number(view, "a"), number(view, "b")) == (3, None)
     assert (number(view, "a", at=1), number(view, "b", at=1)) == (1, 2)
+
+
+@pytest.mark.parametrize("table_format", ["delta", "iceberg"])
+def test_table_formats_in_a_bucket(table_format: str, s3: S3Server, tmp_path: Path) -> None:
+    """Over S3 the same; the libraries of the formats have the rows of each commit, too."""
+    storage = open_storage(f"s3://{s3.bucket(f'views-of-{table_format}')}/lake")
+    if table_format == "iceberg":
+        note_catalog(storage, "shop", tmp_path)
+    views = Views(tmp_path, storage, table_format)
+    views.put(counts(a=1, b=2), files=2)
+    views.put(counts(a=3))
+    view = opened(views)
+    assert (number(view, "a"), number(view, "b"), number(view, "b", at=1)) == (3, None, 2)
+    for commit in (1, 2):
+        check_own_logs(Log(storage, "shop"), commit)
 
 
 def test_in_a_bucket(s3: S3Server, tmp_path: Path) -> None:
