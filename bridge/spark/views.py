@@ -68,7 +68,7 @@ def change_view(spark: SparkSession, context: WriteContext, shipped: str | None,
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A key whose rows in a view are not those of its SELECT: JSON texts, of hidden columns, too."""
+    """A key, and its rows that only the view has (`stored`), or only its SELECT gives: JSON, of hidden columns, too."""
 
     key: str
     stored: Sequence[str]

@@ -26,8 +26,8 @@ def test_a_view_is_checked_and_filled_again(project: Project) -> None:
     assert wrong.code == 3, wrong.err
     assert "✓ by_day" in wrong.out
     assert "✗ by_region: is not what its SELECT gives, 1 key differs; 4 groups, commit 1" in wrong.out
-    assert "region=south: the view has n=10, total=201" in wrong.out
-    assert "its SELECT gives n=10, total=200, latest=2025-01-27T" in wrong.out
+    assert "region=south: only the view has n=10, total=201, latest=2025-01-27T" in wrong.out
+    assert "; only its SELECT gives n=10, total=200, latest=2025-01-27T" in wrong.out
     assert "--repair" in wrong.out
 
     repaired = shop.command("views", "verify", "by_region", "--repair", "--json", "--to", "lake", "--name", "shop")

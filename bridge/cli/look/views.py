@@ -17,11 +17,12 @@ from bridge.cli.selection import ChosenPipeline, Selection
 from bridge.cli.show import as_json, cell, console, count, count_of, json_value, note, print_table
 from bridge.cli.survey import one_or_all
 from bridge.errors import SettingsError, did_you_mean
+from bridge.lake.records import HIDDEN
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from bridge.maintain.verify.views import CheckedView
+    from bridge.maintain.verify.views import CheckedView, KeyDifference
     from bridge.query.view import View
 
 
@@ -151,17 +152,27 @@ def _say(one: CheckedView) -> None:
     keys = f", {count_of(one.differing, 'key')} differ{'s' * (one.differing == 1)}" if one.differing else ""
     console().print(Text.assemble(("✗", "red"), f" {one.view}: {one.problem}{keys}; {of}"), soft_wrap=True)
     for difference in one.differences:
-        stored, selected = (_rows(rows, difference.key) for rows in (difference.stored, difference.selected))
-        text = f"  {_pairs(difference.key)}: the view has {stored}, its SELECT gives {selected}"
-        console().print(Text(text), soft_wrap=True)
+        console().print(Text(f"  {_pairs(difference.key)}: {_sides(difference)}"), soft_wrap=True)
     if more := one.differing - len(one.differences):
         console().print(f"  and {count_of(more, 'more key')}")
     console().print(Text(f"  fix: {one.fix}"), soft_wrap=True)
 
 
-def _rows(rows: Sequence[dict[str, Any]], key: dict[str, Any]) -> str:
-    """What a view, or its SELECT, has of a key."""
-    return " and ".join(_pairs({n: value for n, value in row.items() if n not in key}) for row in rows) or "no row"
+def _sides(difference: KeyDifference) -> str:
+    """The rows of a key that only one side has; of hidden columns only if no other differs."""
+    sides = {"only the view has": difference.stored, "only its SELECT gives": difference.selected}
+    shown = {words: [_visible(row) for row in rows] for words, rows in sides.items()}
+    if len({str(rows) for rows in shown.values()}) == 1:
+        shown = sides
+    texts = {
+        words: [_pairs({name: value for name, value in row.items() if name not in difference.key}) for row in rows]
+        for words, rows in shown.items()
+    }
+    return "; ".join(f"{words} {' and '.join(rows)}" for words, rows in texts.items() if rows)
+
+
+def _visible(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if not name.startswith(HIDDEN)}
 
 
 def _pairs(values: dict[str, Any]) -> str:

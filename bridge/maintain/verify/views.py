@@ -41,7 +41,7 @@ _REASON = "views verify --repair: filled again"
 
 @dataclass(frozen=True, slots=True)
 class KeyDifference:
-    """A key whose rows in the view, none or one as a rule, are not those of the SELECT."""
+    """A key, and its rows that only the view has (`stored`), or only its SELECT gives; as a rule none or one each."""
 
     key: dict[str, Any]
     stored: list[dict[str, Any]]
