@@ -56,7 +56,7 @@ def prepare(master: str, conf: dict[str, str], folder: Path) -> None:
     from bridge.spark.warm.rehearsal import rehearse
 
     refuse_another_session()
-    _tidy(folder)
+    delete_leftovers(folder)
     own = Path(tempfile.mkdtemp(dir=folder))
     lock = (own / _LOCK).open("w")
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -103,8 +103,8 @@ def tidy() -> None:
         _ahead = None
 
 
-def _tidy(folder: Path) -> None:
-    """Delete the folders of processes that are dead."""
+def delete_leftovers(folder: Path) -> None:
+    """Delete the scratch of sessions whose processes are dead."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for old in folder.iterdir():
         try:
