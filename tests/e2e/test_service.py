@@ -121,7 +121,7 @@ def test_killed_again_and_again_nothing_is_lost_or_doubled(tmp_path: Path) -> No
     print(f"SEED={seed}")
     shop = Shop(tmp_path, schedule={"cron": "0 0 1 1 *", "timezone": "UTC"})
     due_now(shop)
-    for kill in range(int(os.environ.get("KILLS", "5"))):
+    for kill in range(int(os.environ.get("SERVICE_KILLS", "5"))):
         rows = len(shop.ids())
         with serving(shop) as service:
             if kill % 2:
