@@ -15,12 +15,13 @@ from pathlib import Path
 
 from bridge.errors import SettingsError, did_you_mean
 from bridge.settings.explain import Order
+from bridge.settings.service import Service
 from bridge.settings.system_tables import SystemTables, read_system_tables
 from bridge.settings.text import yamlfile
 from bridge.settings.text.tree import Expand, Node, overlay, resolve
 from bridge.settings.values.checked import pipeline_name
 
-_MAIN = ("pipelines", "defaults", "environments", "include", "system_tables")
+_MAIN = ("pipelines", "defaults", "environments", "include", "system_tables", "service")
 _OVERLAY = ("pipelines", "defaults")
 _INCLUDED = ("pipelines",)
 # No dot: `<environment>.<pipeline>` is a name in the bucket, and must be read in one way only.
@@ -39,6 +40,9 @@ class Project:
     environments: dict[str, Node] = field(default_factory=dict)
     problems: list[tuple[Order, SettingsError]] = field(default_factory=list)
     system_tables: SystemTables | None = None
+    service: Node | None = None
+    files: tuple[Path, ...] = ()
+    """What it was read from: the files, and the folders in which `include` looks."""
 
     def environment(self, name: str | None) -> str | None:
         """The environment's name; None for none. Raises `SettingsError` if the file does not have it."""
@@ -97,6 +101,12 @@ def _matching(pattern: str, folder: Path) -> list[Path]:
     return [path for path in (folder / name for name in sorted(names)) if path.is_file()]
 
 
+def _folder_of(pattern: str) -> Path:
+    """The folder whose files a glob means; where the folder's name has a `*`, the one above it."""
+    above = Path(os.path.expanduser(pattern)).parents
+    return next((folder for folder in above if not glob.has_magic(str(folder))), Path())
+
+
 class _Reader:
     """Collects the layers, and what is wrong with them."""
 
@@ -104,6 +114,7 @@ class _Reader:
         self._path, self._expand = path, expand
         self._problems: list[tuple[Order, SettingsError]] = []
         self._pipelines: dict[str, Node] = {}
+        self._files = [path]
 
     def main(self, root: Node) -> Project:
         self._refuse_unknown(root, _MAIN, "a pipeline stands under pipelines:, keys of your own start with x-")
@@ -120,7 +131,12 @@ class _Reader:
         environments = self._environments(keys.get("environments"))
         self._names(environments)
         system_tables = self._system_tables(keys.get("system_tables"))
-        return Project(self._pipelines, defaults, environments, self._problems, system_tables)
+        service, service_keys = keys.get("service"), tuple(Service.model_fields)
+        if service is not None and self._mapping(service):
+            self._refuse_unknown(service, service_keys, f"the keys here are: {', '.join(service_keys)}")
+        return Project(
+            self._pipelines, defaults, environments, self._problems, system_tables, service, tuple(self._files)
+        )
 
     def _note(self, node: Node, error: SettingsError) -> None:
         self._problems.append(((node.origin.label, node.line), error))
@@ -163,9 +179,11 @@ class _Reader:
             paths = _matching(pattern, self._path.parent)
             if not paths and not glob.has_magic(pattern) and not document.problems:
                 self._note(item, item.error("no such file", f"relative paths start at {self._path.parent}"))
+            self._files.append(self._path.parent / _folder_of(pattern))
             for path in paths:
                 if path.resolve() not in seen:
                     seen.add(path.resolve())
+                    self._files.append(path)
                     self._included(path, item)
 
     def _included(self, path: Path, item: Node) -> None:

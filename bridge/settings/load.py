@@ -18,6 +18,7 @@ from bridge.errors import SettingsError, did_you_mean
 from bridge.settings.layers import Project, read_project
 from bridge.settings.options import Pipeline
 from bridge.settings.reading import is_missing, read_bucket, read_pipeline
+from bridge.settings.service import Service, read_service
 from bridge.settings.text.variables import Variables, read_dotenv
 
 FILE_NAME = "bridge.yaml"
@@ -77,6 +78,15 @@ class Settings:
         without it says so, and has all other settings; others have what it takes to look at the lake.
         """
         return self.pipelines.read(self._chosen(name), source=source, tables=tables)
+
+    @property
+    def service(self) -> Service:
+        """The section `service`. Raises `SettingsError` if it is wrong, or lacks a variable."""
+        of = self.pipelines
+        service, problems = read_service(of.project.service, of.variables.expand)
+        if service is None:
+            raise _first(problems, of.project, of.variables)
+        return service
 
     def refused(self, name: str | None) -> tuple[Pipeline, SettingsError] | None:
         """A pipeline whose settings are wrong with its bucket alone, and what is wrong with it.
@@ -163,6 +173,7 @@ def check(path: Path, environ: Mapping[str, str], env: str | None = None) -> lis
 
 def _all_problems(project: Project, variables: Variables, environments: list[str | None]) -> list[Problem]:
     problems = [Problem(error) for _, error in project.problems]
+    problems += [Problem(error) for error in read_service(project.service, variables.expand)[1]]
     for name in project.pipelines:
         wrong = {each: read_pipeline(project, variables.expand, name, each)[1] for each in environments}
         if len(wrong) > 1:

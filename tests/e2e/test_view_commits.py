@@ -381,7 +381,7 @@ def test_a_column_of_another_type_that_a_view_does_not_take(tmp_path: Path, spar
 
 def test_a_sum_of_more_than_38_digits(tmp_path: Path, spark: Any) -> None:
     """Nothing is committed. A value that goes makes room for another one, in the same commit."""
-    amount = "CAST(concat(amount, repeat('9', 37)) AS DECIMAL(38, 0))"
+    amount = "CAST(amount || repeat('9', 37) AS DECIMAL(38, 0))"
     lake = _lake(tmp_path, spark, "upsert", total=f"SELECT region, sum({amount}) AS total FROM orders GROUP BY region")
     lake.run(order(1, 9, region="a"), lake.state())
     with pytest.raises(DataError) as raised:

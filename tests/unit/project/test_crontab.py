@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from datetime import datetime
 from pathlib import Path
 
@@ -12,8 +13,8 @@ import pytest
 
 from bridge.cli import main
 from bridge.errors import SettingsError
-from bridge.project.crontab import Job, installed, next_run, with_jobs, without
-from bridge.settings.values.cron import check_cron
+from bridge.project.crontab import Job, installed, with_jobs, without
+from bridge.settings.values.cron import check_cron, next_time
 
 OTHERS = (
     b"# mine\nMAILTO=me@example.com\n0  0 * * *\t  backup  'a  b' \n@daily   foo\n"
@@ -155,6 +156,23 @@ def test_a_changed_schedule_takes_its_place(machine: Machine) -> None:
     assert machine.crontab
     starts = [line.split(b"mkdir")[0] for line in machine.crontab.splitlines()]
     assert starts == [b"# before", b"30 4 * * * ", b"@daily ", b"# after"]
+
+
+@pytest.mark.parametrize(("machines", "code"), [("Europe/Rome", 0), ("UTC", 2), ("Africa/Algiers", 2)])
+def test_a_time_zone_is_the_machines_or_refused(
+    machines: str, code: int, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """cron knows no other; one whose clocks show the same, in winter and in summer, is as good as the machine's."""
+    file = machine.project / "bridge.yaml"
+    file.write_text(FILE.replace('"0 */2 * * *"', '"0 */2 * * *", timezone: Europe/Paris'))
+    monkeypatch.setenv("TZ", machines)
+    time.tzset()
+    try:
+        printed = machine.schedule("install", "flights", code=code)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert ("Europe/Paris" in printed) is bool(code)
 
 
 def test_remove_takes_only_ours(machine: Machine) -> None:
@@ -302,13 +320,13 @@ def test_a_line_break_in_a_path(tmp_path: Path) -> None:
 )
 def test_next_run(cron: str, after: str, expected: str) -> None:
     """The next run is the first minute after now that the five fields hit."""
-    found = next_run(check_cron(cron), datetime.fromisoformat(after))
+    found = next_time(check_cron(cron), datetime.fromisoformat(after))
     assert found == datetime.fromisoformat(expected)
 
 
 def test_at_boot_has_no_time() -> None:
     """Nobody knows when the machine starts next."""
-    assert next_run("@reboot", datetime.now()) is None
+    assert next_time("@reboot", datetime.now()) is None
 
 
 def test_help_offers_what_works(capsys: pytest.CaptureFixture[str]) -> None:
