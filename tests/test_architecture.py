@@ -21,7 +21,7 @@ load
 maintain smoke
 query
 launch
-demo
+demo service
 cli
 """
 LEVEL = {room: level for level, rooms in enumerate(RUNGS.split("\n")) for room in rooms.split()}

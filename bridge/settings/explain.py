@@ -101,6 +101,8 @@ def _explain(key: Key, error: Any, place: Place) -> SettingsError:
         return place.error(key, f"must be {choices}", guess or "choose one of them")
     if kind == "greater_than_equal":
         return place.error(key, f"must be at least {facts['ge']}", "raise it")
+    if kind == "less_than_equal":
+        return place.error(key, f"must be at most {facts['le']}", "lower it")
     return place.error(key, *_TYPES.get(kind, ("is not valid", "look it up in the reference of settings")))
 
 

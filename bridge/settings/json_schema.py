@@ -22,8 +22,9 @@ from pydantic import WithJsonSchema
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from bridge.settings import destination, options
+from bridge.settings import destination, options, service
 from bridge.settings.options import Keys, Source
+from bridge.settings.service import Service
 from bridge.settings.system_tables import DEFAULT
 from bridge.settings.values import guarding
 from bridge.settings.values.section import Section, section_of
@@ -66,7 +67,13 @@ def json_schema() -> dict[str, Any]:
         "title": "bridge.yaml",
         "description": "Settings of singer-bridge.",
         "type": "object",
-        "properties": {**overlay, "environments": environments, "include": include, "system_tables": system_tables},
+        "properties": {
+            **overlay,
+            "environments": environments,
+            "include": include,
+            "system_tables": system_tables,
+            "service": _ref(Service),
+        },
         "patternProperties": {"^x-": {"description": "Yours, for YAML anchors."}},
         "additionalProperties": False,
         "$defs": _definitions(),
@@ -98,6 +105,7 @@ def _definitions() -> dict[str, Any]:
         definitions[section.__name__] = {"description": text, **shape}
 
     define(Keys)
+    define(Service)
     return definitions
 
 
@@ -105,7 +113,9 @@ def _descriptions() -> dict[tuple[str, str], str]:
     """The docstrings of the keys, by section and key."""
     descriptions = {}
     for section in (
-        node for room in (options, destination, guarding) for node in ast.walk(ast.parse(inspect.getsource(room)))
+        node
+        for room in (options, destination, guarding, service)
+        for node in ast.walk(ast.parse(inspect.getsource(room)))
     ):
         body = section.body if isinstance(section, ast.ClassDef) else []
         for key, text in pairwise(body):

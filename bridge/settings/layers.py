@@ -15,12 +15,13 @@ from pathlib import Path
 
 from bridge.errors import SettingsError, did_you_mean
 from bridge.settings.explain import Order
+from bridge.settings.service import Service
 from bridge.settings.system_tables import SystemTables, read_system_tables
 from bridge.settings.text import yamlfile
 from bridge.settings.text.tree import Expand, Node, overlay, resolve
 from bridge.settings.values.checked import pipeline_name
 
-_MAIN = ("pipelines", "defaults", "environments", "include", "system_tables")
+_MAIN = ("pipelines", "defaults", "environments", "include", "system_tables", "service")
 _OVERLAY = ("pipelines", "defaults")
 _INCLUDED = ("pipelines",)
 # No dot: `<environment>.<pipeline>` is a name in the bucket, and must be read in one way only.
@@ -39,6 +40,7 @@ class Project:
     environments: dict[str, Node] = field(default_factory=dict)
     problems: list[tuple[Order, SettingsError]] = field(default_factory=list)
     system_tables: SystemTables | None = None
+    service: Node | None = None
 
     def environment(self, name: str | None) -> str | None:
         """The environment's name; None for none. Raises `SettingsError` if the file does not have it."""
@@ -120,7 +122,10 @@ class _Reader:
         environments = self._environments(keys.get("environments"))
         self._names(environments)
         system_tables = self._system_tables(keys.get("system_tables"))
-        return Project(self._pipelines, defaults, environments, self._problems, system_tables)
+        service, service_keys = keys.get("service"), tuple(Service.model_fields)
+        if service is not None and self._mapping(service):
+            self._refuse_unknown(service, service_keys, f"the keys here are: {', '.join(service_keys)}")
+        return Project(self._pipelines, defaults, environments, self._problems, system_tables, service)
 
     def _note(self, node: Node, error: SettingsError) -> None:
         self._problems.append(((node.origin.label, node.line), error))

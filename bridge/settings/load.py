@@ -18,6 +18,7 @@ from bridge.errors import SettingsError, did_you_mean
 from bridge.settings.layers import Project, read_project
 from bridge.settings.options import Pipeline
 from bridge.settings.reading import is_missing, read_bucket, read_pipeline
+from bridge.settings.service import Service, read_service
 from bridge.settings.text.variables import Variables, read_dotenv
 
 FILE_NAME = "bridge.yaml"
@@ -73,6 +74,15 @@ class Settings:
         `source=False` leaves the source out: no variable that only the tap needs has to be set.
         """
         return self.pipelines.read(self._chosen(name), source=source)
+
+    @property
+    def service(self) -> Service:
+        """The section `service`. Raises `SettingsError` if it is wrong, or lacks a variable."""
+        of = self.pipelines
+        service, problems = read_service(of.project.service, of.variables.expand)
+        if service is None:
+            raise _first(problems, of.project, of.variables)
+        return service
 
     def refused(self, name: str | None) -> tuple[Pipeline, SettingsError] | None:
         """A pipeline whose settings are wrong with its bucket alone, and what is wrong with it.
@@ -159,6 +169,7 @@ def check(path: Path, environ: Mapping[str, str], env: str | None = None) -> lis
 
 def _all_problems(project: Project, variables: Variables, environments: list[str | None]) -> list[Problem]:
     problems = [Problem(error) for _, error in project.problems]
+    problems += [Problem(error) for error in read_service(project.service, variables.expand)[1]]
     for name in project.pipelines:
         wrong = {each: read_pipeline(project, variables.expand, name, each)[1] for each in environments}
         if len(wrong) > 1:

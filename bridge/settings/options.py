@@ -29,7 +29,7 @@ from bridge.settings.values.checked import (
     tap_config,
     wrong,
 )
-from bridge.settings.values.cron import check_cron
+from bridge.settings.values.cron import check_cron, check_timezone
 from bridge.settings.values.guarding import Guard
 from bridge.settings.values.section import Bytes, Duration, FilePath, Name, Section
 from bridge.settings.values.units import DURATION, GIB, MIB
@@ -201,11 +201,16 @@ class Retention(Section):
 
 
 class Schedule(Section):
-    """When cron runs the pipeline, after `schedule install`."""
+    """When the pipeline runs: by `singer-bridge serve`, or by cron after `schedule install`."""
 
     cron: Annotated[str, parsed(check_cron)]
     """Five fields: minute, hour, day, month, weekday, with `jan`, `mon-fri`, `*/15`, `1,15`; or `@daily` and the
     like."""
+    timezone: Annotated[str | None, parsed(check_timezone)] = None
+    """The time zone of `cron`, such as `Europe/Paris`. Default: the machine's."""
+    catch_up: Literal["once", "skip"] = "once"
+    """What `serve` does about runs that were due while it was down. `once`: one run for all of them. `skip`: it waits
+    for the next one."""
 
 
 class Keys(Section):

@@ -19,6 +19,7 @@ from pydantic_core import PydanticUndefined
 from bridge.cli import cli
 from bridge.settings.json_schema import json_schema
 from bridge.settings.options import Keys
+from bridge.settings.service import Service
 from bridge.settings.values.section import Section, section_of
 from bridge.settings.values.units import DURATION, SIZE
 
@@ -48,6 +49,10 @@ READ_ON = {
     "guard.rejected": "loading.md#an-overwrite-that-went-wrong",
     "spark.master": "cluster.md",
     "schedule.cron": "running.md#cron",
+    "schedule.timezone": "service.md#schedules",
+    "schedule.catch_up": "service.md#schedules",
+    "service.warm": "service.md#warm-runs",
+    "service.max_runs": "service.md#schedules",
     "streams.GLOB.sort_by": "loading.md#sorting",
     "streams.GLOB.columns": "loading.md#columns",
     "streams.GLOB.rename": "loading.md#names",
@@ -73,7 +78,7 @@ def made(page: Path) -> str:
 def settings_tables() -> Iterator[tuple[str, str]]:
     """The table of each section, by the section's dotted name."""
     described = json_schema()["$defs"]
-    for name, section in _sections(Keys):
+    for name, section in (*_sections(Keys), ("service", Service)):
         rows = []
         for key, field in section.model_fields.items():
             if section_of(field.annotation):

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
-from bridge.errors import SettingsError
+from bridge.errors import SettingsError, did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,18 @@ def check_cron(text: str) -> str:
     if fields[4] == "*" and all(min(days) > _LONGEST_MONTH.get(month, 31) for month in months):
         raise SettingsError("no month has such a day", hint="the pipeline would never run", cron=" ".join(fields))
     return " ".join(fields)
+
+
+def check_timezone(text: str | None) -> str | None:
+    """The name of a time zone that this machine knows; None is the machine's own. Raises `SettingsError`."""
+    if text is None:
+        return None
+    try:
+        ZoneInfo(text if isinstance(text, str) else "")
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        hint = did_you_mean(str(text), available_timezones()) or "a name such as Europe/Paris or UTC"
+        raise SettingsError("unknown time zone", hint=hint) from None
+    return text
 
 
 def numbers(cron: str) -> tuple[set[int], ...]:

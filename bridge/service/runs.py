@@ -1,0 +1,53 @@
+"""What the page and the schedule call: start a run, stop it, look at those under way, ask for the next one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRun:
+    """A run of this service that has not ended. Its record is in the bucket, too, as soon as it has started.
+
+    `pipeline`: its name in the file; `stage` says for people what it does, and `records` counts what the tap has sent.
+    """
+
+    run_id: str
+    pipeline: str
+    status: Literal["waiting", "running", "stopping"]
+    """`waiting`: for `max_runs`, or for a run that holds the pipeline."""
+    since: datetime
+    """When it was requested."""
+    reason: Literal["schedule", "missed", "request"]
+    stage: str = ""
+    records: int = 0
+
+
+class Runs(Protocol):
+    """The runs of a service. Any thread may call it; nothing here waits for a run."""
+
+    def start(self, pipeline: str, *options: str) -> str:
+        """Start a run, or put it in the queue, and return its id.
+
+        `pipeline`: its name in the file. `options`: flags of `singer-bridge run`: `--full`, `--append`, `--resume`,
+        `--refresh-catalog`, `--no-guard`, `--stream NAME` as two words. Raises `SettingsError` for an unknown name, a
+        wrong flag, and for a pipeline whose run is in the queue already.
+        """
+        ...
+
+    def stop(self, run_id: str) -> bool:
+        """Stop a run as SIGINT stops `run`, a second time at once. False: it is no run of this service, or has ended.
+
+        A run in the queue is taken out.
+        """
+        ...
+
+    def live(self) -> list[LiveRun]:
+        """The runs that have not ended, the oldest first."""
+        ...
+
+    def next_run(self, pipeline: str) -> datetime | None:
+        """When the schedule starts the pipeline next, with its time zone. None: it has none, or only `@reboot`."""
+        ...
