@@ -26,6 +26,7 @@ from bridge.schema.table_schema import TableSchema
 from bridge.settings.redact import redactor
 from bridge.spark.log import tail
 from bridge.spark.query import Engine, Finished
+from bridge.spark.warm import ahead
 from bridge.spool.spool import Spool
 from bridge.tap.pipe import READ_BYTES
 from bridge.write.context import WriteContext
@@ -71,7 +72,12 @@ class Loader:
 
     def _new_engine(self) -> Engine:
         spark, scratch = self._pipeline.spark, self._plan.scratch
-        return Engine(spark.master, spark.conf, self.spool, scratch.spark, scratch.spark_log, self._context)
+        session = ahead.take(spark.master, spark.conf, scratch.spark_log)
+        log, context = scratch.spark_log, self._context
+        engine = Engine(spark.master, spark.conf, self.spool, scratch.spark, log, context, session=session)
+        if session:
+            engine.start()  # the query is soon up then, and the tap may take longer
+        return engine
 
     def _new_views(self) -> ViewTables | None:
         """The pipeline's views; None if it has none, and had none."""

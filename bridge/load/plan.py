@@ -30,7 +30,8 @@ class Request:
     """What the caller requested of this run beyond its settings.
 
     `timeout` counts from the run's start; `wait` is how long it may wait for another run that holds the pipeline. What
-    is started together with runs of other pipelines has the same `batch`.
+    is started together with runs of other pipelines has the same `batch`. `run_id` is chosen by a caller who has to
+    know it before the run starts; a retry gets another one.
     """
 
     full: bool = False
@@ -45,6 +46,7 @@ class Request:
     timeout: timedelta | None = None
     wait: timedelta | None = None
     batch: str | None = None
+    run_id: str | None = None
 
     def __post_init__(self) -> None:
         """Raise `SettingsError` for what contradicts itself, whatever the pipeline."""

@@ -56,6 +56,7 @@ class Attempts:
             result = self._execute(run)
             if attempt == pipeline.retry.attempts or not may_pass(result.error):
                 break
+            request = replace(request, run_id=None)
             if run.took_state:
                 request = replace(request, state=None)  # a second time it would undo later commits
             self._waiting(pipeline, result, pause)

@@ -88,7 +88,7 @@ class Run:
         self.request, self.home = request, home
         self._commits = LastCommits(home, pipeline, piped=piped is not None)
         self._piped = piped
-        self.result = Result(new_run_id(), pipeline.name, attempt)
+        self.result = Result(request.run_id or new_run_id(), pipeline.name, attempt)
         self.echo: Log | None = None
         self.took_state = False
         self._stop = stop or Stop()

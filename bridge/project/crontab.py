@@ -12,19 +12,15 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from pathlib import Path
 
 from bridge.errors import SettingsError
-from bridge.settings.values.cron import numbers
 
 ENVIRONMENT = ("PATH", "JAVA_HOME", "SINGER_BRIDGE_ENV", "SINGER_BRIDGE_HOME")
 """The variables of the shell that a run needs; cron starts it with almost none."""
 
-_HORIZON_DAYS = 366 * 8
-"""29 February occurs within eight years."""
 _COMMAND_LIMIT = 998
 """Longest command that Debian's cron and macOS's take, in bytes."""
 
@@ -150,32 +146,3 @@ def _crontab(arguments: list[str], data: bytes = b"") -> subprocess.CompletedPro
         raise SettingsError("there is no crontab program on this machine", hint=hint)
     environ = os.environ | {"LC_ALL": "C"}
     return subprocess.run([program, *arguments], input=data, capture_output=True, check=False, env=environ)
-
-
-def next_run(cron: str, after: datetime) -> datetime | None:
-    """When cron starts the next run, in the local time of `after`; None for @reboot."""
-    if cron == "@reboot":
-        return None
-    minutes, hours, days, months, weekdays = numbers(cron)
-    either = _both_restricted(cron)
-    start = (after + timedelta(minutes=1)).replace(second=0, microsecond=0)
-    for ahead in range(_HORIZON_DAYS):
-        day = start.date() + timedelta(days=ahead)
-        hits = (day.day in days, day.isoweekday() % 7 in {number % 7 for number in weekdays})
-        if day.month not in months or not (any(hits) if either else all(hits)):
-            continue
-        for time in _times(minutes, hours):
-            moment = start.replace(year=day.year, month=day.month, day=day.day, hour=time[0], minute=time[1])
-            if moment >= start:
-                return moment
-    return None
-
-
-def _times(minutes: set[int], hours: set[int]) -> Iterator[tuple[int, int]]:
-    return ((hour, minute) for hour in sorted(hours) for minute in sorted(minutes))
-
-
-def _both_restricted(cron: str) -> bool:
-    """Whether one of the two day fields is enough. Cron needs both only if one of them begins with a star."""
-    fields = cron.split()
-    return len(fields) == 5 and not fields[2].startswith("*") and not fields[4].startswith("*")

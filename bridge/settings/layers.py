@@ -41,6 +41,8 @@ class Project:
     problems: list[tuple[Order, SettingsError]] = field(default_factory=list)
     system_tables: SystemTables | None = None
     service: Node | None = None
+    files: tuple[Path, ...] = ()
+    """What it was read from: the files, and the folders in which `include` looks."""
 
     def environment(self, name: str | None) -> str | None:
         """The environment's name; None for none. Raises `SettingsError` if the file does not have it."""
@@ -99,6 +101,11 @@ def _matching(pattern: str, folder: Path) -> list[Path]:
     return [path for path in (folder / name for name in sorted(names)) if path.is_file()]
 
 
+def _folder_of(pattern: str) -> Path:
+    """The folder whose files a glob means; where the folder's name has a `*`, the one above it."""
+    return next(each for each in Path(os.path.expanduser(pattern)).parents if not glob.has_magic(str(each)))
+
+
 class _Reader:
     """Collects the layers, and what is wrong with them."""
 
@@ -106,6 +113,7 @@ class _Reader:
         self._path, self._expand = path, expand
         self._problems: list[tuple[Order, SettingsError]] = []
         self._pipelines: dict[str, Node] = {}
+        self._files = [path]
 
     def main(self, root: Node) -> Project:
         self._refuse_unknown(root, _MAIN, "a pipeline stands under pipelines:, keys of your own start with x-")
@@ -125,7 +133,9 @@ class _Reader:
         service, service_keys = keys.get("service"), tuple(Service.model_fields)
         if service is not None and self._mapping(service):
             self._refuse_unknown(service, service_keys, f"the keys here are: {', '.join(service_keys)}")
-        return Project(self._pipelines, defaults, environments, self._problems, system_tables, service)
+        return Project(
+            self._pipelines, defaults, environments, self._problems, system_tables, service, tuple(self._files)
+        )
 
     def _note(self, node: Node, error: SettingsError) -> None:
         self._problems.append(((node.origin.label, node.line), error))
@@ -168,9 +178,11 @@ class _Reader:
             paths = _matching(pattern, self._path.parent)
             if not paths and not glob.has_magic(pattern) and not document.problems:
                 self._note(item, item.error("no such file", f"relative paths start at {self._path.parent}"))
+            self._files.append(self._path.parent / _folder_of(pattern))
             for path in paths:
                 if path.resolve() not in seen:
                     seen.add(path.resolve())
+                    self._files.append(path)
                     self._included(path, item)
 
     def _included(self, path: Path, item: Node) -> None:

@@ -19,19 +19,19 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from msgspec import Struct, convert, json
+from msgspec import Struct
 
 from bridge.errors import BridgeError, EngineError
 from bridge.settings.options import Pipeline, is_local
 from bridge.spark.diagnosis import diagnose
 from bridge.spark.jvm import Jvm
 from bridge.spark.log import tail
-from bridge.spark.shipping import cores, executor_task, executor_work
+from bridge.spark.shipping import REPORT_IT, cores, executor_task, spread
 from bridge.spark.worker import REPORTS, same
 from bridge.spool.folder import SealedBatch
 from bridge.spool.spool import Spool
 from bridge.write.context import WriteContext
-from bridge.write.report import Failure, WorkReport, raise_failure, read_report
+from bridge.write.report import WorkReport, read_report
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -82,8 +82,17 @@ class Engine:
     """
 
     def __init__(
-        self, master: str, conf: dict[str, str], spool: Spool, scratch: Path, log: Path, context: WriteContext
+        self,
+        master: str,
+        conf: dict[str, str],
+        spool: Spool,
+        scratch: Path,
+        log: Path,
+        context: WriteContext,
+        *,
+        session: Session | None = None,
     ) -> None:
+        """`session`: one that was made ahead, with these settings; the engine closes it."""
         self._master, self._conf = master, conf
         self._spool, self._scratch, self._log, self._context = spool, scratch, log, context
         self._sealed: dict[int, SealedBatch] = {}
@@ -91,8 +100,7 @@ class Engine:
         self._delivered = 0
         self._failure: BaseException | None = None
         self._thread: threading.Thread | None = None
-        self._jvm: Jvm | None = None
-        self._session: Session | None = None
+        self._session, self._jvm = session, session.jvm if session else None
         self._shipped: str | None = None
         self._warming: threading.Thread | None = None
         self._query: Any = None
@@ -232,6 +240,15 @@ class Engine:
                     self._query.stop()
             self._session.close(hurry=hurry)
 
+    def release(self) -> None:
+        """End the query, and leave the session open for another engine."""
+        self._stopping = True
+        self._stopped.set()
+        if self._query:
+            self._query.stop()
+        if self._thread:
+            self._thread.join(timeout=60)
+
     def cancel(self) -> None:
         """Make all work in Spark fail, so that whoever waits for it gets an error."""
         self._cancelled = True
@@ -243,21 +260,27 @@ class Engine:
 
     def _run(self) -> None:
         try:
-            self._jvm = jvm = Jvm(self._master, self._conf, self._scratch, self._log)
-            if self._stopping:
-                jvm.kill()  # `stop` may have come before `_jvm` was set
-            from bridge.spark.session import Session  # imports pyspark while the JVM starts
-
-            self._session = Session(self._master, self._conf, self._scratch, self._log, jvm=jvm)
+            session = self._session or self._open_session()
             if self._stopping:
                 return
-            spark, self._shipped = self._session.spark, self._session.shipped
-            self._warming = threading.Thread(target=_warm_up, args=(spark, self.tasks), name="warm-up", daemon=True)
-            self._warming.start()
-            self._query = self._start_query(spark)
+            self._shipped = session.shipped
+            self._query = self._start_query(session.spark)
             self._watch()
         except BaseException as error:  # noqa: BLE001 - whatever it was, the main thread raises it
             self.fail(error)
+
+    def _open_session(self) -> Session:
+        self._jvm = jvm = Jvm(self._master, self._conf, self._scratch, self._log)
+        if self._stopping:
+            jvm.kill()  # `stop` may have come before `_jvm` was set
+        from bridge.spark.session import Session  # imports pyspark while the JVM starts
+
+        self._session = session = Session(self._master, self._conf, self._scratch, self._log, jvm=jvm)
+        if not self._stopping:
+            of = session.spark, self.tasks
+            self._warming = threading.Thread(target=_warm_up, args=of, name="warm-up", daemon=True)
+            self._warming.start()
+        return session
 
     def _watch(self) -> None:
         """Raise the error with which the query ends. If the JVM hangs, this thread waits for it, and no other."""
@@ -315,14 +338,14 @@ class Engine:
             if row.seq <= self._delivered:
                 continue
             if row.bundle in reports[row.seq]:
-                raise EngineError("Spark delivered a bundle twice", hint=_REPORT_IT, batch=row.seq)
+                raise EngineError("Spark delivered a bundle twice", hint=REPORT_IT, batch=row.seq)
             reports[row.seq][row.bundle] = read_report(row.report)
         for seq in sorted(reports):
             if self._stopping or self._failure:
                 raise EngineError("the run ended before this batch", hint="nothing was committed for it")
             batch = self._sealed.get(seq)
             if seq != self._delivered + 1 or batch is None:
-                raise EngineError("Spark skipped a batch", hint=_REPORT_IT, want=self._delivered + 1, have=seq)
+                raise EngineError("Spark skipped a batch", hint=REPORT_IT, want=self._delivered + 1, have=seq)
             self._delivered = seq
             del self._sealed[seq]
             # Here, as Spark does not list files now.
@@ -363,28 +386,6 @@ class SparkAtNeed:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._session = Session(self._spark.master, self._spark.conf, self._folder, self._folder / "spark.log")
         return work(self._session.spark, self._context, self._session.shipped)
-
-
-def spread(
-    spark: SparkSession,
-    work: Callable[[WriteContext, Any], Struct],
-    context: WriteContext,
-    payloads: Sequence[Any],
-    shipped: str | None = None,
-) -> list[Any]:
-    """Run `work` on each payload, one task each, and return the reports in order; see `Engine.each`."""
-    count = len(payloads)
-    numbers = spark.range(0, count, 1, count)
-    rows = numbers.mapInArrow(executor_work(work, context, payloads, shipped), REPORTS).collect()
-    reports = {row.seq: json.decode(row.report) for row in rows}
-    if len(rows) != count or reports.keys() != set(range(count)):
-        raise EngineError("Spark's work does not add up", hint=_REPORT_IT, wanted=count, reports=len(rows))
-    for report in reports.values():
-        raise_failure(convert(report.get("failed"), Failure | None))
-    return [reports[number] for number in range(count)]
-
-
-_REPORT_IT = "nothing was committed; run again, and report it with the run's log if it comes back"
 
 
 def _uri(folder: Path) -> str:

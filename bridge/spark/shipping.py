@@ -14,16 +14,21 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import Struct, convert, json
 
 import bridge
+from bridge.errors import EngineError
+from bridge.spark.worker import REPORTS
 from bridge.write.context import WriteContext
+from bridge.write.report import Failure, raise_failure
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
 OTHER_BRIDGE = "the executor imports another singer-bridge"
 """The message of a task with another bridge, before its path; the driver looks for it in Spark's error."""
+REPORT_IT = "nothing was committed; run again, and report it with the run's log if it comes back"
 
 
 def cores(master: str) -> int:
@@ -86,3 +91,22 @@ def _on_executor(task: str, pickled: bytes, shipped: str | None) -> Callable[[It
         yield from getattr(worker, task)(pickled, batches)
 
     return run
+
+
+def spread(
+    spark: SparkSession,
+    work: Callable[[WriteContext, Any], Struct],
+    context: WriteContext,
+    payloads: Sequence[Any],
+    shipped: str | None = None,
+) -> list[Any]:
+    """Run `work` on each payload, one task each, and return the reports in order. Raises the error that one holds."""
+    count = len(payloads)
+    numbers = spark.range(0, count, 1, count)
+    rows = numbers.mapInArrow(executor_work(work, context, payloads, shipped), REPORTS).collect()
+    reports = {row.seq: json.decode(row.report) for row in rows}
+    if len(rows) != count or reports.keys() != set(range(count)):
+        raise EngineError("Spark's work does not add up", hint=REPORT_IT, wanted=count, reports=len(rows))
+    for report in reports.values():
+        raise_failure(convert(report.get("failed"), Failure | None))
+    return [reports[number] for number in range(count)]

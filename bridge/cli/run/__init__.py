@@ -1,1 +1,1 @@
-"""Verbs that run pipelines: `run`, `schedule`, `smoke`, `demo`."""
+"""Verbs that run pipelines: `run`, `serve`, `schedule`, `smoke`, `demo`."""

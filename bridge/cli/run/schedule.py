@@ -19,7 +19,6 @@ from bridge.project.crontab import (
     ENVIRONMENT,
     Job,
     installed,
-    next_run,
     read_crontab,
     with_jobs,
     without,
@@ -27,6 +26,7 @@ from bridge.project.crontab import (
 )
 from bridge.settings.load import Settings, load
 from bridge.settings.options import Pipeline
+from bridge.settings.values.cron import next_time, zone
 from bridge.tap.source import home_folder
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -88,8 +88,18 @@ def _first(settings: Settings) -> str:
 
 def _job(path: Path, settings: Settings, key: str, pipeline: Pipeline) -> Job:
     assert pipeline.schedule
+    if not _is_local_time(pipeline.schedule.timezone):
+        hint = "set schedule.timezone to this machine's or remove it, or leave `singer-bridge serve` running"
+        raise SettingsError("cron knows only this machine's time zone", hint=hint, timezone=pipeline.schedule.timezone)
     log = home_folder(path) / "logs" / f"{pipeline.name}.log"
     return Job(pipeline.schedule.cron, path, pipeline.name, key, settings.environment, log)
+
+
+def _is_local_time(name: str | None) -> bool:
+    """Whether a time zone's clocks show this machine's time, in winter and in summer."""
+    year = datetime.now().year
+    days = [datetime(year, month, 15) for month in (1, 7)]
+    return all(day.replace(tzinfo=zone(name)).utcoffset() == day.astimezone().utcoffset() for day in days)
 
 
 @schedule.command("install")
@@ -218,7 +228,7 @@ def _facts(pipeline: str, cron: str | None, line: str | None) -> dict[str, Any]:
 
 
 def _next(cron: str) -> datetime | None:
-    return next_run(cron, datetime.now())  # without a zone: cron runs by the machine's local time
+    return next_time(cron, datetime.now())  # without a zone: cron runs by the machine's local time
 
 
 def _when(moment: datetime | str | None) -> str:

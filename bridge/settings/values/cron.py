@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import datetime, timezone, tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
+
+from cronsim import CronSim
 
 from bridge.errors import SettingsError, did_you_mean
 
@@ -84,10 +87,26 @@ def check_timezone(text: str | None) -> str | None:
     return text
 
 
-def numbers(cron: str) -> tuple[set[int], ...]:
-    """The numbers of each of the five fields of a checked expression. `@reboot` has none."""
-    fields = _MACROS.get(cron, cron).split()
-    return tuple(_numbers(field, written) for field, written in zip(_FIELDS, fields, strict=True))
+def zone(name: str | None) -> tzinfo:
+    """A checked time zone; without a name the machine's, with its changes of clocks."""
+    if name:
+        return ZoneInfo(name)
+    from dateutil.tz import gettz  # type: ignore[import-untyped]
+
+    machines: tzinfo | None = gettz()
+    return machines or timezone.utc
+
+
+def next_time(cron: str, after: datetime) -> datetime | None:
+    """The first time later than `after` that a checked expression means, in the same time zone; None for `@reboot`.
+
+    As Debian's cron does when clocks change: a fixed time that the day lacks comes as soon as the gap is over, and one
+    that the day has twice comes once. Where minute or hour is `*` or `*/n`, the time on the clock alone decides.
+    """
+    fields = _MACROS.get(cron, cron)
+    times = CronSim(fields, after) if fields else ()
+    # By real time: of an hour that comes twice CronSim means the first one, even if that is over.
+    return next((time for time in times if time.timestamp() > after.timestamp()), None)
 
 
 def _numbers(field: _Field, written: str) -> set[int]:

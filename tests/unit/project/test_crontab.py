@@ -12,8 +12,8 @@ import pytest
 
 from bridge.cli import main
 from bridge.errors import SettingsError
-from bridge.project.crontab import Job, installed, next_run, with_jobs, without
-from bridge.settings.values.cron import check_cron
+from bridge.project.crontab import Job, installed, with_jobs, without
+from bridge.settings.values.cron import check_cron, next_time
 
 OTHERS = (
     b"# mine\nMAILTO=me@example.com\n0  0 * * *\t  backup  'a  b' \n@daily   foo\n"
@@ -302,13 +302,13 @@ def test_a_line_break_in_a_path(tmp_path: Path) -> None:
 )
 def test_next_run(cron: str, after: str, expected: str) -> None:
     """The next run is the first minute after now that the five fields hit."""
-    found = next_run(check_cron(cron), datetime.fromisoformat(after))
+    found = next_time(check_cron(cron), datetime.fromisoformat(after))
     assert found == datetime.fromisoformat(expected)
 
 
 def test_at_boot_has_no_time() -> None:
     """Nobody knows when the machine starts next."""
-    assert next_run("@reboot", datetime.now()) is None
+    assert next_time("@reboot", datetime.now()) is None
 
 
 def test_help_offers_what_works(capsys: pytest.CaptureFixture[str]) -> None:

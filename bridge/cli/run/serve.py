@@ -1,0 +1,97 @@
+"""`serve`: what a team leaves running."""
+
+from __future__ import annotations
+
+import threading
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bridge.cli import events
+from bridge.cli.options import file_options
+from bridge.cli.plain import echo
+from bridge.cli.selection import environment, settings_file
+from bridge.cli.show import count, count_of
+from bridge.errors import BridgeError, SettingsError
+
+
+@click.command()
+@file_options
+def serve(file: Path | None) -> int:
+    """Run pipelines when their schedules say so, until Ctrl-C; changed settings count at once.
+
+    \b
+    singer-bridge serve
+    singer-bridge serve --env prod
+    """
+    from bridge.service.service import Service
+
+    Service(settings_file(file), environment(), _Log()).run()
+    return 0
+
+
+class _Log:
+    """Prints on stderr: a line with the time for people, or one JSON object."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def _print(self, text: str, event: str, *, level: str = "info", **facts: Any) -> None:
+        if events.is_json():
+            events.emit(level, event, **facts)
+            return
+        with self._lock:
+            echo(f"{datetime.now():%Y-%m-%d %H:%M:%S}  {text}", err=True)
+
+    def begun(self, pipelines: int, scheduled: int) -> None:
+        text = f"serving {count_of(pipelines, 'pipeline')}, {scheduled} with a schedule"
+        self._print(text, "service_started", pipelines=pipelines, scheduled=scheduled)
+
+    def started(self, pipeline: str, run_id: str, reason: str) -> None:
+        why = {"schedule": "", "missed": ", was missed", "request": ", as requested"}[reason]
+        self._print(f"{pipeline}: run {run_id}{why}", "run_started", pipeline=pipeline, run_id=run_id, reason=reason)
+
+    def finished(self, pipeline: str, run_id: str, result: dict[str, Any] | None, code: int) -> None:
+        facts = {"pipeline": pipeline, "run_id": run_id, "exit_code": code}
+        if result is None:
+            end = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+            self._print(f"{pipeline}: its process {end}", "run_died", level="error", **facts)
+            return
+        records = sum(stream["records"] for stream in result["streams"].values())
+        text = f"{pipeline}: {result['status']}, {count(records)} records in {result['seconds'].get('total', 0):.1f} s"
+        error = result["error"]
+        if error:
+            text += f"; {error['message']}"
+        level = "error" if error else "info"
+        facts |= {"status": result["status"], "records": records, "seconds": result["seconds"], "error": error}
+        self._print(text, "run_finished", level=level, **facts)
+
+    def waits(self, pipeline: str, held: BridgeError) -> None:
+        self._print(f"{pipeline}: waits, {held.message}", "run_waits", pipeline=pipeline, message=held.message)
+
+    def left_out(self, pipeline: str) -> None:
+        self._print(f"{pipeline}: not run, another run has come first", "run_left_out", pipeline=pipeline)
+
+    def failed(self, pipeline: str, text: str) -> None:
+        self._print(f"{pipeline}: {text}", "run_not_started", level="error", pipeline=pipeline, message=text)
+
+    def refused(self, error: SettingsError) -> None:
+        text = f"settings refused, those from before stay: {error.message}; {error.hint}"
+        self._print(text, "settings_refused", level="error", message=error.message, hint=error.hint)
+
+    def unreadable(self, pipeline: str, error: BridgeError) -> None:
+        text = f"{pipeline}: its schedule waits, its bucket cannot be read: {error.message}; {error.hint}"
+        facts = {"pipeline": pipeline, "message": error.message, "hint": error.hint}
+        self._print(text, "bucket_unreadable", level="error", **facts)
+
+    def changed(self) -> None:
+        self._print("bridge.yaml was read again", "settings_read")
+
+    def noted(self, text: str) -> None:
+        self._print(text, "warning", level="warning", message=text)
+
+    def ending(self, runs: int) -> None:
+        text = f"ending; {count_of(runs, 'run')} to wait for" if runs else "ending"
+        self._print(text, "service_ending", runs=runs)

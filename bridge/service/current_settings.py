@@ -1,0 +1,87 @@
+"""The settings that the service goes by: bridge.yaml as it is now, or as it was when it was last right."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from bridge.errors import SettingsError
+from bridge.settings.load import Settings, read_settings
+from bridge.settings.options import Pipeline
+from bridge.settings.service import Service
+
+_Signature = tuple[tuple[str, int, int, int], ...]
+
+
+class CurrentSettings:
+    """Reads the file again when it has changed. What is wrong is reported once, and what was right before stays.
+
+    A pipeline that is wrong keeps its own old settings; the others are taken as they are now. `report` gets an error.
+    """
+
+    def __init__(self, path: Path, environment: str | None, report: Callable[[SettingsError], None]) -> None:
+        """Raises `SettingsError` if the file as such, or its section `service`, is wrong."""
+        self.path, self._environment, self._report = path.absolute(), environment, report
+        self.pipelines: dict[str, Pipeline] = {}
+        """By their names in the file."""
+        self.service = Service()
+        self._files: tuple[Path, ...] = (self.path,)
+        self._reported: set[str] = set()
+        self._signature = self._sign()
+        self._take(read_settings(self.path, environment))
+        self._signature = self._sign()
+
+    def refresh(self) -> bool:
+        """Read the file again if it, what it includes or `.env` has changed; return whether its settings now count."""
+        signature = self._sign()
+        if signature == self._signature:
+            return False
+        self._signature = signature
+        try:
+            self._take(read_settings(self.path, self._environment))
+            self._signature = self._sign()
+        except SettingsError as error:
+            self._report_once([error])
+            return False
+        return True
+
+    def fresh(self, name: str) -> Pipeline:
+        """A pipeline as its files and variables are at this moment; as it was if that is wrong. `name`: of `pipelines`.
+
+        A file with a tap's settings or a password may have changed while bridge.yaml has not.
+        """
+        try:
+            return read_settings(self.path, self._environment).pipeline(name)
+        except SettingsError:
+            return self.pipelines[name]
+
+    def _take(self, settings: Settings) -> None:
+        service = settings.service
+        pipelines, problems = {}, []
+        for name in settings.pipelines:
+            try:
+                pipelines[name] = settings.pipeline(name)
+            except SettingsError as error:
+                problems.append(error)
+                if name in self.pipelines:
+                    pipelines[name] = self.pipelines[name]
+        self.service, self.pipelines, self._files = service, pipelines, settings.pipelines.project.files
+        self._report_once(problems)
+
+    def _report_once(self, errors: list[SettingsError]) -> None:
+        for error in errors:
+            if error.message not in self._reported:
+                self._report(error)
+        self._reported = {error.message for error in errors}
+
+    def _sign(self) -> _Signature:
+        """What changes when one of the files does."""
+        signature = []
+        for path in (*self._files, self.path.parent / ".env"):
+            try:
+                facts = os.stat(path)
+            except OSError:
+                continue
+            signature.append((str(path), facts.st_mtime_ns, facts.st_size, facts.st_ino))
+        return tuple(signature)

@@ -1,0 +1,31 @@
+"""What the bucket says of a pipeline's runs, wherever they ran: since when a schedule has missed something."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from bridge.lake.run_status import current
+from bridge.lake.runs import read_attempts
+from bridge.settings.options import Pipeline
+from bridge.storage import lake_of
+
+_BACK = 20
+"""How many runs back one is looked for that came to its end."""
+_ANY_TIME = timedelta(days=366)
+"""However rarely a pipeline is due, it was in this time."""
+
+
+def served_until(pipeline: Pipeline, now: datetime) -> datetime:
+    """The time up to which the pipeline's schedule has been served, as its run records tell. Raises `LakeError`.
+
+    A run that is under way, has succeeded or has failed serves all due times up to its start. One that died or was
+    interrupted serves none: its time is due again. A pipeline that never ran has missed nothing.
+    """
+    storage = lake_of(pipeline.destination)
+    unfinished = None
+    for record in read_attempts(storage, pipeline.name, _BACK):
+        started = datetime.fromisoformat(record.started)
+        if current(storage, record).status in ("running", "success", "failed"):
+            return started
+        unfinished = started
+    return unfinished - _ANY_TIME if unfinished else now

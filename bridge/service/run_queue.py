@@ -1,0 +1,246 @@
+"""The service's runs: those that wait, and those in runner processes. It implements `Runs`."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+from bridge.errors import BridgeError, PipelineHeld, SettingsError, did_you_mean
+from bridge.lake.lease import require_free
+from bridge.lake.runs import new_run_id
+from bridge.load.plan import Request
+from bridge.service.assignment import Assignment, Report, SparkSettings
+from bridge.service.current_settings import CurrentSettings
+from bridge.service.log import ServiceLog
+from bridge.service.past_runs import served_until
+from bridge.service.requested import read_request
+from bridge.service.runners import Runner, Runners
+from bridge.service.runs import LiveRun
+from bridge.service.timetable import Due, Timetable, utc_now
+from bridge.settings.options import Pipeline
+from bridge.settings.values.cron import next_time, zone
+from bridge.storage import lake_of
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
+"""Seconds until a held pipeline is looked at again; the pause doubles each time."""
+
+
+@dataclass(eq=False, slots=True)
+class _Job:
+    """One run, from its request to its end."""
+
+    run_id: str
+    pipeline: str
+    request: Request
+    reason: Literal["schedule", "missed", "request"]
+    due: datetime | None = None
+    since: datetime = field(default_factory=utc_now)
+    is_started: bool = False
+    stops: list[int] = field(default_factory=list)
+    """The signals that somebody wants to be sent to it."""
+    sent: int = 0
+    """How many of them it got. It gets none before its first report: it could not handle it yet."""
+    runner: Runner | None = None
+    reported: bool = False
+    stage: str = ""
+    records: int = 0
+    ids: set[str] = field(default_factory=set)
+    """Those of all of its attempts."""
+    result: dict[str, Any] | None = None
+    not_before: float = 0.0
+    pause: float = _FIRST_PAUSE
+
+    def live(self) -> LiveRun:
+        status: Literal["waiting", "running", "stopping"] = "running" if self.is_started else "waiting"
+        status = "stopping" if self.stops else status
+        return LiveRun(self.run_id, self.pipeline, status, self.since, self.reason, self.stage, self.records)
+
+
+class RunQueue:
+    """Starts runs in their order, at most `max_runs` at once, and one of a pipeline. See `Runs` for what others call.
+
+    `dispatch` is called by one thread only, after `wake` and now and then.
+    """
+
+    def __init__(
+        self,
+        settings: CurrentSettings,
+        timetable: Timetable,
+        runners: Runners,
+        home: Path,
+        log: ServiceLog,
+        wake: Callable[[], None],
+    ) -> None:
+        self._settings, self._timetable, self._runners = settings, timetable, runners
+        self._home, self._log, self._wake = home, log, wake
+        self._lock = threading.Lock()
+        self._jobs: list[_Job] = []
+        self._closing = False
+
+    def start(self, pipeline: str, *options: str) -> str:
+        """See `Runs`."""
+        names = self._settings.pipelines
+        if pipeline not in names:
+            hint = did_you_mean(pipeline, names) or f"there are: {', '.join(names)}"
+            raise SettingsError("unknown pipeline", hint=hint, name=pipeline)
+        job = _Job(new_run_id(), pipeline, read_request(options), "request")
+        with self._lock:
+            if self._closing:
+                raise SettingsError("the service is about to end", hint="start the run when it is up again")
+            if self._waits(pipeline):
+                raise SettingsError("a run of this pipeline waits already", hint="stop it first, or wait for it")
+            self._jobs.append(job)
+        self._wake()
+        return job.run_id
+
+    def start_due(self, due: Due) -> None:
+        """Put a run that is due in the queue, unless one of its pipeline waits there already."""
+        with self._lock:
+            if not self._closing and not self._waits(due.pipeline):
+                self._jobs.append(_Job(new_run_id(), due.pipeline, Request(), due.reason, due.at))
+
+    def _waits(self, pipeline: str) -> bool:
+        return any(job.pipeline == pipeline and not job.is_started for job in self._jobs)
+
+    def stop(self, run_id: str) -> bool:
+        """See `Runs`."""
+        with self._lock:
+            job = next((job for job in self._jobs if run_id in (job.run_id, *job.ids)), None)
+            if job:
+                self._stop(job, signal.SIGINT)
+        return job is not None
+
+    def _stop(self, job: _Job, number: int) -> None:
+        job.stops.append(number)
+        if not job.is_started:
+            self._jobs.remove(job)
+        self._pass_signals(job)
+
+    def _pass_signals(self, job: _Job) -> None:
+        if job.runner and job.reported:
+            for number in job.stops[job.sent :]:
+                job.runner.signal(number)
+            job.sent = len(job.stops)
+        elif job.runner and len(job.stops) > 1:
+            job.runner.signal(signal.SIGKILL)
+
+    def live(self) -> list[LiveRun]:
+        """See `Runs`."""
+        with self._lock:
+            return [job.live() for job in self._jobs]
+
+    def next_run(self, pipeline: str) -> datetime | None:
+        """See `Runs`."""
+        settings = self._settings.pipelines.get(pipeline)
+        if settings is None or settings.schedule is None:
+            return None
+        schedule = settings.schedule
+        following = self._timetable.next_run(pipeline)
+        return following or next_time(schedule.cron, utc_now().astimezone(zone(schedule.timezone)))
+
+    def close(self, number: int) -> None:
+        """Take no more runs, forget those that wait, and send the others a signal. May be called again."""
+        with self._lock:
+            self._closing = True
+            for job in list(self._jobs):
+                self._stop(job, number)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no run waits, and none is under way."""
+        with self._lock:
+            return not self._jobs
+
+    def dispatch(self) -> None:
+        """Start what may start now, each in a thread."""
+        with self._lock:
+            started = [job for job in self._jobs if job.is_started]
+            busy = {job.pipeline for job in started}
+            room = self._settings.service.max_runs - len(started)
+            now = time.monotonic()
+            for job in self._jobs:
+                if room > 0 and not job.is_started and job.not_before <= now and job.pipeline not in busy:
+                    job.is_started = True
+                    busy.add(job.pipeline)
+                    room -= 1
+                    threading.Thread(target=self._work, args=(job,), name=f"run of {job.pipeline}").start()
+
+    def _work(self, job: _Job) -> None:
+        code = None
+        try:
+            code = self._run(job)
+        except Exception as error:  # noqa: BLE001 - one run that cannot be started must not end the service
+            self._log.failed(job.pipeline, f"the run could not be started: {type(error).__name__}: {error}")
+        finally:
+            with self._lock:
+                if code == PipelineHeld.exit_code and not job.stops:
+                    self._wait_longer(job)
+                else:
+                    self._jobs.remove(job)
+            self._wake()
+
+    def _wait_longer(self, job: _Job) -> None:
+        job.is_started, job.reported, job.runner, job.result = False, False, None, None
+        job.not_before = time.monotonic() + job.pause
+        job.pause = min(2 * job.pause, _LONGEST_PAUSE)
+
+    def _run(self, job: _Job) -> int:
+        """Run it, or find that it has to wait; return the exit code."""
+        pipeline = self._settings.fresh(job.pipeline) if job.pipeline in self._settings.pipelines else None
+        if pipeline is None:
+            self._log.failed(job.pipeline, "not run: it is no longer in the file")
+            return 0
+        if holder := _holder(pipeline):
+            if job.pause == _FIRST_PAUSE:
+                self._log.waits(job.pipeline, holder)
+            return PipelineHeld.exit_code
+        if job.due and _is_served(pipeline, job.due):
+            self._log.left_out(job.pipeline)
+            return 0
+        if job.due:  # ids are sorted by the time of the start, and nobody was given the other one
+            job.ids.add(job.run_id)
+            job.run_id = new_run_id()
+        runner = self._runners.take(SparkSettings.of(pipeline))
+        request = replace(job.request, run_id=job.run_id)
+        self._log.started(job.pipeline, job.run_id, job.reason)
+        with self._lock:
+            job.runner = runner
+        code = runner.run(Assignment(pipeline, request, self._home), lambda report: self._take(job, report))
+        self._log.finished(job.pipeline, job.run_id, job.result, code)
+        return code
+
+    def _take(self, job: _Job, report: Report) -> None:
+        with self._lock:
+            if report.run_id:
+                job.ids.add(report.run_id)
+                job.run_id = report.run_id
+            job.result = report.result or job.result
+            if report.stage:
+                job.stage, job.records, job.reported = report.stage, report.records, True
+            if job.stops:
+                self._pass_signals(job)
+
+
+def _holder(pipeline: Pipeline) -> PipelineHeld | None:
+    """Who holds the pipeline. None also where that cannot be seen: its run will report why."""
+    try:
+        require_free(lake_of(pipeline.destination), pipeline.name)
+    except PipelineHeld as held:
+        return held
+    except BridgeError:
+        pass
+    return None
+
+
+def _is_served(pipeline: Pipeline, due: datetime) -> bool:
+    """Whether another run, somewhere, has started since a scheduled one was due, and did not die."""
+    with suppress(BridgeError):
+        return served_until(pipeline, due - timedelta(seconds=1)) >= due
+    return False

@@ -1,0 +1,154 @@
+"""The service: a loop that starts what is due, takes changed settings over, and keeps runners ahead."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from types import FrameType
+
+from bridge.errors import BridgeError, SettingsError
+from bridge.service.assignment import SparkSettings
+from bridge.service.current_settings import CurrentSettings
+from bridge.service.log import ServiceLog
+from bridge.service.past_runs import served_until
+from bridge.service.run_queue import RunQueue
+from bridge.service.runners import Runners
+from bridge.service.timetable import Timetable, utc_now
+from bridge.settings.options import is_local
+from bridge.tap.source import home_folder
+
+_TICK = 1.0
+"""Seconds between two looks at the clock and at the settings."""
+_LOOK_AGAIN = timedelta(seconds=30)
+"""When a bucket that could not be read is asked again."""
+_LOOKS = 4
+"""How many buckets are asked at once."""
+
+
+class Service:
+    """One service for one bridge.yaml. `runs` starts and stops runs, for a page; see `bridge.service.runs`."""
+
+    def __init__(self, path: Path, environment: str | None, log: ServiceLog) -> None:
+        """Raises `SettingsError` if the file is wrong."""
+        self.settings = CurrentSettings(path, environment, log.refused)
+        self.home = home_folder(self.settings.path)
+        self._log = log
+        self._timetable = Timetable()
+        self._runners = Runners(self.home / "warm", log.noted)
+        self._wakes = SimpleQueue[None]()
+        self.runs = RunQueue(
+            self.settings, self._timetable, self._runners, self.home, log, lambda: self._wakes.put(None)
+        )
+        self._looks: dict[str, Future[datetime]] = {}
+        self._look_after: dict[str, datetime] = {}
+        self._signals: list[int] = []
+
+    def run(self) -> None:
+        """Work until SIGINT, SIGTERM or SIGHUP, which is passed on to the runs; return when they have ended.
+
+        Each further signal is passed on, too: a run ends at once at its second one. Raises `SettingsError` if another
+        service works for this file.
+        """
+        with self._alone(), self._signalled(), ThreadPoolExecutor(_LOOKS, "past-runs") as looks:
+            try:
+                scheduled = sum(1 for each in self.settings.pipelines.values() if each.schedule)
+                self._log.begun(len(self.settings.pipelines), scheduled)
+                while not self._signals:
+                    self._step(looks)
+                    self._wait()
+            finally:
+                self._end()
+
+    def _step(self, looks: ThreadPoolExecutor) -> None:
+        if self.settings.refresh():
+            self._log.changed()
+        self._look(looks)
+        for due in self._timetable.due(utc_now()):
+            self.runs.start_due(due)
+        self.runs.dispatch()
+        self._runners.tend(self._ahead())
+
+    def _look(self, looks: ThreadPoolExecutor) -> None:
+        """Ask the buckets of pipelines with a new schedule what was missed; nobody waits for the answer."""
+        now = utc_now()
+        pipelines = self.settings.pipelines
+        for name in self._timetable.update({name: each.schedule for name, each in pipelines.items()}, now):
+            if name not in self._looks and self._look_after.get(name, now) <= now:
+                self._looks[name] = looks.submit(served_until, pipelines[name], now)
+        for name, look in [(name, look) for name, look in self._looks.items() if look.done()]:
+            del self._looks[name]
+            schedule = pipelines[name].schedule if name in pipelines else None
+            try:
+                since = look.result()
+            except Exception as error:  # noqa: BLE001 - whatever one bucket holds must not end the service
+                if name not in self._look_after:
+                    self._log.unreadable(name, error if isinstance(error, BridgeError) else BridgeError(repr(error)))
+                self._look_after[name] = now + _LOOK_AGAIN
+            else:
+                self._look_after.pop(name, None)
+                if schedule:
+                    self._timetable.begin(name, schedule, since)
+
+    def _ahead(self) -> list[SparkSettings]:
+        """The settings of runners to keep ahead: those of the pipelines that are due next."""
+        pipelines = {name: each for name, each in self.settings.pipelines.items() if is_local(each.spark.master)}
+        after = {name: self._timetable.next_run(name) for name in pipelines}
+        names = sorted(pipelines, key=lambda name: at.timestamp() if (at := after[name]) else float("inf"))
+        settings = [SparkSettings.of(pipelines[name]) for name in names]
+        count = self.settings.service.warm
+        return (settings + settings[:1] * count)[:count]
+
+    def _wait(self) -> None:
+        with suppress(Empty):
+            self._wakes.get(timeout=_TICK)
+
+    def _end(self) -> None:
+        passed = 0
+        self._log.ending(len([run for run in self.runs.live() if run.status != "waiting"]))
+        while True:
+            for number in self._signals[passed:] or ([] if passed else [signal.SIGTERM]):
+                self.runs.close(number)
+                passed += 1
+            if self.runs.is_empty:
+                break
+            self._wait()
+        self._runners.close()
+
+    @contextmanager
+    def _signalled(self) -> Iterator[None]:
+        """Take signals as wishes to end."""
+
+        def take(number: int, _: FrameType | None) -> None:
+            self._signals.append(number)
+            self._wakes.put(None)
+
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        before = {number: signal.signal(number, take) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep a second service of this project away. Raises `SettingsError`."""
+        self.home.mkdir(parents=True, exist_ok=True)
+        with (self.home / "service.lock").open("a+") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                lock.seek(0)
+                hint = f"stop it first: its process is {lock.read().strip() or 'unknown'}"
+                raise SettingsError("another service works for this bridge.yaml", hint=hint) from None
+            lock.truncate(0)
+            lock.write(str(os.getpid()))
+            lock.flush()
+            yield
