@@ -34,14 +34,14 @@ def busy_project(root: Path, pipelines: int, runs: int) -> Path:
 def write_settings(root: Path, names: Sequence[str], **more: str) -> Path:
     """Write a bridge.yaml of pipelines with one bucket; `more`: further keys of a pipeline, in YAML."""
     root.mkdir(parents=True, exist_ok=True)
-    lines = [f'  {name}: {{source: {{tap: "true"}}, destination: {{bucket: lake}}{more.get(name, "")}}}' for name in names]
+    lines = [
+        f'  {name}: {{source: {{tap: "true"}}, destination: {{bucket: lake}}{more.get(name, "")}}}' for name in names
+    ]
     (root / "bridge.yaml").write_text("\n".join(["pipelines:", *lines, ""]))
     return root / "bridge.yaml"
 
 
-def record_run(
-    lake: LocalStorage, pipeline: str, began: datetime, status: str, *, rows: int = 0, **facts: Any
-) -> str:
+def record_run(lake: LocalStorage, pipeline: str, began: datetime, status: str, *, rows: int = 0, **facts: Any) -> str:
     """Leave what a run leaves: its record and, if it loaded `rows`, a commit with a bookmark."""
     run = f"{began:%Y%m%dT%H%M%SZ}-{random.Random(str(began) + pipeline).randrange(36**3, 36**4):x}"
     with open_pipeline(lake, pipeline, run) as committer:

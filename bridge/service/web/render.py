@@ -137,7 +137,13 @@ def environment() -> Environment:
     )
     made.filters |= {"count": count, "short": short_count, "size": size, "duration": duration, "ago": ago}
     made.filters |= {"moment": moment, "json": as_json, "cell": cell}
-    made.globals |= {"href": href, "spark": spark, "spark_words": spark_words, "version": __version__, "asset": _version_of}
+    made.globals |= {
+        "href": href,
+        "spark": spark,
+        "spark_words": spark_words,
+        "version": __version__,
+        "asset": _version_of,
+    }
     return made
 
 

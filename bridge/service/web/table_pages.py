@@ -33,7 +33,12 @@ def table(request: Request) -> Response:
     if live is None:
         raise HTTPException(404, "there is no such table")
     columns = [
-        {"name": entry["name"], "type": words(entry["type"]), "required": bool(entry.get("required"))}
+        {
+            "name": entry["name"],
+            "type": words(entry["type"]),
+            "required": bool(entry.get("required")),
+            "is_number": words(entry["type"]).startswith(("int", "double", "decimal")),
+        }
         for entry in visible_columns(log.storage, log.pipeline, live)
     ]
     rows, trouble = _head(log, live)
