@@ -35,7 +35,7 @@ def write_settings(root: Path, names: Sequence[str], **more: str) -> Path:
     """Write a bridge.yaml of pipelines with one bucket; `more`: further keys of a pipeline, in YAML."""
     root.mkdir(parents=True, exist_ok=True)
     lines = [
-        f'  {name}: {{source: {{tap: "true"}}, destination: {{bucket: lake}}{more.get(name, "")}}}' for name in names
+        f'  {name}: {{source: {{tap: "true", discover: never}}, destination: {{bucket: lake}}{more.get(name, "")}}}' for name in names
     ]
     (root / "bridge.yaml").write_text("\n".join(["pipelines:", *lines, ""]))
     return root / "bridge.yaml"
@@ -51,9 +51,8 @@ def record_run(lake: LocalStorage, pipeline: str, began: datetime, status: str, 
             commit_rows(lake, committer, state, rows)
     streams = {"s": {"records": rows, "files": 1, "bytes": 4, "load_method": "append-only"}} if rows else {}
     took = facts.pop("took", 41.5)
-    record.finish(
-        status=status, commits=1 if rows else 0, streams=streams, seconds={"total": took}, **({"error": None} | facts)
-    )
+    outcome = {"commits": 1 if rows else 0, "streams": streams, "seconds": {"total": took}, "error": None} | facts
+    record.finish(status=status, **outcome)
     ended = (began + timedelta(seconds=took)).isoformat(timespec="seconds")
     record.update(ended=ended)
     return run

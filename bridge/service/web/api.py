@@ -20,6 +20,8 @@ from bridge.service.web.sight import Sight
 from bridge.service.web.site import Site, site_of
 
 _MOST = 1000
+_PATIENCE = 10.0
+"""Seconds that a program may wait for a look at all buckets."""
 _FLAGS = {
     "full": "--full",
     "append": "--append",
@@ -37,7 +39,7 @@ def answer(value: Any, status: int = 200, **headers: str) -> Response:
 def pipelines(request: Request) -> Response:
     """All pipelines: of each what `status --json` says, and when it runs next."""
     site = site_of(request)
-    return answer([_facts(site, sight) for sight in site.watch.all()])
+    return answer([_facts(site, sight) for sight in site.watch.all(_PATIENCE)])
 
 
 def _facts(site: Site, sight: Sight) -> dict[str, Any]:

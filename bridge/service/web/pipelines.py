@@ -21,9 +21,9 @@ from bridge.tap.catalog_store import with_names
 from bridge.tap.source import home_folder
 
 _LOOK_AGAIN = 30.0
-"""Seconds. A listing of buckets, and included files, may be so old."""
+"""Seconds. A listing of buckets may be so old."""
 
-Stamp = tuple[tuple[int, int], ...]
+Stamp = tuple[tuple[int, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,8 @@ class Pipelines:
         self.file, self.environment = file.absolute(), environment
         self.problem: SettingsError | None = None
         self._lock = threading.Lock()
-        self._stamp: Stamp = ()
+        self._stamp: Stamp | None = None
+        self._files: tuple[Path, ...] = (self.file,)
         self._of_file: dict[str, Shown] = {}
         self._of_buckets: dict[str, Shown] = {}
         self._listed = float("-inf")
@@ -80,8 +81,8 @@ class Pipelines:
     def all(self) -> dict[str, Shown]:
         """The pipelines by key, those of the file first."""
         with self._lock:
-            if (stamp := self._stamp_now()) != self._stamp:
-                self._read(stamp)
+            if self._stamp_now() != self._stamp:
+                self._read()
             if time.monotonic() - self._listed > _LOOK_AGAIN:
                 self._of_buckets = dict(self._others())
                 self._listed = time.monotonic()
@@ -94,19 +95,19 @@ class Pipelines:
 
     def _stamp_now(self) -> Stamp:
         stats = []
-        for path in (self.file, self.file.parent / ".env"):
+        for path in (*self._files, self.file.parent / ".env"):
             with suppress(OSError):
                 stat = path.stat()
-                stats.append((stat.st_mtime_ns, stat.st_size))
-        with suppress(OSError):
-            if b"\ninclude:" in b"\n" + self.file.read_bytes():
-                stats.append((int(time.monotonic() / _LOOK_AGAIN), 0))
+                stats.append((stat.st_mtime_ns, stat.st_size, stat.st_ino))
         return tuple(stats)
 
-    def _read(self, stamp: Stamp) -> None:
-        self._stamp = stamp
+    def _read(self) -> None:
+        self._stamp = self._stamp_now()
         try:
             settings = read_settings(self.file, self.environment)
+            if self._files != settings.pipelines.project.files:
+                self._files = settings.pipelines.project.files
+                self._stamp = self._stamp_now()
             self._of_file = {name: self._shown(settings, name) for name in settings.pipelines}
             self.problem = None
         except SettingsError as error:

@@ -32,7 +32,7 @@ class Watch:
         self._sights: dict[str, Sight] = {}
         self._looked = float("-inf")
         self._wanted, self._seen = threading.Event(), threading.Condition()
-        self._round = 0
+        self._begun = self._ended = 0
         self._closed = False
         self._progress: dict[str, tuple[float, int, float]] = {}
         self._thread: threading.Thread | None = None
@@ -51,14 +51,18 @@ class Watch:
         if self._thread:
             self._thread.join()
 
-    def all(self) -> list[Sight]:
-        """How all pipelines stand, in order, at most a moment ago; those never seen yet are without a status."""
-        if time.monotonic() - self._looked > _FRESH:
+    def all(self, patience: float | None = None) -> list[Sight]:
+        """How all pipelines stand, in order; those never seen yet are without a status.
+
+        It was so a moment ago, or before, if a look takes long. With `patience`, in seconds, a new look is waited for.
+        """
+        if patience is not None or time.monotonic() - self._looked > _FRESH:
             with self._seen:
-                wanted = self._round + 1
+                last = self._begun  # one that has begun may have passed by what is new
                 self._wanted.set()
-                self._seen.wait_for(lambda: self._round >= wanted or self._closed, _PATIENCE)
-        return [self._sights.get(key) or Sight(shown) for key, shown in self.pipelines.all().items()]
+                self._seen.wait_for(lambda: self._ended > last or self._closed, patience or _PATIENCE)
+        every = self.pipelines.all().items()
+        return [self._sights.get(key) or Sight(shown, error=shown.error) for key, shown in every]
 
     def one(self, shown: Shown) -> Sight:
         """How a pipeline stands now."""
@@ -81,7 +85,9 @@ class Watch:
         while not self._closed:
             if not self._wanted.wait(pause) and not self._hub.listeners:
                 continue
-            self._wanted.clear()
+            with self._seen:
+                self._wanted.clear()
+                self._begun += 1
             began = time.monotonic()
             try:
                 self._look()
@@ -89,7 +95,7 @@ class Watch:
                 self._hub.publish("problem", {"message": error.message, "hint": error.hint})
             pause = max(_EVERY, _SHARE * (time.monotonic() - began)) if self._hub.listeners else 60.0
             with self._seen:
-                self._round += 1
+                self._ended = self._begun
                 self._looked = time.monotonic()
                 self._seen.notify_all()
 
