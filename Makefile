@@ -27,7 +27,7 @@ lint: .venv/ready
 # KILLS, SEED, LAKES, LANES, SOAK_MINUTES and SIGNALS are explained in tests/crash/README.md.
 crash: .venv/ready
 	$(PYTEST) tests/crash tests/unit/load/test_replay_guard.py tests/unit/views tests/test_packaging.py \
-		$(addprefix tests/e2e/test_, class_archive.py cluster.py formats.py lookback.py many.py run.py shared.py view_commits.py) -m "slow or not slow" -s $(ARGS)
+		$(addprefix tests/e2e/test_, class_archive.py cluster.py formats.py lookback.py many.py run.py service.py shared.py view_commits.py) -m "slow or not slow" -s $(ARGS)
 
 # Real taps in venvs of their own, from PyPI, against PostgreSQL and Debian's MariaDB; a real Meltano, the SDK's suite.
 # ROUNDS (3) and SEED are of the kills under LOG_BASED replication: tests/e2e/test_slot.py.

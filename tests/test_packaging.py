@@ -263,8 +263,19 @@ def test_compose_builds_our_image_once(compose: dict[str, Any]) -> None:
 def test_compose_publishes_to_this_machine_only(compose: dict[str, Any]) -> None:
     """The demo's passwords are no secret, so no port is open to other machines, and a database's not at all."""
     ports = {name: service["ports"] for name, service in compose["services"].items() if "ports" in service}
-    assert set(ports) == {"spark-master", "minio"}
+    assert set(ports) == {"bridge", "spark-master", "minio"}
     assert all(port.startswith("127.0.0.1:") for several in ports.values() for port in several)
+
+
+def test_the_service_is_the_main_program(compose: dict[str, Any]) -> None:
+    """It starts again after a crash, runs the pipeline by its schedule, and has the token that its port needs."""
+    bridge = compose["services"]["bridge"]
+    assert (bridge["command"], bridge["restart"]) == (["serve"], "unless-stopped")
+    environment = {"READER_PASSWORD": "x", "SERVICE_TOKEN": bridge["environment"]["SERVICE_TOKEN"]}
+    settings = load(ROOT / "deploy" / "bridge.yaml", environment)
+    assert settings.pipeline(None).schedule
+    assert settings.service.token
+    assert bridge["ports"] == [f"127.0.0.1:{settings.service.port}:{settings.service.port}"]
 
 
 def test_driver_and_workers_share_lake_and_spool(compose: dict[str, Any]) -> None:

@@ -207,14 +207,19 @@ class RunQueue:
         if job.due:  # ids are sorted by the time of the start, and nobody was given the other one
             job.ids.add(job.run_id)
             job.run_id = new_run_id()
-        runner = self._runners.take(SparkSettings.of(pipeline))
-        request = replace(job.request, run_id=job.run_id)
+        assignment = Assignment(pipeline, replace(job.request, run_id=job.run_id), self._home)
         self._log.started(job.pipeline, job.run_id, job.reason)
-        with self._lock:
-            job.runner = runner
-        code = runner.run(Assignment(pipeline, request, self._home), lambda report: self._take(job, report))
+        runner = self._runners.take(SparkSettings.of(pipeline))
+        code = self._run_in(runner, job, assignment)
+        if runner.spark and not job.reported and not job.stops:  # it died while it waited, and nobody had noticed
+            code = self._run_in(self._runners.new(), job, assignment)
         self._log.finished(job.pipeline, job.run_id, job.result, code)
         return code
+
+    def _run_in(self, runner: Runner, job: _Job, assignment: Assignment) -> int:
+        with self._lock:
+            job.runner = runner
+        return runner.run(assignment, lambda report: self._take(job, report))
 
     def _take(self, job: _Job, report: Report) -> None:
         with self._lock:

@@ -113,4 +113,6 @@ def _die_with_the_service() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    ending = main()
+    sys.stderr.flush()
+    os._exit(ending)  # all is closed: to take every module apart would be a fifth of a small run

@@ -26,12 +26,12 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 30.0, 1800.0
 class Runner:
     """One runner process, in a process group of its own. It ends with its run, or with `close`."""
 
-    def __init__(self, order: Ahead | None = None) -> None:
-        """Start it; with an order it makes a session and then waits."""
+    def __init__(self, folder: Path, order: Ahead | None = None) -> None:
+        """Start it; with an order it makes a session and then waits. `folder` is only for who looks at processes."""
         self.spark = order.spark if order else None
         self.is_ready, self.problem = False, ""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "bridge.service.runner"],
+            [sys.executable, "-m", "bridge.service.runner", str(folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
@@ -57,7 +57,11 @@ class Runner:
         for each in self._reports():
             report(each)
         code = self._process.wait()
-        self.close()
+        assert self._process.stdin
+        assert self._process.stdout
+        with suppress(OSError):
+            self._process.stdin.close()
+        self._process.stdout.close()
         return code
 
     def signal(self, number: int) -> None:
@@ -73,8 +77,10 @@ class Runner:
             self._process.stdin.close()
 
     def wait(self) -> None:
-        """Wait until it has ended."""
+        """Wait until one that was closed has ended."""
         self._process.wait()
+        if self.is_ready and self._process.stdout:
+            self._process.stdout.close()
 
     def _send(self, order: Ahead | Assignment) -> None:
         assert self._process.stdin
@@ -85,9 +91,10 @@ class Runner:
     def _wait_for_spark(self) -> None:
         """Take the first report, in a thread; those after it are of a run."""
         assert self._process.stdout
-        line = self._process.stdout.readline()
-        report = json.decode(line, type=Report) if line else Report(problem="its process has ended")
+        report = next(self._reports(), Report(problem="its process has ended"))
         self.problem, self.is_ready = report.problem, report.ready
+        if not self.is_ready:
+            self._process.stdout.close()
 
     def _reports(self) -> Iterator[Report]:
         assert self._process.stdout
@@ -117,10 +124,14 @@ class Runners:
                 self._ahead.remove(runner)
                 runner.close()
             fits = (runner for runner in self._ahead if runner.spark == spark and runner.is_alive)
-            runner = next(fits, None) or Runner()
+            runner = next(fits, None) or self.new()
             if runner in self._ahead:
                 self._ahead.remove(runner)
             return runner
+
+    def new(self) -> Runner:
+        """A runner that starts Spark when its run needs it."""
+        return Runner(self._folder)
 
     def tend(self, settings: Sequence[SparkSettings]) -> None:
         """Have a runner ahead for each of the settings, and no other. Returns at once."""
@@ -142,7 +153,7 @@ class Runners:
             # One after another: two that start at once hinder each other, and the runs.
             if missing and all(runner.is_ready for runner in staying) and time.monotonic() >= self._due:
                 try:
-                    self._ahead.append(Runner(Ahead(missing[0], self._folder)))
+                    self._ahead.append(Runner(self._folder, Ahead(missing[0], self._folder)))
                 except OSError as error:
                     self._failed(str(error))
 

@@ -103,7 +103,8 @@ def _matching(pattern: str, folder: Path) -> list[Path]:
 
 def _folder_of(pattern: str) -> Path:
     """The folder whose files a glob means; where the folder's name has a `*`, the one above it."""
-    return next(each for each in Path(os.path.expanduser(pattern)).parents if not glob.has_magic(str(each)))
+    above = Path(os.path.expanduser(pattern)).parents
+    return next((folder for folder in above if not glob.has_magic(str(folder))), Path())
 
 
 class _Reader:

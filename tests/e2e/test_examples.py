@@ -18,7 +18,10 @@ from tests.e2e.project import BEFORE, EXTRA, make_project
 from tests.support.shell import Typed, leaves, type_in
 
 _PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-_NOT_HERE = {"demo": "it starts PostgreSQL and two Sparks: tests/e2e/test_demo_database.py, and `make demo`"}
+_NOT_HERE = {
+    "demo": "it starts PostgreSQL and two Sparks: tests/e2e/test_demo_database.py, and `make demo`",
+    "serve": "it does not end by itself: tests/e2e/test_service.py",
+}
 _LOADS = ("run",)
 """What makes the lake in which all the others are typed."""
 _ELSEWHERE = ("init",)

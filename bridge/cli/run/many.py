@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -16,7 +18,7 @@ from bridge.cli.run.progress import Progress
 from bridge.cli.run.summary import summary
 from bridge.cli.selection import ChosenPipeline
 from bridge.cli.show import as_json, console, moment
-from bridge.errors import Interrupted, SettingsError
+from bridge.errors import BridgeError, Interrupted, SettingsError
 from bridge.launch.launch import launch
 from bridge.load.plan import Request
 from bridge.load.result import Result
@@ -24,7 +26,10 @@ from bridge.load.run import Run
 from bridge.load.stop import Stop
 from bridge.settings.options import Pipeline
 from bridge.spark.archive_maker import ANNOUNCEMENT, make_in_background
+from bridge.spark.warm.ahead import prepare, tidy
 
+_WORTH_WAITING = timedelta(seconds=15), timedelta(minutes=15)
+"""Intervals of `--every` between whose runs Spark stays up: it needs about 10 s to come up, and 600 MB all the time."""
 _NOT_IN_EVENTS = {"format", "state", "state_before", "warnings", "error"}
 """Facts of a run that have an event of their own, or that may be large."""
 
@@ -70,6 +75,12 @@ class RunReporter:
         return self.progress and not self.quiet and (events.is_json() or not (self.json or self.verbose))
 
 
+def _make_ahead(chosen: ChosenPipeline) -> None:
+    spark = chosen.pipeline.spark
+    with suppress(BridgeError, OSError):  # the run starts Spark itself, and reports what is wrong
+        prepare(spark.master, spark.conf, chosen.home / "warm")
+
+
 class PipelineRunner:
     """Some pipelines, run one after another."""
 
@@ -99,16 +110,31 @@ class PipelineRunner:
             while True:
                 began = time.monotonic()
                 self._all(batch)
+                tidy()
                 batch = new_batch()
                 if self._code == 2 or self._code > 128:
                     return self._code
+                ahead = self._start_ahead(every)
                 rest = every - timedelta(seconds=time.monotonic() - began) % every
                 at = (datetime.now().astimezone() + rest).isoformat(timespec="seconds")
                 self._reporter.announce(f"next run at {moment(at)}", "next_run", at=at)
                 try:
                     self._stop.sleep(rest)
                 except Interrupted as error:
+                    if ahead and not ahead.is_alive():
+                        tidy()  # else the JVM ends with this process, and the next run deletes what it leaves
                     return error.exit_code
+                if ahead:
+                    ahead.join()
+
+    def _start_ahead(self, every: timedelta) -> threading.Thread | None:
+        """Make Spark's session for the next run of the first pipeline while we wait, if that is worth its memory."""
+        if self._code or not _WORTH_WAITING[0] <= every <= _WORTH_WAITING[1]:
+            return None
+        first = self._chosen[0]
+        thread = threading.Thread(target=_make_ahead, args=(first,), name="spark-ahead", daemon=True)
+        thread.start()
+        return thread
 
     def _first_batch(self) -> Batch:
         return resumed_batch(self._chosen) if self._request.resume and self._reporter.several else new_batch()

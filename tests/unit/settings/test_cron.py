@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
 import pytest
 
 from bridge.errors import SettingsError
-from bridge.settings.values.cron import check_cron
+from bridge.settings.values.cron import check_cron, next_time
 from tests.unit.settings.settings_files import Load, pipeline_text, refused
 
 
@@ -78,3 +81,56 @@ def test_a_schedule_is_checked_with_the_settings(settings: Load) -> None:
     ):
         text = pipeline_text(more=f"schedule: {wrong}")
         assert f"bridge.yaml:7: {message}" in refused(lambda text=text: settings(text)).message  # type: ignore[misc]
+
+
+PARIS = ZoneInfo("Europe/Paris")
+"""Its clocks went from 02:00 to 03:00 on 29 March 2026, and from 03:00 back to 02:00 on 25 October."""
+
+
+def times_on(day: datetime, cron: str, hours: int = 48) -> list[str]:
+    """Every run within some hours after midnight, by the clock, as one finds them that looks once a minute."""
+    start, times = day.replace(tzinfo=PARIS).timestamp(), []
+    following = next_time(cron, datetime.fromtimestamp(start - 1, PARIS))
+    for minute in range(hours * 60):
+        now = datetime.fromtimestamp(start + 60 * minute, PARIS)
+        if following and following.timestamp() <= now.timestamp():
+            times.append(f"{following:%d %H:%M%z}")
+            following = next_time(cron, now)
+    return times
+
+
+@pytest.mark.parametrize(
+    ("day", "cron", "expected"),
+    [
+        (datetime(2026, 3, 29), "30 2 * * *", ["29 03:00+0200", "30 02:30+0200"]),
+        (datetime(2026, 10, 25), "30 2 * * *", ["25 02:30+0200", "26 02:30+0100"]),
+        (datetime(2026, 10, 25), "0 1,3 * * *", ["25 01:00+0200", "25 03:00+0100", "26 01:00+0100", "26 03:00+0100"]),
+        (datetime(2026, 10, 25), "0 2 * * mon", ["26 02:00+0100"]),
+    ],
+)
+def test_a_missing_hour_and_a_double_hour(day: datetime, cron: str, expected: list[str]) -> None:
+    """A fixed time that the day lacks comes when the gap is over; one that it has twice comes once."""
+    assert times_on(day, cron) == expected
+
+
+@pytest.mark.parametrize(("day", "runs"), [(datetime(2026, 3, 29), 23), (datetime(2026, 10, 25), 25)])
+def test_each_hour_of_a_day_is_one_of_real_time(day: datetime, runs: int) -> None:
+    """`0 * * * *` means each hour that passes: such a day has 23 or 25."""
+    assert len(times_on(day, "0 * * * *", hours=runs)) == runs
+
+
+@pytest.mark.parametrize("name", ["Europe/Paris", "UTC", "America/New_York"])
+def test_time_zones(name: str, settings: Load) -> None:
+    """A zone by its name; without one the machine's own, whatever the pipeline."""
+    cron = 'schedule: {cron: "0 6 * * *"'
+    pipeline = settings(pipeline_text(more=f"{cron}, timezone: {name}}}")).pipeline(None)
+    assert pipeline.schedule
+    assert pipeline.schedule.timezone == name
+    assert settings(pipeline_text(more=f"{cron}}}")).pipeline(None).schedule.timezone is None  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("name", ["Europe/Pari", "../etc/passwd", "''", "3"])
+def test_a_zone_that_there_is_not(name: str, settings: Load) -> None:
+    """It is refused with its line, not when the first run is due."""
+    text = pipeline_text(more=f'schedule: {{cron: "0 6 * * *", timezone: {name}}}')
+    assert "unknown time zone" in refused(lambda: settings(text).pipeline(None)).message

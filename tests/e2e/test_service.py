@@ -1,0 +1,384 @@
+"""The service with real processes: it is killed and started again; its runs wait, start warm, and are stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow.dataset as ds
+import pytest
+
+from bridge.errors import SettingsError
+from bridge.lake.log import Log
+from bridge.lake.runs import RunRecord, read_run, read_runs
+from bridge.service.assignment import SparkSettings
+from bridge.service.current_settings import CurrentSettings
+from bridge.service.run_queue import RunQueue
+from bridge.service.runners import Runners
+from bridge.service.timetable import Timetable
+from bridge.storage import open_storage
+from tests.e2e.conftest import Project, processes_of, wait_until_gone
+
+TAP = Path(__file__).parents[1] / "support" / "paged_tap.py"
+LAST = 60
+SECONDS = float(os.environ.get("SERVICE_SECONDS", "0.4"))
+
+
+class Shop:
+    """A project whose pipelines read a tap that waits for each page; each page is a commit."""
+
+    def __init__(self, folder: Path, names: tuple[str, ...] = ("shop",), **more: Any) -> None:
+        self.project, self.folder = Project(folder), folder
+        (folder / "given").mkdir()
+        self.tap = shutil.copy(TAP, folder)
+        self.reads({"orders": {"last": LAST, "page": 2, "seconds": SECONDS}})
+        self.write(**dict.fromkeys(names, more))
+
+    def reads(self, streams: dict[str, Any]) -> None:
+        (self.folder / "source.json").write_text(json.dumps({"streams": streams}))
+
+    def write(self, **pipelines: dict[str, Any]) -> None:
+        """Write bridge.yaml, with these keys beside those that all have."""
+        tap = {"tap": [sys.executable, str(self.tap)], "select": ["*"]}
+        config = {"given": str(self.folder / "given"), "source": str(self.folder / "source.json")}
+        common = {"source": tap | {"config": config}, "destination": {"bucket": "lake"}, "commit": {"rows": 1}}
+        service = {"warm": 1, "max_runs": 2}
+        text = json.dumps({"service": service, "pipelines": {name: common | more for name, more in pipelines.items()}})
+        (self.folder / "bridge.yaml").write_text(text)
+
+    def ids(self, name: str = "shop") -> list[int]:
+        """The rows that a reader sees: of files without a leading dot."""
+        folder = self.folder / "lake" / name / "orders"
+        if not folder.exists():
+            return []
+        files = [str(path) for path in folder.glob("*.parquet")]
+        return sorted(ds.dataset(files).to_table(["id"])["id"].to_pylist()) if files else []
+
+    def records(self, name: str = "shop") -> list[RunRecord]:
+        """The run records, newest first."""
+        return list(read_runs(open_storage(str(self.folder / "lake"), None), name))
+
+    def head(self, name: str = "shop") -> int:
+        return Log(open_storage(str(self.folder / "lake"), None), name).latest()
+
+
+def until(true: Callable[[], Any], seconds: float = 120) -> Any:
+    """Wait until something is true, and return it."""
+    end = time.monotonic() + seconds
+    while not (result := true()):
+        assert time.monotonic() < end, "it took too long"
+        time.sleep(0.05)
+    return result
+
+
+@contextmanager
+def serving(shop: Shop) -> Iterator[subprocess.Popen[bytes]]:
+    """A service that runs; it is killed at the end if it still does."""
+    argv = [sys.executable, "-m", "bridge", "serve", "--log-format", "json"]
+    with (shop.folder / "service.log").open("ab") as log:
+        process = subprocess.Popen(argv, cwd=shop.folder, stderr=log, start_new_session=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        wait_until_gone(shop.folder, 30)
+
+
+def events(shop: Shop, event: str) -> list[dict[str, Any]]:
+    lines = (shop.folder / "service.log").read_text().splitlines()
+    return [facts for line in lines if (facts := json.loads(line))["event"] == event]
+
+
+def due_now(shop: Shop) -> None:
+    """Leave a run that died, of a schedule that is due once a year: a service that starts does it again."""
+    run = subprocess.Popen(
+        [sys.executable, "-m", "bridge", "run", "shop", "-q"], cwd=shop.folder, start_new_session=True
+    )
+    until(shop.records)
+    os.killpg(run.pid, signal.SIGKILL)
+    run.wait()
+    wait_until_gone(shop.folder, 30)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_killed_again_and_again_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
+    """kill -9 of the service at any moment: its runs end with it, the next start goes on, each row is there once."""
+    seed = int(os.environ.get("SEED", time.time_ns() % 10**6))
+    chance = random.Random(seed)
+    print(f"SEED={seed}")
+    shop = Shop(tmp_path, schedule={"cron": "0 0 1 1 *", "timezone": "UTC"})
+    due_now(shop)
+    for kill in range(int(os.environ.get("SERVICE_KILLS", "5"))):
+        rows = len(shop.ids())
+        with serving(shop) as service:
+            if kill % 2:
+                time.sleep(chance.uniform(0.5, 12))  # perhaps before its run has begun
+            else:
+                more = chance.randint(1, 6)
+                until(lambda rows=rows, more=more: len(shop.ids()) >= min(rows + more, LAST))
+            service.send_signal(signal.SIGKILL)
+            service.wait()
+            wait_until_gone(shop.folder, 30)
+            assert processes_of(shop.folder) == []
+        ids = shop.ids()
+        assert ids == list(range(1, len(ids) + 1)), f"{kill=}"
+
+    with serving(shop) as service:
+        until(lambda: any(record.status == "success" for record in shop.records()), 200)
+        service.send_signal(signal.SIGTERM)
+        assert service.wait(30) == 0
+    assert shop.ids() == list(range(1, LAST + 1))
+    state = json.loads((tmp_path / "lake/.bridge/shop/state.json").read_bytes())
+    assert state["bookmarks"]["orders"]["replication_key_value"] == LAST
+    assert shop.project.command("verify", "shop").code == 0
+    assert {record.status for record in shop.records()} <= {"running", "success", "interrupted"}
+
+    before = len(shop.records())
+    with serving(shop) as service:
+        until(lambda: len(events(shop, "service_started")) > 1)
+        time.sleep(5)  # it has been served: nothing is due any more
+        service.send_signal(signal.SIGTERM)
+        assert service.wait(30) == 0
+    assert len(shop.records()) == before
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_sigterm_ends_its_runs_as_it_ends_a_run(tmp_path: Path) -> None:
+    """Whole commits stay, the record says why it ended, the exit code is 0, and no process is left."""
+    shop = Shop(tmp_path, schedule={"cron": "* * * * *"})
+    shop.reads({"orders": {"last": 10_000, "page": 2, "seconds": SECONDS}})
+    due_now(shop)
+    with serving(shop) as service:
+        rows = len(shop.ids())
+        until(lambda: len(shop.ids()) > rows + 4)
+        service.send_signal(signal.SIGTERM)
+        assert service.wait(60) == 0
+        wait_until_gone(shop.folder, 30)
+    (record, _) = shop.records()
+    assert record.status == "interrupted"
+    assert record.error
+    assert "SIGTERM" in record.error.message
+    assert shop.ids() == list(range(1, len(shop.ids()) + 1))
+    assert list((tmp_path / ".singer-bridge" / "warm").iterdir()) == []
+    (ending,) = events(shop, "service_ending")
+    assert ending["runs"] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_changed_file_counts_and_a_wrong_one_does_not(tmp_path: Path) -> None:
+    """Without a restart: a pipeline that is new runs by its schedule while the service says once what is wrong."""
+    shop = Shop(tmp_path)
+    shop.reads({"orders": {"last": 4}})
+    with serving(shop) as service:
+        until(lambda: events(shop, "service_started"))
+        shop.write(shop={}, added={"schedule": {"cron": "* * * * *"}})
+        until(lambda: events(shop, "settings_read"))
+        (tmp_path / "bridge.yaml").write_text("pipelines: [")
+        until(lambda: shop.ids("added") == [1, 2, 3, 4], 150)
+        assert len(events(shop, "settings_refused")) == 1
+        second = subprocess.run(
+            [sys.executable, "-m", "bridge", "serve", "-f", str(tmp_path / "bridge.yaml")],
+            capture_output=True,
+            check=False,
+        )
+        assert second.returncode == 2
+        service.send_signal(signal.SIGINT)
+        assert service.wait(60) == 0
+    assert shop.ids("shop") == []
+
+
+class Queue:
+    """The runs of a service, without its loop: `turn` is what the loop does."""
+
+    def __init__(self, shop: Shop) -> None:
+        self.settings = CurrentSettings(shop.folder / "bridge.yaml", None, pytest.fail)
+        self.log: list[tuple[Any, ...]] = []
+        self.runners = Runners(shop.folder / ".singer-bridge" / "warm", self.noted)
+        home = shop.folder / ".singer-bridge"
+        self.runs = RunQueue(self.settings, Timetable(), self.runners, home, self, lambda: None)
+
+    def turn(self) -> bool:
+        self.runs.dispatch()
+        return self.runs.is_empty
+
+    def until_empty(self) -> None:
+        until(self.turn)
+
+    def warm_up(self, name: str) -> int:
+        """Wait for a runner ahead of a pipeline's run; return its pid."""
+        settings = [SparkSettings.of(self.settings.pipelines[name])]
+
+        def ready() -> bool:
+            self.runners.tend(settings)
+            return any(runner.is_ready for runner in self.runners._ahead)
+
+        until(ready)
+        return self.runners._ahead[0].pid
+
+    def status(self, run_id: str) -> str:
+        return next((live.status for live in self.runs.live() if live.run_id == run_id), "ended")
+
+    def begun(self, *facts: Any) -> None: ...
+    def changed(self) -> None: ...
+    def ending(self, runs: int) -> None: ...
+    def refused(self, error: Any) -> None: ...
+    def unreadable(self, *facts: Any) -> None: ...
+
+    def started(self, *facts: Any) -> None:
+        self.log.append(("started", *facts))
+
+    def finished(self, *facts: Any) -> None:
+        self.log.append(("finished", *facts))
+
+    def waits(self, *facts: Any) -> None:
+        self.log.append(("waits", *facts))
+
+    def left_out(self, *facts: Any) -> None:
+        self.log.append(("left_out", *facts))
+
+    def failed(self, *facts: Any) -> None:
+        self.log.append(("failed", *facts))
+
+    def noted(self, text: str) -> None:
+        self.log.append(("noted", text))
+
+
+@contextmanager
+def queue_of(shop: Shop) -> Iterator[Queue]:
+    queue = Queue(shop)
+    try:
+        yield queue
+    finally:
+        queue.runs.close(signal.SIGTERM)
+        queue.until_empty()
+        queue.runners.close()
+        wait_until_gone(shop.folder, 30)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_runs_wait_and_are_stopped(tmp_path: Path) -> None:
+    """At most `max_runs`, in their order; a waiting one is taken out, a running one is interrupted, others go on."""
+    shop = Shop(tmp_path, ("a", "b", "c"))
+    shop.reads({"orders": {"last": 10_000, "page": 2, "seconds": SECONDS}})
+    with queue_of(shop) as queue:
+        a = queue.runs.start("a")
+        queue.turn()
+        until(lambda: len(shop.ids("a")) > 4)
+        shop.reads({"orders": {"last": LAST, "page": 2, "seconds": SECONDS}})
+        b, c = queue.runs.start("b"), queue.runs.start("c")
+        with pytest.raises(SettingsError):
+            queue.runs.start("c")
+        queue.turn()
+        assert [queue.status(each) for each in (a, b, c)] == ["running", "running", "waiting"]
+        assert queue.runs.stop(c)
+        assert queue.status(c) == "ended"
+        live = next(live for live in queue.runs.live() if live.run_id == a)
+        assert live.records > 4
+        assert live.stage
+        assert queue.runs.stop(a)
+        until(lambda: queue.status(a) == "ended")
+        assert not queue.runs.stop(a)
+        queue.until_empty()
+    assert [record.status for record in shop.records("a")] == ["interrupted"]
+    assert shop.records("a")[0].run_id == a
+    assert [record.status for record in shop.records("b")] == ["success"]
+    assert (shop.ids("b"), shop.records("c")) == (list(range(1, LAST + 1)), [])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_run_takes_the_warm_runner(tmp_path: Path) -> None:
+    """Its process and JVM are up before the run, and end with it. One with other settings for Spark is not taken."""
+    shop = Shop(tmp_path)
+    shop.reads({"orders": {"last": 4}})
+    shop.write(shop={}, other={"spark": {"conf": {"spark.sql.shuffle.partitions": "3"}}})
+    with queue_of(shop) as queue:
+        warm = queue.warm_up("shop")
+        jvm = next(child for child in psutil.Process(warm).children() if "java" in child.name())
+        queue.runs.start("other")
+        queue.until_empty()
+        assert psutil.pid_exists(warm)
+        assert shop.records("other")[0].process["pid"] != warm
+        cold = shop.records("other")[0].seconds
+
+        run = queue.runs.start("shop")
+        queue.until_empty()
+        until(lambda: not jvm.is_running() and not psutil.pid_exists(warm))
+        record = read_run(open_storage(str(tmp_path / "lake"), None), "shop", run)
+        assert record
+        assert record.process["pid"] == warm
+        assert record.seconds["total"] < cold["total"]
+    assert shop.ids("shop") == shop.ids("other") == [1, 2, 3, 4]
+    assert list((tmp_path / ".singer-bridge" / "warm").iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_run_that_is_held_waits_its_turn(tmp_path: Path) -> None:
+    """While a run that somebody else started has the pipeline, it waits without a record; then it goes on."""
+    shop = Shop(tmp_path)
+    other = subprocess.Popen([sys.executable, "-m", "bridge", "run", "shop", "-q"], cwd=tmp_path)
+    until(shop.ids)
+    with queue_of(shop) as queue:
+        run = queue.runs.start("shop")
+        until(lambda: queue.turn() or any(entry[0] == "waits" for entry in queue.log))
+        assert queue.status(run) in ("waiting", "running")
+        shop.reads({"orders": {"last": LAST}})
+        until(lambda: queue.turn() or other.poll() is not None)
+        assert len(shop.records()) == 1
+        queue.until_empty()
+    assert other.wait() == 0
+    assert [record.status for record in shop.records()] == ["success", "success"]
+    assert shop.records()[0].run_id == run or shop.records()[1].run_id == run
+    assert shop.ids() == list(range(1, LAST + 1))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_runner_dies_with_its_service(tmp_path: Path) -> None:
+    """A warm runner that nobody took leaves no process, even if its service had no chance to end it."""
+    shop = Shop(tmp_path)
+    shop.reads({"orders": {"last": 4}})
+    with serving(shop) as service:
+        jvms = lambda: [one for one in psutil.Process(service.pid).children(recursive=True) if one.name() == "java"]  # noqa: E731
+        (jvm,) = until(jvms)
+        service.send_signal(signal.SIGKILL)
+        service.wait()
+        until(lambda: not jvm.is_running())
+        wait_until_gone(tmp_path, 30)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_every_keeps_a_session_ahead(tmp_path: Path) -> None:
+    """`run --every`: the JVM of the second run is up while the first one's is gone; at SIGTERM nothing is left."""
+    shop = Shop(tmp_path)
+    shop.reads({"orders": {"last": 4}})
+    words = [sys.executable, "-m", "bridge", "run", "shop", "--every", "15s", "-q"]
+    with subprocess.Popen(words, cwd=tmp_path, start_new_session=True) as run:
+        until(lambda: [record.status for record in shop.records()] == ["success"])
+        shop.reads({"orders": {"last": 8}})
+        warm = tmp_path / ".singer-bridge" / "warm"
+        (ahead,) = until(lambda: list(warm.glob("*/lake/.bridge")))
+        until(lambda: [record.status for record in shop.records()] == ["success"] * 2)
+        until(lambda: not ahead.exists())
+        run.send_signal(signal.SIGTERM)
+        assert run.wait(60) == 143
+    wait_until_gone(tmp_path, 30)
+    assert shop.ids() == list(range(1, 9))

@@ -1,0 +1,88 @@
+"""Since when a schedule has missed something: the run records say it, wherever the runs were."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.lake.lease.process import oneself
+from bridge.lake.runs import RunFile
+from bridge.service.past_runs import served_until
+from bridge.service.timetable import Timetable
+from bridge.settings.options import Pipeline
+from bridge.storage import lake_of
+from tests.unit.settings.settings_files import Load, pipeline_text
+
+NOW = datetime(2026, 6, 1, 12, 30, 0, tzinfo=timezone.utc)
+DEAD = {"host": "elsewhere", "pid": 1, "start": "1"}
+
+
+@pytest.fixture
+def shop(settings: Load, tmp_path: Path) -> Pipeline:
+    text = pipeline_text(more='schedule: {cron: "0 * * * *", timezone: UTC}').replace("./lake", str(tmp_path / "lake"))
+    pipeline = settings(text).pipeline(None)
+    lake_of(pipeline.destination).prepare()
+    return pipeline
+
+
+def ran(pipeline: Pipeline, minutes: float, status: str, **facts: Any) -> datetime:
+    """Leave the record of a run that began so many minutes before now."""
+    began = NOW - timedelta(minutes=minutes)
+    run_id, started = f"{began:%Y%m%dT%H%M%SZ}-aaaa", began.isoformat(timespec="seconds")
+    file = RunFile(lake_of(pipeline.destination), pipeline.name, run_id, started=started, **facts)
+    if status != "running":
+        file.finish(status=status)
+    return began
+
+
+def is_due(pipeline: Pipeline) -> bool:
+    """Whether a service that starts now runs the pipeline at once."""
+    assert pipeline.schedule
+    times = Timetable()
+    times.begin(pipeline.name, pipeline.schedule, served_until(pipeline, NOW))
+    return bool(times.due(NOW))
+
+
+def test_a_pipeline_that_never_ran_has_missed_nothing(shop: Pipeline) -> None:
+    """A service that is started for the first time waits for the first time of the schedule."""
+    assert served_until(shop, NOW) == NOW
+    assert not is_due(shop)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "status", "due"),
+    [
+        (29, "success", False),
+        (30, "success", False),  # it began in the second in which it was due
+        (31, "success", True),
+        (31, "failed", True),
+        (29, "failed", False),
+        (29, "interrupted", True),
+        (500, "interrupted", True),
+    ],
+)
+def test_the_last_run_serves_its_time(minutes: float, status: str, due: bool, shop: Pipeline) -> None:
+    """One that failed has had its turn, with its retries; one that was interrupted is done again."""
+    ran(shop, minutes, status)
+    assert is_due(shop) is due
+
+
+def test_a_run_that_died_is_done_again(shop: Pipeline) -> None:
+    """The run before it tells since when; one that another run kept out is no run."""
+    before = ran(shop, 90, "success")
+    ran(shop, 30, "running", process=DEAD)
+    ran(shop, 20, "held", opened=False)
+    assert served_until(shop, NOW) == before
+    assert is_due(shop)
+
+
+def test_a_run_under_way_serves_its_time(shop: Pipeline) -> None:
+    """Also one that was started by hand, or by cron."""
+    ran(shop, 90, "success")
+    process = {key: value for key, value in oneself("x").items() if key not in ("format", "run", "since")}
+    began = ran(shop, 29, "running", process=process, opened=False)
+    assert served_until(shop, NOW) == began
+    assert not is_due(shop)

@@ -1,0 +1,83 @@
+"""When a run is due, and what becomes of those that were missed."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from bridge.service.timetable import Due, Timetable
+from bridge.settings.options import Schedule
+
+NOON = datetime(2026, 6, 1, 12, 0, 0, tzinfo=timezone.utc)
+HOURLY = Schedule(cron="0 * * * *", timezone="UTC")
+
+
+def at(minutes: float) -> datetime:
+    return NOON + timedelta(minutes=minutes)
+
+
+def table(schedule: Schedule, since: datetime) -> Timetable:
+    result = Timetable()
+    assert result.update({"shop": schedule}, since) == ["shop"]
+    result.begin("shop", schedule, since)
+    return result
+
+
+def test_each_time_is_due_once() -> None:
+    """However often one looks: from its second on, and never before."""
+    times = table(HOURLY, at(-30))
+    looks = [at(minutes) for minutes in (-29, -0.01, 0, 0.01, 0.5, 59.99, 60.5, 61)]
+    assert [(due.at, due.reason) for look in looks for due in times.due(look)] == [
+        (at(0), "schedule"),
+        (at(60), "schedule"),
+    ]
+    assert times.next_run("shop") == at(120)
+
+
+@pytest.mark.parametrize("missed", [1, 2, 50])
+def test_what_was_missed_is_run_once(missed: int) -> None:
+    """`once`: one run for all of them, at the first look; the next one is as scheduled."""
+    times = table(HOURLY, at(-60 * missed))
+    assert times.due(at(30)) == [Due("shop", at(60 * (1 - missed)), "missed")]
+    assert times.due(at(31)) == []
+    assert times.due(at(60)) == [Due("shop", at(60), "schedule")]
+
+
+def test_what_was_missed_is_skipped() -> None:
+    """`skip`: nothing runs before the next time; one that is due this minute is not missed."""
+    skip = HOURLY.model_copy(update={"catch_up": "skip"})
+    times = table(skip, at(-300))
+    assert times.due(at(30)) == []
+    assert times.due(at(60)) == [Due("shop", at(60), "schedule")]
+    assert table(skip, at(-300)).due(at(0.5)) == [Due("shop", at(0), "schedule")]
+
+
+def test_a_changed_schedule_holds_from_now_on() -> None:
+    """It has missed nothing; a schedule that is removed is due no more, and one with another `catch_up` goes on."""
+    times = table(HOURLY, at(-30))
+    assert times.update({"shop": Schedule(cron="*/5 * * * *", timezone="UTC")}, at(58)) == []
+    assert times.due(at(59)) == []
+    assert times.due(at(60)) == [Due("shop", at(60), "schedule")]
+    times.update({"shop": Schedule(cron="*/5 * * * *", timezone="UTC", catch_up="skip")}, at(62))
+    assert times.next_run("shop") == at(65)
+    times.update({"shop": None}, at(63))
+    assert times.due(at(90)) == []
+    assert times.next_run("shop") is None
+    assert times.update({"shop": HOURLY}, at(91)) == ["shop"]
+
+
+def test_the_time_zone_counts() -> None:
+    """Six in the morning in Paris is four by UTC in summer."""
+    times = table(Schedule(cron="0 6 * * *", timezone="Europe/Paris"), NOON)
+    following = times.next_run("shop")
+    assert following == datetime(2026, 6, 2, 4, 0, tzinfo=timezone.utc)
+    assert following
+    assert f"{following:%H:%M %z}" == "06:00 +0200"
+
+
+def test_at_boot_is_never_due() -> None:
+    """Only cron knows when a machine starts."""
+    times = table(Schedule(cron="@reboot"), NOON)
+    assert times.next_run("shop") is None
+    assert times.due(at(10_000)) == []
