@@ -231,10 +231,10 @@ def _page(items: Iterator[T]) -> tuple[list[T], bool]:
 def steps_of(run_id: str, log: Log) -> list[CommitStep]:
     """The latest commits of one run, newest first."""
     every = commit_steps(log, log.latest())
-    ours = []
+    steps_made = []
     for step in islice(every, 200):
         if step.run == run_id:
-            ours.append(step)
+            steps_made.append(step)
         elif step.run < run_id and is_run_id(step.run):
             break
-    return ours
+    return steps_made

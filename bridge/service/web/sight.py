@@ -137,10 +137,10 @@ def look(shown: Shown, before: Sight | None) -> Sight:
 
 
 def _seen(shown: Shown, log: Log, before: Sight | None, glance: Glance) -> Sight:
-    known = {run.run_id: run for run in (before.runs if before else ())[1:] if run.ended}
+    ended = {run.run_id: run for run in (before.runs if before else ())[1:] if run.ended}
     runs = []
     for run in glance.ids[:LATEST]:
-        facts = known.get(run)
+        facts = ended.get(run)
         if facts is None and (record := read_run(log.storage, log.pipeline, run)) is not None:
             facts = RunFacts.of(shown.key, current(log.storage, record))
         if facts:

@@ -109,9 +109,12 @@ def test_rejects_that_fit_by_now_are_loaded(page: Page) -> None:
 
 def test_a_run_is_planned_and_started(page: Page) -> None:
     """The plan is that of `run --dry-run`; what is ticked is what is started."""
-    html = page.get("/pipelines/failing/run?full=1&stream=s")
-    assert "Start the run" in html
-    assert "append-only" in html, "a full run of it would be refused, and why"
+    html = page.get("/pipelines/failing/run")
+    assert "append-only" in html
+    assert ">1,503<" in html, "the rows now"
+    refused = page.get("/pipelines/failing/run?full=1&resume=1")
+    assert "--resume and --full contradict each other" in refused
+    assert '<button class="main" disabled>Start the run</button>' in refused
     where = page.submit("/pipelines/shop/run?resume=1&stream=orders")
     assert page.runs.requested == [("shop", "--resume", "--stream", "orders")]
     assert "waits" in page.get(where)
