@@ -207,6 +207,8 @@ class RunQueue:
         if job.due:  # ids are sorted by the time of the start, and nobody was given the other one
             job.ids.add(job.run_id)
             job.run_id = new_run_id()
+        if job.stops:
+            return 0
         assignment = Assignment(pipeline, replace(job.request, run_id=job.run_id), self._home)
         self._log.started(job.pipeline, job.run_id, job.reason)
         runner = self._runners.take(SparkSettings.of(pipeline))

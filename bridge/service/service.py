@@ -140,8 +140,13 @@ class Service:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Keep a second service of this project away. Raises `SettingsError`."""
-        self.home.mkdir(parents=True, exist_ok=True)
-        with (self.home / "service.lock").open("a+") as lock:
+        try:
+            self.home.mkdir(parents=True, exist_ok=True)
+            opened = (self.home / "service.lock").open("a+")
+        except OSError as error:
+            hint = "let this user write there, or set SINGER_BRIDGE_HOME to another folder"
+            raise SettingsError(f"cannot write: {error.strerror}", hint=hint, folder=self.home) from error
+        with opened as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from datetime import datetime
 from pathlib import Path
 
@@ -155,6 +156,23 @@ def test_a_changed_schedule_takes_its_place(machine: Machine) -> None:
     assert machine.crontab
     starts = [line.split(b"mkdir")[0] for line in machine.crontab.splitlines()]
     assert starts == [b"# before", b"30 4 * * * ", b"@daily ", b"# after"]
+
+
+@pytest.mark.parametrize(("machines", "code"), [("Europe/Rome", 0), ("UTC", 2), ("Africa/Algiers", 2)])
+def test_a_time_zone_is_the_machines_or_refused(
+    machines: str, code: int, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """cron knows no other; one whose clocks show the same, in winter and in summer, is as good as the machine's."""
+    file = machine.project / "bridge.yaml"
+    file.write_text(FILE.replace('"0 */2 * * *"', '"0 */2 * * *", timezone: Europe/Paris'))
+    monkeypatch.setenv("TZ", machines)
+    time.tzset()
+    try:
+        printed = machine.schedule("install", "flights", code=code)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert ("Europe/Paris" in printed) is bool(code)
 
 
 def test_remove_takes_only_ours(machine: Machine) -> None:

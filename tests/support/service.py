@@ -1,0 +1,81 @@
+"""The runs of a service without its loop, for tests that take its turns themselves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.service.assignment import SparkSettings
+from bridge.service.current_settings import CurrentSettings
+from bridge.service.run_queue import RunQueue
+from bridge.service.runners import Runners
+from bridge.service.timetable import Timetable
+
+
+def until(true: Callable[[], Any], seconds: float = 120) -> Any:
+    """Wait until something is true, and return it."""
+    end = time.monotonic() + seconds
+    while not (result := true()):
+        assert time.monotonic() < end, "it took too long"
+        time.sleep(0.05)
+    return result
+
+
+class Queue:
+    """The runs of a service, without its loop: `turn` is what the loop does."""
+
+    def __init__(self, folder: Path) -> None:
+        self.settings = CurrentSettings(folder / "bridge.yaml", None, pytest.fail)
+        self.log: list[tuple[Any, ...]] = []
+        self.runners = Runners(folder / ".singer-bridge" / "warm", self.noted)
+        home = folder / ".singer-bridge"
+        self.runs = RunQueue(self.settings, Timetable(), self.runners, home, self, lambda: None)
+
+    def turn(self) -> bool:
+        self.runs.dispatch()
+        return self.runs.is_empty
+
+    def until_empty(self) -> None:
+        until(self.turn)
+
+    def warm_up(self, name: str) -> int:
+        """Wait for a runner ahead of a pipeline's run; return its pid."""
+        settings = [SparkSettings.of(self.settings.pipelines[name])]
+
+        def ready() -> bool:
+            self.runners.tend(settings)
+            return any(runner.is_ready for runner in self.runners._ahead)
+
+        until(ready)
+        return self.runners._ahead[0].pid
+
+    def status(self, run_id: str) -> str:
+        return next((live.status for live in self.runs.live() if live.run_id == run_id), "ended")
+
+    def begun(self, *facts: Any) -> None: ...
+    def changed(self) -> None: ...
+    def ending(self, runs: int) -> None: ...
+    def refused(self, error: Any) -> None: ...
+    def unreadable(self, *facts: Any) -> None: ...
+
+    def started(self, *facts: Any) -> None:
+        self.log.append(("started", *facts))
+
+    def finished(self, *facts: Any) -> None:
+        self.log.append(("finished", *facts))
+
+    def waits(self, *facts: Any) -> None:
+        self.log.append(("waits", *facts))
+
+    def left_out(self, *facts: Any) -> None:
+        self.log.append(("left_out", *facts))
+
+    def failed(self, *facts: Any) -> None:
+        self.log.append(("failed", *facts))
+
+    def noted(self, text: str) -> None:
+        self.log.append(("noted", text))

@@ -1,0 +1,92 @@
+"""Which runs the service starts, and which it leaves to others."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from bridge.errors import SettingsError
+from bridge.lake.lease import take
+from bridge.lake.runs import RunFile, new_run_id
+from bridge.service.timetable import Due
+from bridge.storage import open_storage
+from tests.support.service import Queue, until
+
+FILE = """
+pipelines:
+  shop:
+    source: {tap: [sh, -c, exit 0]}
+    destination: {bucket: ./lake}
+    schedule: {cron: "0 6 * * *", timezone: Europe/Paris}
+  manual: {source: {tap: [sh, -c, exit 0]}, destination: {bucket: ./lake}}
+"""
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> Queue:
+    (tmp_path / "bridge.yaml").write_text(FILE)
+    open_storage(str(tmp_path / "lake"), None).prepare()
+    return Queue(tmp_path)
+
+
+def now() -> datetime:
+    return datetime.now(timezone.utc)
+
+
+@pytest.mark.parametrize("status", ["success", "failed"])
+def test_a_run_that_another_one_has_done_is_left_out(status: str, queue: Queue, tmp_path: Path) -> None:
+    """cron, or a second service, was faster: the run began when this one was due, so nothing is started."""
+    RunFile(open_storage(str(tmp_path / "lake"), None), "shop", new_run_id()).finish(status=status)
+    queue.runs.start_due(Due("shop", now() - timedelta(seconds=5), "schedule"))
+    queue.until_empty()
+    assert queue.log == [("left_out", "shop")]
+
+
+def test_a_run_that_waits_is_due_once(queue: Queue, tmp_path: Path) -> None:
+    """While another run holds the pipeline: one waits for all that are due, says so once, and can be stopped."""
+    lease = take(open_storage(str(tmp_path / "lake"), None), "shop", "another")
+    for minutes in (3, 2, 1):
+        queue.runs.start_due(Due("shop", now() - timedelta(minutes=minutes), "schedule"))
+    (live,) = queue.runs.live()
+    assert (live.pipeline, live.status, live.reason) == ("shop", "waiting", "schedule")
+    until(lambda: queue.turn() or queue.log)
+    until(lambda: queue.runs.live()[0].status == "waiting")
+    assert [entry[:2] for entry in queue.log] == [("waits", "shop")]
+    assert queue.runs.stop(live.run_id)
+    assert not queue.runs.stop(live.run_id)
+    assert queue.runs.live() == []
+    lease.close(head=0, clean=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"), [(("shpo",), "shop"), (("shop", "--ful"), "--full"), (("shop", "--append"), "plain run")]
+)
+def test_what_cannot_be_meant_is_refused(words: tuple[str, ...], hint: str, queue: Queue) -> None:
+    """Before anything waits or starts."""
+    with pytest.raises(SettingsError) as caught:
+        queue.runs.start(*words)
+    assert hint in caught.value.hint
+    assert queue.runs.live() == []
+
+
+def test_a_service_that_ends_takes_no_more(queue: Queue) -> None:
+    """What waits is forgotten; who asks for a run is told."""
+    queue.runs.start("shop")
+    queue.runs.close(15)
+    assert queue.runs.is_empty
+    with pytest.raises(SettingsError):
+        queue.runs.start("manual")
+    queue.runs.start_due(Due("shop", now(), "schedule"))
+    assert queue.runs.is_empty
+
+
+def test_the_next_run(queue: Queue) -> None:
+    """In the schedule's own time zone; None without a schedule, and for a name that nobody knows."""
+    following = queue.runs.next_run("shop")
+    assert following
+    assert following > now()
+    assert f"{following:%H:%M %Z}" in ("06:00 CET", "06:00 CEST")
+    assert queue.runs.next_run("manual") is None
+    assert queue.runs.next_run("nobody") is None
