@@ -35,15 +35,18 @@ def write_settings(root: Path, names: Sequence[str], **more: str) -> Path:
     """Write a bridge.yaml of pipelines with one bucket; `more`: further keys of a pipeline, in YAML."""
     root.mkdir(parents=True, exist_ok=True)
     lines = [
-        f'  {name}: {{source: {{tap: "true", discover: never}}, destination: {{bucket: lake}}{more.get(name, "")}}}' for name in names
+        f'  {name}: {{source: {{tap: "true", discover: never}}, destination: {{bucket: lake}}{more.get(name, "")}}}'
+        for name in names
     ]
     (root / "bridge.yaml").write_text("\n".join(["pipelines:", *lines, ""]))
     return root / "bridge.yaml"
 
 
-def record_run(lake: LocalStorage, pipeline: str, began: datetime, status: str, *, rows: int = 0, **facts: Any) -> str:
+def record_run(
+    lake: LocalStorage, pipeline: str, began: datetime, status: str, *, rows: int = 0, run: str = "", **facts: Any
+) -> str:
     """Leave what a run leaves: its record and, if it loaded `rows`, a commit with a bookmark."""
-    run = f"{began:%Y%m%dT%H%M%SZ}-{random.Random(str(began) + pipeline).randrange(36**3, 36**4):x}"
+    run = run or f"{began:%Y%m%dT%H%M%SZ}-{random.Random(str(began) + pipeline).randrange(36**3, 36**4):x}"
     with open_pipeline(lake, pipeline, run) as committer:
         record = RunFile(lake, pipeline, run, tap="tap-x", started=began.isoformat(timespec="seconds"))
         if rows:

@@ -31,9 +31,7 @@ def serve(file: Path | None) -> int:
 
     path, log = settings_file(file), _Log()
     service = Service(path, environment(), log)
-    with page_served(path, environment(), service.runs, service.settings.service) as url:
-        log.shown(url)
-        service.run()
+    service.run(beside=page_served(path, environment(), service.runs, service.settings.service, log.shown))
     return 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,8 +16,10 @@ _EXTRA = "install singer-bridge with its extra: pip install 'singer-bridge[servi
 
 
 @contextmanager
-def page_served(file: Path, environment: str | None, runs: Runs, settings: Service) -> Iterator[str]:
-    """Serve the page while the block runs; its URL is yielded. The port is taken before that.
+def page_served(
+    file: Path, environment: str | None, runs: Runs, settings: Service, announce: Callable[[str], None]
+) -> Iterator[None]:
+    """Serve the page while the block runs. `announce` gets its URL as soon as the port is taken.
 
     Raises `SettingsError` if the address cannot be had, if it is not of this machine only and there is no token, and if
     the extra is not installed.
@@ -36,7 +38,8 @@ def page_served(file: Path, environment: str | None, runs: Runs, settings: Servi
         thread.start()
         try:
             host, port = taken.getsockname()[:2]
-            yield f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+            announce(f"http://{f'[{host}]' if ':' in host else host}:{port}/")
+            yield
         finally:
             app.state.site.watch.close()  # or the server would wait for those that listen for events
             server.should_exit = True
