@@ -16,9 +16,13 @@ _SILENCE = 15.0
 
 
 class Hub:
-    """Passes events on, from any thread to any number of listeners. `listeners` is how many there are."""
+    """Passes events on, from any thread to any number of listeners. `listeners` is how many there are.
+
+    `wake` is set whenever one comes: whoever looks for news need not look before.
+    """
 
     def __init__(self) -> None:
+        self.wake = threading.Event()
         self._lock = threading.Lock()
         self._queues: dict[asyncio.Queue[bytes | None], asyncio.AbstractEventLoop] = {}
         self._last = 0
@@ -53,6 +57,7 @@ class Hub:
             if self._closed:
                 return
             self._queues[queue] = asyncio.get_running_loop()
+        self.wake.set()
         try:
             yield b": connected\nretry: 2000\n\n"
             while True:

@@ -31,7 +31,7 @@ class Watch:
         self.pipelines, self._runs, self._hub = pipelines, runs, hub
         self._sights: dict[str, Sight] = {}
         self._looked = float("-inf")
-        self._request, self._seen = threading.Event(), threading.Condition()
+        self._seen = threading.Condition()
         self._begun = self._ended = 0
         self._closed = False
         self._progress: dict[str, tuple[float, int, float]] = {}
@@ -39,14 +39,14 @@ class Watch:
 
     def start(self) -> None:
         """Begin to look: the first time at once, so that the first page need not wait."""
-        self._request.set()
+        self._hub.wake.set()
         self._thread = threading.Thread(target=self._work, name="watch", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """End looking, and every connection that waits for events."""
         self._closed = True
-        self._request.set()
+        self._hub.wake.set()
         self._hub.close()
         if self._thread:
             self._thread.join()
@@ -59,7 +59,7 @@ class Watch:
         if patience is not None or time.monotonic() - self._looked > _FRESH:
             with self._seen:
                 last = self._begun  # one that has begun may have passed by what is new
-                self._request.set()
+                self._hub.wake.set()
                 self._seen.wait_for(lambda: self._ended > last or self._closed, patience or _PATIENCE)
         every = self.pipelines.all().items()
         return [self._sights.get(key) or Sight(shown, error=shown.error) for key, shown in every]
@@ -83,10 +83,10 @@ class Watch:
     def _work(self) -> None:
         pause = _EVERY
         while not self._closed:
-            if not self._request.wait(pause) and not self._hub.listeners:
+            if not self._hub.wake.wait(pause) and not self._hub.listeners:
                 continue
             with self._seen:
-                self._request.clear()
+                self._hub.wake.clear()
                 self._begun += 1
             began = time.monotonic()
             try:

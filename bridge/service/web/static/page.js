@@ -45,7 +45,7 @@ async function refresh() {
     if (answer.redirected && new URL(answer.url).pathname === "/login") location.reload();
     else if (answer.ok) exchange(new DOMParser().parseFromString(await answer.text(), "text/html"));
   } catch { /* the next event tries again */ }
-  setTimeout(() => { busy = false; if (due) { due = false; refresh(); } }, 700);
+  setTimeout(() => { busy = false; if (due) { due = false; refresh(); } }, watched === "*" ? 2000 : 700);
 }
 
 function listen() {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -95,8 +96,6 @@ def test_events_are_sent_as_they_happen(root: Path) -> None:
                 hub.close()
         return lines
 
-    import asyncio
-
     first, event = asyncio.run(told())
     assert first.startswith(":")
     assert re.fullmatch(r"id: 1\nevent: committed\ndata: (\{.*\})\n\n", event)
@@ -130,3 +129,22 @@ def test_the_first_paint_of_200_pipelines_and_10000_runs(tmp_path: Path, monkeyp
         )
         assert client.get("/api/pipelines").json()[7]["status"] == "failed"
         assert 'class="status failed"' in client.get("/").text
+
+
+def test_a_listener_is_served_at_once(root: Path) -> None:
+    """Nobody looks while nobody listens or asks; whoever comes need not wait for that pause to end."""
+    app = make_app(root / "bridge.yaml", None, Waiting(), host="127.0.0.1", token=None)
+    site = app.state.site
+
+    async def first() -> bytes:
+        listening = site.hub.listen()
+        assert (await anext(listening)).startswith(b":")
+        await asyncio.to_thread(record_run, LocalStorage(root / "lake"), "failing", NOW, "success", rows=3)
+        return await asyncio.wait_for(anext(listening), 30)
+
+    site.watch.start()
+    try:
+        site.watch.all(30)
+        assert b"event: run_" in asyncio.run(first())
+    finally:
+        site.watch.close()
