@@ -101,7 +101,6 @@ class _Verbs(click.Group):
 def cli() -> None:
     """\b
     Run any Singer tap into a lakehouse, exactly once, on Spark.
-    singer-bridge run --tap tap-x --tap-config config.json --to ./lake --name x
     """
 
 

@@ -16,7 +16,7 @@ _CODES = {"success": 0, "held": 4, "interrupted": 130}
 
 
 @click.command()
-@click.argument("name", metavar="NAME")
+@click.argument("pipeline", metavar="NAME")
 @file_options
 @click.option("--url", metavar="URL", help="The service's page; default: service.host and service.port.")
 @click.option("--wait", is_flag=True, help="Wait until the run has ended; its outcome is the exit code.")
@@ -25,7 +25,7 @@ _CODES = {"success": 0, "held": 4, "interrupted": 130}
 @streams_option
 @json_option("Print one JSON object.")
 def trigger(
-    name: str,
+    pipeline: str,
     *,
     file: Path | None,
     url: str | None,
@@ -46,15 +46,15 @@ def trigger(
     from bridge.service.client import ServiceClient
 
     client = ServiceClient.of(settings_in(settings_file(file)).service, url)
-    run_id = client.start(name, full=full, resume=resume, streams=streams)
-    facts: dict[str, Any] = client.ended(name, run_id) if wait else {"pipeline": name, "run_id": run_id}
+    run_id = client.start(pipeline, full=full, resume=resume, streams=streams)
+    facts: dict[str, Any] = client.ended(pipeline, run_id) if wait else {"pipeline": pipeline, "run_id": run_id}
     if json_output:
         as_json(facts)
     elif not wait:
-        click.echo(f"{name}: run {run_id} is requested")
+        click.echo(f"{pipeline}: run {run_id} is requested")
     else:
         error = facts.get("error") or {}
         records = sum(stream["records"] for stream in facts.get("streams", {}).values())
         reason = f"; {error['message']}" if error else ""
-        echo(f"{name}: {facts['status']}, {count(records)} records, run {run_id}{reason}")
+        echo(f"{pipeline}: {facts['status']}, {count(records)} records, run {run_id}{reason}")
     return _CODES.get(facts["status"], 1) if wait else 0
