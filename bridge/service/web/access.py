@@ -118,7 +118,7 @@ class Access:
 
 def is_own_origin(headers: Headers) -> bool:
     """Whether a request comes from our own pages, as far as a browser says; a program says nothing."""
-    if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
-        return False
+    if site := headers.get("sec-fetch-site"):
+        return site in ("same-origin", "none")
     origin = headers.get("origin")
     return origin is None or urlsplit(origin).netloc == headers.get("host")

@@ -6,7 +6,7 @@ import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any, TypeVar
 
 from starlette.exceptions import HTTPException
@@ -16,7 +16,7 @@ from starlette.responses import Response
 from bridge.errors import BridgeError
 from bridge.lake.log import Log, Snapshot
 from bridge.lake.marks import advice
-from bridge.lake.runs import is_run_id
+from bridge.lake.runs import RunRecord, is_run_id
 from bridge.lake.stream_files import replication_methods
 from bridge.maintain.commit_effects import CommitStep, commit_step, commit_steps
 from bridge.maintain.rejects.survey import STDOUT, Criteria, Group, blamed, find, groups, rejected_records
@@ -228,13 +228,11 @@ def _page(items: Iterator[T]) -> tuple[list[T], bool]:
     return listed[:_PAGE], len(listed) > _PAGE
 
 
-def steps_of(run_id: str, log: Log) -> list[CommitStep]:
-    """The latest commits of one run, newest first."""
-    every = commit_steps(log, log.latest())
-    steps_made = []
-    for step in islice(every, 200):
-        if step.run == run_id:
-            steps_made.append(step)
-        elif step.run < run_id and is_run_id(step.run):
-            break
-    return steps_made
+def steps_of(record: RunRecord, log: Log) -> list[CommitStep]:
+    """The latest commits of a run, newest first; its record may be some of them behind."""
+    last = record.commit or 0
+    while (following := log.record(last + 1)) and following.run == record.run_id:
+        last += 1
+    if last < max(1, log.beginning().first):
+        return []
+    return list(islice(takewhile(lambda step: step.run == record.run_id, commit_steps(log, last)), _PAGE))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from starlette.requests import Request
@@ -25,11 +26,11 @@ def run(request: Request) -> Response:
     shown = site.shown(request.path_params["key"])
     record, live = site.run(shown, request.path_params["run"])
     facts: dict[str, Any] = {"record": record, "live": live, "rate": site.watch.rate(live) if live else None}
-    log = _log(shown, request.path_params["run"], "") if record else b""
+    log = _log(shown, request.path_params["run"], "", _TAIL + 1) if record else b""
     facts |= {"log": _tail(log), "is_cut": len(log) > _TAIL, "bookmarks": {}, "commits": []}
     if record:
         facts["bookmarks"] = run_bookmarks(record, shown.with_names)
-        facts["commits"] = steps_of(record.run_id, shown.lake)
+        facts["commits"] = steps_of(record, shown.lake)
     facts |= {"shown": shown, "sight": site.watch.one(shown), "run_id": request.path_params["run"]}
     return page(request, "run.html", **facts, tab="pipelines", can=_can(shown, record, live))
 
@@ -50,11 +51,16 @@ def log(request: Request) -> Response:
     return PlainTextResponse(plain(text.decode(errors="replace")))
 
 
-def _log(shown: Shown, run_id: str, suffix: str) -> bytes:
-    """A run's log. Of one that is under way the bucket has at most the end, and its own machine all of it."""
+def _log(shown: Shown, run_id: str, suffix: str, limit: int | None = None) -> bytes:
+    """A run's log, or at least the last bytes of it.
+
+    Of a run that is under way the bucket has at most the end, and its own machine all of it.
+    """
     scratch = Scratch(shown.home, shown.settings, run_id)
     try:
-        return (scratch.spark_log if suffix else scratch.tap_log).read_bytes()
+        with (scratch.spark_log if suffix else scratch.tap_log).open("rb") as file:
+            file.seek(0 if limit is None else max(0, file.seek(0, os.SEEK_END) - limit))
+            return file.read()
     except OSError:
         return read_log(shown.lake.storage, shown.lake.pipeline, run_id + suffix) or b""
 

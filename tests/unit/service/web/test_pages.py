@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from bridge.lake.log import Log
 from bridge.lake.runs import log_key
 from bridge.storage.local.storage import LocalStorage
 from tests.support.busy_lake import record_run
+from tests.support.tables import INTEGER, STRING, Shop
 
 from .conftest import AT, NOW, Open, Page
 
@@ -93,6 +95,25 @@ def test_a_run_shows_its_error_and_its_log(page: Page) -> None:
     whole = page.client.get(f"/pipelines/quiet/runs/{run}/log")
     assert whole.content == log
     assert whole.headers["content-type"].startswith("text/plain")
+
+
+def test_a_run_shows_its_own_commits(page: Page) -> None:
+    """Those that its record does not name yet, too, and none of another run."""
+    runs = [record_run(page.lake, "quiet", AT + timedelta(hours=n), "success", rows=5, commit=n) for n in range(3)]
+    for number, run in enumerate(runs, 1):
+        html = page.get(f"/pipelines/quiet/runs/{run}")
+        assert [n for n in range(1, 4) if f'href="/pipelines/quiet/commits/{n}"' in html] == [number]
+
+
+def test_columns_of_a_long_history(page: Page) -> None:
+    """What changed in the latest commits is shown, by a few reads however long the log is; older changes are named."""
+    shop = Shop(page.root)
+    shop._head = Log(page.lake, "shop").latest()
+    for number in range(430):
+        shop.load("long", {"id": INTEGER} if number < 420 else {"id": INTEGER, "late": STRING}, [{"id": number}])
+    html = page.get("/pipelines/shop/table?stream=long")
+    assert "late string" in html
+    assert "tables history" in html
 
 
 def test_a_run_under_way_is_shown_live(page: Page) -> None:
