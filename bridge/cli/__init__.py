@@ -32,6 +32,7 @@ _GROUPS = {
     "Run": {
         "run": "Load pipelines.",
         "serve": "Run pipelines by their schedules, with Spark up ahead.",
+        "trigger": "Have the service run a pipeline.",
         "schedule": "Let cron run pipelines.",
         "smoke": "Check that a tap follows the Singer protocol.",
         "demo": "Try everything on real data, from a PostgreSQL of its own.",
@@ -100,7 +101,6 @@ class _Verbs(click.Group):
 def cli() -> None:
     """\b
     Run any Singer tap into a lakehouse, exactly once, on Spark.
-    singer-bridge run --tap tap-x --tap-config config.json --to ./lake --name x
     """
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timezone
-from decimal import Decimal
 from typing import Any
 
 import click
@@ -72,29 +71,6 @@ def moment(at: str | None) -> str:
     except ValueError:
         return plain(at)
     return f"{time.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S}Z"
-
-
-def json_value(value: Any) -> Any:
-    """A value as JSON has it: times in ISO 8601, bytes in hex."""
-    if isinstance(value, dict):
-        return {str(key): json_value(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [json_value(inner) for inner in value]
-    if isinstance(value, bytes):
-        return value.hex()
-    if hasattr(value, "isoformat"):
-        return value.isoformat()
-    return value if isinstance(value, (str, int, float, bool, Decimal, type(None))) else str(value)
-
-
-def cell(value: Any) -> str:
-    """A value for people and CSV; nested ones as JSON, null as nothing."""
-    simple = json_value(value)
-    if isinstance(simple, (dict, list)):
-        return dumps(simple, ascii_only=False).decode()
-    if isinstance(simple, bool):
-        return "true" if simple else "false"
-    return "" if simple is None else str(simple)
 
 
 def note(word: str, style: str, text: str) -> None:

@@ -150,14 +150,22 @@ def read_run(storage: Storage, pipeline: str, run: str) -> RunRecord | None:
 
 
 def read_runs(
-    storage: Storage, pipeline: str, limit: int | None = None, *, since: datetime | None = None
+    storage: Storage,
+    pipeline: str,
+    limit: int | None = None,
+    *,
+    since: datetime | None = None,
+    before: str | None = None,
 ) -> Iterator[RunRecord]:
-    """Yield the latest runs, newest first, each read when it is needed; only those that began at `since` or later.
+    """Yield the latest runs, newest first, each read when it is needed.
+
+    Only those that began at `since` or later, and those whose id is below `before`.
 
     They are given as they are stored: see `bridge.lake.run_status` for those that say `running`.
     """
     first = f"{since.astimezone(timezone.utc):%Y%m%dT%H%M%SZ}" if since else ""
-    for run in [run for run in run_ids(storage, pipeline) if run >= first][:limit]:
+    ids = (run for run in run_ids(storage, pipeline) if run >= first and (before is None or run < before))
+    for run in islice(ids, limit):
         if record := read_run(storage, pipeline, run):
             yield record
 

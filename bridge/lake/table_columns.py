@@ -12,6 +12,7 @@ from typing import Any
 from bridge.errors import CorruptLake
 from bridge.exact_json import NotJson, loads
 from bridge.lake.paths import pipeline_key
+from bridge.lake.records import TableState
 from bridge.storage import Storage
 
 Entry = dict[str, Any]
@@ -27,6 +28,12 @@ def read_columns(storage: Storage, pipeline: str, name: str) -> list[Entry]:
         return list(loads(storage.read(key) or b"")["columns"])
     except (NotJson, KeyError, TypeError) as error:
         raise CorruptLake("a table's schema is unreadable", hint="restore it from a backup", file=key) from error
+
+
+def visible_columns(storage: Storage, pipeline: str, table: TableState) -> list[Entry]:
+    """The columns of a table, without a view's hidden ones; none if the table was taken back by a rollback."""
+    columns = read_columns(storage, pipeline, table.schema) if table.schema else []
+    return [entry for entry in columns if not table.hides(entry["name"])]
 
 
 def holds_json(entry: Entry) -> bool:

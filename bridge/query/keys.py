@@ -40,6 +40,29 @@ def key_from_text(view: str, fields: Sequence[pa.Field], given: Mapping[str, str
     return {field.name: _checked(view, fields, field, given[field.name], _of_text) for field in fields}
 
 
+def key_by_column(
+    view: str, columns: Sequence[pa.Field], keys: Sequence[str], nulls: Sequence[str]
+) -> dict[str, str | None]:
+    """The values by column, as `--key` and `--null` have them.
+
+    One without a column's name belongs to the first column that has none yet.
+    """
+    names = [column.name for column in columns]
+    given: dict[str, str | None] = dict.fromkeys(nulls)
+    unnamed = []
+    for text in keys:
+        name, equals, value = text.partition("=")
+        if equals and name in names:
+            given[name] = value
+        else:
+            unnamed.append(text)
+    free = [name for name in names if name not in given]
+    if len(unnamed) > len(free) or len(given) < len(keys) - len(unnamed) + len(set(nulls)):
+        hint = f"the key of {view} is: {described(columns)}; give each one value, by --key or --null"
+        raise SettingsError("more values than the key has columns", hint=hint, view=view)
+    return given | dict(zip(free, unnamed, strict=False))
+
+
 def described(fields: Sequence[pa.Field]) -> str:
     """The key columns and their types, for people."""
     return ", ".join(f"{field.name} ({_word(field.type)})" for field in fields)

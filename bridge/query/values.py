@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
+
+from bridge.exact_json import dumps
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,3 +21,26 @@ def values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     epoch = datetime(1970, 1, 1, tzinfo=timezone.utc if column.type.tz else None)
     ticks = column.cast(pa.int64()).to_pylist()
     return [None if tick is None else epoch + timedelta(microseconds=tick) for tick in ticks]
+
+
+def json_value(value: Any) -> Any:
+    """A value as JSON has it: times in ISO 8601, bytes in hex."""
+    if isinstance(value, dict):
+        return {str(key): json_value(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [json_value(inner) for inner in value]
+    if isinstance(value, bytes):
+        return value.hex()
+    if hasattr(value, "isoformat"):
+        return value.isoformat()
+    return value if isinstance(value, (str, int, float, bool, Decimal, type(None))) else str(value)
+
+
+def cell(value: Any) -> str:
+    """A value for people and CSV; nested ones as JSON, null as nothing."""
+    simple = json_value(value)
+    if isinstance(simple, (dict, list)):
+        return dumps(simple, ascii_only=False).decode()
+    if isinstance(simple, bool):
+        return "true" if simple else "false"
+    return "" if simple is None else str(simple)

@@ -7,6 +7,7 @@ runs.py          start, stop and look at runs: what a page calls; service.py: th
 timetable.py     when each pipeline is due; past_runs.py: what was missed, by the run records
 run_queue.py     runs that wait, and runs under way; runner.py: the process of one run
 current_settings.py  bridge.yaml as it is, or as it was when it was last right
+web/             the page and the HTTP API; client.py asks it
 ```
 The service has no state of its own: the bucket says what ran. If it is killed, its runs end as a killed `run` does, and
 the next start looks in the run records for what was missed.

@@ -7,7 +7,7 @@ import os
 import signal
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -50,13 +50,13 @@ class Service:
         self._look_after: dict[str, datetime] = {}
         self._signals: list[int] = []
 
-    def run(self) -> None:
+    def run(self, beside: AbstractContextManager[object]) -> None:
         """Work until SIGINT, SIGTERM or SIGHUP, which is passed on to the runs; return when they have ended.
 
         Each further signal is passed on, too: a run ends at once at its second one. Raises `SettingsError` if another
         service works for this file.
         """
-        with self._alone(), self._signalled(), ThreadPoolExecutor(_LOOKS, "past-runs") as looks:
+        with self._alone(), self._signalled(), beside, ThreadPoolExecutor(_LOOKS, "past-runs") as looks:
             try:
                 scheduled = sum(1 for each in self.settings.pipelines.values() if each.schedule)
                 self._log.begun(len(self.settings.pipelines), scheduled)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from bridge.lake.records import RejectFile
     from bridge.maintain.rejects.replay import Replayed
     from bridge.maintain.rejects.survey import Criteria, Group
-
-_LONGEST = 100
-"""Characters of a value that are shown in a table; `--json` has all of them."""
 
 
 def _rejects_verb(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -117,9 +114,11 @@ def show(selection: Selection, criteria: Criteria, *, limit: int, json_output: b
     singer-bridge rejects show flights -s public-flights
     singer-bridge rejects show --to ./lake --name x --reason "not an integer" --json
     """
+    from bridge.maintain.rejects.survey import blamed, rejected_records
+
     pipeline = selection.pipeline(source=False).with_names
     storage, view = committed(pipeline)
-    records = list(islice(_records(storage, pipeline.name, view, criteria), limit))
+    records = list(islice(rejected_records(storage, pipeline.name, view, criteria), limit))
     if json_output:
         for reject in records:
             click.echo(plain_json(json.dumps(reject, ensure_ascii=False)))
@@ -129,27 +128,10 @@ def show(selection: Selection, criteria: Criteria, *, limit: int, json_output: b
         return
     columns = ["stream", "offset", "reason", "pointer", "value", "run"]
     rows = [
-        [_named(r.get("stream")), str(r.get("offset", "")), r["reason"], r.get("pointer", ""), _blamed(r), r["run"]]
+        [_named(r.get("stream")), str(r.get("offset", "")), r["reason"], r.get("pointer", ""), blamed(r), r["run"]]
         for r in records
     ]
     print_table(columns, rows, right=["offset"], folds=["value", "reason", "pointer"], less=["run"])
-
-
-def _records(storage: Any, pipeline: str, view: Any, criteria: Criteria) -> Iterator[dict[str, Any]]:
-    from bridge.maintain.rejects.survey import find, read
-
-    for file in find(storage, pipeline, view, criteria):
-        yield from (reject for reject in read(storage, file) if criteria.says(reject["reason"]))
-
-
-def _blamed(reject: dict[str, Any]) -> str:
-    """The value that was wrong, or the whole line, cut to what a table can show."""
-    from bridge.write.rejects import raw_of, value_at
-
-    raw = raw_of(reject)
-    value = value_at(raw, reject.get("pointer", ""))
-    text = raw.decode("utf-8", "replace") if value is None else value
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 @rejects.command("purge")

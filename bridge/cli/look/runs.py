@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import heapq
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timezone
-from itertools import groupby, islice
+from itertools import islice
 from textwrap import shorten
 from typing import Any
 
 import click
-from msgspec import structs
 
 from bridge.cli.listing import Listing
 from bridge.cli.options import json_option, limit_option, pipeline_verb
@@ -22,10 +21,10 @@ from bridge.cli.survey import Unread, readable, survey, with_warnings
 from bridge.errors import SettingsError
 from bridge.exact_json import dumps
 from bridge.lake.run_status import current, last_run
-from bridge.lake.runs import RunRecord, StreamResult, is_run_id, read_log, read_run, read_runs
+from bridge.lake.runs import RunRecord, StreamResult, is_run_id, read_log, read_run
+from bridge.query.runs import latest_runs, run_bookmarks, stream_results
 from bridge.settings.options import Pipeline
 from bridge.settings.values.units import parse_duration
-from bridge.singer.state import bookmark
 
 _READABLE = 30
 """Characters of an error for which the list always has room."""
@@ -77,7 +76,7 @@ def list_(
         raise SettingsError("two names for one pipeline", hint="give NAME or --pipeline", name=name, other=only)
     among = survey(selection.of(name or only))
     chosen, code = readable(among)
-    lists = [_runs(each, since, every=status == "held") for each in chosen]
+    lists = [latest_runs(each.log, since=since, every=status == "held") for each in chosen]
     latest = heapq.merge(*lists, key=lambda record: record.run_id, reverse=True)
     shown = list(islice((record for record in latest if status in (None, record.status)), limit))
     if json_output:
@@ -87,21 +86,6 @@ def list_(
     else:
         click.echo("no such runs" if status or since else "no runs yet", err=True)
     return code
-
-
-def _runs(chosen: ChosenPipeline, since: datetime | None, *, every: bool) -> Iterator[RunRecord]:
-    """Yield the runs of a pipeline. Unless `every`: of those that met the same holder in a row, only the last.
-
-    So they do not hide the holder's run. `held_times` in what is stored says how many there are.
-    """
-    storage = chosen.log.storage
-    records = (current(storage, record) for record in read_runs(storage, chosen.pipeline.name, since=since))
-    for is_held, row in groupby(records, key=lambda record: record.status == "held" and str(record.previous)):
-        if not is_held or every:
-            yield from row
-        else:
-            last, *others = row
-            yield structs.replace(last, stored=last.stored | {"held_times": 1 + len(others)})
 
 
 def _print_list(shown: Sequence[RunRecord], unread: Sequence[Unread], *, several: bool) -> None:
@@ -148,7 +132,7 @@ def show(selection: Selection, run_id: str | None, logs: bool, json_output: bool
     if logs:
         _print_logs(chosen, record)
     elif json_output:
-        as_json(record.stored | {"streams": _streams(record, chosen.with_names)})
+        as_json(record.stored | {"streams": stream_results(record, chosen.with_names)})
     else:
         _print(record, chosen.with_names)
 
@@ -185,20 +169,6 @@ def _print_logs(chosen: ChosenPipeline, record: RunRecord) -> None:
     sys.stdout.flush()
 
 
-def _bookmarks(record: RunRecord, pipeline: Pipeline) -> dict[str, tuple[Any, Any]]:
-    """The bookmark of each stream before and after the run."""
-    names = {stream: pipeline.names_of(stream) for stream in record.streams}
-    return {s: (bookmark(record.state_before, own), bookmark(record.state, own)) for s, own in names.items()}
-
-
-def _streams(record: RunRecord, pipeline: Pipeline) -> dict[str, Any]:
-    """The result of each stream as it is stored, with its bookmark before and after."""
-    return {
-        stream: record.stored["streams"][stream] | {"bookmark_before": before, "bookmark": after}
-        for stream, (before, after) in _bookmarks(record, pipeline).items()
-    }
-
-
 def _print(record: RunRecord, pipeline: Pipeline) -> None:
     out = console()
     facts = {"pipeline": record.pipeline, "run_id": record.run_id, "status": record.status}
@@ -230,7 +200,9 @@ def _print_streams(record: RunRecord, pipeline: Pipeline) -> None:
     rows = [_row(stream, result) for stream, result in record.streams.items()]
     print_table(columns, rows, right=columns[2:], folds=["load method"], less=less)
     console().print()
-    bookmarks = [[s, _compact(before), _compact(after)] for s, (before, after) in _bookmarks(record, pipeline).items()]
+    bookmarks = [
+        [s, _compact(before), _compact(after)] for s, (before, after) in run_bookmarks(record, pipeline).items()
+    ]
     columns = ["stream", "bookmark before", "bookmark after"]
     print_table(columns, bookmarks, folds=columns[1:])
 

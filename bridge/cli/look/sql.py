@@ -14,11 +14,11 @@ import click
 from bridge.cli.options import json_option, limit_option, question_verb
 from bridge.cli.plain import plain_json
 from bridge.cli.selection import Selection
-from bridge.cli.show import cell, count_of, json_value, note, print_table
+from bridge.cli.show import count_of, note, print_table
 from bridge.cli.survey import one_or_all
 from bridge.errors import SettingsError
 from bridge.exact_json import dumps
-from bridge.query.values import values
+from bridge.query.values import cell, json_value, values
 from bridge.storage.local.folders import draft_of
 
 if TYPE_CHECKING:

@@ -11,16 +11,12 @@ import click
 
 from bridge.cli import report
 from bridge.cli.options import json_option, pipeline_verb
-from bridge.cli.selection import ChosenPipeline, Selection
+from bridge.cli.selection import Selection
 from bridge.cli.show import as_json, count, moment, note, print_table
 from bridge.cli.survey import Unread, survey, with_warnings
 from bridge.errors import BridgeError
-from bridge.lake.lease import fate, holder, silence
-from bridge.lake.log import Snapshot, bookmarks
 from bridge.lake.marks import SHORT
-from bridge.lake.run_status import Failures, failures, last_run, last_success
-from bridge.lake.runs import RunRecord
-from bridge.state.store import StateStore
+from bridge.query.status import pipeline_status
 
 _COLUMNS = ["pipeline", "last run", "ended", "status", "records", "rows", "bookmarks moved", "held by"]
 _LESS = ["last run", "records", "bookmarks moved"]
@@ -44,7 +40,7 @@ def status(selection: Selection, json_output: bool) -> int:
             code = max(code, report(chosen.error))
             continue
         try:
-            pipelines.append(_facts(chosen, now))
+            pipelines.append(pipeline_status(chosen.log, now))
         except BridgeError as error:
             pipelines.append({"pipeline": chosen.pipeline.name, "status": "unreadable", "error": error.message})
             code = max(code, report(error))
@@ -59,47 +55,6 @@ def status(selection: Selection, json_output: bool) -> int:
     return code
 
 
-def _facts(chosen: ChosenPipeline, now: datetime) -> dict[str, Any]:
-    log, name = chosen.log, chosen.pipeline.name
-    storage = log.storage
-    run = last_run(storage, name)
-    failed = failures(storage, name) if run and run.status != "success" else None
-    success = run if run is None or run.status == "success" else last_success(storage, name)
-    view = log.view(log.latest())
-    StateStore.at(storage, name).read()  # raises for a `state.json` that would stop the next run
-    held = holder(storage, name)
-    return {
-        "pipeline": name,
-        "bucket": storage.uri,
-        "status": run.status if run else "never ran",
-        "run_id": run.run_id if run else None,
-        "started": run.started if run else None,
-        "ended": run.ended if run else None,
-        "records": run.records if run else None,
-        "warnings": len(run.warnings) if run else 0,
-        "marks": success.marks if success else {},
-        "error": run.error.message if run and run.error else None,
-        "failures": _failures(failed) if failed else None,
-        "held_back": _held_back(run) if run else {},
-        "commit": view.n,
-        "rows": sum(table.rows for table in view.stream_tables.values()),
-        "bookmarks": _bookmarks(view, now),
-        "held_by": held and _held_by(held),
-    }
-
-
-def _failures(failed: Failures) -> dict[str, Any]:
-    last, success = failed.last, failed.success
-    return {
-        "count": failed.count,
-        "since": failed.since,
-        "run_id": last.run_id,
-        "error": last.error.message if last.error else "it died",
-        "last_success": success.run_id if success else None,
-        "last_success_ended": success.ended if success else None,
-    }
-
-
 def _failing(failed: dict[str, Any]) -> str:
     """The failures since the last success for people."""
     times = "once" if failed["count"] == 1 else f"{failed['count']} times"
@@ -111,29 +66,6 @@ def _failing(failed: dict[str, Any]) -> str:
 def _note_held_back(facts: dict[str, Any]) -> None:
     for stream, why in facts.get("held_back", {}).items():
         note("held back", "yellow", f"{facts['pipeline']}, {stream}: {why['message']}. {why['hint']}")
-
-
-def _held_back(run: RunRecord) -> dict[str, dict[str, str]]:
-    """The streams that the last run held back: why, and what to do."""
-    streams = ((stream, result.held_back) for stream, result in run.streams.items())
-    return {stream: {"message": why.message, "hint": why.hint} for stream, why in streams if why}
-
-
-def _held_by(held: dict[str, Any]) -> dict[str, Any]:
-    """Who holds it, whether that process is alive (if this machine can tell), and for how long it is silent."""
-    silent = silence(held)
-    facts = {key: held.get(key) for key in ("run", "pid", "host", "since")}
-    return facts | {"process": fate(held), "silent_seconds": silent and round(silent.total_seconds())}
-
-
-def _bookmarks(view: Snapshot, now: datetime) -> dict[str, Any]:
-    """Each stream's bookmark, and when it last changed."""
-    facts = {}
-    for stream, bookmark in bookmarks(view.state).items():
-        moved = view.bookmark_changed_at.get(stream)
-        age = round((now - datetime.fromisoformat(moved)).total_seconds()) if moved else None
-        facts[stream] = {"bookmark": bookmark, "moved": moved or None, "age_seconds": age}
-    return facts
 
 
 def _row(facts: dict[str, Any], now: datetime) -> list[str]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,16 +15,12 @@ from bridge.cli.plain import echo, plain, plain_json
 from bridge.cli.selection import ChosenPipeline, Selection, committed
 from bridge.cli.show import as_json, console, count, moment, print_table, size
 from bridge.cli.survey import one_or_all
-from bridge.errors import CorruptLake, SettingsError, did_you_mean
+from bridge.errors import SettingsError, did_you_mean
 from bridge.lake.log import Log
 from bridge.lake.records import TableState
-from bridge.query.values import values
-from bridge.settings.values.s3options import S3Options
 from bridge.storage import Storage
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from bridge.maintain.readers.history import Version
     from bridge.settings.options import Pipeline
 
@@ -104,10 +99,9 @@ class _Table:
     @property
     def columns(self) -> list[dict[str, Any]]:
         """The stored columns, without a view's hidden ones; none if the table was taken back by a rollback."""
-        from bridge.lake.table_columns import read_columns
+        from bridge.lake.table_columns import visible_columns
 
-        columns = read_columns(self.storage, self.pipeline.name, self.live.schema) if self.live.schema else []
-        return [entry for entry in columns if not self.live.hides(entry["name"])]
+        return visible_columns(self.storage, self.pipeline.name, self.live)
 
 
 def _table(selection: Selection, stream: str | None) -> _Table:
@@ -172,8 +166,10 @@ def head(selection: Selection, stream: str | None, limit: int, json_output: bool
     singer-bridge tables head flights -s public-flights
     singer-bridge tables head --to ./lake --name x -s users -n 3 --json
     """
+    from bridge.query.head import newest_rows
+
     table = _table(selection, stream)
-    rows = _rows(table.storage, table.live, limit)
+    rows = newest_rows(table.storage, table.live, limit)
     if json_output:
         import json
 
@@ -200,41 +196,6 @@ def _cell(value: Any) -> str:
 
         return json.dumps(value, default=str, ensure_ascii=False)
     return "" if value is None else str(value)
-
-
-def _rows(storage: Storage, live: TableState, limit: int) -> list[dict[str, Any]]:
-    """The last rows of the newest files, newest file first."""
-    rows: list[dict[str, Any]] = []
-    for file in sorted(live.files, reverse=True):
-        rows += _last_rows(storage, live, file, limit - len(rows))
-        if len(rows) >= limit:
-            break
-    return rows
-
-
-def _last_rows(storage: Storage, live: TableState, name: str, limit: int) -> list[dict[str, Any]]:
-    """The last rows of a file, the latest first. Only their row groups are fetched."""
-    import pyarrow.parquet as pq
-
-    key = f"{live.folder}/{name}"
-    if storage.size(key) is None:
-        hint = "files of the lake were moved or deleted by somebody else"
-        raise CorruptLake("a file of the table is gone", hint=hint, file=f"{storage.uri}/{key}")
-    rows: list[dict[str, Any]] = []
-    with storage.open(key) as file, pq.ParquetFile(file) as parquet:
-        columns = [column for column in parquet.schema_arrow.names if not live.hides(column)]
-        for group in reversed(range(parquet.num_row_groups)):
-            # Arrow's threads may still be starting when a command as short as this ends; it would abort.
-            last = parquet.read_row_group(group, columns=columns, use_threads=False)
-            rows += reversed(_dicts(last.slice(max(0, last.num_rows - (limit - len(rows))))))
-            if len(rows) >= limit:
-                break
-    return rows
-
-
-def _dicts(rows: pa.Table) -> list[dict[str, Any]]:
-    columns = [values(column) for column in rows.columns]
-    return [dict(zip(rows.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 @tables.command("history")
@@ -296,15 +257,6 @@ def _print_diff(versions: list[Version]) -> None:
             echo(f"  + {name}  {type_}", fg="green")
 
 
-def _s3_server(pipeline: Pipeline) -> S3Options:
-    """Where the S3 server is: in the settings, else in the environment, which some engines do not read."""
-    options = pipeline.destination.s3_options or S3Options()
-    if options.endpoint_url or not pipeline.destination.bucket.startswith("s3://"):
-        return options
-    server = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    return replace(options, endpoint_url=server or None)
-
-
 @tables.command("ddl")
 @pipeline_verb
 @_one_stream
@@ -323,28 +275,11 @@ def ddl(
     singer-bridge tables ddl flights -s public-flights --dialect duckdb --view
     singer-bridge tables ddl flights -s public-flights --dialect athena --manifest --location s3://lake
     """
-    from bridge.lake.formats.iceberg.catalog import read_catalog
-    from bridge.maintain.readers.ddl import statement
-    from bridge.maintain.readers.delta import delta_statement
-    from bridge.maintain.readers.iceberg import iceberg_statement
-    from bridge.maintain.readers.table import Table
+    from bridge.maintain.readers.choice import reading_statement
 
-    chosen = _table(selection, stream)
-    storage, live = chosen.storage, chosen.live
-    if not live.schema:
-        raise SettingsError("the table was taken back", hint="run the pipeline again", stream=chosen.stream)
-    bucket = (location or storage.uri).rstrip("/")
-    server = _s3_server(chosen.pipeline)
-    table = Table(live.folder, chosen.columns, bucket, storage.uri, server, bool(live.partition_by))
-    # The folder of a Delta or Iceberg table also holds files that are no longer part of the table.
-    if live.format == "delta" and not manifest:
-        text = delta_statement(table, dialect, view=view)
-    elif live.format == "iceberg" and not manifest:
-        if location:
-            raise SettingsError("--location is of no use here", hint="an Iceberg table says itself where its files are")
-        text = iceberg_statement(table, read_catalog(storage, chosen.pipeline.name), dialect, view=view)
-    else:
-        text = statement(table, dialect, view=view, manifest=manifest)
+    table = _table(selection, stream)
+    log, server = Log(table.storage, table.pipeline.name), table.pipeline.destination.s3_options
+    text = reading_statement(log, table.stream, table.live, dialect, server, view, manifest, location)
     _print_statement(text)
 
 

@@ -14,14 +14,13 @@ from rich.text import Text
 from bridge.cli.listing import Listing
 from bridge.cli.options import json_option, pipeline_verb, view_verb
 from bridge.cli.selection import ChosenPipeline, Selection
-from bridge.cli.show import as_json, cell, console, count, count_of, json_value, note, print_table
+from bridge.cli.show import as_json, console, count, count_of, note, print_table
 from bridge.cli.survey import one_or_all
 from bridge.errors import SettingsError, did_you_mean
 from bridge.lake.records import HIDDEN
+from bridge.query.values import cell, json_value
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from bridge.maintain.verify.views import CheckedView, KeyDifference
     from bridge.query.view import View
 
@@ -46,8 +45,10 @@ def list_(selection: Selection, json_output: bool) -> int:
     singer-bridge views list flights
     singer-bridge views list --to ./lake --name x --json
     """
+    from bridge.query.views import list_views
+
     chosen, code = one_or_all(selection)
-    facts = [fact for each in chosen for fact in _facts(each)]
+    facts = [fact for each in chosen for fact in list_views(each.log)]
     if json_output:
         as_json(facts)
         return code
@@ -62,21 +63,6 @@ def list_(selection: Selection, json_output: bool) -> int:
     without = () if len(chosen) > 1 else ("pipeline",)
     print_table(columns, rows, right=["groups", "commit"], folds=["keys"], without=without)
     return code
-
-
-def _facts(chosen: ChosenPipeline) -> list[dict[str, Any]]:
-    """What is said of each view of a pipeline."""
-    from bridge.query.snapshot import TablesAt
-    from bridge.settings.view_sql import read_view
-
-    lake = TablesAt.of(chosen.log, None).view
-    facts = []
-    for name, table in sorted(lake.tables.items()):
-        if table.view:
-            view = read_view(name, table.view)
-            of_view = {"pipeline": chosen.pipeline.name, "view": name, "stream": view.stream, "keys": view.keys}
-            facts.append(of_view | {"groups": table.rows, "commit": lake.n, "sql": table.view})
-    return facts
 
 
 @views.command("verify")
@@ -201,11 +187,11 @@ def get(
     singer-bridge views get by_active --key true
     singer-bridge views get by_active --to ./lake --name flights --key active=false --json
     """
-    from bridge.query.keys import key_from_text
+    from bridge.query.keys import key_by_column, key_from_text
 
     pipeline, opened, code = _view(selection, view, at)
     columns = opened.key_columns
-    key = key_from_text(view, columns, _by_column(view, columns, keys, nulls))
+    key = key_from_text(view, columns, key_by_column(view, columns, keys, nulls))
     row, commit = opened.look_up(key)
     if json_output:
         plain_row = None if row is None else {name: json_value(value) for name, value in row.items()}
@@ -242,25 +228,3 @@ def _view(selection: Selection, name: str, at: int | None) -> tuple[str, View, i
         commits = {having[0]: commits[having[0]]}
     ((pipeline, commit),) = commits.items()
     return pipeline, View(commit, name, at), code
-
-
-def _by_column(
-    view: str, columns: Sequence[pa.Field], keys: Sequence[str], nulls: Sequence[str]
-) -> dict[str, str | None]:
-    """The values by column. One without a column's name belongs to the first column that has none yet."""
-    from bridge.query.keys import described
-
-    names = [column.name for column in columns]
-    given: dict[str, str | None] = dict.fromkeys(nulls)
-    unnamed = []
-    for text in keys:
-        name, equals, value = text.partition("=")
-        if equals and name in names:
-            given[name] = value
-        else:
-            unnamed.append(text)
-    free = [name for name in names if name not in given]
-    if len(unnamed) > len(free) or len(given) < len(keys) - len(unnamed) + len(set(nulls)):
-        hint = f"the key of {view} is: {described(columns)}; give each one value, by --key or --null"
-        raise SettingsError("more values than the key has columns", hint=hint, view=view)
-    return given | dict(zip(free, unnamed, strict=False))

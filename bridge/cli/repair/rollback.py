@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 import click
@@ -12,15 +10,13 @@ from bridge.cli import events
 from bridge.cli.answer import Answer, is_quiet
 from bridge.cli.confirm import print_differences, warn
 from bridge.cli.options import NEEDS_YES, changing, pipeline_verb
-from bridge.cli.selection import ChosenPipeline, Selection, committed, typed
+from bridge.cli.selection import Selection, committed, typed
 from bridge.cli.show import console, count, count_of
-from bridge.commit.rollback import Plan, follows_a_log, plan, roll_back
-from bridge.errors import SettingsError
-from bridge.lake.log import Log, bookmarks
-from bridge.singer.catalog import replication_method
+from bridge.commit.rollback import Plan, plan, roll_back
+from bridge.lake.log import Log
+from bridge.maintain.rollback_warnings import rollback_warnings
 from bridge.singer.state_edits import differences
 from bridge.state.store import StateStore
-from bridge.tap.catalog_store import CatalogStore
 
 
 @click.command()
@@ -46,7 +42,7 @@ def rollback(selection: Selection, *, commit: int, answer: Answer) -> None:
     planned = plan(Log(storage, chosen.pipeline.name), view, commit)
     if (answer.asks or not is_quiet()) and not planned.nothing_to_do:
         _show(planned)
-    warnings, head = _warnings(chosen, planned), planned.head
+    warnings, head = rollback_warnings(chosen.pipeline, chosen.home, planned, typed(chosen.pipeline)), planned.head
     for text in () if is_quiet() else warnings:
         warn(text)
     if not planned.nothing_to_do and answer.goes_ahead("go back?"):
@@ -72,33 +68,6 @@ def _show(shown: Plan) -> None:
         line = f"{change.stream}: {count_of(rows[0], 'row')}, then {count(rows[1])}; {files}"
         console(err=True).print(line, markup=False, soft_wrap=True)
     print_differences(differences(shown.before, shown.after.shown))
-
-
-def _warnings(chosen: ChosenPipeline, shown: Plan) -> list[str]:
-    warnings = []
-    if streams := follows_a_log(shown.before, shown.after.shown, _log_based(chosen, shown)):
-        warnings.append(
-            f"{_named(streams)}: the tap reads a database's log (LOG_BASED), and may not get the changes since then "
-            "again: the database lets go of what was once confirmed. If it has, load anew: "
-            f"singer-bridge run {typed(chosen.pipeline)} --full"
-        )
-    if shown.restarted:
-        warnings.append(f"{_named(shown.restarted)}: half loaded at that commit; the next run starts the table again")
-    if shown.dropped:
-        warnings.append(f"{_named(shown.dropped)}: what is half loaded now is dropped")
-    return warnings
-
-
-def _named(streams: Sequence[str]) -> str:
-    return ", ".join(streams[:5]) + (f" and {count(len(streams) - 5)} more" if len(streams) > 5 else "")
-
-
-def _log_based(chosen: ChosenPipeline, shown: Plan) -> set[str]:
-    catalog = None
-    with suppress(SettingsError):  # the next run will report an unreadable catalog
-        catalog = CatalogStore(chosen.home, chosen.pipeline).read()
-    streams = {*bookmarks(shown.before), *bookmarks(shown.after.shown)}
-    return {stream for stream in streams if replication_method(catalog, stream) == "LOG_BASED"}
 
 
 def _as_json(plan: Plan, warnings: list[str]) -> dict[str, Any]:

@@ -1,60 +1,20 @@
-"""`run --dry-run`: what a run would do, and why. It writes nothing but the discovered catalog."""
+"""`run --dry-run`: prints what a run would do, and why."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from bridge.cli.events import report
 from bridge.cli.selection import ChosenPipeline
 from bridge.cli.show import as_json, console, count, note, print_table
-from bridge.commit.state_file import edit_note, short_bookmark
-from bridge.errors import BridgeError, LakeError
+from bridge.commit.state_file import short_bookmark
+from bridge.errors import LakeError
 from bridge.exact_json import dumps
-from bridge.lake.lease import require_free
-from bridge.lake.log import Snapshot
-from bridge.load.barriers import METHODS
-from bridge.load.checks.fingerprint import fingerprint, noticed
-from bridge.load.checks.resume import completed, leave_out
-from bridge.load.division import divided
+from bridge.launch.dry_run import Plan, dry_run
 from bridge.load.plan import Request
-from bridge.load.run import Run
-from bridge.load.scratch import check_paths
-from bridge.load.start_state import StartStates
-from bridge.load.tables.declared import whole_tables
-from bridge.load.tables.methods import Method, outlook
-from bridge.load.tables.table_plan import TablePlanner
 from bridge.project.clashes import clash
-from bridge.project.last_commit import LastCommits
-from bridge.settings.options import Pipeline
-from bridge.singer.catalog import Catalog, selected_streams
-from bridge.singer.state import bookmark
-from bridge.state.store import StateStore
-from bridge.storage import Storage
-from bridge.tap.catalog_overrides import named
-from bridge.tap.source import Source
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a run would do: the facts that are printed, and the error with which it would be refused."""
-
-    facts: dict[str, Any]
-    refusal: BridgeError | None = None
-    is_complete: bool = True
-    """False: it would be refused before anything is known of its streams."""
-
-    def to_json(self) -> dict[str, Any]:
-        """The object that `--json` prints."""
-        error = self.refusal
-        refused = error and {
-            "type": type(error).__name__,
-            "message": error.message,
-            "hint": error.hint,
-            "exit_code": error.exit_code,
-        }
-        return {"format": 1, **self.facts, "refused": refused}
 
 
 def plan(
@@ -71,7 +31,7 @@ def plan(
     """
     plans, code = [], 0
     for place, each in enumerate(chosen):
-        one = _with_clashes(_plan(each, request), each, chosen[:place], siblings)
+        one = _with_clashes(dry_run(each.pipeline, each.home, request), each, chosen[:place], siblings)
         plans.append(one)
         if not json_output and one.is_complete:
             _print(one.facts)
@@ -99,112 +59,6 @@ def _with_clashes(
             one.facts["warnings"].append(f"{shared.message}. {shared.hint}")
             is_noted = is_noted or not shared.is_certain
     return replace(one, refusal=refusal)
-
-
-def _plan(chosen: ChosenPipeline, request: Request) -> Plan:
-    run = Run(chosen.pipeline, request, chosen.home)
-    try:
-        run.check_flags()
-        check_paths(chosen.home, chosen.pipeline)
-        run.check_request()
-        facts, refusal = _facts(chosen, run)
-    except BridgeError as error:
-        return Plan({"pipeline": chosen.pipeline.name}, error, is_complete=False)
-    facts["warnings"] += run.result.warnings
-    return Plan(facts, refusal)
-
-
-def _facts(chosen: ChosenPipeline, run: Run) -> tuple[dict[str, Any], BridgeError | None]:
-    """What a run would do, and the error with which it would be refused after all this is known."""
-    pipeline, request, log = run.pipeline, run.request, chosen.log
-    storage = log.storage
-    notes = LastCommits(chosen.home, pipeline).check(storage, full=request.full and not request.streams)
-    view, stored = log.view(log.latest()), StateStore.at(storage, pipeline.name).read()
-    if stored.edited:
-        notes.append(edit_note(view.state, stored.state))
-        view = view.given(stored.state)
-    source = Source(pipeline, chosen.home)
-    catalog, deselected = source.catalog(request.streams, refresh=request.refresh_catalog)
-    run.pipeline, run.declared = named(pipeline, catalog), source.declared
-    pipeline = run.pipeline
-    skipped = completed(storage, pipeline.name, pipeline.names) if request.resume else set()
-    if request.resume:
-        catalog, deselected = leave_out(catalog, skipped, view.state if request.state is None else request.state)
-    full = request.full or not pipeline.incremental.enabled
-    if request.state is not None:
-        view = view.given(request.state)
-    whole = whole_tables(source.declared, pipeline, storage, view)
-    division, unlike = divided(pipeline, storage, view, catalog)
-    asked = pipeline.all_names(request.streams)
-    starting = StartStates(pipeline, view, asked, full=full)
-    state, lookback = starting.of(view.state, None)
-    placement = TablePlanner(storage, pipeline, view, catalog, full=full, append=request.append, whole=whole)
-    names = sorted(selected_streams(catalog)) if catalog else sorted(view.stream_tables)
-    methods = {name: placement.expected(name)[0] for name in names}
-    now = fingerprint(pipeline, source.argv, catalog)
-    flags = {"full": full, "streams": asked, "state": request.state}
-    facts: dict[str, Any] = {
-        "pipeline": pipeline.name,
-        "tap": source.argv[0],
-        "bucket": pipeline.destination.bucket,
-        "catalog": catalog is not None,
-        "full": full,
-        "state": state,
-        "processes": [list(group.streams) for group in division.groups] if division else None,
-        "skipped": sorted(skipped),
-        "streams": [_stream(placement, view, pipeline.names_of(name), state) for name in names],
-        "warnings": [
-            *notes,
-            *source.notes,
-            *_outlook(methods, view, pipeline),
-            *noticed(storage, pipeline.name, now, view, **flags, names=pipeline.names),
-            *(() if full else unlike),
-            *starting.warnings([lookback]),
-        ],
-    }
-    return facts, _refusal(run, storage, view, catalog, deselected, names)
-
-
-def _refusal(
-    run: Run,
-    storage: Storage,
-    view: Snapshot,
-    catalog: Catalog | None,
-    deselected: set[str],
-    names: Sequence[str],
-) -> BridgeError | None:
-    """The error with which a run would end before its tap sends anything; None if it would not."""
-    try:
-        if run.request.wait is None:
-            require_free(storage, run.pipeline.name)
-        tables = run.planner(storage, view, catalog, deselected)
-        for name in names:
-            aliases = run.pipeline.names_of(name)
-            tables.check_table(next((alias for alias in aliases if alias in view.tables), aliases[-1]))
-    except BridgeError as error:
-        return error
-    return None
-
-
-def _outlook(methods: dict[str, Method], view: Snapshot, pipeline: Pipeline) -> list[str]:
-    """What later runs do by default with streams whose replication nobody declares."""
-    existing = {name for name in methods if view.table(pipeline.names_of(name))}
-    return outlook(
-        (name, method) for name, method in methods.items() if method.mode == "upsert" or name not in existing
-    )
-
-
-def _stream(placement: TablePlanner, view: Snapshot, names: tuple[str, ...], state: Any) -> dict[str, Any]:
-    method, mode, reason = placement.expected(names[0])
-    live = view.table(names)
-    return {
-        "stream": names[0],
-        "load_method": METHODS[mode],
-        "reason": reason,
-        "rows_now": live.rows if live else 0,
-        "bookmark": bookmark(state, names),
-        "each_run": method.each_run,
-    }
 
 
 def _start(facts: dict[str, Any]) -> str:

@@ -27,8 +27,11 @@ def serve(file: Path | None) -> int:
     singer-bridge serve --env prod
     """
     from bridge.service.service import Service
+    from bridge.service.web.server import page_served
 
-    Service(settings_file(file), environment(), _Log()).run()
+    path, log = settings_file(file), _Log()
+    service = Service(path, environment(), log)
+    service.run(beside=page_served(path, environment(), service.runs, service.settings.service, log.shown))
     return 0
 
 
@@ -48,6 +51,10 @@ class _Log:
     def begun(self, pipelines: int, scheduled: int) -> None:
         text = f"serving {count_of(pipelines, 'pipeline')}, {scheduled} with a schedule"
         self._print(text, "service_started", pipelines=pipelines, scheduled=scheduled)
+
+    def shown(self, url: str) -> None:
+        """The page is there."""
+        self._print(f"the page: {url}", "page_served", url=url)
 
     def started(self, pipeline: str, run_id: str, reason: str) -> None:
         why = {"schedule": "", "missed": ", was missed", "request": ", as requested"}[reason]

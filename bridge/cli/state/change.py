@@ -12,11 +12,12 @@ from bridge.cli.answer import Answer
 from bridge.cli.confirm import change, commit_confirmed, read_committed, store_of, warn
 from bridge.cli.options import changing, partition_option, pipeline_verb, stream_option, streams_option
 from bridge.cli.plain import echo
-from bridge.cli.selection import ChosenPipeline, Selection, in_environment
+from bridge.cli.selection import ChosenPipeline, Selection, in_environment, typed
 from bridge.cli.state.exchange import last_is_value, read_argument
-from bridge.cli.state.streams import context_of, expect_existing, expect_partition, would_double
+from bridge.cli.state.streams import context_of, expect_existing, expect_partition
 from bridge.errors import BridgeError, SettingsError
 from bridge.exact_json import dumps
+from bridge.maintain.resets import reset, would_double
 from bridge.singer.state import bookmark, known_as
 from bridge.singer.state_edits import (
     check_shape,
@@ -25,7 +26,6 @@ from bridge.singer.state_edits import (
     same,
     with_bookmarks,
     with_partition,
-    without_bookmarks,
 )
 from bridge.state.exchange import FORMATS
 from bridge.state.exchange.foreign import Request
@@ -145,15 +145,11 @@ def clear(selection: Selection, streams: tuple[str, ...], partition: str | None,
     pipeline = chosen.with_names
 
     def apply(state: Any) -> Any:
-        if streams:
-            return without_bookmarks(state, [known_as(state, pipeline.names_of(stream)) for stream in streams])
-        if state is None:
-            raise SettingsError("there is no STATE to clear", hint="the next run starts from the beginning already")
-        return {"bookmarks": {}} if isinstance(state, dict) and "bookmarks" in state else {}
+        return reset(pipeline, state, streams)
 
     state = store_of(chosen.pipeline).get()
     apply(state)  # raises for impossible requests, before there is a warning about doubled rows
-    doubled = would_double(chosen, state, streams)
+    doubled = would_double(pipeline, chosen.log, state, streams, typed(chosen.pipeline))
     if not streams:
         hint = f"{doubled}; to clear them all the same: --yes" if doubled else "to clear them: --yes; or name some: -s"
         answer.require_consent(hint, "all bookmarks would be cleared, and nobody is there to be asked")

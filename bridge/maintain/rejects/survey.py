@@ -15,9 +15,14 @@ from bridge.lake.paths import pipeline_key
 from bridge.lake.records import RejectFile, run_of
 from bridge.storage import Storage
 from bridge.storage.parallel import parallel_map
+from bridge.write.rejects import raw_of, value_at
 
 STDOUT = "(stdout)"
 """The stream name of lines that are no Singer messages."""
+
+
+_LONGEST = 100
+"""Characters of a value that are shown in a table; `--json` has all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +103,17 @@ def read(storage: Storage, file: RejectFile) -> Iterator[dict[str, Any]]:
             hint = "restore the file from a backup of the bucket, or purge it"
             raise CorruptLake("a reject file is unreadable", hint=hint, file=file.file) from error
         yield reject
+
+
+def rejected_records(storage: Storage, pipeline: str, view: Snapshot, criteria: Criteria) -> Iterator[dict[str, Any]]:
+    """Yield the requested rejects, those of the oldest run first."""
+    for file in find(storage, pipeline, view, criteria):
+        yield from (reject for reject in read(storage, file) if criteria.says(reject["reason"]))
+
+
+def blamed(reject: dict[str, Any]) -> str:
+    """The value that was wrong, or the whole line, cut to what a table can show."""
+    raw = raw_of(reject)
+    value = value_at(raw, reject.get("pointer", ""))
+    text = raw.decode("utf-8", "replace") if value is None else value
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

@@ -1,0 +1,56 @@
+"""Which statement reads a table in an engine: by its table format, its bucket and its server."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from bridge.errors import SettingsError
+from bridge.lake.formats.iceberg.catalog import read_catalog
+from bridge.lake.log import Log
+from bridge.lake.records import TableState
+from bridge.lake.table_columns import visible_columns
+from bridge.maintain.readers.ddl import statement
+from bridge.maintain.readers.delta import delta_statement
+from bridge.maintain.readers.iceberg import iceberg_statement
+from bridge.maintain.readers.table import Table
+from bridge.settings.values.s3options import S3Options
+
+
+def reading_statement(
+    log: Log,
+    stream: str,
+    live: TableState,
+    dialect: str,
+    server: S3Options | None,
+    view: bool = False,
+    manifest: bool = False,
+    location: str | None = None,
+) -> str:
+    """The text by which an engine reads a table. `location`: the bucket as that engine sees it.
+
+    Raises `SettingsError` for a table that a rollback took back, and where the engine has no such thing.
+    """
+    if not live.schema:
+        raise SettingsError("the table was taken back", hint="run the pipeline again", stream=stream)
+    storage = log.storage
+    bucket, columns = (location or storage.uri).rstrip("/"), visible_columns(storage, log.pipeline, live)
+    s3 = _s3_server(storage.uri, server)
+    table = Table(live.folder, columns, bucket, storage.uri, s3, bool(live.partition_by))
+    # The folder of a Delta or Iceberg table also holds files that are no longer part of the table.
+    if live.format == "delta" and not manifest:
+        return delta_statement(table, dialect, view=view)
+    if live.format == "iceberg" and not manifest:
+        if location:
+            raise SettingsError("--location is of no use here", hint="an Iceberg table says itself where its files are")
+        return iceberg_statement(table, read_catalog(storage, log.pipeline), dialect, view=view)
+    return statement(table, dialect, view=view, manifest=manifest)
+
+
+def _s3_server(bucket: str, options: S3Options | None) -> S3Options:
+    """Where the S3 server is: in the settings, else in the environment, which some engines do not read."""
+    options = options or S3Options()
+    if options.endpoint_url or not bucket.startswith("s3://"):
+        return options
+    server = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    return replace(options, endpoint_url=server or None)

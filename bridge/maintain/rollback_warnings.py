@@ -1,0 +1,42 @@
+"""What a rollback cannot bring back, and what it leaves half loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from bridge.commit.rollback import Plan, follows_a_log
+from bridge.errors import SettingsError
+from bridge.lake.log import bookmarks
+from bridge.settings.options import Pipeline
+from bridge.singer.catalog import replication_method
+from bridge.tap.catalog_store import CatalogStore
+
+
+def rollback_warnings(pipeline: Pipeline, home: Path, shown: Plan, name: str) -> list[str]:
+    """What somebody should know before a rollback. `name` is what to type to choose the pipeline."""
+    warnings = []
+    if streams := follows_a_log(shown.before, shown.after.shown, _log_based(pipeline, home, shown)):
+        warnings.append(
+            f"{_named(streams)}: the tap reads a database's log (LOG_BASED), and may not get the changes since then "
+            "again: the database lets go of what was once confirmed. If it has, load anew: "
+            f"singer-bridge run {name} --full"
+        )
+    if shown.restarted:
+        warnings.append(f"{_named(shown.restarted)}: half loaded at that commit; the next run starts the table again")
+    if shown.dropped:
+        warnings.append(f"{_named(shown.dropped)}: what is half loaded now is dropped")
+    return warnings
+
+
+def _named(streams: Sequence[str]) -> str:
+    return ", ".join(streams[:5]) + (f" and {len(streams) - 5:,} more" if len(streams) > 5 else "")
+
+
+def _log_based(pipeline: Pipeline, home: Path, shown: Plan) -> set[str]:
+    catalog = None
+    with suppress(SettingsError):  # the next run will report an unreadable catalog
+        catalog = CatalogStore(home, pipeline).read()
+    streams = {*bookmarks(shown.before), *bookmarks(shown.after.shown)}
+    return {stream for stream in streams if replication_method(catalog, stream) == "LOG_BASED"}

@@ -1,0 +1,79 @@
+"""Asks a service by its HTTP API: start a run, wait for its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from http.client import HTTPException
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote
+from urllib.request import Request, urlopen
+
+from bridge.errors import BridgeError, SettingsError
+from bridge.exact_json import NotJson, dumps, loads
+from bridge.settings.service import Service
+
+_PATIENCE = 30.0
+"""Seconds for one answer."""
+_EVERY = 0.5
+"""Seconds between two questions whether a run has ended."""
+_ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (where a service listens to all, this machine reaches it)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceClient:
+    """A service at a URL, without a `/` at its end."""
+
+    url: str
+    token: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, settings: Service, url: str | None = None) -> ServiceClient:
+        """The service of a settings file. Raises `SettingsError` if only the service knows its port."""
+        if url is None and not settings.port:
+            raise SettingsError("service.port is 0: any port", hint="give --url; the service prints it")
+        host = _ANY.get(settings.host, settings.host)
+        own = f"http://{f'[{host}]' if ':' in host else host}:{settings.port}"
+        return cls((url or own).rstrip("/"), settings.token)
+
+    def start(self, pipeline: str, *, full: bool = False, resume: bool = False, streams: Sequence[str] = ()) -> str:
+        """Request a run and return its id. Raises `BridgeError` with what the service says against it."""
+        asked = {"full": full, "resume": resume, "streams": list(streams)}
+        return str(self._ask(f"/api/pipelines/{quote(pipeline, safe='')}/runs", dumps(asked))["run_id"])
+
+    def ended(self, pipeline: str, run_id: str) -> dict[str, Any]:
+        """Wait for the end of a run, and return its record."""
+        path = f"/api/pipelines/{quote(pipeline, safe='')}/runs/{run_id}"
+        while True:
+            facts = self._ask(path)
+            if facts["live"] is None and facts["status"] != "running":
+                return facts
+            time.sleep(_EVERY)
+
+    def _ask(self, path: str, body: bytes | None = None) -> dict[str, Any]:
+        headers = {"content-type": "application/json", "x-singer-bridge": "1"}
+        if self.token:
+            headers["authorization"] = f"Bearer {self.token}"
+        request = Request(f"{self.url}{path}", body, headers)  # noqa: S310 (the user's own URL)
+        try:
+            with urlopen(request, timeout=_PATIENCE) as answer:  # noqa: S310
+                result: dict[str, Any] = loads(answer.read())
+        except HTTPError as error:
+            raise _refused(error) from None
+        except (URLError, HTTPException, OSError, NotJson, ValueError) as error:
+            reason = getattr(error, "reason", error)
+            hint = "is `singer-bridge serve` running? --url says where"
+            raise BridgeError(f"the service does not answer: {reason}", hint=hint, url=self.url) from error
+        return result
+
+
+def _refused(error: HTTPError) -> BridgeError:
+    """What the service says against a request."""
+    try:
+        facts = loads(error.read())["error"]
+        message, hint = str(facts["message"]), str(facts["hint"])
+    except (NotJson, LookupError, TypeError, OSError):
+        message, hint = f"the service refuses: {error.code} {error.reason}", "is that the URL of a service?"
+    return SettingsError(message, hint=hint) if error.code < 500 else BridgeError(message, hint=hint)

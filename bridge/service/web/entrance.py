@@ -1,0 +1,44 @@
+"""The door for people, and for whoever asks whether the service lives."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+
+from bridge.service.web.render import page
+from bridge.service.web.site import form, site_of
+
+_PAUSE = 0.5
+"""Seconds that a wrong token costs."""
+
+
+async def healthz(_: Request) -> Response:
+    """The service answers. It says nothing of pipelines, so it needs no token."""
+    return JSONResponse({"status": "ok"})
+
+
+async def login(request: Request) -> Response:
+    """Ask for the token, and give the browser a session for it."""
+    site, following = site_of(request), _local(request.query_params.get("next", "/"))
+    if request.method == "GET":
+        return page(request, "login.html", wrong=False, following=following)
+    following = _local(form(request, "next"))
+    if not site.access.is_token(form(request, "token")):
+        await asyncio.sleep(_PAUSE)
+        return page(request, "login.html", 403, wrong=True, following=following)
+    request.scope["state"]["session"] = site.access.entered()
+    return RedirectResponse(following, 303)
+
+
+async def logout(_: Request) -> Response:
+    """Take the browser's session back."""
+    response = RedirectResponse("/login", 303)
+    response.delete_cookie("singer_bridge", path="/", httponly=True, samesite="strict")
+    return response
+
+
+def _local(path: str) -> str:
+    """A path of this service, never an address elsewhere."""
+    return path if path.startswith("/") and not path.startswith(("//", "/\\")) else "/"

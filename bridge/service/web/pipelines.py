@@ -1,0 +1,163 @@
+"""The pipelines that the page shows: those of bridge.yaml, and whatever else their buckets hold."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bridge.errors import BridgeError, SettingsError
+from bridge.lake.log import Log
+from bridge.lake.presence import pipelines_in
+from bridge.settings.inline import inline_pipeline
+from bridge.settings.load import Settings, read_settings
+from bridge.settings.options import Pipeline
+from bridge.storage import Storage, lake_of
+from bridge.tap.catalog_store import with_names
+from bridge.tap.source import home_folder
+
+_LOOK_AGAIN = 30.0
+"""Seconds. A listing of buckets may be so old."""
+
+Stamp = tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A pipeline of the page. `key` is its name in the file, by which a run is started."""
+
+    key: str
+    home: Path
+    pipeline: Pipeline | None = None
+    log: Log | None = field(default=None, repr=False)
+    error: SettingsError | None = None
+    """Why its settings cannot be read. It has no `pipeline` then."""
+    in_file: bool = True
+    """False: only its bucket has it, such as one that Meltano runs. It cannot be started from here."""
+
+    @property
+    def with_names(self) -> Pipeline:
+        """The pipeline that knows all names of its streams. Raises `SettingsError` if its settings are wrong."""
+        return with_names(self.settings, self.home)
+
+    @property
+    def settings(self) -> Pipeline:
+        """Its settings, without its source. Raises `SettingsError` if they are wrong."""
+        if self.pipeline is None:
+            raise self.error or SettingsError("this pipeline has no settings", hint="see bridge.yaml")
+        return self.pipeline
+
+    @property
+    def lake(self) -> Log:
+        """Its commit log. Raises `SettingsError` if its settings are wrong."""
+        if self.log is None:
+            raise self.error or SettingsError("this pipeline has no bucket", hint="see bridge.yaml")
+        return self.log
+
+    def whole(self, file: Path, environment: str | None) -> Pipeline:
+        """Its settings with its source, read now. Raises `SettingsError`."""
+        return read_settings(file, environment).pipeline(self.key) if self.in_file else self.settings
+
+
+class Pipelines:
+    """Follows the file. A file that is wrong is `problem`; the pipelines stay what they were. Threads may share it."""
+
+    def __init__(self, file: Path, environment: str | None) -> None:
+        """Nothing is read yet."""
+        self.file, self.environment = file.absolute(), environment
+        self.problem: SettingsError | None = None
+        self._lock = threading.Lock()
+        self._stamp: Stamp | None = None
+        self._files: tuple[Path, ...] = (self.file,)
+        self._of_file: dict[str, Shown] = {}
+        self._of_buckets: dict[str, Shown] = {}
+        self._listed = float("-inf")
+        self._storages: dict[tuple[str, str], Storage] = {}
+
+    def all(self) -> dict[str, Shown]:
+        """The pipelines by key, those of the file first."""
+        with self._lock:
+            if self._stamp_now() != self._stamp:
+                self._read()
+            if time.monotonic() - self._listed > _LOOK_AGAIN:
+                self._of_buckets = dict(self._others())
+                self._listed = time.monotonic()
+            return self._of_file | self._of_buckets
+
+    def get(self, key: str) -> Shown | None:
+        """The pipeline with this name, in the file or in the bucket; None if there is none."""
+        every = self.all()
+        return every.get(key) or next((s for s in every.values() if s.pipeline and s.pipeline.name == key), None)
+
+    def _stamp_now(self) -> Stamp:
+        stats = []
+        for path in (*self._files, self.file.parent / ".env"):
+            with suppress(OSError):
+                stat = path.stat()
+                stats.append((stat.st_mtime_ns, stat.st_size, stat.st_ino))
+        return tuple(stats)
+
+    def _read(self) -> None:
+        self._stamp = self._stamp_now()
+        try:
+            settings = read_settings(self.file, self.environment)
+            if self._files != settings.pipelines.project.files:
+                self._files = settings.pipelines.project.files
+                self._stamp = self._stamp_now()
+            self._of_file = {name: self._shown(settings, name) for name in settings.pipelines}
+            self.problem = None
+        except SettingsError as error:
+            self.problem = error
+        self._listed = float("-inf")
+
+    def _shown(self, settings: Settings, name: str) -> Shown:
+        home = home_folder(self.file)
+        try:
+            pipeline = settings.pipeline(name, source=False)
+            return Shown(name, home, pipeline, Log(self._storage(pipeline), pipeline.name))
+        except SettingsError as error:
+            return Shown(name, home, error=error)
+
+    def _storage(self, pipeline: Pipeline) -> Storage:
+        """The bucket's storage. Pipelines of one bucket share it: what it costs to open is paid once."""
+        key = (pipeline.destination.bucket, repr(pipeline.destination.s3_options))
+        if key not in self._storages:
+            self._storages[key] = lake_of(pipeline.destination)
+        return self._storages[key]
+
+    def _others(self) -> Iterator[tuple[str, Shown]]:
+        """The pipelines that only the buckets have. One of the file with the same name hides another bucket's."""
+        names = {each.pipeline.name for each in self._of_file.values() if each.pipeline} | self._of_file.keys()
+        seen = set[str]()
+        for shown in list(self._of_file.values()):
+            if shown.pipeline is None or shown.log is None or shown.log.storage.uri in seen:
+                continue
+            storage, destination = shown.log.storage, shown.pipeline.destination
+            seen.add(storage.uri)
+            with suppress(BridgeError):  # a bucket that does not answer: its pipelines of the file say so
+                for name in pipelines_in(storage):
+                    if name not in names:
+                        names.add(name)
+                        yield name, self._of_bucket(name, storage, destination.bucket, shown)
+
+    def _of_bucket(self, name: str, storage: Storage, bucket: str, sibling: Shown) -> Shown:
+        try:
+            pipeline = inline_pipeline(
+                name=name,
+                bucket=bucket,
+                tap=None,
+                tap_config=None,
+                catalog=None,
+                load_method=None,
+                environ=dict(os.environ),
+            )
+        except SettingsError as error:
+            return Shown(name, sibling.home, error=error, in_file=False)
+        s3 = sibling.settings.destination.s3
+        destination = pipeline.destination.model_copy(update={"s3": s3})
+        pipeline = pipeline.model_copy(update={"destination": destination})
+        return Shown(name, sibling.home, pipeline, Log(storage, name), in_file=False)

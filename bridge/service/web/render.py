@@ -1,0 +1,165 @@
+"""HTML: templates in which everything is escaped, and how values are written for people."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+
+from bridge import __version__
+from bridge.exact_json import dumps
+from bridge.query.values import cell
+from bridge.service.web.sight import RunFacts
+
+HERE = Path(__file__).parent
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+_UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
+
+
+def plain(value: Any) -> str:
+    """A text that HTML can hold: control characters are written as Python does."""
+    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", str(value))
+
+
+def count(number: int | None) -> str:
+    """A number with commas; nothing for None."""
+    return "" if number is None else f"{number:,}"
+
+
+def short_count(number: float | None) -> str:
+    """A number in at most four characters, such as 1.2M."""
+    if number is None:
+        return ""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= size:
+            return f"{number / size:.1f}{unit}" if number < 10 * size else f"{number / size:.0f}{unit}"
+    return f"{number:.0f}"
+
+
+def size(number: float) -> str:
+    """A number of bytes."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if number < 1024:
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1024
+    return f"{number:.1f} TiB"
+
+
+def duration(seconds: float | None) -> str:
+    """How long something took, in at most two units."""
+    if seconds is None:
+        return ""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    for place, (unit, length) in enumerate(_UNITS):
+        if whole >= length:
+            rest = (whole % length) // _UNITS[place + 1][1] if place < len(_UNITS) - 1 else 0
+            first = f"{whole // length} {unit}" if unit == "s" else f"{whole // length}{unit}"
+            return f"{first} {rest}{_UNITS[place + 1][0]}" if rest else first
+    return "0 s"
+
+
+def ago(at: str | datetime | None, now: datetime | None = None) -> str:
+    """How long ago, or until when, in the largest unit."""
+    if not at:
+        return ""
+    moment = at if isinstance(at, datetime) else datetime.fromisoformat(at.replace("Z", "+00:00"))
+    passed = ((now or datetime.now(timezone.utc)) - moment).total_seconds()
+    whole = round(abs(passed))
+    unit, length = next(((unit, length) for unit, length in _UNITS if whole >= length), ("s", 1))
+    text = f"{whole // length}{unit}"
+    return f"{text} ago" if passed >= 0 else f"in {text}"
+
+
+def moment(at: str | datetime | None) -> str:
+    """A time to the second, in UTC."""
+    if not at:
+        return ""
+    time = at if isinstance(at, datetime) else datetime.fromisoformat(at.replace("Z", "+00:00"))
+    return f"{time.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S}Z"
+
+
+def as_json(value: Any, *, wide: bool = False) -> str:
+    """A value as JSON for people; nothing for None."""
+    return "" if value is None else plain(dumps(value, indent=2 if wide else None, ascii_only=False).decode().strip())
+
+
+def href(*parts: str, **query: Any) -> str:
+    """A link of this service; each part is quoted, so that none becomes another path."""
+    path = "".join(f"/{quote(part, safe='')}" for part in parts) or "/"
+    asked = {name: value for name, value in query.items() if value not in (None, "", False)}
+    return f"{path}?{urlencode(asked, doseq=True)}" if asked else path
+
+
+def spark(runs: Sequence[RunFacts], places: int = 24, height: int = 22) -> dict[str, str]:
+    """The bars of the latest runs, the newest at the right end: by status, as one SVG path of strokes 4 wide.
+
+    A bar is as high as the records that its run loaded.
+    """
+    latest = runs[:places]
+    most = max((run.records or 0 for run in latest), default=0)
+    paths = dict[str, str]()
+    for place, run in enumerate(latest):
+        tall = 2 + round((height - 2) * (run.records or 0) / most) if most else 2
+        paths[run.status] = paths.get(run.status, "") + f"M{(places - 1 - place) * 5 + 2} {height}v-{tall}"
+    return paths
+
+
+def spark_words(runs: Sequence[RunFacts], places: int = 24) -> str:
+    """The same in words, for those who do not see it."""
+    statuses = Counter(run.status for run in runs[:places])
+    return "latest runs: " + ", ".join(f"{number} {status}" for status, number in statuses.most_common())
+
+
+def _version_of(name: str) -> str:
+    return sha256((HERE / "static" / name).read_bytes()).hexdigest()[:10]
+
+
+def environment() -> Environment:
+    """The templates. A name that is missing is an error, and every value is escaped."""
+    made = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: plain(value) if isinstance(value, str) and _CONTROL.search(value) else value,
+    )
+    made.filters |= {"count": count, "short": short_count, "size": size, "duration": duration, "ago": ago}
+    made.filters |= {"moment": moment, "json": as_json, "cell": cell}
+    made.globals |= {
+        "href": href,
+        "spark": spark,
+        "spark_words": spark_words,
+        "version": __version__,
+        "asset": _version_of,
+    }
+    return made
+
+
+_TEMPLATES = environment()
+
+
+def page(request: Request, template: str, status: int = 200, **facts: Any) -> HTMLResponse:
+    """A page. `state` of the request has the session's CSRF token."""
+    site = request.app.state.site
+    shared = {
+        "csrf": request.scope["state"]["csrf"],
+        "is_in": request.scope["state"]["session"].is_in,
+        "has_token": site.access.token is not None,
+        "environment": site.pipelines.environment,
+        "problem": site.pipelines.problem,
+        "path": request.url.path,
+        "now": datetime.now(timezone.utc),
+    }
+    return HTMLResponse(_TEMPLATES.get_template(template).render(shared | facts), status)

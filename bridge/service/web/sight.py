@@ -1,0 +1,149 @@
+"""How each pipeline stands, read from its bucket; not read again while a glance at the bucket shows the same.
+
+A glance is one listing of the run records, the newest of them, who holds the pipeline, and whether there is a further
+commit. A run that is under way is looked at each time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from bridge.errors import BridgeError
+from bridge.lake.lease import holder
+from bridge.lake.log import Log
+from bridge.lake.paths import pipeline_key
+from bridge.lake.run_status import current
+from bridge.lake.runs import RunRecord, read_run, run_ids
+from bridge.query.status import pipeline_status
+from bridge.service.web.pipelines import Shown
+
+LATEST = 24
+"""Runs of a pipeline that the overview knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """A run in a list."""
+
+    key: str
+    run_id: str
+    status: str
+    started: str
+    ended: str | None
+    seconds: float | None
+    records: int | None
+    commits: int | None
+    rejected: int
+    warnings: int
+    attempt: int
+    held_times: int
+    error: str
+
+    @classmethod
+    def of(cls, key: str, record: RunRecord) -> RunFacts:
+        """The facts of a record, as it stands now."""
+        seconds = record.seconds.get("total", record.seconds.get("load"))
+        return cls(
+            key=key,
+            run_id=record.run_id,
+            status=record.status,
+            started=record.started,
+            ended=record.ended,
+            seconds=_between(record.started, record.ended) if seconds is None else seconds,
+            records=record.records,
+            commits=record.commits,
+            rejected=sum(stream.rejected for stream in record.streams.values()),
+            warnings=len(record.warnings),
+            attempt=record.attempt,
+            held_times=int(record.stored.get("held_times", 1)),
+            error=record.error.message if record.error else "",
+        )
+
+
+def _between(started: str, ended: str | None) -> float | None:
+    if not ended:
+        return None
+    return max(0.0, (datetime.fromisoformat(ended) - datetime.fromisoformat(started)).total_seconds())
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """What tells whether a pipeline is as it was."""
+
+    ids: tuple[str, ...]
+    newest: bytes | None
+    holder: str
+    head: int
+
+    @classmethod
+    def at(cls, log: Log, before: Glance | None) -> Glance:
+        """Look. Raises `LakeError` if the bucket does not answer."""
+        storage, name = log.storage, log.pipeline
+        ids = tuple(run_ids(storage, name))
+        newest = storage.read(pipeline_key(name, "runs", f"{ids[0]}.json")) if ids else None
+        held = holder(storage, name) or {}
+        head = log.head(before.head) if before and before.head else log.latest()
+        return cls(ids, newest, str(held.get("run") or ""), head)
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """How a pipeline stands. `status` is what `status --json` says; None: it could not be read, `error` says why."""
+
+    shown: Shown
+    status: dict[str, Any] | None = None
+    runs: tuple[RunFacts, ...] = ()
+    """The latest, newest first."""
+    error: BridgeError | None = None
+    glance: Glance | None = field(default=None, repr=False)
+
+    @property
+    def key(self) -> str:
+        return self.shown.key
+
+    @property
+    def word(self) -> str:
+        """Its status in a word: that of the last run, or `never ran`, `unreadable`."""
+        return str(self.status["status"]) if self.status else "unreadable"
+
+    @property
+    def is_under_way(self) -> bool:
+        return any(run.status == "running" for run in self.runs[:3])
+
+    def moved(self) -> list[str]:
+        """When the bookmarks changed, the earliest first; of streams that have one."""
+        marks = self.status["bookmarks"].values() if self.status else ()
+        return sorted(mark["moved"] for mark in marks if mark["bookmark"] and mark["moved"])
+
+    def is_stale(self, now: datetime, after: timedelta | None) -> bool:
+        """Whether no bookmark changed for so long."""
+        moved = self.moved()
+        return bool(after and moved and now - datetime.fromisoformat(moved[-1]) > after)
+
+
+def look(shown: Shown, before: Sight | None) -> Sight:
+    """See how a pipeline stands; the same object if nothing changed. What cannot be read is in the result."""
+    if shown.log is None:
+        return before if before and before.shown is shown else Sight(shown, error=shown.error)
+    try:
+        glance = Glance.at(shown.log, before.glance if before else None)
+        if before and before.shown is shown and before.glance == glance and not before.is_under_way and before.status:
+            return before
+        return _seen(shown, shown.log, before, glance)
+    except BridgeError as error:
+        return Sight(shown, runs=before.runs if before else (), error=error)
+
+
+def _seen(shown: Shown, log: Log, before: Sight | None, glance: Glance) -> Sight:
+    ended = {run.run_id: run for run in (before.runs if before else ())[1:] if run.ended}
+    runs = []
+    for run in glance.ids[:LATEST]:
+        facts = ended.get(run)
+        if facts is None and (record := read_run(log.storage, log.pipeline, run)) is not None:
+            facts = RunFacts.of(shown.key, current(log.storage, record))
+        if facts:
+            runs.append(facts)
+    status = pipeline_status(log, datetime.now(timezone.utc))
+    return Sight(shown, status, tuple(runs), glance=glance)

@@ -1,0 +1,72 @@
+"""A row of a view by its key. The answer's ETag is the commit, so who has it asks again for next to nothing."""
+
+from __future__ import annotations
+
+import threading
+from functools import lru_cache
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bridge.errors import SettingsError
+from bridge.lake.log import Log
+from bridge.lake.records import TableState
+from bridge.query.follow import LatestCommit
+from bridge.query.keys import key_by_column, key_from_text
+from bridge.query.values import json_value
+from bridge.query.view import View
+from bridge.service.web.api import answer
+from bridge.service.web.site import site_of
+
+_OPEN = 64
+"""Views that stay open, with the footers of their files in memory."""
+_LOCK = threading.Lock()
+
+
+def row(request: Request) -> Response:
+    """`key=VALUE` or `key=COLUMN=VALUE` for each column of the key, `null=COLUMN`, `at=COMMIT`."""
+    site, name = site_of(request), request.path_params["view"]
+    shown = site.shown(request.path_params["key"])
+    asked = request.query_params
+    at = _commit(asked.get("at"))
+    with _LOCK:
+        commits = _commits(shown.lake)
+    now = commits.now()
+    table = now.tables.get(name)
+    if at is None and (table is None or not table.view):
+        raise HTTPException(404, f"there is no such view; there are: {_named(now.tables)}")
+    tag = f'"{now.n if at is None else at}"'
+    if tag in [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]:
+        return Response(status_code=304, headers={"etag": tag, "cache-control": "no-cache"})
+    with _LOCK:
+        view = _view(commits, name)
+    columns = view.key_columns
+    key = key_from_text(name, columns, key_by_column(name, columns, asked.getlist("key"), asked.getlist("null")))
+    found_row, commit = view.look_up(key, at)
+    plain = None if found_row is None else {column: json_value(value) for column, value in found_row.items()}
+    facts = {"pipeline": shown.key, "view": name, "commit": commit, "row": plain}
+    return answer(facts, 404 if plain is None else 200, etag=f'"{commit}"', **{"cache-control": "no-cache"})
+
+
+def _commit(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise SettingsError("at is the number of a commit", hint="`singer-bridge commits list` shows them")
+    return int(text)
+
+
+def _named(tables: dict[str, TableState]) -> str:
+    views = sorted(name for name, table in tables.items() if table.view)
+    return ", ".join(views) or "none"
+
+
+@lru_cache(_OPEN)
+def _commits(log: Log) -> LatestCommit:
+    return LatestCommit(log)
+
+
+@lru_cache(_OPEN)
+def _view(commits: LatestCommit, name: str) -> View:
+    return View(commits, name)

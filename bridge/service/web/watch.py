@@ -1,0 +1,146 @@
+"""Looks at the pipelines: when a page is asked for, and again and again while somebody listens for events."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from bridge.errors import BridgeError
+from bridge.service.runs import LiveRun, Runs
+from bridge.service.web.hub import Hub
+from bridge.service.web.pipelines import Pipelines, Shown
+from bridge.service.web.sight import Sight, look
+
+_EVERY = 1.0
+"""Seconds between two looks, at least; twenty times as long as a look takes, so that it costs a twentieth of a core."""
+_SHARE = 20
+_PATIENCE = 0.08
+"""Seconds that a page of all pipelines waits for a look; it then shows what was seen before."""
+_FRESH = 0.5
+_AT_ONCE = 16
+"""Pipelines in buckets that are looked at in parallel."""
+
+
+class Watch:
+    """What is seen of all pipelines. Any thread may ask; one thread looks."""
+
+    def __init__(self, pipelines: Pipelines, runs: Runs, hub: Hub) -> None:
+        self.pipelines, self._runs, self._hub = pipelines, runs, hub
+        self._sights: dict[str, Sight] = {}
+        self._looked = float("-inf")
+        self._seen = threading.Condition()
+        self._begun = self._ended = 0
+        self._closed = False
+        self._progress: dict[str, tuple[float, int, float]] = {}
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to look: the first time at once, so that the first page need not wait."""
+        self._hub.wake.set()
+        self._thread = threading.Thread(target=self._work, name="watch", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End looking, and every connection that waits for events."""
+        self._closed = True
+        self._hub.wake.set()
+        self._hub.close()
+        if self._thread:
+            self._thread.join()
+
+    def all(self, patience: float | None = None) -> list[Sight]:
+        """How all pipelines stand, in order; those never seen yet are without a status.
+
+        It was so a moment ago, or before, if a look takes long. With `patience`, in seconds, a new look is waited for.
+        """
+        if patience is not None or time.monotonic() - self._looked > _FRESH:
+            with self._seen:
+                last = self._begun  # one that has begun may have passed by what is new
+                self._hub.wake.set()
+                self._seen.wait_for(lambda: self._ended > last or self._closed, patience or _PATIENCE)
+        every = self.pipelines.all().items()
+        return [self._sights.get(key) or Sight(shown, error=shown.error) for key, shown in every]
+
+    def one(self, shown: Shown) -> Sight:
+        """How a pipeline stands now."""
+        sight = look(shown, self._sights.get(shown.key))
+        if self._thread is None:
+            self._sights[shown.key] = sight
+        return sight
+
+    def live(self, key: str | None = None) -> list[LiveRun]:
+        """The runs of this service that have not ended, of one pipeline or of all."""
+        return [run for run in self._runs.live() if key in (None, run.pipeline)]
+
+    def rate(self, run: LiveRun) -> float | None:
+        """Records a second of a run, over the last seconds in which somebody watched; None if nobody knows yet."""
+        noted = self._progress.get(run.run_id)
+        return noted[2] if noted and noted[2] >= 0 else None
+
+    def _work(self) -> None:
+        pause = _EVERY
+        while not self._closed:
+            if not self._hub.wake.wait(pause) and not self._hub.listeners:
+                continue
+            with self._seen:
+                self._hub.wake.clear()
+                self._begun += 1
+            began = time.monotonic()
+            try:
+                self._look()
+            except BridgeError as error:  # the next look may do better
+                self._hub.publish("problem", {"message": error.message, "hint": error.hint})
+            pause = max(_EVERY, _SHARE * (time.monotonic() - began)) if self._hub.listeners else 60.0
+            with self._seen:
+                self._ended = self._begun
+                self._looked = time.monotonic()
+                self._seen.notify_all()
+
+    def _look(self) -> None:
+        every = self.pipelines.all()
+        remote = [s for s in every.values() if s.log and s.log.storage.parallel > 1]
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="sight") as pool:
+            elsewhere = {shown.key: pool.submit(look, shown, self._sights.get(shown.key)) for shown in remote}
+            sights = {}
+            for key, shown in every.items():
+                future = elsewhere.get(key)
+                sights[key] = future.result() if future else look(shown, self._sights.get(key))
+                if key not in self._sights:
+                    self._sights[key] = sights[key]  # the first look takes longest: pages show what it has seen so far
+        before, self._sights = self._sights, sights
+        for key, sight in sights.items():
+            for kind, facts in _news(before.get(key), sight):
+                self._hub.publish(kind, facts)
+        self._note_progress()
+
+    def _note_progress(self) -> None:
+        now, progress = time.monotonic(), {}
+        for run in self._runs.live():
+            at, records, rate = self._progress.get(run.run_id, (now, run.records, -1.0))
+            if now - at >= _EVERY:
+                at, records, rate = now, run.records, (run.records - records) / (now - at)
+            progress[run.run_id] = (at, records, rate)
+            facts = {"pipeline": run.pipeline, "run_id": run.run_id, "status": run.status, "stage": run.stage}
+            self._hub.publish("progress", facts | {"records": run.records, "rate": max(0, round(rate))})
+        self._progress = progress
+
+
+def _news(before: Sight | None, after: Sight) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The events between two looks at a pipeline."""
+    if before is None or before is after or before.status is None or after.status is None:
+        return
+    old = {run.run_id: run.status for run in before.runs}
+    newest = before.runs[0].run_id if before.runs else ""
+    for run in reversed(after.runs):
+        if run.run_id not in old and run.run_id < newest:
+            continue  # it was older than all that were seen
+        facts = {"pipeline": after.key, "run_id": run.run_id, "status": run.status, "records": run.records}
+        if run.run_id not in old:
+            yield "run_started", facts | {"started": run.started}
+        if run.status != "running" and old.get(run.run_id, "running") == "running":
+            yield "run_ended", facts | {"ended": run.ended, "error": run.error or None}
+    if after.status["commit"] != before.status["commit"]:
+        yield "committed", {"pipeline": after.key, "commit": after.status["commit"], "rows": after.status["rows"]}

@@ -1,0 +1,108 @@
+"""`trigger` asks a real server: the page on a port of its own."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+from bridge.cli import main
+from bridge.errors import BridgeError, SettingsError
+from bridge.service.client import ServiceClient
+from bridge.service.web.server import page_served
+from bridge.settings.service import Service
+from bridge.storage.local.storage import LocalStorage
+from tests.support.busy_lake import record_run, write_settings
+from tests.unit.service.web.conftest import TOKEN, Waiting
+
+
+@pytest.fixture
+def runs() -> Waiting:
+    return Waiting()
+
+
+@pytest.fixture
+def url(tmp_path: Path, runs: Waiting, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A page with a token; the project's settings name its port."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("os.fsync", lambda fd: None)
+    urls: list[str] = []
+    file = write_settings(tmp_path, ["shop"])
+    with page_served(file, None, runs, Service(port=0, token=TOKEN), urls.append):
+        port = urls[0].rstrip("/").rpartition(":")[2]
+        with file.open("a") as settings:
+            settings.write(f"service: {{port: {port}, token: {TOKEN}}}\n")
+        yield urls[0]
+
+
+def typed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(["trigger", *words])
+    return int(ended.value.code or 0), *capsys.readouterr()
+
+
+def test_a_run_is_requested(url: str, runs: Waiting, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the flags as given; a second one is refused with what the service says."""
+    code, out, _ = typed(capsys, "shop", "--full", "-s", "a", "--json")
+    assert (code, json.loads(out)["run_id"]) == (0, runs.live()[0].run_id)
+    assert runs.requested == [("shop", "--full", "--stream", "a")]
+    code, _, err = typed(capsys, "shop")
+    assert code == 2
+    assert "in the queue already" in err
+    assert typed(capsys, "nothing")[0] == 2
+
+
+@pytest.mark.parametrize(("status", "code"), [("success", 0), ("failed", 1), ("interrupted", 130)])
+def test_its_end_is_waited_for(
+    url: str, runs: Waiting, tmp_path: Path, capsys: pytest.CaptureFixture[str], status: str, code: int
+) -> None:
+    """The outcome is the exit code; what is not over is asked for again."""
+
+    def end() -> None:
+        while not runs.runs:
+            time.sleep(0.01)
+        run = runs.runs[0]
+        began = datetime.now(timezone.utc)
+        record_run(LocalStorage(tmp_path / "lake"), "shop", began, status, rows=7, run=run.run_id)
+        runs.stop(run.run_id)
+
+    thread = threading.Thread(target=end)
+    thread.start()
+    try:
+        result = typed(capsys, "shop", "--wait")
+    finally:
+        thread.join()
+    assert result[0] == code, result
+    assert f"shop: {status}, 7 records" in result[1]
+
+
+def test_without_a_service_it_says_so(tmp_path: Path) -> None:
+    """Neither a wrong token nor a port where nobody listens is a success."""
+    with pytest.raises(SettingsError, match="any port"):
+        ServiceClient.of(Service(port=0))
+    with pytest.raises(BridgeError, match="does not answer"):
+        ServiceClient.of(Service(port=1)).start("shop")
+    assert ServiceClient.of(Service(host="0.0.0.0", port=7)).url == "http://127.0.0.1:7"
+    assert ServiceClient.of(Service(host="::1", port=7)).url == "http://[::1]:7"
+
+
+def test_a_wrong_token_is_refused(url: str) -> None:
+    with pytest.raises(SettingsError, match="a token is needed"):
+        ServiceClient(url.rstrip("/"), "another").start("shop")
+
+
+def test_the_page_needs_a_free_port_and_a_token(url: str, tmp_path: Path) -> None:
+    """Else it is refused before anything starts, with what to do."""
+    port = int(url.rstrip("/").rpartition(":")[2])
+    for settings, text in (
+        (Service(port=port), "cannot serve the page"),
+        (Service(host="0.0.0.0"), "a token is needed"),
+    ):
+        page = page_served(tmp_path / "bridge.yaml", None, Waiting(), settings, lambda url: None)
+        with pytest.raises(SettingsError, match=text), page:
+            raise AssertionError("it was served")
