@@ -29,14 +29,20 @@ class Unread:
         return f"settings: {self.error.message}"
 
 
-def survey(selection: Selection) -> list[ChosenPipeline | Unread]:
+def survey(selection: Selection, *, tables: bool = False) -> list[ChosenPipeline | Unread]:
     """The pipeline that was named, else all of the bucket or of the file. Their sources are not read.
+
+    `tables`: the verb writes to tables; see `Settings.pipeline`.
 
     Raises `SettingsError` for a name that the file or the bucket does not have, and for a bucket without pipelines.
     """
     name = selection.name
     if selection.to is None:
-        return [selection.pipeline(source=False)] if name else _all_of(settings_file(selection.file))
+        return (
+            [selection.pipeline(source=False, tables=tables)]
+            if name
+            else _all_of(settings_file(selection.file), tables)
+        )
     storage = lake_of(inline_destination(selection.to))
     names = pipelines_in(storage)
     if not names:
@@ -50,16 +56,16 @@ def survey(selection: Selection) -> list[ChosenPipeline | Unread]:
     return [chosen]
 
 
-def one_or_all(selection: Selection) -> tuple[list[ChosenPipeline], int]:
+def one_or_all(selection: Selection, *, tables: bool = False) -> tuple[list[ChosenPipeline], int]:
     """The pipeline that is meant; if none is named and there are several, all that are readable.
 
-    The second value is the exit code of those that cannot be read: each is reported.
+    The second value is the exit code of those that cannot be read: each is reported. `tables`: see `survey`.
     """
     if selection.name:
-        return [selection.pipeline(source=False)], 0
+        return [selection.pipeline(source=False, tables=tables)], 0
     if selection.to is not None and len(pipelines_in(lake_of(inline_destination(selection.to)))) < 2:
-        return [selection.pipeline(source=False)], 0
-    return readable(survey(selection))
+        return [selection.pipeline(source=False, tables=tables)], 0
+    return readable(survey(selection, tables=tables))
 
 
 def readable(among: Sequence[ChosenPipeline | Unread]) -> tuple[list[ChosenPipeline], int]:
@@ -68,12 +74,12 @@ def readable(among: Sequence[ChosenPipeline | Unread]) -> tuple[list[ChosenPipel
     return [each for each in among if isinstance(each, ChosenPipeline)], code
 
 
-def _all_of(path: Path) -> list[ChosenPipeline | Unread]:
+def _all_of(path: Path, tables: bool) -> list[ChosenPipeline | Unread]:
     settings = settings_in(path)
     pipelines = list[ChosenPipeline | Unread]()
     for name in settings.pipelines:
         try:
-            pipelines.append(ChosenPipeline(settings.pipeline(name, source=False), home_folder(path)))
+            pipelines.append(ChosenPipeline(settings.pipeline(name, source=False, tables=tables), home_folder(path)))
         except SettingsError as error:
             if len(settings.pipelines) == 1:
                 raise

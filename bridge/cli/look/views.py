@@ -79,7 +79,7 @@ def verify(selection: Selection, view: str | None, *, repair: bool, json_output:
     singer-bridge views verify
     singer-bridge views verify by_active --repair
     """
-    chosen, code = one_or_all(selection)
+    chosen, code = one_or_all(selection, tables=repair)
     views_of = [(each, names) for each in chosen if (names := _views_of(each, view))]
     if view and not views_of:
         every = sorted({name for each in chosen for name in _views_of(each, None)})
