@@ -105,6 +105,7 @@ def test_events_are_sent_as_they_happen(root: Path) -> None:
         assert (answer.status_code, answer.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
 
 
+@pytest.mark.heavy
 def test_the_first_paint_of_200_pipelines_and_10000_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The overview takes less than 300 ms of CPU, also when nothing of the bucket was read yet."""
     monkeypatch.setattr(os, "fsync", lambda fd: None)
