@@ -98,6 +98,8 @@ class Sight:
     """The latest, newest first."""
     error: BridgeError | None = None
     glance: Glance | None = field(default=None, repr=False)
+    changed: int = 0
+    """The last commit that is no fence, as far as it came between two looks; of the first look, the last commit."""
 
     @property
     def key(self) -> str:
@@ -146,4 +148,13 @@ def _seen(shown: Shown, log: Log, before: Sight | None, glance: Glance) -> Sight
         if facts:
             runs.append(facts)
     status = pipeline_status(log, datetime.now(timezone.utc))
-    return Sight(shown, status, tuple(runs), glance=glance)
+    return Sight(shown, status, tuple(runs), glance=glance, changed=_changed(log, before, status["commit"]))
+
+
+def _changed(log: Log, before: Sight | None, head: int) -> int:
+    if before is None or before.status is None:
+        return head
+    for n in range(head, before.status["commit"], -1):
+        if (record := log.record(n)) and record.kind != "fence":
+            return n
+    return before.changed

@@ -142,5 +142,5 @@ def _news(before: Sight | None, after: Sight) -> Iterator[tuple[str, dict[str, A
             yield "run_started", facts | {"started": run.started}
         if run.status != "running" and old.get(run.run_id, "running") == "running":
             yield "run_ended", facts | {"ended": run.ended, "error": run.error or None}
-    if after.status["commit"] != before.status["commit"]:
-        yield "committed", {"pipeline": after.key, "commit": after.status["commit"], "rows": after.status["rows"]}
+    if after.changed != before.changed:
+        yield "committed", {"pipeline": after.key, "commit": after.changed, "rows": after.status["rows"]}

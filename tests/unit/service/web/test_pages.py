@@ -105,6 +105,7 @@ def test_a_run_shows_its_own_commits(page: Page) -> None:
         assert [n for n in range(1, 4) if f'href="/pipelines/quiet/commits/{n}"' in html] == [number]
 
 
+@pytest.mark.heavy
 def test_columns_of_a_long_history(page: Page) -> None:
     """What changed in the latest commits is shown, by a few reads however long the log is; older changes are named."""
     shop = Shop(page.root)

@@ -15,13 +15,15 @@ from typing import Any, ClassVar
 import pytest
 from starlette.testclient import TestClient
 
+from bridge.commit.open import open_pipeline
+from bridge.lake.runs import new_run_id
 from bridge.service.web.app import make_app
 from bridge.service.web.hub import Hub
 from bridge.service.web.pipelines import Pipelines
 from bridge.service.web.sight import look
 from bridge.service.web.watch import Watch
 from bridge.storage.local.storage import LocalStorage
-from tests.support.busy_lake import busy_project, record_run
+from tests.support.busy_lake import busy_project, commit_rows, record_run
 
 from .conftest import AT, NOW, Waiting
 
@@ -82,6 +84,26 @@ def test_each_event_comes_once(root: Path) -> None:
     assert (committed["pipeline"], committed["commit"]) == ("failing", 4)
 
 
+def test_a_fence_is_no_event(root: Path) -> None:
+    """After a run that was killed the next writer fences; only what it then commits is told."""
+    lake = LocalStorage(root / "lake")
+    hub = Listening()
+    watch = Watch(Pipelines(root / "bridge.yaml", None), Waiting(), hub)
+    watch.start()
+    try:
+        watch.all(30)
+        (root / "lake/.bridge/failing/lease.json").write_text(json.dumps({"format": 1, "head": None, "closed": None}))
+        with open_pipeline(lake, "failing", new_run_id()) as committer:
+            watch.all(30)
+            assert committer.view.n == 4
+            assert hub.events == []
+            commit_rows(lake, committer, {"bookmarks": {"s": 1}}, 9)
+            watch.all(30)
+    finally:
+        watch.close()
+    assert [(kind, facts["commit"]) for kind, facts in hub.events] == [("committed", 5)]
+
+
 def test_events_are_sent_as_they_happen(root: Path) -> None:
     """`GET /api/events`: a stream of events with names, ids and JSON, which ends with the service."""
     app = make_app(root / "bridge.yaml", None, Waiting(), host="127.0.0.1", token=None)
@@ -105,6 +127,7 @@ def test_events_are_sent_as_they_happen(root: Path) -> None:
         assert (answer.status_code, answer.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
 
 
+@pytest.mark.heavy
 def test_the_first_paint_of_200_pipelines_and_10000_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The overview takes less than 300 ms of CPU, also when nothing of the bucket was read yet."""
     monkeypatch.setattr(os, "fsync", lambda fd: None)
