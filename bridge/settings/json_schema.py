@@ -22,7 +22,7 @@ from pydantic import WithJsonSchema
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from bridge.settings import destination, options
+from bridge.settings import destination, options, receivers
 from bridge.settings.options import Keys, Source
 from bridge.settings.system_tables import DEFAULT
 from bridge.settings.values import guarding
@@ -105,7 +105,9 @@ def _descriptions() -> dict[tuple[str, str], str]:
     """The docstrings of the keys, by section and key."""
     descriptions = {}
     for section in (
-        node for room in (options, destination, guarding) for node in ast.walk(ast.parse(inspect.getsource(room)))
+        node
+        for room in (options, destination, guarding, receivers)
+        for node in ast.walk(ast.parse(inspect.getsource(room)))
     ):
         body = section.body if isinstance(section, ast.ClassDef) else []
         for key, text in pairwise(body):
