@@ -18,7 +18,7 @@ lake tap
 write commit project slots views
 state spark
 load
-maintain smoke
+facts maintain smoke
 query
 launch
 demo service

@@ -1,4 +1,4 @@
-"""Run one pipeline with its retries; after each attempt, bring its system tables up to date."""
+"""Run one pipeline with its retries; after each attempt, bring its system tables up to date; tell the receivers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from bridge.errors import LakeError
+from bridge.facts.after_run import after_run
 from bridge.launch.system_tables import update_system_tables
 from bridge.load.plan import Request
 from bridge.load.result import Result
@@ -35,7 +36,11 @@ def launch(
 ) -> Result:
     """The last attempt's result; a `BridgeError` is in it. See `Attempts` for `execute` and `waiting`."""
 
+    last: Run | None = None
+
     def attempt(run: Run) -> Result:
+        nonlocal last
+        last = run
         with _TURN:
             result = execute(run)
             # Where the bucket is the reason of a failure, nobody waits for it once more.
@@ -43,4 +48,8 @@ def launch(
                 result.warnings += update_system_tables(run.storage, pipeline.name, pipeline.system_tables)
         return result
 
-    return Attempts(stop, attempt, waiting).run(pipeline, request, home)
+    result = Attempts(stop, attempt, waiting).run(pipeline, request, home)
+    # Where the bucket is the reason of a failure, there is no record to tell of.
+    if last and last.storage and not isinstance(result.error, LakeError):
+        result.warnings += after_run(last.storage, pipeline, result.run_id)
+    return result

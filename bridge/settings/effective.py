@@ -48,6 +48,8 @@ def _section(section: Section, every: bool, at: Key, defaults: set[Key]) -> dict
                 data[name] = inner
         elif name == "streams" and value:
             data[name] = {glob: _section(keys, False, (*key, glob), defaults) for glob, keys in value.items()}
+        elif value and isinstance(value, list) and isinstance(value[0], Section):
+            data[name] = [_section(each, every, (*key, str(n)), defaults) for n, each in enumerate(value)]
         elif _is_given(section, name, value) or every:
             data[name] = _written(value, field)
             if not _is_given(section, name, value):

@@ -22,7 +22,7 @@ from pydantic import WithJsonSchema
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from bridge.settings import destination, options, service
+from bridge.settings import destination, options, receivers, service
 from bridge.settings.options import Keys, Source
 from bridge.settings.service import Service
 from bridge.settings.system_tables import DEFAULT
@@ -114,7 +114,7 @@ def _descriptions() -> dict[tuple[str, str], str]:
     descriptions = {}
     for section in (
         node
-        for room in (options, destination, guarding, service)
+        for room in (options, destination, guarding, receivers, service)
         for node in ast.walk(ast.parse(inspect.getsource(room)))
     ):
         body = section.body if isinstance(section, ast.ClassDef) else []

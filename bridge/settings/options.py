@@ -19,6 +19,7 @@ from pydantic_core import PydanticCustomError
 
 from bridge.errors import SettingsError
 from bridge.settings.destination import Destination, StreamKeys
+from bridge.settings.receivers import Metrics, Notification, OpenLineage
 from bridge.settings.values.checked import (
     duration_or_none,
     parsed,
@@ -230,6 +231,12 @@ class Keys(Section):
     retry: Retry = Retry()
     retention: Retention = Retention()
     schedule: Schedule | None = None
+    notify: list[Notification] = Field(default_factory=list)
+    """Receivers of notifications, each a `url` and, in `on`, the kinds of facts that it gets."""
+    stale_after: Duration | None = None
+    """If no run has succeeded for this long, the pipeline is stale. Default: never."""
+    openlineage: OpenLineage | None = None
+    metrics: Metrics = Metrics()
     streams: dict[Annotated[str, BeforeValidator(stream_glob)], StreamKeys] = Field(default_factory=dict)
     """What differs for single streams, by globs of their names."""
     views: Views = Field(default_factory=dict)

@@ -19,13 +19,14 @@ Read = tuple[Pipeline | None, list[tuple[Key, SettingsError]]]
 """A pipeline, or all that is wrong with it, in reading order."""
 
 _CONFIG: Key = ("source", "config")
-_LAKE = ("destination", "spool", "schedule", "streams", "views")
+_LAKE = ("destination", "spool", "schedule", "streams", "views", "stale_after")
 _BUCKET = ("destination", "retention")
 _PATHS: tuple[Key, ...] = (
     _CONFIG,
     *(("source", key) for key in ("tap", "catalog")),
     ("destination", "bucket"),
     ("spool", "dir"),
+    ("metrics", "textfile"),
 )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from bridge.settings.explain import Place
 from bridge.settings.options import Pipeline
+from bridge.settings.receivers import secrets_of
 from bridge.settings.redact import SPARK_SECRET, learn, learn_arguments, worth_hiding
 from bridge.settings.text.tree import Key
 
@@ -21,6 +22,7 @@ def with_secrets(pipeline: Pipeline, expanded: list[tuple[Key, str]], place: Pla
     texts += [*learn(config), *learn(source.env), *learn(source.pip_url), *learn_arguments(arguments)]
     texts += [text for key, text in pipeline.spark.conf.items() if SPARK_SECRET.search(key)]
     texts += learn(list(pipeline.spark.conf.values()))
+    texts += secrets_of(pipeline.notify, pipeline.openlineage)
     return pipeline.model_copy(update={"secrets": worth_hiding(texts)})
 
 
@@ -30,7 +32,11 @@ def _may_hold_secrets(key: Key, text: str, arguments: list[str]) -> bool:
         return len(key) > 2
     if key[:2] == ("source", "tap"):
         return any(text in argument for argument in arguments)
-    return key == ("source", "pip_url")
+    return (
+        key == ("source", "pip_url")
+        or (key[:1] == ("notify",) and key[-1:] == ("url",))
+        or key == ("openlineage", "url")
+    )
 
 
 def config_file(path: Path, place: Place) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from singer_sdk import typing as th
 from bridge.errors import SettingsError
 from bridge.settings.explain import Order, explained
 from bridge.settings.options import Pipeline
+from bridge.settings.receivers import secrets_of
 from bridge.settings.redact import SPARK_SECRET, worth_hiding
 from bridge.settings.text.tree import Key
 from bridge.settings.values.checked import pipeline_name
@@ -45,6 +46,9 @@ _PLACES: dict[str, Key] = {
     "streams": ("streams",),
     "views": ("views",),
     "spark": ("spark",),
+    "notify": ("notify",),
+    "openlineage": ("openlineage",),
+    "metrics": ("metrics",),
 }
 """What the settings are called in bridge.yaml."""
 _CREDENTIALS = {
@@ -219,6 +223,26 @@ CONFIG_JSONSCHEMA: dict[str, Any] = th.PropertiesList(
         title="Spark",
         description="The engine: its `master`, and Spark's own settings under `conf`.",
     ),
+    th.Property(
+        "notify",
+        th.ArrayType(th.ObjectType(additional_properties=True)),
+        secret=True,
+        title="Notify",
+        description="Receivers of notifications, each a `url` as apprise writes it, and `on`: docs/alerts.md.",
+    ),
+    th.Property(
+        "openlineage",
+        th.ObjectType(additional_properties=True),
+        secret=True,
+        title="OpenLineage",
+        description="Where runs are reported as OpenLineage events: `url`, `namespace`.",
+    ),
+    th.Property(
+        "metrics",
+        th.ObjectType(additional_properties=True),
+        title="Metrics",
+        description="Figures for Prometheus: `textfile`, the folder of node_exporter's text files.",
+    ),
     additional_properties=False,
 ).to_dict()
 
@@ -274,6 +298,7 @@ def pipeline_of(config: Mapping[str, Any], environ: Mapping[str, str]) -> Pipeli
     except ValidationError as error:
         raise explained(error, _Setting())[0][1] from None
     secrets = [given[key] for key in _CREDENTIALS if key in given]
+    secrets += secrets_of(pipeline.notify, pipeline.openlineage)
     secrets += [text for key, text in pipeline.spark.conf.items() if SPARK_SECRET.search(key)]
     return pipeline.model_copy(update={"secrets": worth_hiding(secrets)})
 

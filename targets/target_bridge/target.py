@@ -23,8 +23,9 @@ from singer_sdk.helpers.capabilities import CapabilitiesEnum, PluginCapabilities
 from singer_sdk.io_base import SingerReader
 
 from bridge.cli.plain import plain
-from bridge.errors import BridgeError, RecordBeforeSchema, did_you_mean
+from bridge.errors import BridgeError, LakeError, RecordBeforeSchema, did_you_mean
 from bridge.exact_json import dumps
+from bridge.facts.after_run import after_run
 from bridge.load.plan import Request
 from bridge.load.result import Result
 from bridge.load.run import Run
@@ -115,7 +116,10 @@ class TargetBridge(Target):
         piped = Piped(tap, stdin, self._print, self._started_with())
         # If somebody killed Meltano, its target may still be committing what it has, and is done soon.
         wait = timedelta(minutes=1) if "MELTANO_LOADER_NAME" in os.environ else None
-        result = Run(pipeline, Request(wait=wait), _home(), piped=piped).execute()
+        run = Run(pipeline, Request(wait=wait), _home(), piped=piped)
+        result = run.execute()
+        if run.storage and not isinstance(result.error, LakeError):
+            result.warnings += after_run(run.storage, pipeline, result.run_id)
         if not result.error:
             piped.check()
         return stdin, result

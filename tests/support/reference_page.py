@@ -29,6 +29,10 @@ CHOOSING = {"--file", "--env", "--to", "--name"}
 """Flags that choose the pipeline, of every verb that takes a `[NAME]`."""
 READ_ON = {
     "views": "views.md#what-may-stand-in-a-view",
+    "stale_after": "alerts.md#notifications",
+    "notify.on": "alerts.md#notifications",
+    "metrics.textfile": "alerts.md#prometheus",
+    "openlineage.url": "alerts.md#openlineage",
     "on_no_state": "loading.md#what-looks-wrong-beside-earlier-runs",
     "source.discover": "catalog.md#a-run-discovers-by-itself",
     "source.select": "catalog.md#select",

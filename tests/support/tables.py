@@ -47,6 +47,7 @@ class Shop:
         SpoolFolder(self.spool).create()
         self.layout = layout
         self._head = 0
+        self.run = "run"
         self.rejects: list[dict[str, Any]] = []  # of the latest load
 
     def lose(self, stream: str, properties: dict[str, Any], records: list[dict[str, Any]], **facts: Any) -> None:
@@ -81,7 +82,7 @@ class Shop:
         `layout` is what the stream's `TableLayout` says besides its folder, `before` what came under an earlier SCHEMA,
         `top` what a SCHEMA says besides its properties. The records are of a `version`; one is complete to `activate`.
         """
-        committer = open_committer(storage or self.storage, "shop", "run", last={"closed": self._head})
+        committer = open_committer(storage or self.storage, "shop", self.run, last={"closed": self._head})
         table = committer.view.tables.get(stream)
         kept = read_schema(self.storage, "shop", table.schema) if table and table.schema and mode != "replace" else None
         said = [*([before] if before else []), (properties, records)]

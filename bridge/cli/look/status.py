@@ -11,10 +11,10 @@ import click
 
 from bridge.cli import report
 from bridge.cli.options import json_option, pipeline_verb
-from bridge.cli.selection import Selection
+from bridge.cli.selection import ChosenPipeline, Selection, settings_file, settings_in
 from bridge.cli.show import as_json, count, moment, note, print_table
 from bridge.cli.survey import Unread, survey, with_warnings
-from bridge.errors import BridgeError
+from bridge.errors import BridgeError, SettingsError
 from bridge.lake.marks import SHORT
 from bridge.query.status import pipeline_status
 
@@ -24,8 +24,9 @@ _LESS = ["last run", "records", "bookmarks moved"]
 
 @click.command()
 @pipeline_verb
+@click.option("--notify", is_flag=True, help="Tell the receivers of `notify` which runs died and what is stale, once.")
 @json_option()
-def status(selection: Selection, json_output: bool) -> int:
+def status(selection: Selection, notify: bool, json_output: bool) -> int:
     """Show how each pipeline stands: its last run, the age of its bookmarks, and which run holds it.
 
     \b
@@ -41,6 +42,8 @@ def status(selection: Selection, json_output: bool) -> int:
             continue
         try:
             pipelines.append(pipeline_status(chosen.log, now))
+            if notify:
+                _notify(selection, chosen)
         except BridgeError as error:
             pipelines.append({"pipeline": chosen.pipeline.name, "status": "unreadable", "error": error.message})
             code = max(code, report(error))
@@ -53,6 +56,21 @@ def status(selection: Selection, json_output: bool) -> int:
                 note("error", "red", f"{facts['pipeline']}: {_failing(facts['failures'])}")
             _note_held_back(facts)
     return code
+
+
+def _notify(selection: Selection, chosen: ChosenPipeline) -> None:
+    """Tell the receivers of one pipeline. Their URLs are read only now: other listings need no such variable."""
+    from bridge.facts.after_run import look_at_clock
+
+    if selection.to is not None:
+        raise SettingsError(
+            "--notify reads `notify` of bridge.yaml", hint="leave --to out, and name the file by --file"
+        )
+    settings = settings_in(settings_file(selection.file))
+    prefix = f"{settings.environment}." if settings.environment else ""
+    pipeline = settings.pipeline(chosen.pipeline.name.removeprefix(prefix))
+    for warning in look_at_clock(chosen.log.storage, pipeline)[1]:
+        note("warning", "yellow", f"{pipeline.name}: {warning}")
 
 
 def _failing(failed: dict[str, Any]) -> str:
