@@ -33,7 +33,7 @@ def events(storage: Storage, record: RunRecord, namespace: str) -> list[dict[str
     ended = record.ended or datetime.now(timezone.utc).isoformat(timespec="seconds")
     if record.error:
         message = {"message": record.error.message, "programmingLanguage": "PYTHON"}
-        run = run | {"facets": {"errorMessage": _facet("1-0-0/ErrorMessageRunFacet.json", message)}}
+        run = run | {"facets": {"errorMessage": _facet("1-0-1/ErrorMessageRunFacet.json", message)}}
     end = _event(_ENDS.get(record.status, "ABORT"), ended, run, job)
     streams = sorted(name for name, stream in record.streams.items() if stream.records)
     source = record.tap or "singer-tap"
@@ -50,11 +50,11 @@ def _outputs(storage: Storage, record: RunRecord, streams: list[str]) -> list[di
         table = view.stream_tables.get(stream)
         if table is None:
             continue
-        facets = {"version": _facet("1-0-0/DatasetVersionDatasetFacet.json", {"datasetVersion": str(view.n)})}
+        facets = {"version": _facet("1-0-1/DatasetVersionDatasetFacet.json", {"datasetVersion": str(view.n)})}
         if table.schema:
             columns = read_schema(storage, record.pipeline, table.schema).fields
             fields = [{"name": column.name, "type": str(column.type)} for column in columns]
-            facets["schema"] = _facet("1-1-1/SchemaDatasetFacet.json", {"fields": fields})
+            facets["schema"] = _facet("1-2-0/SchemaDatasetFacet.json", {"fields": fields})
         result = record.streams[stream]
         statistics = {"rowCount": result.records, "size": result.bytes}
         outputs.append(
