@@ -18,6 +18,7 @@ from bridge.storage import Storage
 
 _EXTRA = 'pip install "singer-bridge[metrics]"'
 _OF_RUN = {
+    "readable": "1 if the bucket could be read, else 0, and there are no other figures.",
     "run_success": "1 if the last run succeeded, else 0.",
     "run_running": "1 while a run is under way.",
     "run_ended_timestamp_seconds": "When the last run ended.",
@@ -48,7 +49,7 @@ def figures(storage: Storage, pipeline: str, stale_after: timedelta | None = Non
     """Read one pipeline's figures. Raises `LakeError`."""
     log = Log(storage, pipeline)
     view, run, success = log.view(log.latest()), last_run(storage, pipeline), last_success(storage, pipeline)
-    values = {"commit": float(view.n)}
+    values = {"readable": 1.0, "commit": float(view.n)}
     if run:
         failed = failures(storage, pipeline) if run.status != "success" else None
         values["run_success"] = float(run.status == "success")
@@ -64,6 +65,11 @@ def figures(storage: Storage, pipeline: str, stale_after: timedelta | None = Non
     if stale_after and since:
         values["stale"] = float(is_stale(since, stale_after, datetime.now(timezone.utc)))
     return Figures(pipeline, values, _of_streams(view, run))
+
+
+def unreadable(pipeline: str) -> Figures:
+    """The figures of a pipeline whose bucket does not answer."""
+    return Figures(pipeline, {"readable": 0.0}, {name: {} for name in _OF_STREAM})
 
 
 def _of_streams(view: Snapshot, run: RunRecord | None) -> dict[str, dict[str, float]]:

@@ -15,6 +15,7 @@ from types import FrameType
 
 from bridge.errors import BridgeError, SettingsError
 from bridge.service.assignment import SparkSettings
+from bridge.service.clock import Clock
 from bridge.service.current_settings import CurrentSettings
 from bridge.service.log import ServiceLog
 from bridge.service.past_runs import served_until
@@ -40,7 +41,7 @@ class Service:
         self.settings = CurrentSettings(path, environment, log.refused)
         self.home = home_folder(self.settings.path)
         self._log = log
-        self._timetable = Timetable()
+        self._timetable, self._clock = Timetable(), Clock(log)
         self._runners = Runners(self.home / "warm", log.noted)
         self._wakes = SimpleQueue[None]()
         self.runs = RunQueue(
@@ -70,6 +71,7 @@ class Service:
         if self.settings.refresh():
             self._log.changed()
         self._look(looks)
+        self._clock.tend(looks, self.settings.pipelines)
         for due in self._timetable.due(utc_now()):
             self.runs.start_due(due)
         self.runs.dispatch()

@@ -83,6 +83,7 @@ def _routes() -> list[Route | Mount]:
         Route("/api/pipelines/{key}/runs", blocking(api.runs), methods=["GET", "POST"]),
         Route("/api/runs/{run}/stop", blocking(api.stop), methods=["POST"]),
         Route("/api/events", api.events, methods=["GET"]),
+        Route("/metrics", blocking(entrance.metrics), methods=["GET"]),
         Route("/healthz", entrance.healthz, methods=["GET"]),
         Route("/login", entrance.login, methods=["GET", "POST"]),
         Route("/logout", entrance.logout, methods=["POST"]),

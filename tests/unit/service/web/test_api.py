@@ -7,11 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.busy_lake import record_run
 from tests.support.view_tables import Views
 
-from .conftest import NOW, Page
+from .conftest import NOW, TOKEN, Open, Page
 
 OWN = {"x-singer-bridge": "1"}
 
@@ -117,3 +118,27 @@ def test_no_digit_is_lost(page: Page) -> None:
     record_run(page.lake, "failing", NOW, "success")
     assert f'"bookmark": {{"id": {digits}}}' in page.client.get("/api/pipelines/failing").text
     assert json.loads(page.client.get("/api/pipelines/failing").text)["name"] == "failing"
+
+
+def test_figures_for_prometheus(page: Page) -> None:
+    """Of each pipeline what its bucket says now; of one whose bucket is broken, that it is."""
+    log = page.lake.folder / ".bridge" / "failing" / "commits"
+    log.mkdir(parents=True, exist_ok=True)
+    (log / "00000000000000000099.json").write_text("not a record")
+    answer = page.client.get("/metrics")
+    assert answer.status_code == 200
+    values = {
+        (sample.name.removeprefix("singer_bridge_"), *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(answer.text)
+        for sample in family.samples
+    }
+    assert values["table_rows", "shop", "orders"] == 31
+    assert (values["readable", "shop"], values["commit", "shop"]) == (1, 4)
+    assert values["readable", "failing"] == 0
+    assert ("commit", "failing") not in values
+
+
+def test_figures_need_the_token(open_page: Open) -> None:
+    page = open_page(host="0.0.0.0", token=TOKEN, base_url="http://bridge.example")
+    assert page.client.get("/metrics").status_code == 303
+    assert page.client.get("/metrics", headers={"authorization": f"Bearer {TOKEN}"}).status_code == 200
