@@ -102,6 +102,7 @@ def test_a_run_is_started_watched_and_rolled_back(browser: Any, url: str, tmp_pa
         page.locator("#head .status.success").wait_for(timeout=180 * SECOND)
         assert page.evaluate("window.isTheSame"), "no reload"
         page.get_by_role("link", name="Run again").wait_for()
+        assert [page.locator(f"#{part}").count() for part in ("head", "facts", "streams", "commits", "log")] == [1] * 5
         assert "200" in page.locator("#facts").inner_text()
         assert rows(tmp_path) == total
         if total == 200:

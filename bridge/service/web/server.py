@@ -41,8 +41,8 @@ def page_served(
             announce(f"http://{f'[{host}]' if ':' in host else host}:{port}/")
             yield
         finally:
-            app.state.site.watch.close()  # or the server would wait for those that listen for events
             server.should_exit = True
+            app.state.site.watch.close()  # or the server would wait for those that listen for events
             thread.join()
 
 

@@ -40,16 +40,22 @@ class Watch:
     def start(self) -> None:
         """Begin to look: the first time at once, so that the first page need not wait."""
         self._hub.wake.set()
-        self._thread = threading.Thread(target=self._work, name="watch", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._work, name="watch", daemon=True)
+        with self._seen:
+            if not self._closed:
+                thread.start()
+                self._thread = thread
 
     def close(self) -> None:
-        """End looking, and every connection that waits for events."""
-        self._closed = True
+        """End looking, for good, and every connection that waits for events."""
+        with self._seen:
+            self._closed = True
+            thread = self._thread
+            self._seen.notify_all()
         self._hub.wake.set()
         self._hub.close()
-        if self._thread:
-            self._thread.join()
+        if thread:
+            thread.join()
 
     def all(self, patience: float | None = None) -> list[Sight]:
         """How all pipelines stand, in order; those never seen yet are without a status.

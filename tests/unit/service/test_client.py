@@ -96,6 +96,17 @@ def test_a_wrong_token_is_refused(url: str) -> None:
         ServiceClient(url.rstrip("/"), "another").start("shop")
 
 
+def test_a_page_that_ends_at_once_ends_cleanly(tmp_path: Path) -> None:
+    """Even before its server is up; the port is free again then."""
+    file = write_settings(tmp_path, ["shop"])
+    urls: list[str] = []
+    for _ in range(20):
+        port = int(urls[0].rstrip("/").rpartition(":")[2]) if urls else 0
+        with page_served(file, None, Waiting(), Service(port=port), urls.append):
+            pass
+    assert len(set(urls)) == 1
+
+
 def test_the_page_needs_a_free_port_and_a_token(url: str, tmp_path: Path) -> None:
     """Else it is refused before anything starts, with what to do."""
     port = int(url.rstrip("/").rpartition(":")[2])

@@ -20,20 +20,21 @@ function ages() {
 }
 
 function exchange(fresh) {
-  for (const old of document.querySelectorAll("[data-live]")) {
-    const next = fresh.getElementById(old.id);
-    if (!next || old.outerHTML === next.outerHTML || old.contains(document.activeElement) && old.matches("pre")) continue;
-    const focused = old.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
-    const atEnd = old.scrollHeight - old.scrollTop - old.clientHeight < 40, place = old.scrollTop;
-    old.replaceWith(document.adoptNode(next));
-    if ("tail" in next.dataset) next.scrollTop = atEnd ? next.scrollHeight : place;
-    if (focused) [...next.querySelectorAll("a")].find((each) => each.getAttribute("href") === focused)?.focus();
-  }
   const names = (page) => [...page.querySelectorAll("main [data-live]")].map((each) => each.id).join();
   if (names(document) !== names(fresh) && !document.querySelector("main form, details[open]")) {
-    const main = document.getElementById("main");
-    main.replaceWith(document.adoptNode(fresh.getElementById("main")));
+    document.getElementById("main").replaceWith(document.importNode(fresh.getElementById("main"), true));
     tails();
+    return;
+  }
+  for (const old of document.querySelectorAll("[data-live]")) {
+    const source = fresh.getElementById(old.id);
+    if (!source || old.outerHTML === source.outerHTML || (old.matches("pre") && old.contains(document.activeElement))) continue;
+    const next = document.importNode(source, true);
+    const focused = old.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+    const atEnd = old.scrollHeight - old.scrollTop - old.clientHeight < 40, place = old.scrollTop;
+    old.replaceWith(next);
+    if ("tail" in next.dataset) next.scrollTop = atEnd ? next.scrollHeight : place;
+    if (focused) [...next.querySelectorAll("a")].find((each) => each.getAttribute("href") === focused)?.focus();
   }
 }
 
