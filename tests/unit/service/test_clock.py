@@ -30,6 +30,7 @@ class Log:
         self.texts.append(text)
 
 
+@pytest.mark.filterwarnings("ignore:'imghdr' is deprecated")
 def test_a_pipeline_that_is_stale_is_told_of_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However often the service looks. A pipeline without `notify` is not looked at."""
     received: list[Any] = []

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from bridge.lake.log import Log
 from tests.support.busy_lake import record_run
 from tests.support.view_tables import Views
 
@@ -122,9 +123,8 @@ def test_no_digit_is_lost(page: Page) -> None:
 
 def test_figures_for_prometheus(page: Page) -> None:
     """Of each pipeline what its bucket says now; of one whose bucket is broken, that it is."""
-    log = page.lake.folder / ".bridge" / "failing" / "commits"
-    log.mkdir(parents=True, exist_ok=True)
-    (log / "00000000000000000099.json").write_text("not a record")
+    log = Log(page.lake, "failing")
+    page.lake.write(log.key(log.latest() + 1), b"not a record")
     answer = page.client.get("/metrics")
     assert answer.status_code == 200
     values = {
