@@ -31,11 +31,11 @@ crash: .venv/ready
 		view_deaths.py) -m "slow or not slow" -s $(ARGS)
 
 # Real taps in venvs of their own, from PyPI, against PostgreSQL and Debian's MariaDB; a real Meltano, the SDK's suite;
-# the page in Debian's Chromium.
+# the page in Debian's Chromium, its figures in Debian's Prometheus.
 # ROUNDS (3) and SEED are of the kills under LOG_BASED replication: tests/e2e/test_slot.py.
 taps: .venv/ready
 	$(PYTEST) $(addprefix tests/e2e/test_, real_taps.py real_repeats.py real_runs.py add_real.py slot.py source_docs.py \
-		doctor_postgres.py postgres_log.py mariadb_binlog.py meltano.py page.py) tests/unit/target/test_target.py \
+		doctor_postgres.py postgres_log.py mariadb_binlog.py meltano.py page.py prometheus.py) tests/unit/target/test_target.py \
 		-m "slow or not slow" $(ARGS)
 
 bench: .venv/ready

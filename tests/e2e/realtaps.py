@@ -21,6 +21,7 @@ import duckdb
 import pytest
 import yaml
 
+from tests.support.debian import debian_program
 from tests.support.shell import Done
 
 BINLOG = ("--log-bin=binlog", "--binlog-format=ROW", "--binlog-row-image=FULL", "--server-id=1")
@@ -115,7 +116,7 @@ class MariaDb:
 @contextmanager
 def mariadb(*options: str) -> Iterator[MariaDb]:
     """Run an empty server, with these options, for the block. Skips where there is none and none can be installed."""
-    _have_mariadb()
+    server_program = debian_program("mariadbd", "mariadb-server")
     with tempfile.TemporaryDirectory(prefix="bridge-mariadb-") as name, free_port() as port:
         folder = Path(name)
         data = ["--no-defaults", f"--datadir={folder}/data"]
@@ -123,24 +124,13 @@ def mariadb(*options: str) -> Iterator[MariaDb]:
         subprocess.run([*make, "--skip-test-db"], check=True, capture_output=True, timeout=120)
         listen = [f"--socket={folder}/socket", f"--port={port}", "--bind-address=127.0.0.1"]
         with (folder / "log").open("wb") as log:
-            command = ["mariadbd", *data, "--user=root", *listen, f"--pid-file={folder}/pid", *options]
+            command = [server_program, *data, "--user=root", *listen, f"--pid-file={folder}/pid", *options]
             server = subprocess.Popen(command, stdout=log, stderr=log)
         try:
             yield _answering(MariaDb(folder, port))
         finally:
             server.terminate()
             server.wait(60)
-
-
-def _have_mariadb() -> None:
-    if shutil.which("mariadbd") or shutil.which("mariadbd", path="/usr/sbin"):
-        return
-    install = ["apt-get", "install", "-y", "--no-install-recommends", "mariadb-server"]
-    try:
-        for command in (["apt-get", "update"], install):
-            subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
-    except (OSError, subprocess.SubprocessError) as error:
-        pytest.skip(f"there is no mariadbd, and apt-get cannot install it: {error}")
 
 
 @contextmanager

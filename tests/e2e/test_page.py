@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
-import shutil
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +12,8 @@ import pytest
 
 from bridge.lake.log import Log
 from bridge.storage.local.storage import LocalStorage
-from tests.e2e.conftest import wait_until_gone
+from tests.e2e.serving import served
+from tests.support.debian import debian_program
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 TAP = str(Path(sys.executable).with_name("tap-smoke"))
@@ -27,16 +24,7 @@ SECOND = 1000.0
 @pytest.fixture(scope="module")
 def chromium() -> str:
     """Debian's Chromium. Skips where there is none and none can be installed."""
-    if not (found := shutil.which("chromium")):
-        try:
-            for command in (["apt-get", "update"], ["apt-get", "install", "-y", "--no-install-recommends", "chromium"]):
-                subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
-        except (OSError, subprocess.SubprocessError) as error:
-            pytest.skip(f"there is no Chromium, and apt-get cannot install it: {error}")
-        found = shutil.which("chromium")
-    if not found:
-        pytest.skip("there is no Chromium")
-    return found
+    return debian_program("chromium", "chromium")
 
 
 @pytest.fixture
@@ -44,26 +32,9 @@ def url(tmp_path: Path) -> Iterator[str]:
     """A service over a project with a tap of 200 records; its page's URL."""
     source = {"tap": TAP, "config": {"seed": 1, "streams": [{"name": "users", "records": 200}]}}
     shop = {"source": source, "destination": {"bucket": "lake", "load_method": "append-only"}}
-    settings = {"service": {"warm": 0, "port": 0}, "pipelines": {"shop": shop}}
-    (tmp_path / "bridge.yaml").write_text(json.dumps(settings))
-    argv = [sys.executable, "-m", "bridge", "serve", "--log-format", "json"]
-    with (tmp_path / "service.log").open("wb") as log:
-        process = subprocess.Popen(argv, cwd=tmp_path, stderr=log, start_new_session=True)
-    try:
-        yield _served(tmp_path / "service.log", process)
-    finally:
-        process.terminate()
-        process.wait(120)
-        wait_until_gone(tmp_path, 30)
-
-
-def _served(log: Path, process: subprocess.Popen[bytes]) -> str:
-    end = time.monotonic() + 60
-    while time.monotonic() < end and process.poll() is None:
-        if match := re.search(r'"url": ?"([^"]+)"', log.read_text()):
-            return match[1]
-        time.sleep(0.05)
-    raise AssertionError(log.read_text())
+    (tmp_path / "bridge.yaml").write_text(json.dumps({"service": {"warm": 0, "port": 0}, "pipelines": {"shop": shop}}))
+    with served(tmp_path) as address:
+        yield address
 
 
 @pytest.fixture
