@@ -40,6 +40,9 @@ class Shop:
     `layout` is what the `TableLayout`s of all streams say besides their folders.
     """
 
+    run = "run"
+    """The run of the next `load`."""
+
     def __init__(self, root: Path, bucket: Storage | None = None, **layout: Any) -> None:
         self.root = root / "lake"
         self.storage = bucket or LocalStorage(self.root)
@@ -47,7 +50,6 @@ class Shop:
         SpoolFolder(self.spool).create()
         self.layout = layout
         self._head = 0
-        self.run = "run"
         self.rejects: list[dict[str, Any]] = []  # of the latest load
 
     def lose(self, stream: str, properties: dict[str, Any], records: list[dict[str, Any]], **facts: Any) -> None:
