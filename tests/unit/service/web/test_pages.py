@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ from .conftest import AT, NOW, Open, Page
 
 def test_the_overview_says_how_each_pipeline_stands(page: Page) -> None:
     """Last run, rows, next run, and a bar for each of the latest runs; one that never ran says so."""
-    page.runs.next["shop"] = NOW + timedelta(hours=2, minutes=1)
+    page.runs.next["shop"] = datetime.now(timezone.utc) + timedelta(hours=2, minutes=1)
     html = page.seen("/")
     rows = {row.split("</a>")[0].rpartition(">")[2]: row for row in html.split("<tr id=")[1:]}
     assert list(rows) == ["shop", "quiet", "failing"]
