@@ -25,9 +25,19 @@ SCHEMA = json.loads(SCHEMA_FILE.read_text())
 DOCS = [Path(__file__).parents[3] / "README.md", *sorted((Path(__file__).parents[3] / "docs").glob("*.md"))]
 
 
+class Yaml12(yaml.SafeLoader):
+    """YAML as editors read it, version 1.2: only `true` and `false` are booleans, so the key `on` is text."""
+
+
+Yaml12.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if first in "tTfF" or not tag.endswith(":bool")]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
 def mistakes(text: str) -> list[str]:
     """What the schema finds wrong with a file, as an editor would."""
-    return [error.message for error in Draft202012Validator(SCHEMA).iter_errors(yaml.safe_load(text))]
+    return [error.message for error in Draft202012Validator(SCHEMA).iter_errors(yaml.load(text, Yaml12))]
 
 
 def test_the_shipped_schema_is_that_of_the_code() -> None:
