@@ -5,7 +5,7 @@ PY := .venv/bin/python
 PYTEST := PYTHONDONTWRITEBYTECODE= $(PY) -m pytest
 export UV_PYTHON_DOWNLOADS := never
 
-.PHONY: demo check test lint crash taps bench machine clean
+.PHONY: demo check test lint crash taps interop bench machine clean
 .DEFAULT_GOAL := test
 
 demo: .venv/ready
@@ -38,11 +38,15 @@ taps: .venv/ready
 		doctor_postgres.py postgres_log.py mariadb_binlog.py meltano.py page.py prometheus.py) tests/unit/target/test_target.py \
 		-m "slow or not slow" $(ARGS)
 
+# Real stores, catalogs and engines on loopback, from PyPI, npm, Go's proxy and Maven; kept in .interop/.
+interop: .venv/ready
+	$(PYTEST) tests/interop -m "slow or not slow" -s $(ARGS)
+
 bench: .venv/ready
 	$(PY) -m tests.benchmarks $(ARGS)
 
 clean:
-	rm -rf .venv .bench .singer-bridge .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
+	rm -rf .venv .bench .interop .singer-bridge .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
 
 # pyproject.toml and the lock decide; nothing is installed twice. Where Python may not write byte code as it goes, as in
 # many containers, it is made here, once: each process would compile a thousand files anew.
