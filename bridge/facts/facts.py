@@ -15,7 +15,7 @@ from bridge.lake.log import Log
 from bridge.lake.marks import VOLUME, advice
 from bridge.lake.paths import pipeline_key
 from bridge.lake.run_status import current, last_run, last_success
-from bridge.lake.runs import RunRecord, read_attempts
+from bridge.lake.runs import RunRecord, read_attempts, read_run
 from bridge.lake.schemas import read_schema
 from bridge.storage import Storage
 
@@ -142,7 +142,5 @@ def _marker(run: RunRecord, kind: str) -> str:
 
 def record_of(storage: Storage, pipeline: str, run: str) -> RunRecord | None:
     """The record of a run that has just ended."""
-    from bridge.lake.runs import read_run
-
     record = read_run(storage, pipeline, run)
     return current(storage, record) if record else None

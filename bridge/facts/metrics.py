@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from bridge.lake.log import Log, Snapshot
 from bridge.lake.run_status import failures, last_run, last_success
 from bridge.lake.runs import RunRecord
 from bridge.storage import Storage
+from bridge.storage.local.folders import draft_of
 
 _EXTRA = 'pip install "singer-bridge[metrics]"'
 _OF_RUN = {
@@ -112,7 +112,6 @@ def write_textfile(folder: Path, storage: Storage, pipeline: str, stale_after: t
     text = metrics_text([figures(storage, pipeline, stale_after)])
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"singer_bridge_{re.sub(r'[^A-Za-z0-9._-]', '_', pipeline)}.prom"
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text)
-    os.replace(temporary, path)
+    with draft_of(path) as draft:
+        draft.write_text(text)
     return True

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 from bridge.errors import SettingsError
-from bridge.settings.load import Settings, read_settings
+from bridge.settings.load import Settings, read_settings, stamp
 from bridge.settings.options import Pipeline
 from bridge.settings.service import Service
-
-_Signature = tuple[tuple[str, int, int, int], ...]
 
 
 class CurrentSettings:
@@ -28,19 +25,19 @@ class CurrentSettings:
         self.service = Service()
         self._files: tuple[Path, ...] = (self.path,)
         self._reported: set[str] = set()
-        self._signature = self._sign()
+        self._stamp = stamp(self.path, self._files)
         self._take(read_settings(self.path, environment))
-        self._signature = self._sign()
+        self._stamp = stamp(self.path, self._files)
 
     def refresh(self) -> bool:
         """Read the file again if it, what it includes or `.env` has changed; return whether its settings now count."""
-        signature = self._sign()
-        if signature == self._signature:
+        now = stamp(self.path, self._files)
+        if now == self._stamp:
             return False
-        self._signature = signature
+        self._stamp = now
         try:
             self._take(read_settings(self.path, self._environment))
-            self._signature = self._sign()
+            self._stamp = stamp(self.path, self._files)
         except SettingsError as error:
             self._report_once([error])
             return False
@@ -74,14 +71,3 @@ class CurrentSettings:
             if error.message not in self._reported:
                 self._report(error)
         self._reported = {error.message for error in errors}
-
-    def _sign(self) -> _Signature:
-        """What changes when one of the files does."""
-        signature = []
-        for path in (*self._files, self.path.parent / ".env"):
-            try:
-                facts = os.stat(path)
-            except OSError:
-                continue
-            signature.append((str(path), facts.st_mtime_ns, facts.st_size, facts.st_ino))
-        return tuple(signature)

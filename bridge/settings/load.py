@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +25,18 @@ from bridge.settings.text.variables import Variables, read_dotenv
 FILE_NAME = "bridge.yaml"
 
 _ENVIRONMENT = "SINGER_BRIDGE_ENV"
+
+Stamp = tuple[tuple[str, int, int, int], ...]
+
+
+def stamp(file: Path, others: tuple[Path, ...]) -> Stamp:
+    """What changes when the settings' file, one that it includes, or `.env` beside it does."""
+    stats = []
+    for path in dict.fromkeys((file, *others, file.parent / ".env")):
+        with suppress(OSError):
+            stat = path.stat()
+            stats.append((str(path), stat.st_mtime_ns, stat.st_size, stat.st_ino))
+    return tuple(stats)
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,12 @@ def _digest(*parts: object) -> str:
     return sha256("\0".join(map(repr, parts)).encode(errors="backslashreplace")).hexdigest()
 
 
+def _planned(request: Request, template: str, digest: str, facts: dict[str, Any]) -> Response:
+    """The page that says what the action will do. A form that was posted and comes here was of another plan."""
+    stale = request.method == "POST"
+    return page(request, template, 409 if stale else 200, **facts, digest=digest, notice=_CHANGED if stale else "")
+
+
 def _required_in_file(shown: Shown) -> None:
     if not shown.in_file:
         hint = "its settings are elsewhere: do it from there, or add it to bridge.yaml"
@@ -101,15 +107,7 @@ def reset_streams(request: Request) -> Response:
         return RedirectResponse(href("pipelines", shown.key, "bookmarks"), 303)
     warning = would_double(pipeline, log, seen.state, streams, _typed(shown, site.pipelines.environment))
     facts = {"streams": streams, "changes": differences(seen.state, after), "edited": seen.edited, "warning": warning}
-    return page(
-        request,
-        "act_reset.html",
-        409 if posted else 200,
-        **head,
-        **facts,
-        digest=digest,
-        notice=_CHANGED if posted else "",
-    )
+    return _planned(request, "act_reset.html", digest, head | facts)
 
 
 def _commit_state(store: StateStore, seen: Stored, after: Any, reason: str) -> None:
@@ -144,15 +142,7 @@ def rollback(request: Request) -> Response:
         return RedirectResponse(href("pipelines", shown.key, "commits"), 303)
     warnings = rollback_warnings(shown.settings, shown.home, planned, _typed(shown, site.pipelines.environment))
     facts = {"planned": planned, "warnings": warnings, "changes": differences(planned.before, planned.after.shown)}
-    return page(
-        request,
-        "act_rollback.html",
-        409 if posted else 200,
-        **head,
-        **facts,
-        digest=digest,
-        notice=_CHANGED if posted else "",
-    )
+    return _planned(request, "act_rollback.html", digest, head | facts)
 
 
 def replay(request: Request) -> Response:
@@ -169,16 +159,7 @@ def replay(request: Request) -> Response:
     if posted and form(request, "digest") == digest:
         _replayed(site, shown, asked)
         return RedirectResponse(href("pipelines", shown.key, "rejects"), 303)
-    return page(
-        request,
-        "act_replay.html",
-        409 if posted else 200,
-        **head,
-        asked=asked,
-        rehearsed=rehearsed,
-        digest=digest,
-        notice=_CHANGED if posted else "",
-    )
+    return _planned(request, "act_replay.html", digest, head | {"asked": asked, "rehearsed": rehearsed})
 
 
 def _replayed(site: Site, shown: Shown, asked: Criteria) -> None:

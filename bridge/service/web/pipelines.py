@@ -14,7 +14,7 @@ from bridge.errors import BridgeError, SettingsError
 from bridge.lake.log import Log
 from bridge.lake.presence import pipelines_in
 from bridge.settings.inline import inline_pipeline
-from bridge.settings.load import Settings, read_settings
+from bridge.settings.load import Settings, Stamp, read_settings, stamp
 from bridge.settings.options import Pipeline
 from bridge.storage import Storage, lake_of
 from bridge.tap.catalog_store import with_names
@@ -22,8 +22,6 @@ from bridge.tap.source import home_folder
 
 _LOOK_AGAIN = 30.0
 """Seconds. A listing of buckets may be so old."""
-
-Stamp = tuple[tuple[int, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +79,7 @@ class Pipelines:
     def all(self) -> dict[str, Shown]:
         """The pipelines by key, those of the file first."""
         with self._lock:
-            if self._stamp_now() != self._stamp:
+            if stamp(self.file, self._files) != self._stamp:
                 self._read()
             if time.monotonic() - self._listed > _LOOK_AGAIN:
                 self._of_buckets = dict(self._others())
@@ -93,21 +91,13 @@ class Pipelines:
         every = self.all()
         return every.get(key) or next((s for s in every.values() if s.pipeline and s.pipeline.name == key), None)
 
-    def _stamp_now(self) -> Stamp:
-        stats = []
-        for path in (*self._files, self.file.parent / ".env"):
-            with suppress(OSError):
-                stat = path.stat()
-                stats.append((stat.st_mtime_ns, stat.st_size, stat.st_ino))
-        return tuple(stats)
-
     def _read(self) -> None:
-        self._stamp = self._stamp_now()
+        self._stamp = stamp(self.file, self._files)
         try:
             settings = read_settings(self.file, self.environment)
             if self._files != settings.pipelines.project.files:
                 self._files = settings.pipelines.project.files
-                self._stamp = self._stamp_now()
+                self._stamp = stamp(self.file, self._files)
             self._of_file = {name: self._shown(settings, name) for name in settings.pipelines}
             self.problem = None
         except SettingsError as error:
