@@ -121,7 +121,7 @@ def facts_by_clock(storage: Storage, pipeline: str, stale_after: timedelta | Non
         return
     if run.status == "died" and storage.put_if_absent(_marker(run, "failed"), b"{}"):
         yield Fact("failed", pipeline, run.run_id, "the run died without an end; the next run repairs what it left")
-    success = last_success(storage, pipeline)
+    success = last_success(storage, pipeline, run)
     since = success.ended if success else run.started
     if stale_after and since and is_stale(since, stale_after, now):
         of = success or run

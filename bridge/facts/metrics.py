@@ -48,7 +48,8 @@ class Figures:
 def figures(storage: Storage, pipeline: str, stale_after: timedelta | None = None) -> Figures:
     """Read one pipeline's figures. Raises `LakeError`."""
     log = Log(storage, pipeline)
-    view, run, success = log.view(log.latest()), last_run(storage, pipeline), last_success(storage, pipeline)
+    view, run = log.view(log.latest()), last_run(storage, pipeline)
+    success = last_success(storage, pipeline, run)
     values = {"readable": 1.0, "commit": float(view.n)}
     if run:
         failed = failures(storage, pipeline) if run.status != "success" else None

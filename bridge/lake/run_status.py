@@ -44,8 +44,13 @@ def last_run(storage: Storage, pipeline: str) -> RunRecord | None:
     return current(storage, record) if record else None
 
 
-def last_success(storage: Storage, pipeline: str) -> RunRecord | None:
-    """The latest run that succeeded, of the last that began to load; None if none of them did."""
+def last_success(storage: Storage, pipeline: str, last: RunRecord | None = None) -> RunRecord | None:
+    """The latest run that succeeded, of the last that began to load; None if none of them did.
+
+    `last`: the last run, where it is read already; if it succeeded, no other is read.
+    """
+    if last and last.status == "success":
+        return last
     return next((run for run in read_opened(storage, pipeline, _OPENED_BACK) if run.status == "success"), None)
 
 

@@ -17,7 +17,7 @@ def pipeline_status(log: Log, now: datetime) -> dict[str, Any]:
     storage, name = log.storage, log.pipeline
     run = last_run(storage, name)
     failed = failures(storage, name) if run and run.status != "success" else None
-    success = run if run is None or run.status == "success" else last_success(storage, name)
+    success = last_success(storage, name, run)
     view = log.view(log.latest())
     StateStore.at(storage, name).read()  # raises for a `state.json` that would stop the next run
     held = holder(storage, name)

@@ -31,11 +31,11 @@ def inline_pipeline(
     *,
     name: str,
     bucket: str,
-    tap: str | None,
-    tap_config: str | None,
-    catalog: str | None,
-    load_method: str | None,
     environ: Mapping[str, str],
+    tap: str | None = None,
+    tap_config: str | None = None,
+    catalog: str | None = None,
+    load_method: str | None = None,
 ) -> Pipeline:
     """The pipeline that a command line describes, without any file. Raises SettingsError naming the flag.
 

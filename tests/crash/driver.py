@@ -108,13 +108,7 @@ class Run:
 
     def _settings(self, storage: Storage) -> Pipeline:
         pipeline = inline_pipeline(
-            name=PIPELINE,
-            bucket=storage.uri,
-            tap="tap",
-            tap_config=None,
-            catalog=None,
-            load_method=self.load_method,
-            environ={},
+            name=PIPELINE, bucket=storage.uri, tap="tap", load_method=self.load_method, environ={}
         )
         to: dict[str, Any] = {"format": self.table_format, "hard_delete": self.hard_delete}
         to |= {"file_size": self.file_size} if self.file_size else {}

@@ -63,8 +63,7 @@ class Again:
 
 
 def _replay(storage: Any) -> None:
-    nothing = {"tap_config": None, "catalog": None, "load_method": "auto"}
-    settings = inline_pipeline(name=PIPELINE, bucket=storage.uri, tap="tap", environ={}, **nothing)
+    settings = inline_pipeline(name=PIPELINE, bucket=storage.uri, tap="tap", environ={})
     replay(storage, settings, Criteria())
 
 

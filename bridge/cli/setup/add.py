@@ -55,9 +55,7 @@ def add(new: str, *, tap: str, pip_url: str | None, to: str | None, file: Path |
     path, asks = settings_file(file, _NO_FILE), somebody_answers() and not yes
     raw = raw_settings(path)
     _check_new(path, raw, new)
-    argv = inline_pipeline(
-        name=new, bucket="lake", tap=tap, tap_config=None, catalog=None, load_method=None, environ=os.environ
-    ).source.argv
+    argv = inline_pipeline(name=new, bucket="lake", tap=tap, environ=os.environ).source.argv
     folder = path.absolute().parent
     pip_url = pip_url or (_package(argv) if asks else None)
     pip_url = _beside(pip_url, folder) if pip_url and Path(pip_url).exists() else pip_url

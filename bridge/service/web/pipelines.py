@@ -136,15 +136,7 @@ class Pipelines:
 
     def _of_bucket(self, name: str, storage: Storage, bucket: str, sibling: Shown) -> Shown:
         try:
-            pipeline = inline_pipeline(
-                name=name,
-                bucket=bucket,
-                tap=None,
-                tap_config=None,
-                catalog=None,
-                load_method=None,
-                environ=dict(os.environ),
-            )
+            pipeline = inline_pipeline(name=name, bucket=bucket, environ=dict(os.environ))
         except SettingsError as error:
             return Shown(name, sibling.home, error=error, in_file=False)
         s3 = sibling.settings.destination.s3

@@ -20,9 +20,7 @@ from tests.support.s3server import S3Server
 
 
 def pipeline(root: Path, name: str = "p", load_method: str = "auto") -> Pipeline:
-    return inline_pipeline(
-        name=name, bucket=str(root), tap="tap", tap_config=None, catalog=None, load_method=load_method, environ={}
-    )
+    return inline_pipeline(name=name, bucket=str(root), tap="tap", load_method=load_method, environ={})
 
 
 def write(root: Path, table: pa.Table, name: str = "old.parquet", stream: str = "users") -> Path:

@@ -38,8 +38,6 @@ def pipeline(root: Path, name: str = "p", path: str = "{pipeline}", load_method:
         name=name,
         bucket=str(root),
         tap="tap",
-        tap_config=None,
-        catalog=None,
         load_method=load_method,
         environ={},
     )

@@ -176,9 +176,7 @@ def test_strangers_in_hive_folders(lake: Storage) -> None:
     log = Log(lake, "p")
     assert strangers(lake, log.view(log.head()).tables["t"], []) == [stranger]
     assert [f.file for f in verify(lake, "p").findings if f.check == "files"] == [f"p/t/{stranger}"]
-    pipeline = inline_pipeline(
-        name="p", bucket=lake.uri, tap="tap", tap_config=None, catalog=None, load_method="auto", environ={}
-    )
+    pipeline = inline_pipeline(name="p", bucket=lake.uri, tap="tap", environ={})
     with pytest.raises(LakeError, match="cannot be adopted into partitions"):
         adopt(open_committer(lake, "p", "run", last=DEAD), pipeline)
 
