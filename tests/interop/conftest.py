@@ -1,4 +1,4 @@
-"""Real stores, catalogs and engines on loopback: `make interop` alone runs these tests."""
+"""Real stores on loopback: `make interop` alone runs these tests."""
 
 from __future__ import annotations
 
