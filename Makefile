@@ -28,7 +28,7 @@ lint: .venv/ready
 crash: .venv/ready
 	$(PYTEST) tests/crash tests/unit/load/test_replay_guard.py tests/unit/views tests/test_packaging.py \
 		$(addprefix tests/e2e/test_, class_archive.py cluster.py formats.py lookback.py many.py run.py service.py shared.py view_commits.py \
-		view_deaths.py views.py) -m "slow or not slow" -s $(ARGS)
+		view_deaths.py views.py views_verify.py) -m "slow or not slow" -s $(ARGS)
 
 # Real taps in venvs of their own, from PyPI, against PostgreSQL and Debian's MariaDB; a real Meltano, the SDK's suite;
 # the page in Debian's Chromium, its figures in Debian's Prometheus.
