@@ -33,11 +33,13 @@ if TYPE_CHECKING:
     from bridge.load.result import Result
     from bridge.query.lake import Lake
     from bridge.query.view import View, ViewRow
-    from bridge.settings.values.s3options import S3Options
+    from bridge.settings.values.stores import AzureOptions, GcsOptions, S3Options
     from bridge.state.store import StateStore
 
 __all__ = [
+    "AzureOptions",
     "BridgeError",
+    "GcsOptions",
     "Lake",
     "Project",
     "Result",
@@ -52,11 +54,13 @@ __all__ = [
 __version__ = "0.1.0"
 
 _PUBLIC = {
+    "AzureOptions": "bridge.settings.values.stores",
+    "GcsOptions": "bridge.settings.values.stores",
     "BridgeError": "bridge.errors",
     "Lake": "bridge.query.lake",
     "Project": "bridge.launch.project",
     "Result": "bridge.load.result",
-    "S3Options": "bridge.settings.values.s3options",
+    "S3Options": "bridge.settings.values.stores",
     "StateStore": "bridge.state.store",
     "View": "bridge.query.view",
     "ViewRow": "bridge.query.view",

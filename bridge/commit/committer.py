@@ -52,7 +52,7 @@ FILES_CHANGED = ("data", "void", "rollback", "replay", "compact")
 """The kinds of commits that change table folders. Recovery publishes the last of these again."""
 
 _LOST_FILE = (
-    "nothing was committed. On a cluster the bucket must be a folder that driver and executors share, or s3://; "
+    "nothing was committed. On a cluster the bucket must be a folder that driver and executors share, or a store's; "
     "else something deletes pending files: run again"
 )
 _LOST = "two runs of this pipeline were alive; this one ended before it changed anything, the other goes on"

@@ -43,8 +43,8 @@ class Scratch:
     """One run's own folders, apart from every other run's: a dead run's JVM may live on for some seconds."""
 
     def __init__(self, home: Path, pipeline: Pipeline, run: str) -> None:
-        s3 = pipeline.destination.s3_options  # two S3 servers may have a bucket of the same name
-        bucket = f"{s3.endpoint_url if s3 and s3.endpoint_url else ''}{pipeline.destination.bucket}"
+        store = pipeline.destination.store_options  # two servers may have a bucket of the same name
+        bucket = f"{store.endpoint_url if store and store.endpoint_url else ''}{pipeline.destination.bucket}"
         key = f"{pipeline.name}-{sha256(bucket.encode()).hexdigest()[:8]}"
         self._pipeline, self._run = pipeline.name, run
         # The spool holds rows in plain text. On a cluster, executors may run as another user, who must read them.

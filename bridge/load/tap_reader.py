@@ -84,7 +84,7 @@ class TapReader:
             redact=redactor(pipeline.secrets),
             tasks=self._loader.tasks,
         )
-        batches = Batches(spool.folder.path, pipeline.destination.s3_options, self._loader.check, longest)
+        batches = Batches(spool.folder.path, pipeline.destination.store_options, self._loader.check, longest)
         dispatcher = Dispatcher(
             policy, spool, plan.tables, rules, counts=self._loader.counts, batches=batches, held=plan.held
         )

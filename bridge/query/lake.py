@@ -18,7 +18,7 @@ from bridge.query.follow import LatestCommit
 from bridge.query.snapshot import TablesAt
 from bridge.query.system import runs
 from bridge.query.view import View
-from bridge.settings.values.s3options import S3Options
+from bridge.settings.values.stores import AzureOptions, GcsOptions, S3Options
 from bridge.storage import open_storage
 
 
@@ -35,10 +35,16 @@ class Lake:
     """
 
     def __init__(
-        self, uri: str | os.PathLike[str], at: int | Mapping[str, int] | None = None, *, s3: S3Options | None = None
+        self,
+        uri: str | os.PathLike[str],
+        at: int | Mapping[str, int] | None = None,
+        *,
+        s3: S3Options | None = None,
+        azure: AzureOptions | None = None,
+        gcs: GcsOptions | None = None,
     ) -> None:
         """Nothing is read until a method is called."""
-        self._storage = open_storage(os.fspath(uri), s3)
+        self._storage = open_storage(os.fspath(uri), s3 or azure or gcs)
         self._at = at
 
     def __repr__(self) -> str:

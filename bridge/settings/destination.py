@@ -6,13 +6,21 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
+from bridge.settings.values.buckets import (
+    arn_of_role,
+    blob_endpoint,
+    bucket_uri,
+    endpoint,
+    storage_account,
+    storage_class,
+)
 from bridge.settings.values.catalogs import catalog_properties, levels
-from bridge.settings.values.checked import arn_of_role, bucket_uri, endpoint, storage_class, table_path, wrong
+from bridge.settings.values.checked import table_path, wrong
 from bridge.settings.values.guarding import Guard
 from bridge.settings.values.layout import LEVELS, PartitionBy, SortBy
 from bridge.settings.values.rows import Columns, Lookback, Rename, Transform
-from bridge.settings.values.s3options import S3Options
-from bridge.settings.values.section import Bytes, Name, Section
+from bridge.settings.values.section import Bytes, FilePath, Name, Section
+from bridge.settings.values.stores import AzureOptions, GcsOptions, S3Options, StoreOptions, section_of_bucket
 from bridge.settings.values.units import MIB
 
 _ACL = Literal[
@@ -74,6 +82,54 @@ class S3(Section):
         return S3Options(**declared | {"sse": self.sse or ("aws:kms" if self.kms_key_id else None)})
 
 
+class Azure(Section):
+    """How to reach an `az://` or `abfss://` bucket. The `AZURE_STORAGE_*` environment says what is left out."""
+
+    account: Annotated[str | None, BeforeValidator(storage_account)] = None
+    """The storage account. An `abfss://` address names it itself."""
+    endpoint_url: Annotated[
+        str | None,
+        BeforeValidator(blob_endpoint),
+        WithJsonSchema({"type": ["string", "null"], "pattern": "^https?://"}),
+    ] = None
+    """The blob endpoint, if it is not `https://ACCOUNT.blob.core.windows.net`: of another cloud, or of an emulator."""
+    sas_token: Name = Field(default=None, repr=False)
+    """A shared access signature with the rights to read, write, list and delete: `${AZURE_SAS}`."""
+    credential: Literal["default"] | None = None
+    """`default`: sign in as Azure's library does (environment, workload or managed identity, `az login`), even if there
+    is a key in the environment."""
+
+    @model_validator(mode="after")
+    def _one_credential(self) -> Azure:
+        if self.sas_token and self.credential:
+            raise wrong("there is a sas_token, too", hint="keep one of them", at="credential")
+        return self
+
+    @property
+    def options(self) -> AzureOptions:
+        """The section as storage takes it."""
+        return AzureOptions(**{name: getattr(self, name) for name in type(self).model_fields})
+
+
+class Gcs(Section):
+    """How to reach a `gs://` bucket. `GOOGLE_*` variables and Google's own library say what is left out."""
+
+    project: Name = None
+    """The project that pays for requests, if the credentials name none."""
+    endpoint_url: Annotated[
+        str | None, BeforeValidator(endpoint), WithJsonSchema({"type": ["string", "null"], "pattern": "^https?://"})
+    ] = None
+    """The server, if it is not Google's: a private endpoint or an emulator."""
+    credentials_file: FilePath = None
+    """A service account's key, or another file of credentials; on a cluster each machine needs it at this path."""
+
+    @property
+    def options(self) -> GcsOptions:
+        """The section as storage takes it."""
+        file = self.credentials_file
+        return GcsOptions(self.project, self.endpoint_url, str(file) if file else None)
+
+
 class Catalog(Section):
     """Where Iceberg tables are registered. The bucket keeps these settings: nothing secret belongs here."""
 
@@ -90,7 +146,8 @@ class Destination(Section):
     """Where tables go and how they are written."""
 
     bucket: Annotated[str, BeforeValidator(bucket_uri)]
-    """The lake: a folder, `file:///...`, or `s3://bucket/prefix`."""
+    """The lake: a folder, `file:///...`, `s3://bucket/prefix`, `az://container/prefix`,
+    `abfss://container@account.dfs.core.windows.net/prefix` or `gs://bucket/prefix`."""
     path: Annotated[str, BeforeValidator(table_path)] = "{pipeline}"
     """Folder of the tables inside the bucket; `{pipeline}` and `{tap}` are filled in. The first commit fixes it."""
     format: Literal["parquet", "delta", "iceberg"] = "parquet"
@@ -120,22 +177,28 @@ class Destination(Section):
     s3: S3 | None = None
     """How to reach and write an `s3://` bucket. The `AWS_*` environment says what is left out."""
 
+    azure: Azure | None = None
+    """How to reach an `az://` or `abfss://` bucket. The `AZURE_STORAGE_*` environment says what is left out."""
+    gcs: Gcs | None = None
+    """How to reach a `gs://` bucket. Google's own environment says what is left out."""
+
     @model_validator(mode="after")
-    def _on_s3(self) -> Destination:
-        if self.s3 and not self.bucket.startswith("s3://"):
-            hint = "remove it, or in an environment whose bucket is a folder write s3: null"
-            raise wrong("these keys are for an s3:// bucket", hint=hint, at="s3")
+    def _of_the_store(self) -> Destination:
+        for section, scheme in (("s3", "an s3://"), ("azure", "an az:// or abfss://"), ("gcs", "a gs://")):
+            if getattr(self, section) and section_of_bucket(self.bucket) != section:
+                hint = f"remove it, or in an environment whose bucket is elsewhere write {section}: null"
+                raise wrong(f"these keys are for {scheme} bucket", hint=hint, at=section)
         return self
 
     @model_validator(mode="after")
     def _registered(self) -> Destination:
         if self.catalog and self.format != "iceberg":
             raise wrong("only Iceberg tables have one", hint="remove it, or write format: iceberg", at="catalog")
-        if self.format == "iceberg" and not self.catalog and self.bucket.startswith("s3://"):
+        if self.format == "iceberg" and not self.catalog and section_of_bucket(self.bucket):
             hint = (
                 'set destination.catalog, such as {properties: {type: rest, uri: "https://..."}}: docs/table-formats.md'
             )
-            raise wrong("Iceberg tables in s3:// need a catalog", hint=hint, at="format")
+            raise wrong("Iceberg tables in a bucket of a store need a catalog", hint=hint, at="format")
         return self
 
     @model_validator(mode="after")
@@ -161,9 +224,10 @@ class Destination(Section):
         raise wrong(f"{self.compression} has no such level", hint=hint, at="compression_level")
 
     @property
-    def s3_options(self) -> S3Options | None:
-        """What an S3 bucket is opened with, None where nothing is said or the bucket is a folder."""
-        return self.s3.options if self.s3 else None
+    def store_options(self) -> StoreOptions | None:
+        """What the bucket is opened with, None where nothing is said or the bucket is a folder."""
+        section = self.s3 or self.azure or self.gcs
+        return section.options if section else None
 
 
 class StreamKeys(Section):

@@ -87,7 +87,7 @@ def _lake_part(layers: Node, parts: tuple[str, ...] = _LAKE) -> dict[str, Node]:
     """The settings of a pipeline that say where its lake is, and what its streams are."""
     keys = layers.value if isinstance(layers.value, dict) else {}
     sections = {key: keys[key] for key in parts if key in keys}
-    for key, below in (("destination", ("bucket", "s3")), ("spool", ("dir",))):
+    for key, below in (("destination", ("bucket", "s3", "azure", "gcs")), ("spool", ("dir",))):
         section = sections[key].value if key in sections else None
         if isinstance(section, dict):
             sections[key] = replace(sections[key], value={name: section[name] for name in section if name in below})

@@ -16,7 +16,7 @@ from bridge.smoke.trial import Trial
 def check_load(trial: Trial, home: Path, folder: Path, stop: Stop) -> None:
     """Load what the trial selected into a lake in `folder`, and note what failed or was rejected."""
     pipeline = trial.source.pipeline
-    destination = {"bucket": str(folder / "load"), "s3": None, "shared": False}
+    destination = {"bucket": str(folder / "load"), "s3": None, "azure": None, "gcs": None, "shared": False}
     source: dict[str, Any] = {}
     if trial.catalog is not None:  # the load reads what the trial read
         source = {"catalog": folder / "catalog.json", "select": []}

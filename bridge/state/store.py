@@ -30,7 +30,7 @@ from bridge.lake.run_status import last_run
 from bridge.lake.stream_files import StreamFiles
 from bridge.settings.load import read_settings
 from bridge.settings.values.checked import pipeline_name
-from bridge.settings.values.s3options import S3Options
+from bridge.settings.values.stores import AzureOptions, GcsOptions, S3Options
 from bridge.singer.state import bookmark
 from bridge.singer.state_edits import plain, same, with_bookmarks, without_bookmarks
 from bridge.storage import Storage, lake_of, open_storage
@@ -91,9 +91,12 @@ class StateStore:
         *,
         environment: str | None = None,
         s3: S3Options | None = None,
+        azure: AzureOptions | None = None,
+        gcs: GcsOptions | None = None,
     ) -> None:
         """Nothing is read or created until a method is called."""
-        self._open(open_storage(os.fspath(bucket), s3), f"{environment}.{pipeline}" if environment else pipeline)
+        storage = open_storage(os.fspath(bucket), s3 or azure or gcs)
+        self._open(storage, f"{environment}.{pipeline}" if environment else pipeline)
 
     @classmethod
     def from_file(

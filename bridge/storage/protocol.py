@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import BinaryIO, Protocol
+from urllib.parse import quote
 
 from bridge.errors import CorruptLake
 
@@ -56,6 +57,11 @@ class Rewrite:
     """Written by `open_pending(..., over=True)`; its `source` is a name that is never used again."""
     trash: str
     """Where the old bytes go."""
+
+
+def made_of(source: str) -> str:
+    """The name of a pending file in the metadata of the object that it became. Metadata holds only ASCII."""
+    return quote(source)
 
 
 @dataclass(frozen=True, slots=True)

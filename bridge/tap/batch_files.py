@@ -24,7 +24,7 @@ from urllib.parse import unquote
 import orjson
 
 from bridge.errors import DataError, LakeError
-from bridge.settings.values.s3options import S3Options
+from bridge.settings.values.stores import StoreOptions, section_of_bucket
 from bridge.singer.messages import LONGEST_LINE, Batch, Reader, Records, parse
 from bridge.storage import open_storage
 
@@ -36,14 +36,14 @@ _HINT = "nothing of it was committed; look into the file and into the tap's sett
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """Reads files: those in buckets as `s3` says, or the AWS_* environment.
+    """Reads files: those in buckets as `store` says, or the store's environment.
 
     `scratch` takes the copy of a file in a bucket while it is read. `tick` runs now and then, and may raise. A line may
     have `longest` bytes.
     """
 
     scratch: Path | None = None
-    s3: S3Options | None = None
+    store: StoreOptions | None = None
     tick: Callable[[], None] = lambda: None
     longest: int = LONGEST_LINE
 
@@ -74,12 +74,12 @@ class Batches:
     @contextmanager
     def _opened(self, uri: str, stream: str) -> Iterator[IO[bytes]]:
         scheme, _, rest = uri.rpartition("://")
-        if scheme == "s3":
-            with self._fetched(rest, uri, stream) as file:
+        if section_of_bucket(uri):
+            with self._fetched(uri, stream) as file:
                 yield file
             return
         if scheme not in ("", "file"):
-            hint = "set `storage.root` of the tap's `batch_config` to a file:// or s3:// place"
+            hint = "set `storage.root` of the tap's `batch_config` to a file://, s3://, az:// or gs:// place"
             raise DataError("a file of a BATCH is somewhere else", hint=hint, stream=stream, file=uri)
         try:
             file = (_local(rest.removeprefix("localhost/")) if scheme else _plain_path(uri)).open("rb")
@@ -89,19 +89,20 @@ class Batches:
             yield file
 
     @contextmanager
-    def _fetched(self, place: str, uri: str, stream: str) -> Iterator[IO[bytes]]:
+    def _fetched(self, uri: str, stream: str) -> Iterator[IO[bytes]]:
         """A copy of an object: it cannot change while it is read, and a broken connection tears nothing."""
-        bucket, _, key = place.partition("/")
         with tempfile.TemporaryFile(dir=self.scratch) as copy:
-            for data in self._downloaded(bucket, key, uri, stream):
+            for data in self._downloaded(uri, stream):
                 self.tick()
                 copy.write(data)
             copy.seek(0)
             yield copy
 
-    def _downloaded(self, bucket: str, key: str, uri: str, stream: str) -> Iterator[bytes]:
+    def _downloaded(self, uri: str, stream: str) -> Iterator[bytes]:
+        scheme, _, rest = uri.partition("://")
+        bucket, _, key = rest.partition("/")
         try:
-            with open_storage(f"s3://{bucket}", self.s3).open(key) as source:
+            with open_storage(f"{scheme}://{bucket}", self.store).open(key) as source:
                 while data := source.read(8 * _CHUNK):
                     yield data
         except LakeError as error:

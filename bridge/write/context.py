@@ -13,7 +13,7 @@ from bridge.write.layout import TableLayout
 
 if TYPE_CHECKING:  # workers need no settings
     from bridge.settings.options import Pipeline
-    from bridge.settings.values.s3options import S3Options
+    from bridge.settings.values.stores import StoreOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class WriteContext:
     compression: str
     layouts: dict[str, TableLayout]
     """By stream. The driver adds streams while the run goes on."""
-    s3: S3Options | None = None
+    store: StoreOptions | None = None
     level: int | None = None
     """Of the compression; None: the codec's own."""
 
@@ -46,11 +46,11 @@ class WriteContext:
         """Take what the settings say from the pipeline."""
         to = pipeline.destination
         codec, level = to.compression, to.compression_level
-        return cls(bucket, pipeline.name, run, generation, spool, codec, layouts, to.s3_options, level)
+        return cls(bucket, pipeline.name, run, generation, spool, codec, layouts, to.store_options, level)
 
     def storage(self) -> Storage:
         """Open the bucket."""
-        return open_storage(self.bucket, self.s3)
+        return open_storage(self.bucket, self.store)
 
 
 class MapOnExecutors(Protocol):

@@ -30,8 +30,8 @@ from bridge.lake.formats.registry import TableLogs
 from bridge.lake.log import Log, Snapshot
 from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.records import FileAdd, TableState
-from bridge.settings.values.s3options import S3Options
-from bridge.storage.s3 import conditional
+from bridge.settings.values.stores import S3Options
+from bridge.storage import conditional
 from bridge.storage.s3.bucket import Bucket
 from bridge.storage.s3.storage import S3Storage
 

@@ -140,7 +140,7 @@ class InBucket(Place):
         self.environ = ENVIRON | {"AWS_ENDPOINT_URL": root.endpoint, "AWS_MAX_ATTEMPTS": "2"}
         self.lake: Bucket = Bucket(self.uri, self.environ)
         with patch.dict(os.environ, self.environ):
-            from bridge.settings.values.s3options import S3Options
+            from bridge.settings.values.stores import S3Options
             from bridge.storage.s3.clients import clients
 
             self._clients = clients(S3Options())

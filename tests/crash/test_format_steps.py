@@ -17,7 +17,7 @@ from botocore.httpsession import URLLib3Session
 
 from bridge.commit.committer import Committer
 from bridge.maintain.verify.check import verify
-from bridge.settings.values.s3options import S3Options
+from bridge.settings.values.stores import S3Options
 from bridge.storage import open_storage
 from tests.contract.crashing import Crash, Faults, crashing
 from tests.support.delta_lake import DeltaLake

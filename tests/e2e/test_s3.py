@@ -16,7 +16,7 @@ import duckdb
 import pytest
 
 from bridge import StateStore
-from bridge.settings.values.s3options import S3Options
+from bridge.settings.values.stores import S3Options
 from tests.e2e.conftest import stream
 from tests.support.s3server import S3Server
 from tests.support.shell import Typed, type_in

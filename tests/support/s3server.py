@@ -84,7 +84,7 @@ class S3Server:
 
     def storage(self, uri: str = "s3://lake/team", **options: Any) -> Any:
         """Open a bucket that is created if it is missing."""
-        from bridge.settings.values.s3options import S3Options
+        from bridge.settings.values.stores import S3Options
         from bridge.storage import open_storage
 
         self.bucket(uri.removeprefix("s3://").partition("/")[0])

@@ -278,7 +278,7 @@ def ddl(
     from bridge.maintain.readers.choice import reading_statement
 
     table = _table(selection, stream)
-    log, server = Log(table.storage, table.pipeline.name), table.pipeline.destination.s3_options
+    log, server = Log(table.storage, table.pipeline.name), table.pipeline.destination.store_options
     text = reading_statement(log, table.stream, table.live, dialect, server, view, manifest, location)
     _print_statement(text)
 

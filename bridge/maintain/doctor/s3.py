@@ -12,7 +12,7 @@ from datetime import timedelta
 from bridge.errors import LakeError
 from bridge.maintain.doctor.finding import Check, Finding, error, fine, run_checks, warning
 from bridge.settings.options import Pipeline
-from bridge.settings.values.s3options import S3Options
+from bridge.settings.values.stores import S3Options
 from bridge.storage import Storage
 from bridge.storage.s3.bucket import Bucket
 from bridge.storage.s3.facts import Place, Rule, lock_mode, look, rules, try_copy, try_upload, versioning
@@ -25,7 +25,8 @@ _GIVEN_UP = "uploads that crashes leave behind: they cost space, and `singer-bri
 
 def s3_checks(pipeline: Pipeline, storage: Storage, further: list[Check]) -> list[Check]:
     """The checks of an S3 bucket. If it cannot be reached, only the first is made, and none of the `further`."""
-    bucket = Bucket.of(storage.uri, pipeline.destination.s3_options or S3Options())
+    section = pipeline.destination.s3
+    bucket = Bucket.of(storage.uri, section.options if section else S3Options())
     return [("bucket", lambda: _bucket(bucket, storage, further))]
 
 

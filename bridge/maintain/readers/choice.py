@@ -14,7 +14,7 @@ from bridge.maintain.readers.ddl import statement
 from bridge.maintain.readers.delta import delta_statement
 from bridge.maintain.readers.iceberg import iceberg_statement
 from bridge.maintain.readers.table import Table
-from bridge.settings.values.s3options import S3Options
+from bridge.settings.values.stores import S3Options, StoreOptions
 
 
 def reading_statement(
@@ -22,7 +22,7 @@ def reading_statement(
     stream: str,
     live: TableState,
     dialect: str,
-    server: S3Options | None,
+    server: StoreOptions | None,
     view: bool = False,
     manifest: bool = False,
     location: str | None = None,
@@ -47,9 +47,9 @@ def reading_statement(
     return statement(table, dialect, view=view, manifest=manifest)
 
 
-def _s3_server(bucket: str, options: S3Options | None) -> S3Options:
+def _s3_server(bucket: str, options: StoreOptions | None) -> S3Options:
     """Where the S3 server is: in the settings, else in the environment, which some engines do not read."""
-    options = options or S3Options()
+    options = options if isinstance(options, S3Options) else S3Options()
     if options.endpoint_url or not bucket.startswith("s3://"):
         return options
     server = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")

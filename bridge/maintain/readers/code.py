@@ -14,7 +14,7 @@ from typing import Any
 from bridge.lake.table_columns import Entry, item_of, struct_of
 from bridge.maintain.readers.engines import SPARK
 from bridge.maintain.readers.table import Table
-from bridge.settings.values.s3options import S3Options
+from bridge.settings.values.stores import S3Options
 
 _PYARROW = {
     "int64": "pa.int64()",

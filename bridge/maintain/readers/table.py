@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from bridge.lake.table_columns import Entry
-from bridge.settings.values.s3options import S3Options
+from bridge.settings.values.stores import S3Options
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,7 @@ class Pipelines:
 
     def _storage(self, pipeline: Pipeline) -> Storage:
         """The bucket's storage. Pipelines of one bucket share it: what it costs to open is paid once."""
-        key = (pipeline.destination.bucket, repr(pipeline.destination.s3_options))
+        key = (pipeline.destination.bucket, repr(pipeline.destination.store_options))
         if key not in self._storages:
             self._storages[key] = lake_of(pipeline.destination)
         return self._storages[key]
@@ -139,7 +139,8 @@ class Pipelines:
             pipeline = inline_pipeline(name=name, bucket=bucket, environ=dict(os.environ))
         except SettingsError as error:
             return Shown(name, sibling.home, error=error, in_file=False)
-        s3 = sibling.settings.destination.s3
-        destination = pipeline.destination.model_copy(update={"s3": s3})
+        own = sibling.settings.destination
+        store = {"s3": own.s3, "azure": own.azure, "gcs": own.gcs}
+        destination = pipeline.destination.model_copy(update=store)
         pipeline = pipeline.model_copy(update={"destination": destination})
         return Shown(name, sibling.home, pipeline, Log(storage, name), in_file=False)

@@ -81,7 +81,7 @@ def _versions(log: Log, stream: str, live: TableState, head: int) -> tuple[list[
 
 def _statements(shown: Shown, log: Log, stream: str, live: TableState) -> dict[str, str]:
     """How each engine reads the table; one that cannot is left out."""
-    statements, server = {}, shown.settings.destination.s3_options
+    statements, server = {}, shown.settings.destination.store_options
     for dialect in DIALECTS:
         try:
             statements[dialect] = reading_statement(log, stream, live, dialect, server)

@@ -8,12 +8,13 @@ from typing import Any
 
 from boto3.s3.transfer import TransferConfig
 
-from bridge.errors import LakeError, SettingsError
-from bridge.settings.values.s3options import S3Options
+from bridge.errors import SettingsError
+from bridge.settings.values.stores import S3Options
+from bridge.storage.conditional import Passing, Refused
 from bridge.storage.parallel import parallel_map
 from bridge.storage.protocol import VersionedObject, refuse_outside
 from bridge.storage.s3.clients import clients
-from bridge.storage.s3.errors import FAILURES, TORN, explain, explained, is_gone
+from bridge.storage.s3.errors import FAILURES, TORN, code_of, explain, explained, is_gone, is_passing, is_refused
 
 _LARGEST_COPY = 5 * 1024**3
 _BATCH = 1000
@@ -105,6 +106,23 @@ class Bucket:
                     raise explain(error, "read", self.place(key)) from error
         raise AssertionError("unreachable")
 
+    def get_range(self, key: str, start: int, count: int, etag: str) -> VersionedObject | None:
+        """These bytes of an object that still has this ETag; None when there is none."""
+        return self.get(key, Range=f"bytes={start}-{start + count - 1}", IfMatch=etag)
+
+    def put_once(self, key: str, data: bytes, etag: str | None) -> str:
+        """One conditional put, as `bridge.storage.conditional` describes it."""
+        condition = {"IfNoneMatch": "*"} if etag is None else {"IfMatch": etag}
+        try:
+            answer = self.once.put_object(Body=data, **self.at(key), **self.write_options(key), **condition)
+            return str(answer["ETag"])
+        except FAILURES as error:
+            if is_refused(error) or (etag is not None and code_of(error) == "NoSuchKey"):
+                raise Refused from error
+            if is_passing(error):
+                raise Passing from error
+            raise explain(error, "write", self.place(key)) from error
+
     def head(self, key: str) -> Seen | None:
         """Size, ETag and `MADE_OF` of an object; None when there is none."""
         try:
@@ -154,14 +172,6 @@ class Bucket:
         except FAILURES:  # not every store can do this: single requests tell what is really wrong
             return keys
         return [str(error["Key"]).removeprefix(self.prefix) for error in answer.get("Errors", [])]
-
-    def require(self, key: str) -> Seen:
-        """Like `head`, but raises `LakeError` when there is no such object."""
-        seen = self.head(key)
-        if seen is None:
-            hint = "find out who cleans up in this bucket (a lifecycle rule, another tool)"
-            raise LakeError("cannot read: there is no such object", hint=hint, at=self.place(key))
-        return seen
 
 
 def _is_small(key: str) -> bool:

@@ -19,7 +19,7 @@ from botocore.credentials import (
 from botocore.exceptions import NoCredentialsError
 from botocore.session import Session as CoreSession
 
-from bridge.settings.values.s3options import S3Options
+from bridge.settings.values.stores import S3Options
 
 _CONNECTIONS = 32
 

@@ -1,72 +1,11 @@
-"""Puts that only one of two writers can win, even if the answer to one is lost."""
+"""Whether a store that speaks S3 keeps two writers apart."""
 
 from __future__ import annotations
 
-import random
-import time
-from collections.abc import Iterator
-
 from bridge.errors import LakeError
+from bridge.storage.conditional import patient_attempts
 from bridge.storage.s3.bucket import Bucket
-from bridge.storage.s3.errors import FAILURES, code_of, explain, is_passing, is_refused, status_of
-
-_PATIENCE = 15.0
-"""Seconds for which a put is tried again."""
-
-
-def put_if(bucket: Bucket, key: str, data: bytes, condition: dict[str, str]) -> str | None:
-    """Put an object under a condition. Returns its new ETag; None if the store then holds other bytes, or no object.
-
-    A 412 does not prove that somebody else won: perhaps our own put had won, and its answer was lost. The bytes tell.
-    Raises `LakeError` if the outcome stays unknown; the put may then land at any later time.
-    """
-    unknown: BaseException | None = None
-    for _ in _attempts():
-        try:
-            return str(
-                bucket.once.put_object(Body=data, **bucket.at(key), **bucket.write_options(key), **condition)["ETag"]
-            )
-        except FAILURES as error:
-            if _is_refusal(error, condition):
-                current = bucket.get(key)
-                if current and current.data == data:
-                    return current.etag
-                if current or "IfMatch" in condition:
-                    return None
-            elif not is_passing(error):
-                raise explain(error, "write", bucket.place(key)) from error
-            unknown = error
-    try:
-        current = bucket.get(key)
-    except LakeError as error:
-        raise _unknown(bucket, key, unknown) from error
-    if current and current.data == data:
-        return current.etag
-    if current and current.etag != condition.get("IfMatch"):
-        return None
-    raise _unknown(bucket, key, unknown) from unknown
-
-
-def _attempts() -> Iterator[None]:
-    until, wait = time.monotonic() + _PATIENCE, 0.2
-    while True:
-        yield
-        pause = wait * random.uniform(0.5, 1)  # noqa: S311 - keeps writers from coming back all at once
-        if time.monotonic() + pause > until:
-            return
-        time.sleep(pause)
-        wait = min(2 * wait, 4)
-
-
-def _is_refusal(error: BaseException, condition: dict[str, str]) -> bool:
-    if is_refused(error):
-        return True
-    return "IfMatch" in condition and code_of(error) == "NoSuchKey"
-
-
-def _unknown(bucket: Bucket, key: str, cause: BaseException | None) -> LakeError:
-    hint = "check the network and the store, then run again: the next run finds it out, and nothing is lost"
-    return LakeError(f"it is not known whether an object was written: {cause}", hint=hint, at=bucket.place(key))
+from bridge.storage.s3.errors import FAILURES, code_of, explain, is_passing, status_of
 
 
 def check_conditions(bucket: Bucket, key: str) -> None:
@@ -90,7 +29,7 @@ _OTHER_STORE = (
 
 def _refuses(bucket: Bucket, key: str, data: bytes, condition: dict[str, str]) -> bool:
     passing: BaseException | None = None
-    for _ in _attempts():
+    for _ in patient_attempts():
         try:
             bucket.once.put_object(Body=data, **bucket.at(key), **bucket.write_options(key), **condition)
         except FAILURES as error:

@@ -8,6 +8,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from bridge.errors import LakeError
+from bridge.storage.reading import require
 from bridge.storage.s3.bucket import Bucket
 from bridge.storage.s3.errors import FAILURES, code_of, explain, is_refused
 
@@ -129,7 +130,7 @@ def try_copy(bucket: Bucket, key: str) -> bool:
     copy = f"{key}.copy"
     try:
         bucket.put(key, b"old")
-        seen = bucket.require(key)
+        seen = require(bucket, key)
         with bucket.explained("copy an object", key):
             bucket.copy(key, copy, seen.size, seen.etag)
         try:

@@ -13,9 +13,9 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
-from urllib.parse import quote
 
 from bridge.errors import LakeError
+from bridge.storage.protocol import made_of
 from bridge.storage.s3.bucket import MADE_OF, Bucket
 
 _SMALL = 8 * 1024**2
@@ -25,11 +25,6 @@ _PART = 16 * 1024**2
 _COPIED_PART = 1024**3
 """The store itself copies parts, of up to 5 GiB."""
 _AT_ONCE = 3
-
-
-def made_of(source: str) -> str:
-    """The name of a pending file in an object's metadata, which holds only ASCII."""
-    return quote(source)
 
 
 class PendingObject:

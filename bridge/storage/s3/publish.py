@@ -17,10 +17,9 @@ from typing import Any
 
 from bridge.errors import LakeError
 from bridge.storage.parallel import parallel_map
-from bridge.storage.protocol import Add, Change, Missing, Remove, Rewrite
+from bridge.storage.protocol import Add, Change, Missing, Remove, Rewrite, made_of
 from bridge.storage.s3.bucket import Bucket, Seen
 from bridge.storage.s3.errors import FAILURES, explain, is_gone, is_refused
-from bridge.storage.s3.pending import made_of
 
 Parts = list[dict[str, Any]]
 

@@ -14,16 +14,17 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from bridge.exact_json import dumps
-from bridge.settings.values.s3options import S3Options
+from bridge.settings.values.stores import S3Options
+from bridge.storage.conditional import put_if
 from bridge.storage.parallel import parallel_map
 from bridge.storage.protocol import Add, Change, PendingFile, Rewrite, Swap, VersionedObject
+from bridge.storage.reading import open_object
 from bridge.storage.s3 import publish
 from bridge.storage.s3.bucket import Bucket
-from bridge.storage.s3.conditional import check_conditions, put_if
+from bridge.storage.s3.conditional import check_conditions
 from bridge.storage.s3.errors import FAILURES
 from bridge.storage.s3.foreign import object_store_options
 from bridge.storage.s3.pending import PendingObject
-from bridge.storage.s3.reading import open_object
 
 _LAKE = ".bridge/lake.json"
 _HIDDEN = re.compile(r"(^|/)\.|/$")
@@ -82,10 +83,10 @@ class S3Storage:
                 yield from (path for path in paths if path and not _HIDDEN.search(path))
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
-        return put_if(self._bucket, key, data, {"IfNoneMatch": "*"}) is not None
+        return put_if(self._bucket, key, data, None) is not None
 
     def compare_and_swap(self, key: str, data: bytes, etag: str | None) -> str | None:
-        return put_if(self._bucket, key, data, {"IfMatch": etag} if etag else {"IfNoneMatch": "*"})
+        return put_if(self._bucket, key, data, etag)
 
     def swap_all(self, swaps: Sequence[Swap]) -> Sequence[str | None]:
         return parallel_map(self, lambda swap: self.compare_and_swap(swap.key, swap.data, swap.etag), swaps)

@@ -12,7 +12,7 @@ import sqlglot
 from bridge.errors import SettingsError
 from bridge.maintain.readers.delta import _READERS, delta_statement
 from bridge.maintain.readers.table import Table
-from bridge.settings.values.s3options import S3Options
+from bridge.settings.values.stores import S3Options
 from tests.support.tables import STRING, Shop, typing
 
 PROPERTIES = {"id": {"type": "integer"}, "name": STRING}

@@ -14,7 +14,7 @@ from bridge.errors import SettingsError
 from bridge.lake.formats.iceberg.catalog import CatalogFacts
 from bridge.maintain.readers.iceberg import iceberg_statement
 from bridge.maintain.readers.table import Table
-from bridge.settings.values.s3options import S3Options
+from bridge.settings.values.stores import S3Options
 from tests.support.tables import STRING, Shop, typing
 
 PROPERTIES = {"id": {"type": "integer"}, "name": STRING}

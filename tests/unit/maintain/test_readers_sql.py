@@ -12,7 +12,7 @@ from bridge.lake.table_columns import Entry, words
 from bridge.maintain.readers.ddl import DIALECTS, statement
 from bridge.maintain.readers.table import Table
 from bridge.schema.table_schema import from_singer
-from bridge.settings.values.s3options import S3Options
+from bridge.settings.values.stores import S3Options
 from tests.support.tables import ODD, WIDE
 
 COLUMNS: list[Entry] = orjson.loads(from_singer({"properties": WIDE}, []).to_json())

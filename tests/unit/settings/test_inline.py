@@ -55,7 +55,7 @@ def test_inline_pipeline_without_a_tap() -> None:
         ({"tap_config": "/nowhere/x.json"}, "--tap-config: cannot read the tap's settings reason=No such file"),
         ({"tap_config": ""}, "--tap-config: must not be empty"),
         ({"load_method": "apend-only"}, "--load-method: must be auto, append-only, overwrite or upsert"),
-        ({"bucket": ""}, "--to: must be a folder or an s3:// address"),
+        ({"bucket": ""}, "--to: must be a folder or the address of a bucket"),
         ({"bucket": "s3://Lake"}, "--to: not the name of an S3 bucket"),
         ({"bucket": f"s3://key:{PASSWORD}@lake"}, "--to: no keys in the address of a bucket"),
     ],

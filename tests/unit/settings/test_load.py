@@ -122,7 +122,7 @@ def test_every_key_of_the_reference_is_known(settings: Load, section: str, key: 
         (pipeline_text(destination='path: ""'), ":7: must be a relative path", "such as"),
         (pipeline_text(destination="path: day=1"), ":7: a character that table folders cannot have", "="),
         (pipeline_text(destination='path: "{strem}"'), ":7: unknown placeholder {strem}", "{tap}"),
-        (GOOD.replace("./lake", "gs://lake"), ":6: unknown kind of bucket gs://", "folder"),
+        (GOOD.replace("./lake", "ftp://lake"), ":6: unknown kind of bucket ftp://", "folder"),
         (GOOD.replace("./lake", "file://lake/x"), ":6: a file URI needs an absolute path", "three slashes"),
         (GOOD.replace("tap-postgres", "[]"), ":4: must not be empty key=pipelines.flights.source.tap", "command"),
         (GOOD.replace("tap-postgres", "[tap, 5]"), ":4: must be text or a list of texts", "quote"),

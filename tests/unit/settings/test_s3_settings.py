@@ -15,7 +15,7 @@ from bridge.settings.destination import S3
 from bridge.settings.effective import effective, to_yaml
 from bridge.settings.inline import inline_destination
 from bridge.settings.load import load
-from bridge.settings.values.s3options import S3Options
+from bridge.settings.values.stores import S3Options
 from bridge.storage import lake_of
 from bridge.storage.s3.errors import _ACTIONS as ACTIONS
 from tests.unit.settings.settings_files import GOOD, PASSWORD, Load, pipeline_text, refused
@@ -42,18 +42,34 @@ def test_an_address_is_brought_into_one_form(settings: Load, written: str, bucke
     """However its end is written, a bucket has one name: a pipeline must not have two leases."""
     pipeline = settings(GOOD.replace("./lake", f'"{written}"')).pipeline(None)
     assert pipeline.destination.bucket == inline_destination(written).bucket == bucket
-    assert pipeline.destination.s3_options is None
+    assert pipeline.destination.store_options is None
     assert lake_of(pipeline.destination).uri == bucket
 
 
 @pytest.mark.parametrize(
     ("bucket", "message", "hint"),
     [
-        ("s3a://lake", "s3a:// is Hadoop's word", "write s3://"),
-        ("s3n://lake", "s3n:// is Hadoop's word", "write s3://"),
-        ("gs://lake", "unknown kind of bucket gs://", "a store of another kind needs an S3 server before it"),
-        ("abfss://x@y.dfs.core.windows.net/z", "unknown kind of bucket abfss://", "s3://lake/team"),
-        ("https://lake.s3.amazonaws.com/team", "unknown kind of bucket https://", "destination.s3.endpoint_url"),
+        ("s3a://lake", "s3a:// is another tool's word", "write s3://"),
+        ("s3n://lake", "s3n:// is another tool's word", "write s3://"),
+        ("gcs://lake", "gcs:// is another tool's word", "write gs://"),
+        ("wasbs://lake", "wasbs:// is another tool's word", "write az://"),
+        ("ftp://lake", "unknown kind of bucket ftp://", "s3://lake/team, az://lake/team or gs://lake/team"),
+        ("az://La", "not the name of a container of Azure", "letters, digits and hyphens, such as az://lake/team"),
+        ("az://la--ke/x", "not the name of a container of Azure", "hyphens"),
+        ("az://lake/a//b", "the prefix has an empty part or a dot", "such as az://lake/team"),
+        (
+            "abfss://lake/team",
+            "not the address of a container",
+            "abfss://container@account.dfs.core.windows.net/prefix",
+        ),
+        ("abfss://lake@account/team", "not the address of a container", "or az://container/prefix"),
+        (f"az://{PASSWORD}@lake", "no keys in the address of a bucket", "from the environment"),
+        ("gs://La", "not the name of a bucket of Google", "such as gs://lake/team"),
+        (
+            "https://lake.s3.amazonaws.com/team",
+            "unknown kind of bucket https://",
+            "endpoint_url of destination.s3, azure or gcs",
+        ),
         ("s3://", "not the name of an S3 bucket", "3 to 63"),
         ("s3:///team", "not the name of an S3 bucket", "3 to 63"),
         ("s3://La", "not the name of an S3 bucket", "lower-case"),
@@ -87,7 +103,7 @@ def test_keys_of_the_section(settings: Load) -> None:
         "acl: bucket-owner-full-control",
         "storage_class: INTELLIGENT_TIERING",
     )
-    options = settings(text).pipeline(None).destination.s3_options
+    options = settings(text).pipeline(None).destination.store_options
     assert options == S3Options(
         endpoint_url="http://minio:9000",
         region="eu-west-1",
@@ -105,9 +121,9 @@ def test_keys_of_the_section(settings: Load) -> None:
 
 def test_a_key_implies_its_encryption(settings: Load) -> None:
     """`kms_key_id` alone means `aws:kms`; nothing at all leaves everything to the bucket and the environment."""
-    options = settings(s3_text('kms_key_id: "1234"')).pipeline(None).destination.s3_options
+    options = settings(s3_text('kms_key_id: "1234"')).pipeline(None).destination.store_options
     assert options == S3Options(sse="aws:kms", kms_key_id="1234")
-    assert settings(s3_text("region: null")).pipeline(None).destination.s3_options == S3Options()
+    assert settings(s3_text("region: null")).pipeline(None).destination.store_options == S3Options()
 
 
 @pytest.mark.parametrize(
@@ -115,9 +131,9 @@ def test_a_key_implies_its_encryption(settings: Load) -> None:
     [
         ("endpoint: http://x", "unknown key pipelines.flights.destination.s3.endpoint", 'did you mean "endpoint_url"?'),
         ("secret: x", "unknown key pipelines.flights.destination.s3.secret", "the keys here are"),
-        ("endpoint_url: minio:9000", "must be the address of an S3 server", "such as https://"),
-        ("endpoint_url: ftp://minio", "must be the address of an S3 server", "such as https://"),
-        ("endpoint_url: http://minio:port", "must be the address of an S3 server", "such as https://"),
+        ("endpoint_url: minio:9000", "must be the address of a server", "such as https://"),
+        ("endpoint_url: ftp://minio", "must be the address of a server", "such as https://"),
+        ("endpoint_url: http://minio:port", "must be the address of a server", "such as https://"),
         (f"endpoint_url: https://me:{PASSWORD}@minio", "no keys in the address of a server", "a profile or a role"),
         ("endpoint_url: https://minio/lake", "must be the address of a server alone", "destination.bucket"),
         ("region: ''", "must not be empty", "remove the key"),
@@ -146,7 +162,7 @@ def test_keys_that_contradict_each_other(settings: Load) -> None:
     folder = pipeline_text(destination="s3: {region: x}")
     error = refused(lambda: settings(folder).pipeline(None))
     assert ":7: these keys are for an s3:// bucket key=pipelines.flights.destination.s3" in error.message
-    assert settings(folder.replace("{region: x}", "null")).pipeline(None).destination.s3_options is None
+    assert settings(folder.replace("{region: x}", "null")).pipeline(None).destination.store_options is None
 
 
 LAYERS = """\
@@ -173,9 +189,9 @@ def test_layers_and_variables(tmp_path: Path) -> None:
         return load(tmp_path / "bridge.yaml", {"TEAM": "blue"}, env).pipeline(None, source=False).destination
 
     server = "https://s3.example.com"
-    assert (look(None).bucket, look(None).s3_options) == ("s3://blue-lake/x", S3Options(server, "eu-west-1"))
-    assert look("prod").s3_options == S3Options(server, "eu-west-1", storage_class="STANDARD_IA")
-    assert (look("dev").bucket, look("dev").s3_options) == (str(tmp_path / "lake"), None)
+    assert (look(None).bucket, look(None).store_options) == ("s3://blue-lake/x", S3Options(server, "eu-west-1"))
+    assert look("prod").store_options == S3Options(server, "eu-west-1", storage_class="STANDARD_IA")
+    assert (look("dev").bucket, look("dev").store_options) == (str(tmp_path / "lake"), None)
 
 
 def test_what_is_shown_is_read_again(settings: Load) -> None:

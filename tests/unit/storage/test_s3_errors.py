@@ -12,7 +12,7 @@ import pytest
 from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
 
 from bridge.errors import LakeError, SettingsError
-from bridge.settings.values.s3options import S3Options
+from bridge.settings.values.stores import S3Options
 from bridge.storage import Change, Storage, open_storage
 from bridge.storage.s3.errors import explain, is_passing
 from tests.support.s3server import S3Server
@@ -21,7 +21,7 @@ from tests.support.s3server import S3Server
 @pytest.fixture
 def storage(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Storage:
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
-    monkeypatch.setattr("bridge.storage.s3.conditional._PATIENCE", 0.3)
+    monkeypatch.setattr("bridge.storage.conditional._PATIENCE", 0.3)
     storage: Storage = s3.storage(f"s3://{uuid.uuid4().hex}/team")
     return storage
 

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bridge.errors import DataError
-from bridge.settings.values.s3options import S3Options
+from bridge.settings.values.stores import S3Options
 from bridge.singer.messages import Batch
 from bridge.tap.batch_files import Batches
 from tests.support.pipe import Found, Pipe, wire
