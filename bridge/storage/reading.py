@@ -69,6 +69,10 @@ class _Ranges(io.RawIOBase):
         self._position = start + offset
         return self._position
 
+    def readall(self) -> bytes:
+        """The rest by one request; Python would ask for 8 KiB again and again."""
+        return self.read(max(self._size - self._position, 0)) or b""
+
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         count = min(len(buffer), self._size - self._position)
         if count <= 0:

@@ -73,6 +73,8 @@ def tree(storage: Storage) -> dict[str, bytes]:
 
 
 def _objects(uri: str) -> dict[str, bytes]:
+    if uri.startswith("gs://"):
+        return _objects_of_google(uri)
     import boto3
 
     client = boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL"])
@@ -81,6 +83,15 @@ def _objects(uri: str) -> dict[str, bytes]:
     pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
     keys = [item["Key"] for page in pages for item in page.get("Contents", [])]
     return {key.removeprefix(prefix): client.get_object(Bucket=bucket, Key=key)["Body"].read() for key in sorted(keys)}
+
+
+def _objects_of_google(uri: str) -> dict[str, bytes]:
+    from tests.support.gcs import client_of
+
+    bucket, _, folder = uri.removeprefix("gs://").partition("/")
+    prefix = f"{folder}/" if folder else ""
+    blobs = client_of(os.environ["STORAGE_EMULATOR_HOST"]).list_blobs(bucket, prefix=prefix)
+    return {blob.name.removeprefix(prefix): blob.download_as_bytes() for blob in blobs}
 
 
 def waiting(storage: Storage) -> set[str]:

@@ -64,6 +64,22 @@ _S3 = {
     "close": "shutil.rmtree .*/checkpoint/",  # the lease is renewed all the time, its last renewal looks like any other
     "writing": r"http.client.send (PUT|POST) \S*/part-",
 }
+_BODY = r'http.client.send .*"name": "\S*'
+"""The part of an upload that names the object; it is sent after the line and the headers, before the bytes."""
+_GCS = {
+    "before record": rf"{_BODY}/crash/commits/",
+    "record": r"http.client.send POST \S*/rewriteTo/\S*%2Fcrash%2F\w+%2Fpart-",
+    "visible": r"http.client.send POST \S*/rewriteTo/\S*%2Fcrash%2F\w+%2Fpart-",
+    "manifest": rf"{_BODY}/\.bridge/tables/\S*manifest",
+    "state": rf"{_BODY}/crash/state\.json",
+    "streams": rf"{_BODY}/crash/streams/",
+    "run record": rf"{_BODY}/crash/runs/",
+    "scratch": "shutil.rmtree .*/(spool|checkpoint)/",
+    "lease": rf"{_BODY}/crash/lease\.json",
+    "close": "shutil.rmtree .*/checkpoint/",
+    "writing": rf"{_BODY}/part-",
+}
+_EVENTS = {"": _LOCAL, "s3": _S3, "gcs": _GCS}
 """What is about to happen at the instant of a strike. `record` is the first thing after a record is there."""
 
 _STRIKES: dict[str, list[tuple[str, int, str]]] = {
@@ -194,7 +210,7 @@ class Campaign:
             return None
         choice = _STRIKES[kill.aim]
         what, count, phase = choice[(int(kill.moment * len(choice)) + misses) % len(choice)]
-        events = (_LOCAL if isinstance(self.project.lake, Folder) else _S3)[what]
+        events = _EVENTS[self.project.lake.store][what]
         if kill.aim == "writing":
             return Strike(events, count, None, "pyspark.worker", after_ms=int(kill.moment * 1000) % 16)
         return Strike(events, count, phase)

@@ -18,7 +18,7 @@ import duckdb
 import pyarrow.parquet as pq
 
 from .history import History
-from .lakes import Bucket, Folder
+from .lakes import Folder, Stored
 
 TAP = Path(sys.executable).parent / "tap-smoke"
 NEW_RECORDS = 1500
@@ -108,7 +108,7 @@ class Project:
         self,
         folder: Path,
         shape: Shape,
-        bucket: Bucket | None = None,
+        bucket: Stored | None = None,
         *,
         added: int = NEW_RECORDS,
         **pipeline: Any,
@@ -141,7 +141,7 @@ class Project:
     @property
     def name(self) -> str:
         """How the lake is called in a report."""
-        return f"{'s3-' if self.environ else ''}{self.shape.name}"
+        return f"{self.lake.store}-{self.shape.name}".lstrip("-")
 
     @property
     def tables(self) -> list[tuple[str, str]]:

@@ -15,7 +15,7 @@ import pytest
 
 from .autopsy import STEPS, Finding
 from .campaign import CLEAN_EVERY, Campaign, Kill, plan
-from .lakes import Bucket
+from .lakes import Stored, in_store, store_of
 from .project import APPEND, MIXED, OVERWRITE, PARALLEL, SHAPES, TRANSFORM, UPSERT, VIEWS, Project, Shape
 from .readers import Watch, witnesses
 
@@ -131,9 +131,9 @@ def test_in_a_bucket_too(aims: list[tuple[str, str]], tmp_path: Path, request: p
 
 
 @contextmanager
-def _bucket(server: Any, name: str) -> Iterator[Bucket]:
+def _bucket(server: Any, name: str) -> Iterator[Stored]:
     server.bucket(name)
-    bucket = Bucket(f"s3://{name}/team", server.environ)
+    bucket = in_store(name, server.environ)
     yield bucket
     bucket.close()
 
@@ -141,14 +141,14 @@ def _bucket(server: Any, name: str) -> Iterator[Bucket]:
 @pytest.mark.slow
 @pytest.mark.timeout(4 * 3600)
 def test_a_long_siege_changes_nothing(tmp_path: Path, reader_session: Any, request: pytest.FixtureRequest) -> None:
-    """`KILLS` kills shared out among all lakes, folders and S3; every step of the protocol is hit again and again."""
+    """`KILLS` kills shared out among all lakes, in folders and stores; every step of the protocol is hit again."""
     print(f"\nSEED={SEED} KILLS={KILLS} LANES={LANES} LAKES={','.join(LAKES)}")
-    server = request.getfixturevalue("s3") if any(name.startswith("s3-") for name in LAKES) else None
+    servers = {store: request.getfixturevalue(store) for store in {store_of(name) for name in LAKES} if store}
     each = -(-KILLS // len(LAKES))
 
     def siege(name: str) -> list[Finding]:
-        shape = next(shape for shape in SHAPES if shape.name == name.removeprefix("s3-"))
-        with _bucket(server, name) if name.startswith("s3-") else nullcontext() as bucket:
+        shape = next(shape for shape in SHAPES if shape.name == name.rpartition("-")[2])
+        with _bucket(servers[store_of(name)], name) if store_of(name) else nullcontext() as bucket:
             project = Project(tmp_path / name, shape, bucket, added=_ADDED)
             return _besiege(project, plan(f"{SEED} {name}", each), reader_session, a_second=4).findings
 

@@ -28,6 +28,8 @@ def client(options: GcsOptions) -> Any:
 
 @lru_cache(maxsize=8)
 def _client(options: GcsOptions, *process: object) -> Any:  # noqa: ARG001 - they tell one process from another
+    # Google's library would ask in threads of its own where a bucket is, for traces that nobody collects.
+    os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
     server = endpoint(options)
     return storage.Client(
         project=None,  # a bucket has its own; to look for one starts `gcloud`

@@ -23,6 +23,8 @@ _ONCE, _PATIENT = (5, 10), (10, 60)
 _PATIENCE = Retry(predicate=is_passing, initial=0.2, maximum=8, multiplier=2, timeout=60)
 _CHUNK = 16 * 1024**2
 _MADE_OF = "singer-bridge-made-of"
+_NO_ACCOUNT = '{"disable_oauth": true, "client_email": "", "private_key": "", "private_key_id": ""}'
+"""For an emulator; with no account at all, Rust's object_store asks Google's metadata server for one."""
 _BYTES = "application/octet-stream"
 
 T = TypeVar("T")
@@ -165,7 +167,7 @@ class GcsStore:
         options = {
             "google_base_url": endpoint(self.options),
             "google_application_credentials": credentials_file(self.options),
-            "google_skip_signature": "true" if is_anonymous(self.options) else None,
+            "google_service_account_key": _NO_ACCOUNT if is_anonymous(self.options) else None,
         }
         return {name: value for name, value in options.items() if value}
 

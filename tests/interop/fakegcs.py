@@ -1,0 +1,129 @@
+"""fake-gcs-server, built from its source by Go, on loopback: Google Cloud Storage's JSON API, by others than us."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from bridge.storage import open_storage
+from tests.interop.gcsproxy import Fault, Proxy, wait_until
+from tests.support.gcs import client_of
+from tests.support.s3server import ROOT
+
+MODULE = "github.com/fsouza/fake-gcs-server"
+VERSION = "v1.56.1"
+_HOME = ROOT / ".interop"
+
+
+def fake_gcs_server() -> Path:
+    """The program, built once: it takes Go and some minutes."""
+    program = _HOME / f"fake-gcs-server-{VERSION}"
+    if not program.exists():
+        assert shutil.which("go"), "make interop builds fake-gcs-server: install Go 1.24 or later"
+        into = _HOME / "go"
+        environ = os.environ | {"GOBIN": str(into)}
+        subprocess.run(["go", "install", f"{MODULE}@{VERSION}"], env=environ, cwd=_HOME.parent, check=True)
+        (into / "fake-gcs-server").replace(program)
+    return program
+
+
+class FakeGcs:
+    """The store behind the proxy, from the side of a test. `environ` is what a program needs to reach it.
+
+    This process's environment names it, too, until it ends; nothing else of Google's is left in it.
+    """
+
+    def __enter__(self) -> FakeGcs:
+        program = fake_gcs_server()
+        self._proxy, self._buckets = Proxy(), set[str]()
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self._proxy.store = free.getsockname()[1]
+        self.endpoint = f"http://127.0.0.1:{self._proxy.port}"
+        self.environ = {"STORAGE_EMULATOR_HOST": self.endpoint}
+        self._folder = tempfile.TemporaryDirectory(prefix="fake-gcs-")
+        where = ["-host", "127.0.0.1", "-port", str(self._proxy.store), "-public-host", f"127.0.0.1:{self._proxy.port}"]
+        self._process = subprocess.Popen(
+            [program, "-scheme", "http", "-backend", "memory", "-log-level", "error", *where],
+            env={"PATH": os.environ["PATH"], "HOME": self._folder.name},
+            cwd=self._folder.name,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        self._proxy.start()
+        self._before = {name: os.environ.pop(name) for name in list(os.environ) if _is_google(name)}
+        os.environ.update(self.environ)
+        wait_until(self._is_up, "fake-gcs-server does not answer")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name in self.environ:
+            del os.environ[name]
+        os.environ.update(self._before)
+        self._process.terminate()
+        self._process.wait(timeout=30)
+        self._proxy.stop()
+        self._folder.cleanup()
+
+    def _is_up(self) -> bool:
+        assert self._process.poll() is None, "fake-gcs-server did not start"
+        try:
+            with urllib.request.urlopen(f"{self.endpoint}/_internal/healthcheck", timeout=5) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    def client(self) -> Any:
+        """A plain client, to look at the store from outside."""
+        return client_of(self.endpoint)
+
+    def bucket(self, name: str) -> str:
+        """Create a bucket if there is none of this name."""
+        if name not in self._buckets:
+            self.client().create_bucket(name)
+            self._buckets.add(name)
+        return name
+
+    def storage(self, uri: str) -> Any:
+        """Open a bucket that is created if it is missing. An address of S3's tests means one of this store."""
+        uri = f"gs://{uri.partition('://')[2]}"
+        self.bucket(uri.removeprefix("gs://").partition("/")[0])
+        return open_storage(uri)
+
+    def fault(self, action: str, match: str = "", **rule: Any) -> None:
+        """Misbehave from now on: reset, late, hold or error, as `S3Server.fault` says."""
+        self._proxy.fault(Fault(action, match, **rule))
+
+    def habit(self, second_complete: str) -> None:
+        """Nothing: no file is published by completing an upload."""
+
+    def clear(self) -> None:
+        """Behave again, let go what was held, and forget the log."""
+        self._proxy.release(forget=True)
+
+    def release(self) -> None:
+        """Let go what was held, and inject no more faults."""
+        self._proxy.release()
+
+    def held(self) -> int:
+        """How many requests are being held."""
+        return self._proxy.held()
+
+    def wait_for_held(self, count: int = 1) -> None:
+        """Wait until so many requests are being held; 0: until all that were late are done."""
+        wait_until(lambda: self._proxy.held() == count, f"{self._proxy.log()}")
+
+    def log(self) -> list[str]:
+        """Each request since `clear`, as `METHOD /path?query`."""
+        return self._proxy.log()
+
+
+def _is_google(name: str) -> bool:
+    return name.startswith(("GOOGLE_", "CLOUDSDK_", "STORAGE_EMULATOR_HOST"))
