@@ -90,6 +90,10 @@ def lake_checks(pipeline: Pipeline, storage: Storage | None = None) -> list[Chec
         from bridge.maintain.doctor.s3 import s3_checks  # boto3 takes a while to load
 
         return s3_checks(pipeline, trial.bucket, checks)
+    if trial.bucket.uri.startswith("gs://"):
+        from bridge.maintain.doctor.gcs import gcs_checks  # so does Google's library
+
+        return gcs_checks(pipeline, trial.bucket, checks)
     checks = [("bucket", lambda: _bucket(trial)), *checks]
     if isinstance(trial.bucket, LocalStorage) and trial.folder:
         root, folder = trial.bucket.root, trial.folder

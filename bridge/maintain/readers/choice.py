@@ -14,7 +14,7 @@ from bridge.maintain.readers.ddl import statement
 from bridge.maintain.readers.delta import delta_statement
 from bridge.maintain.readers.iceberg import iceberg_statement
 from bridge.maintain.readers.table import Table
-from bridge.settings.values.stores import S3Options, StoreOptions
+from bridge.settings.values.stores import GcsOptions, S3Options, StoreOptions
 
 
 def reading_statement(
@@ -36,7 +36,8 @@ def reading_statement(
     storage = log.storage
     bucket, columns = (location or storage.uri).rstrip("/"), visible_columns(storage, log.pipeline, live)
     s3 = _s3_server(storage.uri, server)
-    table = Table(live.folder, columns, bucket, storage.uri, s3, bool(live.partition_by))
+    gcs = server if isinstance(server, GcsOptions) else GcsOptions()
+    table = Table(live.folder, columns, bucket, storage.uri, s3, bool(live.partition_by), gcs)
     # The folder of a Delta or Iceberg table also holds files that are no longer part of the table.
     if live.format == "delta" and not manifest:
         return delta_statement(table, dialect, view=view)

@@ -14,7 +14,7 @@ from typing import Any
 from bridge.lake.table_columns import Entry, item_of, struct_of
 from bridge.maintain.readers.engines import SPARK
 from bridge.maintain.readers.table import Table
-from bridge.settings.values.stores import S3Options
+from bridge.settings.values.stores import GcsOptions, S3Options
 
 _PYARROW = {
     "int64": "pa.int64()",
@@ -36,7 +36,8 @@ _POLARS = {
 SPARK_FOLDERS = "recursiveFileLookup"
 """Spark's option for files in folders whose names are not columns."""
 
-_S3 = "s3://"
+_S3, _GS = "s3://", "gs://"
+_STORES = (_S3, _GS)
 _OPTIONS = "storage_options"
 """Polars' own word for where an object store is; a variable in the code has this name, too."""
 
@@ -73,38 +74,38 @@ def pyarrow(table: Table) -> str:
     """Code that makes a dataset of the folder."""
     # By default pyarrow skips folders that begin with `_`, such as those of a partition by a column `_x`.
     prefixes = ', ignore_prefixes=["."]' if table.partitioned else ""
-    return _pyarrow(table, "", text(table.path.removeprefix(_S3)) + prefixes, in_s3=table.path.startswith(_S3))
+    return _pyarrow(table, "", text(table.path.removeprefix(store_of(table.path))) + prefixes, store_of(table.path))
 
 
 def pyarrow_by_manifest(table: Table) -> str:
     """Code that makes a dataset of the files that the manifest lists."""
-    if not table.manifest.startswith(_S3):
-        return _pyarrow(table, _listed(table.manifest), "files", in_s3=False)
+    store = store_of(table.manifest)
+    if not store:
+        return _pyarrow(table, _listed(table.manifest), "files", store)
     files = (
-        f"with s3.open_input_stream({text(table.manifest.removeprefix(_S3))}) as manifest:\n"
-        f'    files = [line.removeprefix("{_S3}") for line in manifest.read().decode().splitlines()]\n'
+        f"with {_FILESYSTEM[store]}.open_input_stream({text(table.manifest.removeprefix(store))}) as manifest:\n"
+        f'    files = [line.removeprefix("{store}") for line in manifest.read().decode().splitlines()]\n'
     )
-    return _pyarrow(table, files, "files", in_s3=True)
+    return _pyarrow(table, files, "files", store)
 
 
 def polars(table: Table) -> str:
-    """Code that makes a lazy frame of the folder; of a folder in S3 that it would have to list, by the manifest."""
-    in_s3 = table.path.startswith(_S3)
-    if in_s3 and _may_mix_integers(table.columns):
+    """Code that makes a lazy frame of the folder; of one in a store that it would have to list, by the manifest."""
+    stored = bool(store_of(table.path))
+    if stored and _may_mix_integers(table.columns):
         return polars_by_manifest(table)
     if _may_mix_integers(table.columns):
         below = "**/" if table.partitioned else ""
         return _polars_joined(table, f'files = sorted(Path({text(table.path)}).glob("{below}*.parquet"))\n')
-    if in_s3:  # the slash makes it a folder, not an object
-        return _polars_scan(table, _polars_options(table.s3), text(f"{table.path}/"), partitioned=table.partitioned)
+    if stored:  # the slash makes it a folder, not an object
+        return _polars_scan(table, _polars_options(table), text(f"{table.path}/"), partitioned=table.partitioned)
     return _polars_scan(table, "", text(table.path), partitioned=table.partitioned)
 
 
 def polars_by_manifest(table: Table) -> str:
     """Code that makes a lazy frame of the files that the manifest lists."""
     manifest = table.manifest
-    in_s3 = manifest.startswith(_S3)
-    files = _polars_listed(manifest, _polars_options(table.s3)) if in_s3 else _listed(manifest)
+    files = _polars_listed(manifest, _polars_options(table)) if store_of(manifest) else _listed(manifest)
     if _may_mix_integers(table.columns):
         return _polars_joined(table, files)
     return _polars_scan(table, files, "files", partitioned=False)
@@ -115,18 +116,37 @@ def _listed(manifest: str) -> str:
     return f"with {opened} as manifest:\n    files = manifest.read().splitlines()\n"
 
 
-def _pyarrow(table: Table, files: str, source: str, *, in_s3: bool) -> str:
+def store_of(path: str) -> str:
+    """The scheme of a path in a store; empty for one of this machine."""
+    return next((scheme for scheme in _STORES if path.startswith(scheme)), "")
+
+
+_FILESYSTEM = {_S3: "s3", _GS: "gcs"}
+"""The variable that pyarrow's file system of a store is in."""
+
+
+def _pyarrow(table: Table, files: str, source: str, store: str) -> str:
     fields = "".join(f"    {_pyarrow_field(entry)},\n" for entry in table.columns)
     imported = opened = given = ""
-    if in_s3:
-        settings = {"endpoint_override": table.s3.endpoint_url, "region": table.s3.region}
-        arguments = ", ".join(f"{key}={text(value)}" for key, value in settings.items() if value)
-        imported, opened, given = "from pyarrow import fs\n", f"s3 = fs.S3FileSystem({arguments})\n", ", filesystem=s3"
+    if store:
+        name = _FILESYSTEM[store]
+        made = _gcs_filesystem(table.gcs) if store == _GS else _s3_filesystem(table.s3)
+        imported, opened, given = "from pyarrow import fs\n", f"{name} = {made}\n", f", filesystem={name}"
     return (
         f"import pyarrow as pa\nimport pyarrow.dataset as ds\n{imported}\n{opened}{files}"
         f"schema = pa.schema([\n{fields}])\n"
         f"{variable(table.name)} = ds.dataset({source}, schema=schema{given})"
     )
+
+
+def _s3_filesystem(s3: S3Options) -> str:
+    settings = {"endpoint_override": s3.endpoint_url, "region": s3.region}
+    return f"fs.S3FileSystem({', '.join(f'{key}={text(value)}' for key, value in settings.items() if value)})"
+
+
+def _gcs_filesystem(gcs: GcsOptions) -> str:
+    scheme, _, host = (gcs.endpoint_url or "").partition("://")
+    return f"fs.GcsFileSystem(endpoint_override={text(host)}, scheme={text(scheme)})" if host else "fs.GcsFileSystem()"
 
 
 def _pyarrow_field(entry: Entry) -> str:
@@ -146,11 +166,14 @@ def _may_mix_integers(columns: list[Entry]) -> bool:
     return '"decimal": [38, 0]' in json.dumps([entry["type"] for entry in columns])
 
 
-def _polars_options(s3: S3Options) -> str:
+def _polars_options(table: Table) -> str:
     """The line that says where the server is; empty if Polars finds it without."""
+    s3 = table.s3
     settings = {"aws_endpoint_url": s3.endpoint_url, "aws_region": s3.region}
     if s3.endpoint_url and s3.endpoint_url.startswith("http:"):
         settings["aws_allow_http"] = "true"
+    if table.path.startswith(_GS):
+        settings = {"google_base_url": table.gcs.endpoint_url}
     pairs = ", ".join(f"{text(key)}: {text(value)}" for key, value in settings.items() if value)
     return f"{_OPTIONS} = {{{pairs}}}\n" if pairs else ""
 

@@ -42,6 +42,8 @@ def _notes(table: Table, dialect: str, *, manifest: bool) -> Iterator[str]:
         yield f"{dialect} cannot read a folder of this machine: {hint}"
     if table.bucket.startswith("s3://"):
         yield from _s3_notes(table, dialect)
+    if table.bucket.startswith("gs://"):
+        yield from _gcs_notes(dialect)
     if manifest and table.bucket != table.own:
         yield f"the manifest names files under {table.own}, whatever --location says"
     sql = ATHENA if engine.sql is TRINO and manifest else engine.sql
@@ -70,6 +72,19 @@ def _s3_notes(table: Table, dialect: str) -> Iterator[str]:
         yield f"write s3compat:// for s3://, and ENDPOINT = '{host}' into the stage"
     elif dialect == "bigquery":
         yield "bigquery reads S3 by a connection of BigQuery Omni only; else copy the bucket, and give --location gs://..."
+
+
+def _gcs_notes(dialect: str) -> Iterator[str]:
+    """What an engine needs once to read from Google Cloud Storage."""
+    if dialect == "duckdb":
+        yield GCS_NOTE
+    elif dialect == "spark":
+        yield "needs Google's gcs-connector, but on Dataproc, and on Google's machines no more than that"
+    elif dialect == "athena":
+        yield "athena reads Amazon's own S3 only: copy the bucket, and give --location s3://..."
+
+
+GCS_NOTE = "first: CREATE SECRET (TYPE gcs, KEY_ID '...', SECRET '...'); with an HMAC key, as DuckDB takes no other"
 
 
 def _columns(table: Table, engine: Engine, form: str = "{name} {type}") -> str:
@@ -177,15 +192,19 @@ def _bigquery_by_manifest(table: Table) -> str:
     return _bigquery(table, uris, "file_set_spec_type = 'NEW_LINE_DELIMITED_MANIFEST'")
 
 
+def stage_uri(table: Table) -> str:
+    """The table's folder as the URL of a stage; Snowflake has a word of its own for Google's store."""
+    url = file_uri(table.path)
+    return f"{f'gcs://{url[5:]}' if url.startswith('gs://') else url}/"
+
+
 def _snowflake(table: Table) -> str:
     """A stage for the table's folder alone, so that LOCATION has no path to quote; then the table."""
-    url = file_uri(table.path)
-    url = f"gcs://{url[5:]}" if url.startswith("gs://") else url
     stage, name = SNOWFLAKE.name(f"{table.name}_files"), SNOWFLAKE.name(table.name)
     columns = _columns(table, SNOWFLAKE, "{name} {type} AS (VALUE:{name}::{type})")
     return (
         "-- a private bucket needs a STORAGE_INTEGRATION in the stage\n"
-        f"CREATE STAGE IF NOT EXISTS {stage} URL = {SNOWFLAKE.text(url + '/')};\n"
+        f"CREATE STAGE IF NOT EXISTS {stage} URL = {SNOWFLAKE.text(stage_uri(table))};\n"
         f"CREATE OR REPLACE EXTERNAL TABLE {name} (\n{columns}\n)\n"
         f"LOCATION = @{stage}\nAUTO_REFRESH = FALSE\nPATTERN = '.*[.]parquet'\n"
         "FILE_FORMAT = (TYPE = PARQUET USE_LOGICAL_TYPE = TRUE);\n"

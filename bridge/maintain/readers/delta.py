@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from bridge.errors import SettingsError
 from bridge.maintain.readers.code import text, variable
-from bridge.maintain.readers.ddl import duckdb_view
+from bridge.maintain.readers.ddl import GCS_NOTE, duckdb_view, stage_uri
 from bridge.maintain.readers.engines import ATHENA, BIGQUERY, DUCKDB, SNOWFLAKE, SPARK, TRINO
 from bridge.maintain.readers.table import Table, file_uri
 
@@ -24,8 +24,8 @@ class _Reader:
     table: Callable[[Table], str]
     view: Callable[[Table], str] | None = None
     first: str = ""
-    store: str = ""
-    """The only place it reads from."""
+    store: tuple[str, ...] = ()
+    """The only places it reads from."""
     comment: str = "--"
 
 
@@ -36,13 +36,15 @@ def delta_statement(table: Table, dialect: str, *, view: bool = False) -> str:
     if write is None:
         raise SettingsError("no --view here", hint=f"{dialect} reads the table: leave the flag out", dialect=dialect)
     notes = [reader.first] if reader.first else []
-    if reader.store and not table.bucket.startswith(f"{reader.store}://"):
-        notes.append(f"copy the bucket, with _delta_log, to where {dialect} reads: --location {reader.store}://...")
+    if reader.store and not table.bucket.startswith(reader.store):
+        notes.append(f"copy the bucket, with _delta_log, to where {dialect} reads: --location {reader.store[0]}...")
     if dialect == "duckdb" and table.bucket.startswith("s3://"):
         server = table.s3.endpoint_url
         own = f", ENDPOINT '{server.split('://', 1)[1]}', URL_STYLE 'path'" if server else ""
         plain = ", USE_SSL false" if server and server.startswith("http:") else ""
         notes.append(f"and: CREATE SECRET (TYPE s3, PROVIDER credential_chain{own}{plain});")
+    if dialect == "duckdb" and table.bucket.startswith("gs://"):
+        notes.append(GCS_NOTE.replace("first", "and"))
     return "".join(f"{reader.comment} {note}\n" for note in notes) + write(table) + "\n"
 
 
@@ -52,6 +54,8 @@ def _uri(table: Table) -> str:
 
 def _options(table: Table) -> str:
     """The argument that says where the bucket is; the library itself looks for keys."""
+    if table.bucket.startswith("gs://") and table.gcs.endpoint_url:
+        return f", storage_options={json.dumps({'google_base_url': table.gcs.endpoint_url})}"
     if not table.bucket.startswith("s3://"):
         return ""
     server = table.s3.endpoint_url
@@ -111,7 +115,7 @@ def _snowflake(table: Table) -> str:
         if (type_ := SNOWFLAKE.type(entry["type"]))
     ]
     return (
-        f"CREATE STAGE IF NOT EXISTS {stage} URL = {SNOWFLAKE.text(_uri(table) + '/')};\n"
+        f"CREATE STAGE IF NOT EXISTS {stage} URL = {SNOWFLAKE.text(stage_uri(table))};\n"
         f"CREATE OR REPLACE EXTERNAL TABLE {name} (\n" + ",\n".join(columns) + "\n)\n"
         f"LOCATION = @{stage}\nREFRESH_ON_CREATE = FALSE\nAUTO_REFRESH = FALSE\n"
         "FILE_FORMAT = (TYPE = PARQUET)\nTABLE_FORMAT = DELTA;\n"
@@ -124,8 +128,10 @@ _READERS = {
     "polars": _Reader(_polars, first="needs the package deltalake", comment="#"),
     "pyarrow": _Reader(_pyarrow, first="needs the package deltalake", comment="#"),
     "spark": _Reader(_spark, _spark_view, "needs delta-spark, its extension and its catalog; without it: --manifest"),
-    "athena": _Reader(_athena, store="s3"),
+    "athena": _Reader(_athena, store=("s3://",)),
     "trino": _Reader(_trino, first="in a catalog of Trino's Delta Lake connector, here called delta"),
-    "bigquery": _Reader(_bigquery, first="its project needs a default Cloud resource connection", store="gs"),
-    "snowflake": _Reader(_snowflake, first="a private bucket needs a STORAGE_INTEGRATION in the stage", store="s3"),
+    "bigquery": _Reader(_bigquery, first="its project needs a default Cloud resource connection", store=("gs://",)),
+    "snowflake": _Reader(
+        _snowflake, first="a private bucket needs a STORAGE_INTEGRATION in the stage", store=("s3://", "gs://")
+    ),
 }

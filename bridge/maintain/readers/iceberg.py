@@ -62,6 +62,8 @@ def _code(table: Table, facts: CatalogFacts, dialect: str, path: tuple[str, ...]
 
 def _files(table: Table) -> dict[str, str]:
     """The properties that say where the bucket is; the library itself looks for keys."""
+    if table.bucket.startswith("gs://"):
+        return {"gcs.service.host": table.gcs.endpoint_url} if table.gcs.endpoint_url else {}
     if not table.bucket.startswith("s3://"):
         return {}
     properties = {"s3.endpoint": table.s3.endpoint_url, "s3.region": table.s3.region}

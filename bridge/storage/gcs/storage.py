@@ -6,17 +6,14 @@ from bridge.errors import SettingsError
 from bridge.settings.values.stores import GcsOptions
 from bridge.storage.objects import ObjectStorage
 
-_NO_GENERATION = "1"
-"""Google counts generations in microseconds since 1970."""
-
 
 def gcs_storage(uri: str, options: GcsOptions | None = None) -> ObjectStorage:
     """The bucket of `gs://name/folder`. Nothing is read yet. Raises `SettingsError` without Google's library."""
     try:
-        from bridge.storage.gcs.store import GcsStore
+        from bridge.storage.gcs.store import NO_GENERATION, GcsStore
     except ModuleNotFoundError as error:
         if not (error.name or "").startswith("google"):
             raise
         hint = 'pip install "singer-bridge[gcs]"'
         raise SettingsError("gs:// needs a package that is not installed", hint=hint, bucket=uri) from error
-    return ObjectStorage(uri, GcsStore.of(uri, options or GcsOptions()), _NO_GENERATION)
+    return ObjectStorage(uri, GcsStore.of(uri, options or GcsOptions()), NO_GENERATION)

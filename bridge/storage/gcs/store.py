@@ -18,6 +18,8 @@ from bridge.storage.gcs.errors import FAILURES, explain, explained, is_gone, is_
 from bridge.storage.objects.store import Absent, Headers
 from bridge.storage.protocol import VersionedObject, refuse_outside
 
+NO_GENERATION = "1"
+"""An ETag that no object has: Google counts generations in microseconds since 1970."""
 _ONCE, _PATIENT = (5, 10), (10, 60)
 """Seconds to connect, and to wait for each part of the answer."""
 _PATIENCE = Retry(predicate=is_passing, initial=0.2, maximum=8, multiplier=2, timeout=60)

@@ -12,7 +12,7 @@ import sqlglot
 from bridge.errors import SettingsError
 from bridge.maintain.readers.delta import _READERS, delta_statement
 from bridge.maintain.readers.table import Table
-from bridge.settings.values.stores import S3Options
+from bridge.settings.values.stores import GcsOptions, S3Options
 from tests.support.tables import STRING, Shop, typing
 
 PROPERTIES = {"id": {"type": "integer"}, "name": STRING}
@@ -78,3 +78,23 @@ def test_code_names_the_server() -> None:
     text = delta_statement(Table("shop/orders", COLUMNS, "s3://lake", "s3://lake", s3), "polars")
     assert '"aws_endpoint_url": "http://minio:9000"' in text
     assert "secret" not in text
+
+
+@pytest.mark.parametrize(
+    ("dialect", "told"),
+    [
+        ("duckdb", "CREATE SECRET (TYPE gcs,"),
+        ("polars", 'storage_options={"google_base_url": "https://gcs.example.com"}'),
+        ("pyarrow", 'storage_options={"google_base_url": "https://gcs.example.com"}'),
+        ("bigquery", "uris = ['gs://lake/shop/orders']"),
+        ("snowflake", "URL = 'gcs://lake/shop/orders/'"),
+    ],
+)
+def test_on_google(dialect: str, told: str) -> None:
+    """Each engine is told where the table is in its own words; only Athena has to have a copy."""
+    there = Table(
+        "shop/orders", COLUMNS, "gs://lake", "gs://lake", gcs=GcsOptions(endpoint_url="https://gcs.example.com")
+    )
+    assert told in delta_statement(there, dialect)
+    assert "copy the bucket" not in delta_statement(there, dialect)
+    assert "copy the bucket" in delta_statement(there, "athena")

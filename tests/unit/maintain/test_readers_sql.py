@@ -12,7 +12,7 @@ from bridge.lake.table_columns import Entry, words
 from bridge.maintain.readers.ddl import DIALECTS, statement
 from bridge.maintain.readers.table import Table
 from bridge.schema.table_schema import from_singer
-from bridge.settings.values.stores import S3Options
+from bridge.settings.values.stores import GcsOptions, S3Options
 from tests.support.tables import ODD, WIDE
 
 COLUMNS: list[Entry] = orjson.loads(from_singer({"properties": WIDE}, []).to_json())
@@ -165,6 +165,27 @@ def test_hive_manifest() -> None:
 def test_snowflake_on_google() -> None:
     """Snowflake has its own word for Google's buckets."""
     assert "URL = 'gcs://lake/shop/orders/'" in statement(table(bucket="gs://lake"), "snowflake")
+
+
+@pytest.mark.parametrize(
+    ("dialect", "told"),
+    [
+        ("duckdb", "CREATE SECRET (TYPE gcs,"),
+        ("spark", "gcs-connector"),
+        ("polars", '{"google_base_url": "https://gcs.example.com"}'),
+        ("pyarrow", 'fs.GcsFileSystem(endpoint_override="gcs.example.com", scheme="https")'),
+        ("athena", "copy the bucket, and give --location s3://..."),
+        ("bigquery", "uris = ['gs://lake/shop/orders/*.parquet']"),
+    ],
+)
+def test_on_google(dialect: str, told: str) -> None:
+    """The statement says what an engine needs to read from Google's store, and names a server that is not Google's."""
+    own = GcsOptions(endpoint_url="https://gcs.example.com", credentials_file="/key.json")
+    there = Table("shop/orders", COLUMNS, "gs://lake", "gs://lake", gcs=own)
+    assert told in statement(there, dialect)
+    assert "/key.json" not in statement(there, dialect)
+    if "example" in told:
+        assert "example" not in statement(table(bucket="gs://lake"), dialect)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
