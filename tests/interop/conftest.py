@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.interop.fakegcs import FakeGcs
 
 _HERE = Path(__file__).parent
 
@@ -13,3 +16,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(_HERE):
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(scope="module")
+def gcs_server() -> Iterator[FakeGcs]:
+    with FakeGcs() as server:
+        yield server
+
+
+@pytest.fixture
+def gcs(gcs_server: FakeGcs) -> Iterator[FakeGcs]:
+    """Google Cloud Storage's emulator behind our proxy, which behaves when a test begins."""
+    gcs_server.clear()
+    yield gcs_server
+    gcs_server.clear()

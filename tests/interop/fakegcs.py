@@ -84,6 +84,11 @@ class FakeGcs:
         """A plain client, to look at the store from outside."""
         return client_of(self.endpoint)
 
+    @property
+    def without_proxy(self) -> str:
+        """The address of fake-gcs-server itself, which ignores conditions of copies."""
+        return f"http://127.0.0.1:{self._proxy.store}"
+
     def bucket(self, name: str) -> str:
         """Create a bucket if there is none of this name."""
         if name not in self._buckets:

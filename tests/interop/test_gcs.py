@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
@@ -34,20 +33,6 @@ from tests.contract.test_storage import *  # noqa: F403
 from tests.crash import test_kill
 from tests.crash.test_kill import reader_session  # noqa: F401 - a fixture
 from tests.interop.fakegcs import FakeGcs
-
-
-@pytest.fixture(scope="module")
-def gcs_server() -> Iterator[FakeGcs]:
-    with FakeGcs() as server:
-        yield server
-
-
-@pytest.fixture
-def gcs(gcs_server: FakeGcs) -> Iterator[FakeGcs]:
-    """The store, which behaves when a test begins."""
-    gcs_server.clear()
-    yield gcs_server
-    gcs_server.clear()
 
 
 @pytest.fixture
