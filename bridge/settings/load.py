@@ -160,12 +160,12 @@ def load(path: Path, environ: Mapping[str, str], env: str | None = None) -> Sett
 
 
 def read_settings(path: Path, env: str | None = None) -> Settings:
-    """The settings of a file, with this process's variables. `AWS_` variables in `.env` beside it are set in it.
+    """The settings of a file, with this process's variables. Those of stores in `.env` beside it are set in it.
 
-    boto3 reads only the environment; a variable that is set there already wins.
+    boto3 and Google's library read only the environment; a variable that is set there already wins.
     """
     for name, value in read_dotenv(path.absolute().parent / ".env").items():
-        if name.startswith("AWS_"):
+        if name.startswith(("AWS_", "GOOGLE_")):
             os.environ.setdefault(name, value)
     return load(path, os.environ, env)
 

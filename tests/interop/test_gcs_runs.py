@@ -48,10 +48,13 @@ class Project:
         assert done.returncode == 0, done.stderr + done.stdout
         return done.stdout
 
-    def run(self, users: int, full: int) -> dict[str, Any]:
+    def grow(self, users: int, full: int) -> None:
         streams = [stream(records=users), stream("full", full, replication_method="FULL_TABLE")]
         config = {"seed": 1, "state": {"every": 100}, "streams": streams}
         (self.folder / "tap.json").write_text(json.dumps(config))
+
+    def run(self, users: int, full: int) -> dict[str, Any]:
+        self.grow(users, full)
         return dict(json.loads(self.command("run", "--json")))
 
     def doctor(self) -> tuple[int, dict[str, list[str]]]:
@@ -66,7 +69,6 @@ class Project:
 
 @pytest.fixture
 def project(gcs: FakeGcs, tmp_path: Path) -> Project:
-    (tmp_path / "tap.json").write_text("{}")
     return Project(tmp_path, gcs.bucket(uuid.uuid4().hex))
 
 
@@ -133,6 +135,7 @@ def test_settings_of_a_bucket_that_hurt() -> None:
 def test_runs(gcs: FakeGcs, project: Project, kind: str) -> None:
     """Rows are exact after a run and one that resumes and overwrites; SQL, verbs and other engines read the same."""
     project.write(format=kind)
+    project.grow(300, 100)
     project.command("discover")
     assert project.run(300, 100)["status"] == "success"
     second = project.run(420, 40)
@@ -150,7 +153,7 @@ def test_runs(gcs: FakeGcs, project: Project, kind: str) -> None:
 
 def _rows(gcs: FakeGcs, project: Project, dialect: str, *flags: str) -> list[int]:
     """The ids that the printed code reads. An engine's own credentials are left out: an emulator has none."""
-    code = project.command("tables", "ddl", "users", "--dialect", dialect, *flags)
+    code = project.command("tables", "ddl", "-s", "users", "--dialect", dialect, *flags)
     key = '{"disable_oauth": true, "client_email": "", "private_key": "", "private_key_id": ""}'
     options = {"google_base_url": gcs.endpoint, "google_service_account_key": key}
     host = gcs.endpoint.partition("://")[2]
