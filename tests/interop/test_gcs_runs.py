@@ -69,7 +69,9 @@ class Project:
 
 @pytest.fixture
 def project(gcs: FakeGcs, tmp_path: Path) -> Project:
-    return Project(tmp_path, gcs.bucket(uuid.uuid4().hex))
+    project = Project(tmp_path, gcs.bucket(uuid.uuid4().hex))
+    project.grow(300, 100)
+    return project
 
 
 def test_doctor(gcs: FakeGcs, project: Project) -> None:
@@ -135,14 +137,14 @@ def test_settings_of_a_bucket_that_hurt() -> None:
 def test_runs(gcs: FakeGcs, project: Project, kind: str) -> None:
     """Rows are exact after a run and one that resumes and overwrites; SQL, verbs and other engines read the same."""
     project.write(format=kind)
-    project.grow(300, 100)
     project.command("discover")
     assert project.run(300, 100)["status"] == "success"
     second = project.run(420, 40)
     assert (second["status"], second["streams"]["users"]["records"]) == ("success", 120)
     answer = project.command("sql", "SELECT count(*), count(DISTINCT id), max(id) FROM users", "--csv")
     assert answer.splitlines()[-1] == "420,420,420"
-    assert len(project.command("tables", "head", "-s", "full", "--json", "-n", "50").splitlines()) == 40
+    head = project.command("tables", "head", "-s", "full", "--json", "-n", "50")
+    assert head.count("\n") == 40
     project.command("verify", "shop")
     for dialect in ("polars", "pyarrow"):
         for flags in ((), ("--manifest",)):
