@@ -14,7 +14,7 @@ demo: .venv/ready
 test: .venv/ready
 	$(PYTEST) -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder --durations 25 $(ARGS)
 
-# What to run while you work: no Spark, no S3 server, under two minutes on two cores.
+# What to run while you work: no Spark, no S3 server, about three minutes on two cores.
 check: lint
 	$(PYTEST) tests/test_architecture.py tests/unit -m "not slow and not heavy" -n 2 --dist loadfile \
 		--no-loadscope-reorder -q $(ARGS)

@@ -82,7 +82,7 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     opened: bool = True
     """Whether it got hold of the pipeline and began to load. False: it ended before, or has not come so far yet."""
     previous: str | None = None
-    """No run with an id between this one's and the run's own opened the pipeline."""
+    """The newest earlier run that may have loaded anything: each run between the two ended before it could."""
     process: dict[str, Any] = {}
     """Its process, as a lease describes it: see `bridge.lake.lease.process`."""
     batch: str | None = None

@@ -116,7 +116,7 @@ class Runners:
     def take(self, spark: SparkSettings) -> Runner:
         """A runner for a run with these settings: one that is ready, else a new one.
 
-        One that is not ready yet is given up: making its session takes longer than a run without it needs to start.
+        A runner that is still starting is discarded: a new process starts the run sooner.
         """
         with self._lock:
             self._due = max(self._due, time.monotonic() + _BEHIND)

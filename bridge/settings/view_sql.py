@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 VIEW = Kind(
     "view",
     "one stream, in backticks if its name has dots or dashes",
-    "a view is kept by adding and taking away single rows: each must count the same at any time",
+    "a view is kept by adding and removing rows: a row must count the same whenever that happens",
     "such as: SELECT customer_id, count(*) AS orders, sum(amount) AS total FROM orders GROUP BY customer_id",
 )
 AGGREGATES = {"count": 1, "count_if": 1, "sum": 1, "avg": 1, "min": 1, "max": 1, "min_by": 2, "max_by": 2}
@@ -325,7 +325,7 @@ def _check_names(names: Sequence[str]) -> None:
     seen: set[str] = set()
     for name in names:
         if name.lower().startswith(RESERVED):
-            hint = "give it another name: such columns the bridge writes itself"
+            hint = "rename it with AS: names with this prefix are reserved"
             raise SettingsError("a column of the view is taken", hint=hint, column=name)
         if name.casefold() in seen:
             raise SettingsError("the view has two columns of one name", hint="rename one with AS", column=name)

@@ -27,8 +27,7 @@ _ORDERED = frozenset({"min", "max"})
 def view_session(spark: SparkSession) -> SparkSession:
     """A session beside the run's own in which all views are computed, whatever the settings say of Spark.
 
-    A view would not be its SELECT any more if a day began at another hour, or if what is an error now had been NULL,
-    from some run on.
+    Its time zone and its ANSI mode are fixed, so that changed Spark settings never change what a view holds.
     """
     session = spark.newSession()
     for name, value in _FIXED.items():

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 DEFAULT_NAME = "lake"
 _KEYS = re.compile(r"://[^@/\s]*@")
-"""What a URI says of who comes."""
+"""The user and the password in a URI."""
 
 
 @dataclass(frozen=True, slots=True)
