@@ -213,8 +213,8 @@ class Storage(Protocol):
 
         Raises `Missing`, before it touches anything, if an add is neither pending nor visible. Nothing is taken away,
         or copied to the trash, before all adds are visible: so if one is missing, the commit can safely be taken back,
-        even if a slow writer is still running. The old bytes of a rewritten file are in the trash before the new ones are
-        visible, and no others.
+        even if a slow writer is still running. The old bytes of a rewritten file are in the trash before the new ones
+        are visible, and no others.
         """
 
     def settle_rewrites(self, changes: Sequence[Change]) -> Sequence[Rewrite]:
