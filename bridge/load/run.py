@@ -102,16 +102,22 @@ class Run:
         self._full = request.full or not pipeline.incremental.enabled
 
     def execute(self) -> Result:
-        """Run to the end; a `BridgeError` is in the result. A second signal ends the process at once."""
+        """Run to the end; a `BridgeError` is in the result.
+
+        A second signal ends the process at once; so does a run that is to end and hangs, once its record says so.
+        """
         self._began = time.monotonic()
+        with self._stop, self._stop.within(self.request.timeout, self._give_up):
+            return self._execute()
+
+    def _execute(self) -> Result:
         try:
-            with self._stop, self._stop.within(self.request.timeout):
-                self.check_flags()
-                storage = self._open_bucket()
-                self._trace = RunTrace(storage, self.pipeline, self.result, self.request.batch)
-                self.storage = storage
-                self._run(storage)
-                self.result.status = "success"
+            self.check_flags()
+            storage = self._open_bucket()
+            self._trace = RunTrace(storage, self.pipeline, self.result, self.request.batch)
+            self.storage = storage
+            self._run(storage)
+            self.result.status = "success"
         except BridgeError as error:
             self._failed(error)
             if not self._trace and isinstance(error, LakeError):
@@ -125,6 +131,12 @@ class Run:
         finally:
             self._finish()
         return self.result
+
+    def _give_up(self, reason: BridgeError) -> None:
+        """Write the outcome of a run that hangs, before its process ends."""
+        reason.hint = f"it hung while {self.stage}, and was ended; {reason.hint}"
+        self._failed(reason)
+        self._finish()
 
     def _finish(self) -> None:
         self.result.seconds["total"] = time.monotonic() - self._began
@@ -190,7 +202,7 @@ class Run:
         lease = self.context.lease = take(storage, self.pipeline.name, self.result.run_id, wait=wait, pause=self._pause)
         self.context.stage = "reading the commit log"
         name, run, clean = self.pipeline.name, self.result.run_id, lambda: self._clean
-        first = partial(keep_catalog, storage, self.pipeline)
+        first = partial(self._stop.aside, partial(keep_catalog, storage, self.pipeline))
         with open_pipeline(storage, name, run, lease=lease, clean=clean, first=first) as committer:
             self._run_with_record(storage, committer, source, catalog, deselected)
             if self._clean:
