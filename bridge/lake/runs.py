@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import string
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime, timezone
 from itertools import islice
@@ -171,25 +171,24 @@ def read_runs(
 
 
 def read_opened(storage: Storage, pipeline: str, limit: int) -> Iterator[RunRecord]:
-    """Yield the latest runs that began to load, newest first: past attempts that did not get so far."""
-    return islice(_passing(storage, pipeline, lambda record: record.opened), limit)
+    """Yield the latest runs that began to load, newest first; runs that did not are skipped, a row in one step."""
+    return islice(_opened(storage, pipeline), limit)
 
 
-def read_attempts(storage: Storage, pipeline: str, limit: int) -> Iterator[RunRecord]:
-    """Yield the latest runs but for those that another run kept out, newest first."""
-    return islice(_passing(storage, pipeline, lambda record: record.status != "held"), limit)
-
-
-def _passing(storage: Storage, pipeline: str, passes: Callable[[RunRecord], bool]) -> Iterator[RunRecord]:
-    """Yield the records that pass, newest first; a row of others is skipped in one step."""
+def _opened(storage: Storage, pipeline: str) -> Iterator[RunRecord]:
     last = None
     for run in run_ids(storage, pipeline):
         record = read_run(storage, pipeline, run) if last is None or run <= last else None
-        if record and passes(record):
+        if record and record.opened:
             last = None
             yield record
         elif record:
             last = record.previous
+
+
+def read_attempts(storage: Storage, pipeline: str, limit: int) -> Iterator[RunRecord]:
+    """Yield the latest runs but for those that another run kept out, newest first."""
+    return islice((record for record in read_runs(storage, pipeline) if record.status != "held"), limit)
 
 
 def previous_run(storage: Storage, pipeline: str) -> str | None:
