@@ -138,15 +138,21 @@ def _now() -> str:
 
 
 def read_run(storage: Storage, pipeline: str, run: str) -> RunRecord | None:
-    """One run's record, or None. Raises `CorruptLake` for one that cannot be read."""
+    """One run's record, or None. Raises `CorruptLake` for one that cannot be read, or that names another run."""
     data = storage.read(pipeline_key(pipeline, "runs", f"{run}.json"))
     if data is None:
         return None
     try:
         stored = loads(data)
-        return structs.replace(convert(stored, RunRecord), stored=stored)
-    except (NotJson, ValidationError, UnicodeEncodeError) as error:  # the last: half of a character
+        record = structs.replace(convert(stored, RunRecord), stored=stored)
+        for time in filter(None, (record.started, record.ended)):
+            datetime.fromisoformat(time).astimezone(timezone.utc)
+    except (NotJson, ValidationError, ValueError, OverflowError) as error:  # UnicodeEncodeError: half of a character
         raise CorruptLake("a run record is unreadable", hint="delete it; nothing depends on it", run=run) from error
+    if (record.pipeline, record.run_id) != (pipeline, run):
+        hint = "see who may write to the bucket, and delete it: nothing depends on it"
+        raise CorruptLake("a run record names another run than its file", hint=hint, run=run)
+    return record
 
 
 def read_runs(
