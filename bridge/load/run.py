@@ -240,7 +240,7 @@ class Run:
         scratch = Scratch(self.home, self.pipeline, result.run_id)
         scratch.prepare(storage)
         trace.opened(committer.view, scratch, tap)
-        stream_files = self.context.stream_files = StreamFiles(committer.log, before, catalog)
+        stream_files = self.context.stream_files = StreamFiles(committer.log, before, catalog or self.declared)
         try:
             self._load(committer, source, catalog, deselected, scratch)
             result.status = "success"
