@@ -126,6 +126,8 @@ class Loader:
         """Commit what is finished. Raises if the run must end, or if something failed in the background."""
         self._plan.context.tick()
         self.collect()
+        if self._plan.trace:
+            self._plan.trace.catch_up()
 
     def collect(self, wait: float = 0.0) -> None:
         """Account for the batches that Spark has finished, in order, and commit at barriers.

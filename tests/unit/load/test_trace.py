@@ -258,6 +258,30 @@ def test_the_trace_after_a_commit(lake: LocalStorage) -> None:
     assert recorded(lake)[0].state == {"n": 8}
 
 
+def test_silence_after_a_quick_commit(lake: LocalStorage, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What came too soon after the last write is written once that is due, while the tap says nothing more."""
+    monkeypatch.setattr("bridge.load.trace._EVERY", 0.5)
+    (folder / "said").write_bytes(wire(*rows(3)))
+    script = f"cat {folder}/said; echo waiting >&2; while [ ! -e {folder}/go ]; do sleep 0.05; done"
+    seen = list[Any]()
+
+    def look() -> None:
+        end = time.monotonic() + 30
+        while time.monotonic() < end and not seen:
+            for record in recorded(lake):
+                log = read_log(lake, "p", record.run_id)
+                if (record.commits, record.records, log) == (3, 3, b"waiting\n"):
+                    seen.append((record.status, record.state))
+            time.sleep(0.02)
+        (folder / "go").touch()
+
+    other = threading.Thread(target=look)
+    other.start()
+    assert run(pipeline(lake, "sh", "-c", script, commit={"rows": 1})).commits == 3
+    other.join()
+    assert seen == [("running", {"bookmarks": {"s": {"id": 3}}})]
+
+
 @pytest.mark.usefixtures("run_ids")
 def test_runs_that_fail_are_swept(lake: LocalStorage) -> None:
     """Each attempt deletes more records that are too old than it makes, and their logs; the last load's stays."""
