@@ -15,7 +15,7 @@ from msgspec import structs, to_builtins
 from bridge.lake.lease import fate, holder, holds
 from bridge.lake.log import Log
 from bridge.lake.records import CommitRecord
-from bridge.lake.runs import RunRecord, StreamResult, is_run_id, read_attempts, read_opened, read_run
+from bridge.lake.runs import RunRecord, StreamResult, is_run_id, read_attempts, read_opened, read_run, run_ids
 from bridge.storage import Storage
 
 _SETTING_OUT = timedelta(minutes=30)
@@ -24,6 +24,8 @@ _RUNS_BACK = 100
 """How many runs back failures are counted."""
 _OPENED_BACK = 30
 """How many runs back a success is looked for."""
+_FAR_BACK = 1000
+"""The same where a hundred runs in a row failed."""
 
 
 def current(storage: Storage, record: RunRecord) -> RunRecord:
@@ -56,7 +58,7 @@ def last_success(storage: Storage, pipeline: str, last: RunRecord | None = None)
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """The failures of a pipeline since its last success. `count` stops at a hundred."""
+    """The failures of a pipeline since its last success; attempts of a retry are one. `count` stops at a hundred."""
 
     count: int
     since: str
@@ -71,15 +73,45 @@ def failures(storage: Storage, pipeline: str) -> Failures | None:
 
     A run that is under way, was interrupted, or kept out by another, is neither.
     """
-    failed = list[RunRecord]()
-    success = None
+    runs = list[tuple[RunRecord, RunRecord]]()  # the last and the first attempt of each
+    success, earlier, left = None, 0, _RUNS_BACK
     for record in read_attempts(storage, pipeline, _RUNS_BACK):
+        left -= 1
         if record.status == "success":
             success = record
             break
-        if record.status == "failed" or (record.status == "running" and not _is_alive(storage, record)):
-            failed.append(record)
-    return Failures(len(failed), failed[-1].started, current(storage, failed[0]), success) if failed else None
+        if record.status == "failed" and record.attempt == earlier:
+            runs[-1] = runs[-1][0], record
+        else:
+            runs.append((record, record))
+        earlier = record.attempt - 1
+    failed = [(last, first) for last, first in runs if _has_failed(storage, last)]
+    if not failed:
+        return None
+    (last, _), (_, first) = failed[0], failed[-1]
+    if not success and not left:
+        success, first = _far_back(storage, first)
+    return Failures(len(failed), first.started, current(storage, last), success)
+
+
+def _has_failed(storage: Storage, record: RunRecord) -> bool:
+    return record.status == "failed" or (record.status == "running" and not _is_alive(storage, record))
+
+
+def _far_back(storage: Storage, failed: RunRecord) -> tuple[RunRecord | None, RunRecord]:
+    """The last success, and the first failure after it, of a pipeline that has failed for long."""
+    success, after = None, ""
+    for number, record in enumerate(read_opened(storage, failed.pipeline, _FAR_BACK), 1):
+        if record.status == "success":
+            success = record
+        if success or number == _FAR_BACK:
+            after = record.run_id
+            break
+    for run in reversed(run_ids(storage, failed.pipeline)):
+        first = read_run(storage, failed.pipeline, run) if run > after else None
+        if first and _has_failed(storage, first):
+            return success, first
+    return success, failed
 
 
 def _is_alive(storage: Storage, record: RunRecord) -> bool:

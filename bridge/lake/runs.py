@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import string
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime, timezone
 from itertools import islice
@@ -138,15 +138,21 @@ def _now() -> str:
 
 
 def read_run(storage: Storage, pipeline: str, run: str) -> RunRecord | None:
-    """One run's record, or None. Raises `CorruptLake` for one that cannot be read."""
+    """One run's record, or None. Raises `CorruptLake` for one that cannot be read, or that names another run."""
     data = storage.read(pipeline_key(pipeline, "runs", f"{run}.json"))
     if data is None:
         return None
     try:
         stored = loads(data)
-        return structs.replace(convert(stored, RunRecord), stored=stored)
-    except (NotJson, ValidationError, UnicodeEncodeError) as error:  # the last: half of a character
+        record = structs.replace(convert(stored, RunRecord), stored=stored)
+        for time in filter(None, (record.started, record.ended)):
+            datetime.fromisoformat(time).astimezone(timezone.utc)
+    except (NotJson, ValidationError, ValueError, OverflowError) as error:  # UnicodeEncodeError: half of a character
         raise CorruptLake("a run record is unreadable", hint="delete it; nothing depends on it", run=run) from error
+    if (record.pipeline, record.run_id) != (pipeline, run):
+        hint = "see who may write to the bucket, and delete it: nothing depends on it"
+        raise CorruptLake("a run record names another run than its file", hint=hint, run=run)
+    return record
 
 
 def read_runs(
@@ -171,25 +177,24 @@ def read_runs(
 
 
 def read_opened(storage: Storage, pipeline: str, limit: int) -> Iterator[RunRecord]:
-    """Yield the latest runs that began to load, newest first: past attempts that did not get so far."""
-    return islice(_passing(storage, pipeline, lambda record: record.opened), limit)
+    """Yield the latest runs that began to load, newest first; runs that did not are skipped, a row in one step."""
+    return islice(_opened(storage, pipeline), limit)
 
 
-def read_attempts(storage: Storage, pipeline: str, limit: int) -> Iterator[RunRecord]:
-    """Yield the latest runs but for those that another run kept out, newest first."""
-    return islice(_passing(storage, pipeline, lambda record: record.status != "held"), limit)
-
-
-def _passing(storage: Storage, pipeline: str, passes: Callable[[RunRecord], bool]) -> Iterator[RunRecord]:
-    """Yield the records that pass, newest first; a row of others is skipped in one step."""
+def _opened(storage: Storage, pipeline: str) -> Iterator[RunRecord]:
     last = None
     for run in run_ids(storage, pipeline):
         record = read_run(storage, pipeline, run) if last is None or run <= last else None
-        if record and passes(record):
+        if record and record.opened:
             last = None
             yield record
         elif record:
             last = record.previous
+
+
+def read_attempts(storage: Storage, pipeline: str, limit: int) -> Iterator[RunRecord]:
+    """Yield the latest runs but for those that another run kept out, newest first."""
+    return islice((record for record in read_runs(storage, pipeline) if record.status != "held"), limit)
 
 
 def previous_run(storage: Storage, pipeline: str) -> str | None:

@@ -34,6 +34,8 @@ from bridge.write.rejects import write_rejects
 
 _START_POLL = 0.05
 """Seconds between two checks whether the JVM is up."""
+_ABANDONED_AFTER = 30.0
+"""Seconds that a commit's preparation may take to end: it may wait for a catalog. What it leaves, no commit names."""
 _GIVEN_UP = "rows that are in no commit were given up"
 
 
@@ -124,6 +126,8 @@ class Loader:
         """Commit what is finished. Raises if the run must end, or if something failed in the background."""
         self._plan.context.tick()
         self.collect()
+        if self._plan.trace:
+            self._plan.trace.catch_up()
 
     def collect(self, wait: float = 0.0) -> None:
         """Account for the batches that Spark has finished, in order, and commit at barriers.
@@ -304,7 +308,7 @@ class Loader:
         self._plan.context.stage = "stopping Spark"
         if self._preparing:  # only after a failure; the thread ends when its work in Spark is cancelled
             self._engine.cancel()
-            self._preparing.join()
+            self._preparing.join(_ABANDONED_AFTER)
         self._engine.stop(hurry=not self._is_done)
         self.spool.close()
         warnings = [*self._accounting.warnings(), *(self._views.warnings if self._views else ())]

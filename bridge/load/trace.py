@@ -1,7 +1,7 @@
 """What the bucket has of a run from its first moment: its record, and the tap's log, so that they survive the machine.
 
 Once rows are committed, neither is a reason for the run to fail. What they cost is bounded: after a commit they are
-written if the last time was a while ago, and sooner if the tap has finished one more stream.
+written once the last time was a while ago, and sooner if the tap has finished one more stream.
 """
 
 from __future__ import annotations
@@ -31,9 +31,6 @@ _OF_PROCESS = ("host", "boot", "pids", "pid", "start")
 NO_TRACE = "`runs list` cannot show this run: its record has no place but the bucket"
 
 
-NO_TRACE = "`runs list` cannot show this run: its record has no place but the bucket"
-
-
 class RunTrace:
     """The trace of one run. `result` is read whenever something is written."""
 
@@ -52,6 +49,7 @@ class RunTrace:
         self._scratch: Scratch | None = None
         self._complete = set[str]()
         self._due = self._due_complete = 0.0
+        self._news: tuple[Snapshot, int, set[str]] | None = None
         self._outcome: tuple[str, str] | None = None
 
     def opened(self, view: Snapshot, scratch: Scratch, facts: dict[str, Any]) -> None:
@@ -62,12 +60,19 @@ class RunTrace:
 
     def committed(self, view: Snapshot, commits: int, *, last: bool) -> None:
         """Note a commit. `last`: the run is about to end, and notes its outcome instead."""
-        began = time.monotonic()
         complete = {name for name, counts in self._result.streams.items() if counts.is_complete}
-        if last or began < (self._due if complete <= self._complete else self._due_complete):
+        self._news = None if last else (view, commits, complete)
+        if not complete <= self._complete:
+            self._due = min(self._due, self._due_complete)
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        """Write what was committed, once that is due; often called while the run waits."""
+        began = time.monotonic()
+        if self._news is None or began < self._due:
             return
-        self._complete = complete
-        self._result.commits, self._result.state = commits, view.state
+        (view, self._result.commits, self._complete), self._news = self._news, None
+        self._result.state = view.state
         with suppress(LakeError):
             self._update(commit=view.n)
             if self._scratch:

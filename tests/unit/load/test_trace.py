@@ -17,12 +17,14 @@ from bridge.errors import LakeError
 from bridge.lake.lease import take
 from bridge.lake.log import Snapshot
 from bridge.lake.pipeline_state import PipelineState
-from bridge.lake.run_status import current
+from bridge.lake.run_status import current, failures, last_run
 from bridge.lake.runs import RunFile, RunRecord, read_log, read_opened, read_runs
+from bridge.launch.launch import launch
 from bridge.load.plan import Request
 from bridge.load.result import Counts, Result
 from bridge.load.run import Run
 from bridge.load.scratch import Scratch
+from bridge.load.stop import Stop
 from bridge.load.trace import RunTrace
 from bridge.settings.options import Pipeline
 from bridge.storage.local.storage import LocalStorage
@@ -256,6 +258,30 @@ def test_the_trace_after_a_commit(lake: LocalStorage) -> None:
     assert recorded(lake)[0].state == {"n": 8}
 
 
+def test_silence_after_a_quick_commit(lake: LocalStorage, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What came too soon after the last write is written once that is due, while the tap says nothing more."""
+    monkeypatch.setattr("bridge.load.trace._EVERY", 0.5)
+    (folder / "said").write_bytes(wire(*rows(3)))
+    script = f"cat {folder}/said; echo waiting >&2; while [ ! -e {folder}/go ]; do sleep 0.05; done"
+    seen = list[Any]()
+
+    def look() -> None:
+        end = time.monotonic() + 30
+        while time.monotonic() < end and not seen:
+            for record in recorded(lake):
+                log = read_log(lake, "p", record.run_id)
+                if (record.commits, record.records, log) == (3, 3, b"waiting\n"):
+                    seen.append((record.status, record.state))
+            time.sleep(0.02)
+        (folder / "go").touch()
+
+    other = threading.Thread(target=look)
+    other.start()
+    assert run(pipeline(lake, "sh", "-c", script, commit={"rows": 1})).commits == 3
+    other.join()
+    assert seen == [("running", {"bookmarks": {"s": {"id": 3}}})]
+
+
 @pytest.mark.usefixtures("run_ids")
 def test_runs_that_fail_are_swept(lake: LocalStorage) -> None:
     """Each attempt deletes more records that are too old than it makes, and their logs; the last load's stays."""
@@ -388,3 +414,30 @@ def test_attempts_that_were_held_do_not_hide_the_holder(folder: Path, typed: Typ
     record.finish(status="success")
     lease.close(head=0, clean=True)
     assert (typed("status --json").json[0]["run_id"], typed("status --json").json[0]["status"]) == (holder, "success")
+
+
+@pytest.mark.usefixtures("run_ids")
+def test_a_held_attempt_hides_no_failure(lake: LocalStorage, folder: Path) -> None:
+    """Neither a holder that left no record of its own, nor one that did, hides the runs that failed before it."""
+    assert run(pipeline(lake, *says(folder, *rows(1)))).status == "success"
+    for _ in range(3):
+        run(pipeline(lake, "tap-nowhere"))
+    lease = take(lake, "p", "another program")
+    assert run(pipeline(lake, *says(folder, *rows(1)))).status == "held"
+    lease.close(head=1, clean=True)
+    failed, last = failures(lake, "p"), last_run(lake, "p")
+    assert failed
+    assert last
+    assert failed.success
+    assert (failed.count, failed.success.status, last.status) == (3, "success", "failed")
+
+
+@pytest.mark.usefixtures("run_ids")
+def test_a_retry_fails_once(lake: LocalStorage) -> None:
+    """Each attempt has a record, and they are one failure."""
+    failing = pipeline(lake, "sh", "-c", "exit 3", retry={"attempts": 2, "backoff": "1s"})
+    for count in (1, 2):
+        launch(failing, Request(), Path(".singer-bridge").absolute(), stop=Stop())
+        failed = failures(lake, "p")
+        assert failed
+        assert (failed.count, len(recorded(lake)), failed.since) == (count, 2 * count, recorded(lake)[-1].started)
