@@ -98,6 +98,8 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     """Its process, as a lease describes it: see `bridge.lake.lease.process`."""
     batch: str | None = None
     """What the runs of several pipelines that were started together have in common."""
+    narrowed: bool = False
+    """It was asked for less than all: `--stream`, `--resume` or `--max-records`."""
     attempt: int = 1
     skipped: tuple[str, ...] = ()
     commits: int | None = None

@@ -40,7 +40,15 @@ NO_TRACE = "`runs list` cannot show this run: its record has no place but the bu
 class RunTrace:
     """The trace of one run. `result` is read whenever something is written."""
 
-    def __init__(self, storage: Storage, pipeline: Pipeline, result: Result, batch: str | None = None) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        pipeline: Pipeline,
+        result: Result,
+        batch: str | None = None,
+        *,
+        is_narrowed: bool = False,
+    ) -> None:
         """Make the bucket a lake, and write the record. Raises `LakeError` where that cannot be."""
         storage.prepare()
         process, self._previous = oneself(result.run_id), previous_run(storage, pipeline.name)
@@ -49,7 +57,8 @@ class RunTrace:
             "opened": False,
             "previous": self._previous,
             "process": {key: process[key] for key in _OF_PROCESS},
-        } | ({"batch": batch} if batch else {})
+        }
+        facts |= ({"batch": batch} if batch else {}) | ({"narrowed": True} if is_narrowed else {})
         self._storage, self._pipeline, self._result = storage, pipeline, result
         self._file = RunFile(storage, pipeline.name, result.run_id, **facts)
         self._scratch: Scratch | None = None

@@ -101,13 +101,14 @@ class RunQueue:
         return job.run_id
 
     def start_due(self, due: Due) -> None:
-        """Put a run that is due in the queue, unless one of its pipeline waits there already."""
+        """Put a run that is due in the queue, unless one of its pipeline waits there already, and loads as much."""
         with self._lock:
-            if not self._closing and not self._waits(due.pipeline):
+            if not self._closing and not self._waits(due.pipeline, whole=True):
                 self._jobs.append(_Job(new_run_id(), due.pipeline, Request(), due.reason, due.at))
 
-    def _waits(self, pipeline: str) -> bool:
-        return any(job.pipeline == pipeline and not job.is_started for job in self._jobs)
+    def _waits(self, pipeline: str, *, whole: bool = False) -> bool:
+        waiting = [job for job in self._jobs if job.pipeline == pipeline and not job.is_started]
+        return any(not (whole and job.request.is_narrowed) for job in waiting)
 
     def stop(self, run_id: str) -> bool:
         """See `Runs`."""

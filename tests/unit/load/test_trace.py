@@ -330,6 +330,15 @@ def told_in_a_day(lake: LocalStorage) -> list[tuple[str, str]]:
     return [(fact.kind, fact.run) for fact in facts_by_clock(lake, "p", timedelta(hours=6), now)]
 
 
+@pytest.mark.usefixtures("run_ids")
+def test_a_run_of_a_part_is_on_record_as_such(lake: LocalStorage) -> None:
+    """Whoever looks for the last whole run has to know."""
+    chosen = pipeline(lake, "tap-nowhere")
+    for asked in ({"streams": ("s",)}, {"resume": True}, {"max_records": 3}, {}):
+        run(chosen, **asked)
+    assert [record.narrowed for record in reversed(recorded(lake))] == [True, True, True, False]
+
+
 def test_the_last_success_stays(lake: LocalStorage) -> None:
     """It is never too old to be kept, though runs that began to load since then have failed, and are deleted."""
     old = [f"20200101T0000{second:02}Z-aaaa" for second in range(3)]

@@ -60,6 +60,14 @@ def test_a_run_that_waits_is_due_once(queue: Queue, tmp_path: Path) -> None:
     lease.close(head=0, clean=True)
 
 
+def test_a_run_of_a_part_does_not_replace_the_schedule(queue: Queue) -> None:
+    """What is due waits beside a run of one stream, but not beside a whole one."""
+    queue.runs.start("shop", "--stream", "orders")
+    for _ in range(2):
+        queue.runs.start_due(Due("shop", now(), "schedule"))
+    assert [live.reason for live in queue.runs.live()] == ["request", "schedule"]
+
+
 @pytest.mark.parametrize(
     ("words", "hint"), [(("shpo",), "shop"), (("shop", "--ful"), "--full"), (("shop", "--append"), "plain run")]
 )
