@@ -6,7 +6,7 @@ import fcntl
 import os
 import signal
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -18,6 +18,7 @@ from bridge.service.assignment import SparkSettings
 from bridge.service.clock import Clock
 from bridge.service.current_settings import CurrentSettings
 from bridge.service.log import ServiceLog
+from bridge.service.looks import Looks
 from bridge.service.past_runs import served_until
 from bridge.service.run_queue import RunQueue
 from bridge.service.runners import Runners
@@ -47,9 +48,11 @@ class Service:
         self.runs = RunQueue(
             self.settings, self._timetable, self._runners, self.home, log, lambda: self._wakes.put(None)
         )
+        self._pool = Looks(_LOOKS, "past-runs")
         self._looks: dict[str, Future[datetime]] = {}
         self._look_after: dict[str, datetime] = {}
         self._signals: list[int] = []
+        self._noted: list[str] = []
 
     def run(self, beside: AbstractContextManager[object]) -> None:
         """Work until SIGINT, SIGTERM or SIGHUP, which is passed on to the runs; return when they have ended.
@@ -57,33 +60,42 @@ class Service:
         Each further signal is passed on, too: a run ends at once at its second one. Raises `SettingsError` if another
         service works for this file.
         """
-        with self._alone(), self._signalled(), beside, ThreadPoolExecutor(_LOOKS, "past-runs") as looks:
+        with self._alone(), self._signalled(), beside:
             try:
                 scheduled = sum(1 for each in self.settings.pipelines.values() if each.schedule)
                 self._log.begun(len(self.settings.pipelines), scheduled)
                 while not self._signals:
-                    self._step(looks)
+                    self._step()
                     self._wait()
             finally:
                 self._end()
 
-    def _step(self, looks: ThreadPoolExecutor) -> None:
+    def _step(self) -> None:
         if self.settings.refresh():
             self._log.changed()
-        self._look(looks)
-        self._clock.tend(looks, self.settings.pipelines)
+            self._note_restart()
+        self._look()
+        self._clock.tend(self.settings.pipelines)
         for due in self._timetable.due(utc_now()):
             self.runs.start_due(due)
         self.runs.dispatch()
         self._runners.tend(self._ahead())
 
-    def _look(self, looks: ThreadPoolExecutor) -> None:
+    def _note_restart(self) -> None:
+        """Say once of each change that the page stays where it was."""
+        later = self.settings.changed_since_start()
+        if later and later != self._noted:
+            keys = ", ".join(f"service.{key}" for key in later)
+            self._log.noted(f"changed, but the page keeps the old value until the service is started again: {keys}")
+        self._noted = later
+
+    def _look(self) -> None:
         """Ask the buckets of pipelines with a new schedule what was missed; nobody waits for the answer."""
         now = utc_now()
         pipelines = self.settings.pipelines
         for name in self._timetable.update({name: each.schedule for name, each in pipelines.items()}, now):
             if name not in self._looks and self._look_after.get(name, now) <= now:
-                self._looks[name] = looks.submit(served_until, pipelines[name], now)
+                self._looks[name] = self._pool.submit(served_until, pipelines[name], now)
         for name, look in [(name, look) for name, look in self._looks.items() if look.done()]:
             del self._looks[name]
             schedule = pipelines[name].schedule if name in pipelines else None
@@ -113,6 +125,8 @@ class Service:
 
     def _end(self) -> None:
         passed = 0
+        self._pool.close()
+        self._clock.close()
         self._log.ending(len([run for run in self.runs.live() if run.status != "waiting"]))
         while True:
             for number in self._signals[passed:] or ([] if passed else [signal.SIGTERM]):

@@ -203,6 +203,18 @@ def test_a_wrong_file_keeps_the_old_pipelines_and_says_so(page: Page) -> None:
     assert "bridge.yaml is wrong" not in page.seen("/")
 
 
+def test_an_included_file_is_repaired(page: Page) -> None:
+    """A new one that is wrong, and then right, while bridge.yaml stays as it is."""
+    path, included = page.root / "bridge.yaml", page.root / "more.yaml"
+    included.write_text("pipelines: [")
+    path.write_text(path.read_text() + "\ninclude: [more.yaml]\n")
+    assert "bridge.yaml is wrong" in page.seen("/")
+    included.write_text('pipelines: {more: {source: {tap: "true"}, destination: {bucket: lake}}}\n')
+    html = page.seen("/")
+    assert "bridge.yaml is wrong" not in html
+    assert 'href="/pipelines/more"' in html
+
+
 def test_a_pipeline_whose_settings_are_wrong_is_shown_as_such(page: Page) -> None:
     """The others are shown all the same."""
     with (page.root / "bridge.yaml").open("a") as file:
