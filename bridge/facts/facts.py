@@ -36,19 +36,20 @@ def facts_of(storage: Storage, record: RunRecord) -> Iterator[Fact]:
     """Yield what is new in a run that ended, beside the runs before it."""
     if record.status not in ("success", "failed"):
         return
-    earlier = list(_earlier(storage, record))
+    earlier = _earlier(storage, record)
+    previous = next(earlier, None)
 
     def fact(kind: str, text: str) -> Fact:
         return Fact(kind, record.pipeline, record.run_id, text)
 
-    had_failed = bool(earlier) and earlier[0].status in ("failed", "running")  # running: it died
+    had_failed = previous is not None and previous.status in ("failed", "running")  # running: it died
     if record.status == "failed" and not had_failed:
         error = record.error
         yield fact("failed", f"{error.message}. {error.hint}".strip(" .") if error else "it did not say why")
     if record.status == "success":
         if had_failed:
             yield fact("recovered", f"it loads again: {record.records or 0:,} records")
-        last = next((run for run in earlier if run.status == "success"), None)
+        last = previous if previous and previous.status == "success" else _success_before(storage, record, earlier)
         for kind, text in _looks_wrong(record, last):
             yield fact(kind, text)
     for text in _drift(storage, record):
@@ -68,6 +69,13 @@ def _earlier(storage: Storage, record: RunRecord) -> Iterator[RunRecord]:
             attempts -= 1
         elif run.status != "running" or storage.size(_marker(run.pipeline, run.run_id, "failed")) is not None:
             yield run
+
+
+def _success_before(storage: Storage, record: RunRecord, earlier: Iterator[RunRecord]) -> RunRecord | None:
+    """The last success before a run: its record names it, unless an earlier version wrote it."""
+    if since := record.since:
+        return read_run(storage, record.pipeline, since.run_id) if since.is_success else None
+    return next((run for run in earlier if run.status == "success"), None)
 
 
 def _looks_wrong(record: RunRecord, last: RunRecord | None) -> Iterator[tuple[str, str]]:
