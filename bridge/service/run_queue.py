@@ -51,8 +51,8 @@ class _Job:
     reported: bool = False
     stage: str = ""
     records: int = 0
-    ids: set[str] = field(default_factory=set)
-    """Those of all of its attempts."""
+    attempts: list[str] = field(default_factory=list)
+    """The ids of all of its attempts."""
     result: dict[str, Any] | None = None
     not_before: float = 0.0
     pause: float = _FIRST_PAUSE
@@ -60,7 +60,8 @@ class _Job:
     def live(self) -> LiveRun:
         status: Literal["waiting", "running", "stopping"] = "running" if self.is_started else "waiting"
         status = "stopping" if self.stops else status
-        return LiveRun(self.run_id, self.pipeline, status, self.since, self.reason, self.stage, self.records)
+        facts = (self.since, self.reason, self.stage, self.records, tuple(self.attempts))
+        return LiveRun(self.run_id, self.pipeline, status, *facts)
 
 
 class RunQueue:
@@ -113,7 +114,7 @@ class RunQueue:
     def stop(self, run_id: str) -> bool:
         """See `Runs`."""
         with self._lock:
-            job = next((job for job in self._jobs if run_id in (job.run_id, *job.ids)), None)
+            job = next((job for job in self._jobs if job.live().has_id(run_id)), None)
             if job:
                 self._stop(job, signal.SIGINT)
         return job is not None
@@ -205,16 +206,14 @@ class RunQueue:
         if job.due and _is_served(pipeline, job.due):
             self._log.left_out(job.pipeline)
             return 0
-        if job.due:  # ids are sorted by the time of the start, and nobody was given the other one
-            job.ids.add(job.run_id)
-            job.run_id = new_run_id()
         if job.stops:
             return 0
         assignment = Assignment(pipeline, replace(job.request, run_id=job.run_id), self._home)
         self._log.started(job.pipeline, job.run_id, job.reason)
         runner = self._runners.take(SparkSettings.of(pipeline))
         code = self._run_in(runner, job, assignment)
-        if runner.spark and not job.reported and not job.stops:  # it died while it waited, and nobody had noticed
+        # It died while it waited, and nobody had noticed.
+        if runner.spark and not job.reported and job.result is None and not job.stops:
             code = self._run_in(self._runners.new(), job, assignment)
         self._log.finished(job.pipeline, job.run_id, job.result, code)
         return code
@@ -227,8 +226,9 @@ class RunQueue:
     def _take(self, job: _Job, report: Report) -> None:
         with self._lock:
             if report.run_id:
-                job.ids.add(report.run_id)
                 job.run_id = report.run_id
+                if report.run_id not in job.attempts:
+                    job.attempts.append(report.run_id)
             job.result = report.result or job.result
             if report.stage:
                 job.stage, job.records, job.reported = report.stage, report.records, True

@@ -9,7 +9,7 @@ import pytest
 
 from bridge.errors import SettingsError
 from bridge.lake.lease import take
-from bridge.lake.runs import RunFile, new_run_id
+from bridge.lake.runs import RunFile, new_run_id, read_runs
 from bridge.service.timetable import Due
 from bridge.storage import open_storage
 from tests.support.service import Queue, until
@@ -17,9 +17,10 @@ from tests.support.service import Queue, until
 FILE = """
 pipelines:
   shop:
-    source: {tap: [sh, -c, exit 0]}
+    source: {tap: [sh, -c, exit 1]}
     destination: {bucket: ./lake}
     schedule: {cron: "0 6 * * *", timezone: Europe/Paris}
+    retry: {attempts: 2, backoff: 1s}
   manual: {source: {tap: [sh, -c, exit 0]}, destination: {bucket: ./lake}}
 """
 
@@ -66,6 +67,30 @@ def test_a_run_of_a_part_does_not_replace_the_schedule(queue: Queue) -> None:
     for _ in range(2):
         queue.runs.start_due(Due("shop", now(), "schedule"))
     assert [live.reason for live in queue.runs.live()] == ["request", "schedule"]
+
+
+def test_a_run_keeps_its_id(queue: Queue, tmp_path: Path) -> None:
+    """What is shown while it waits finds it until its end, and its record afterwards, whatever attempts come."""
+    queue.runs.start_due(Due("shop", now(), "schedule"))
+    (waiting,) = queue.runs.live()
+    attempts = tuple[str, ...]()
+
+    def is_over() -> bool:
+        nonlocal attempts
+        for live in queue.runs.live():
+            assert live.has_id(waiting.run_id)
+            attempts = live.attempts
+        return queue.turn()
+
+    until(is_over)
+    assert attempts[0] == waiting.run_id
+    records = read_runs(open_storage(str(tmp_path / "lake"), None), "shop")
+    assert sorted(record.run_id for record in records) == sorted(attempts)
+    assert len(attempts) == 2
+    assert [entry[:3] for entry in queue.log] == [
+        ("started", "shop", waiting.run_id),
+        ("finished", "shop", attempts[1]),
+    ]
 
 
 @pytest.mark.parametrize(
