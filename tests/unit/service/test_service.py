@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
+from bridge.cli import main
 from bridge.service.service import Service
 from bridge.storage.local.storage import LocalStorage
 from tests.support.busy_lake import record_run
@@ -86,3 +89,35 @@ def test_what_needs_a_restart_is_said_once(tmp_path: Path) -> None:
     Service(file, None, log).run(beside(work))
     (text,) = [text for text in log.texts if "started again" in text]
     assert text.endswith("service.port, service.token")
+
+
+def test_the_flags_say_where_the_page_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--host` and `--port` win over the file, whose port is taken here."""
+    monkeypatch.chdir(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("127.0.0.1", 0)) as free:
+        ports = [server.getsockname()[1] for server in (taken, free)]
+        free.close()
+        (tmp_path / "bridge.yaml").write_text(
+            f"service: {{warm: 0, port: {ports[0]}}}\n"
+            "pipelines: {shop: {source: {tap: x}, destination: {bucket: lake}}}\n"
+        )
+        assert ended("serve") == 2
+        assert ended("serve", "--port", str(ports[1]), "--host", "0.0.0.0") == 2
+        assert "a token is needed" in capsys.readouterr().err
+
+        def healthy() -> bool:
+            with suppress(OSError), urlopen(f"http://localhost:{ports[1]}/healthz") as answer:
+                return bool(answer.status == 200)
+            return False
+
+        with beside(lambda: until(healthy)):
+            assert ended("serve", "--port", str(ports[1]), "--host", "localhost") == 0
+
+
+def ended(*words: str) -> int:
+    """The exit code of a command."""
+    with pytest.raises(SystemExit) as end:
+        main(list(words))
+    return int(str(end.value.code))
