@@ -23,7 +23,8 @@ from bridge.service.past_runs import served_until
 from bridge.service.run_queue import RunQueue
 from bridge.service.runners import Runners
 from bridge.service.timetable import Timetable, utc_now
-from bridge.settings.options import is_local
+from bridge.settings.options import Pipeline, is_local
+from bridge.spark.archive_maker import ANNOUNCEMENT, make_in_background
 from bridge.tap.source import home_folder
 
 _TICK = 1.0
@@ -53,6 +54,7 @@ class Service:
         self._look_after: dict[str, datetime] = {}
         self._signals: list[int] = []
         self._noted: list[str] = []
+        self._asked_class_data = False
 
     def run(self, beside: AbstractContextManager[object]) -> None:
         """Work until SIGINT, SIGTERM or SIGHUP, which is passed on to the runs; return when they have ended.
@@ -80,6 +82,14 @@ class Service:
             self.runs.start_due(due)
         self.runs.dispatch()
         self._runners.tend(self._ahead())
+        self._make_class_data()
+
+    def _make_class_data(self) -> None:
+        """Once, when nothing else is to be done: have what makes all later starts of Spark faster."""
+        is_idle = not self.runs.live() and self._runners.are_ready
+        if is_idle and not self._asked_class_data and any(_is_local(each) for each in self.settings.pipelines.values()):
+            self._asked_class_data = True
+            self._pool.submit(_make_class_data, self._log)
 
     def _note_restart(self) -> None:
         """Say once of each change that the page stays where it was."""
@@ -112,7 +122,7 @@ class Service:
 
     def _ahead(self) -> list[SparkSettings]:
         """The settings of runners to keep ahead: those of the pipelines that are due next."""
-        pipelines = {name: each for name, each in self.settings.pipelines.items() if is_local(each.spark.master)}
+        pipelines = {name: each for name, each in self.settings.pipelines.items() if _is_local(each)}
         after = {name: self._timetable.next_run(name) for name in pipelines}
         names = sorted(pipelines, key=lambda name: at.timestamp() if (at := after[name]) else float("inf"))
         settings = [SparkSettings.of(pipelines[name]) for name in names]
@@ -173,3 +183,12 @@ class Service:
             lock.write(str(os.getpid()))
             lock.flush()
             yield
+
+
+def _is_local(pipeline: Pipeline) -> bool:
+    return is_local(pipeline.spark.master)
+
+
+def _make_class_data(log: ServiceLog) -> None:
+    if make_in_background(asked=True):
+        log.noted(ANNOUNCEMENT)
