@@ -54,6 +54,8 @@ class _Job:
     attempts: list[str] = field(default_factory=list)
     """The ids of all of its attempts."""
     result: dict[str, Any] | None = None
+    is_loaded: bool = False
+    """It only waits for receivers: others may run."""
     not_before: float = 0.0
     pause: float = _FIRST_PAUSE
 
@@ -165,7 +167,7 @@ class RunQueue:
         with self._lock:
             started = [job for job in self._jobs if job.is_started]
             busy = {job.pipeline for job in started}
-            room = self._settings.service.max_runs - len(started)
+            room = self._settings.service.max_runs - sum(not job.is_loaded for job in started)
             now = time.monotonic()
             for job in self._jobs:
                 if room > 0 and not job.is_started and job.not_before <= now and job.pipeline not in busy:
@@ -189,7 +191,7 @@ class RunQueue:
             self._wake()
 
     def _wait_longer(self, job: _Job) -> None:
-        job.is_started, job.reported, job.runner, job.result = False, False, None, None
+        job.is_started, job.reported, job.is_loaded, job.runner, job.result = False, False, False, None, None
         job.not_before = time.monotonic() + job.pause
         job.pause = min(2 * job.pause, _LONGEST_PAUSE)
 
@@ -230,6 +232,7 @@ class RunQueue:
                 if report.run_id not in job.attempts:
                     job.attempts.append(report.run_id)
             job.result = report.result or job.result
+            job.is_loaded = job.is_loaded or report.loaded
             if report.stage:
                 job.stage, job.records, job.reported = report.stage, report.records, True
             if job.stops:

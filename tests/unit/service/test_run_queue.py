@@ -12,6 +12,7 @@ from bridge.lake.lease import take
 from bridge.lake.runs import RunFile, new_run_id, read_runs
 from bridge.service.timetable import Due
 from bridge.storage import open_storage
+from tests.support.receiver import receiver
 from tests.support.service import Queue, until
 
 FILE = """
@@ -91,6 +92,25 @@ def test_a_run_keeps_its_id(queue: Queue, tmp_path: Path) -> None:
         ("started", "shop", waiting.run_id),
         ("finished", "shop", attempts[1]),
     ]
+
+
+@pytest.mark.filterwarnings("ignore:'imghdr' is deprecated")
+def test_a_receiver_that_hangs_keeps_no_slot(queue: Queue, tmp_path: Path) -> None:
+    """What only waits for a receiver does not count among `max_runs`."""
+    file = tmp_path / "bridge.yaml"
+    with receiver(None) as hanging:
+        notify = f'notify: [{{url: "json://127.0.0.1:{hanging.port}/"}}], source'
+        text = FILE.replace("manual: {source", f"manual: {{{notify}").replace("exit 0", "exit 1")
+        file.write_text(f"service: {{max_runs: 1}}\n{text}")
+        assert queue.settings.refresh()
+        first = queue.runs.start("manual")
+        until(lambda: queue.turn() or hanging.bodies)
+        second = queue.runs.start("shop")
+        until(lambda: queue.turn() or queue.status(second) == "running")
+        assert [live.run_id for live in queue.runs.live()] == [first, second]
+        assert queue.runs.stop(second)
+        hanging.ended.set()
+        queue.until_empty()
 
 
 @pytest.mark.parametrize(
