@@ -62,6 +62,15 @@ class StreamResult(Struct, frozen=True):
     """Why its rows were left out, and its bookmark stayed where it was. Absent: they were not."""
 
 
+class Since(Struct, frozen=True):
+    """From when the age of what a pipeline has loaded counts: its last success, or without one its first run."""
+
+    run_id: str
+    at: str
+    """When that success ended, or that first run started."""
+    is_success: bool
+
+
 class RunRecord(Struct, frozen=True, kw_only=True):
     """One run as the bucket has it, from its first moment to its end.
 
@@ -83,10 +92,14 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     """Whether it got hold of the pipeline and began to load. False: it ended before, or has not come so far yet."""
     previous: str | None = None
     """The newest earlier run that may have loaded anything: each run between the two ended before it could."""
+    since: Since | None = None
+    """Where it stood when this run began to load, carried from run to run. See `bridge.lake.run_status.fresh_since`."""
     process: dict[str, Any] = {}
     """Its process, as a lease describes it: see `bridge.lake.lease.process`."""
     batch: str | None = None
     """What the runs of several pipelines that were started together have in common."""
+    narrowed: bool = False
+    """It was asked for less than all: `--stream`, `--resume` or `--max-records`."""
     attempt: int = 1
     skipped: tuple[str, ...] = ()
     commits: int | None = None

@@ -48,6 +48,11 @@ class Request:
     batch: str | None = None
     run_id: str | None = None
 
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether it asks for less than all: some streams, those that are left, or so many records."""
+        return bool(self.streams or self.resume or self.max_records is not None)
+
     def __post_init__(self) -> None:
         """Raise `SettingsError` for what contradicts itself, whatever the pipeline."""
         if self.append and not self.full:

@@ -157,6 +157,12 @@ class Runners:
                 except OSError as error:
                     self._failed(str(error))
 
+    @property
+    def are_ready(self) -> bool:
+        """Whether none of those ahead is still at its start."""
+        with self._lock:
+            return all(runner.is_ready for runner in self._ahead)
+
     def _failed(self, problem: str) -> None:
         self._due = time.monotonic() + self._pause
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)

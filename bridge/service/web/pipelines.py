@@ -14,7 +14,7 @@ from bridge.errors import BridgeError, SettingsError
 from bridge.lake.log import Log
 from bridge.lake.presence import pipelines_in
 from bridge.settings.inline import inline_pipeline
-from bridge.settings.load import Settings, Stamp, read_settings, stamp
+from bridge.settings.load import Settings, SettingsFile, read_settings
 from bridge.settings.options import Pipeline
 from bridge.storage import Storage, lake_of
 from bridge.tap.catalog_store import with_names
@@ -69,8 +69,7 @@ class Pipelines:
         self.file, self.environment = file.absolute(), environment
         self.problem: SettingsError | None = None
         self._lock = threading.Lock()
-        self._stamp: Stamp | None = None
-        self._files: tuple[Path, ...] = (self.file,)
+        self._settings = SettingsFile(file, environment)
         self._of_file: dict[str, Shown] = {}
         self._of_buckets: dict[str, Shown] = {}
         self._listed = float("-inf")
@@ -79,7 +78,7 @@ class Pipelines:
     def all(self) -> dict[str, Shown]:
         """The pipelines by key, those of the file first."""
         with self._lock:
-            if stamp(self.file, self._files) != self._stamp:
+            if self._settings.has_changed():
                 self._read()
             if time.monotonic() - self._listed > _LOOK_AGAIN:
                 self._of_buckets = dict(self._others())
@@ -92,12 +91,8 @@ class Pipelines:
         return every.get(key) or next((s for s in every.values() if s.pipeline and s.pipeline.name == key), None)
 
     def _read(self) -> None:
-        self._stamp = stamp(self.file, self._files)
         try:
-            settings = read_settings(self.file, self.environment)
-            if self._files != settings.pipelines.project.files:
-                self._files = settings.pipelines.project.files
-                self._stamp = stamp(self.file, self._files)
+            settings = self._settings.read()
             self._of_file = {name: self._shown(settings, name) for name in settings.pipelines}
             self.problem = None
         except SettingsError as error:

@@ -7,7 +7,7 @@ commit. A run that is under way is looked at each time.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from typing import Any
 
 from bridge.errors import BridgeError
@@ -114,15 +114,21 @@ class Sight:
     def is_under_way(self) -> bool:
         return any(run.status == "running" for run in self.runs[:3])
 
+    @property
+    def is_out_of_date(self) -> bool:
+        """Whether it may look different now, though its bucket looks the same."""
+        is_stale = self.is_stale(datetime.now(timezone.utc))
+        return self.is_under_way or self.status is None or is_stale != bool(self.status["stale"])
+
     def moved(self) -> list[str]:
         """When the bookmarks changed, the earliest first; of streams that have one."""
         marks = self.status["bookmarks"].values() if self.status else ()
         return sorted(mark["moved"] for mark in marks if mark["bookmark"] and mark["moved"])
 
-    def is_stale(self, now: datetime, after: timedelta | None) -> bool:
-        """Whether no bookmark changed for so long."""
-        moved = self.moved()
-        return bool(after and moved and now - datetime.fromisoformat(moved[-1]) > after)
+    def is_stale(self, now: datetime) -> bool:
+        """Whether no run has succeeded for `stale_after`."""
+        at = self.status and self.status["stale_from"]
+        return bool(at and now > datetime.fromisoformat(at))
 
 
 def look(shown: Shown, before: Sight | None) -> Sight:
@@ -131,7 +137,7 @@ def look(shown: Shown, before: Sight | None) -> Sight:
         return before if before and before.shown is shown else Sight(shown, error=shown.error)
     try:
         glance = Glance.at(shown.log, before.glance if before else None)
-        if before and before.shown is shown and before.glance == glance and not before.is_under_way and before.status:
+        if before and before.shown is shown and before.glance == glance and not before.is_out_of_date:
             return before
         return _seen(shown, shown.log, before, glance)
     except BridgeError as error:
@@ -147,7 +153,8 @@ def _seen(shown: Shown, log: Log, before: Sight | None, glance: Glance) -> Sight
             facts = RunFacts.of(shown.key, current(log.storage, record))
         if facts:
             runs.append(facts)
-    status = pipeline_status(log, datetime.now(timezone.utc))
+    stale_after = shown.pipeline.stale_after if shown.pipeline else None
+    status = pipeline_status(log, datetime.now(timezone.utc), stale_after)
     return Sight(shown, status, tuple(runs), glance=glance, changed=_changed(log, before, status["commit"]))
 
 

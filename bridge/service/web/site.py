@@ -44,7 +44,7 @@ class Site:
 
     def run(self, shown: Shown, run_id: str) -> tuple[RunRecord | None, LiveRun | None]:
         """A run, in the bucket and among those under way here. Raises 404 if it is in neither."""
-        live = next((run for run in self.watch.live(shown.key) if run.run_id == run_id), None)
+        live = next((run for run in self.watch.live(shown.key) if run.has_id(run_id)), None)
         log, record = shown.lake, None
         if is_run_id(run_id):
             record = read_run(log.storage, log.pipeline, run_id)

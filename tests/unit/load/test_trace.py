@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 
 from bridge.errors import LakeError
+from bridge.facts.facts import facts_by_clock
 from bridge.lake.lease import take
 from bridge.lake.log import Snapshot
 from bridge.lake.pipeline_state import PipelineState
-from bridge.lake.run_status import current, failures, last_run
-from bridge.lake.runs import RunFile, RunRecord, read_log, read_opened, read_runs
+from bridge.lake.run_status import current, failures, fresh_since, last_run, last_success
+from bridge.lake.runs import RunFile, RunRecord, Since, read_log, read_opened, read_runs
 from bridge.launch.launch import launch
 from bridge.load.plan import Request
 from bridge.load.result import Counts, Result
@@ -313,6 +315,91 @@ def test_many_attempts_do_not_hide_the_last_load(
     assert len(reads) <= 3
 
 
+@pytest.mark.usefixtures("run_ids")
+def test_many_failures_do_not_hide_the_last_success(
+    lake: LocalStorage, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many runs have failed since: its age is true, costs a few reads, and is told once."""
+    success = run(pipeline(lake, *says(folder, *rows(1))))
+    failing = pipeline(lake, "sh", "-c", "exit 1")
+    for _ in range(35):
+        assert run(failing).status == "failed"
+    reads, read = list[str](), LocalStorage.read
+    monkeypatch.setattr(LocalStorage, "read", lambda self, key: (reads.append(key), read(self, key))[1])
+    since = fresh_since(lake, "p")
+    monkeypatch.undo()
+    assert since == Since(success.run_id, str(recorded(lake)[-1].ended), is_success=True)
+    assert len(reads) < 10
+    last = last_success(lake, "p")
+    assert last
+    assert last.run_id == success.run_id
+    assert told_in_a_day(lake) == [("stale", success.run_id)]
+    run(failing)
+    assert told_in_a_day(lake) == []
+
+
+@pytest.mark.usefixtures("run_ids")
+def test_a_pipeline_that_never_succeeded(lake: LocalStorage) -> None:
+    """Its age counts from its first run, not from its last, and is told once; so if no run even began to load."""
+    for chosen in (pipeline(lake, "tap-nowhere"), pipeline(lake, "sh", "-c", "exit 1")):
+        run(chosen)
+        first = recorded(lake)[-1]
+        assert fresh_since(lake, "p") == Since(first.run_id, first.started, is_success=False)
+    assert told_in_a_day(lake) == [("stale", first.run_id)]
+    run(chosen)
+    assert told_in_a_day(lake) == []
+
+
+def told_in_a_day(lake: LocalStorage) -> list[tuple[str, str]]:
+    """What the clock tells of the pipeline a day from now, if six hours without a success are too long."""
+    now = datetime.now(timezone.utc) + timedelta(days=1)
+    return [(fact.kind, fact.run) for fact in facts_by_clock(lake, "p", timedelta(hours=6), now)]
+
+
+@pytest.mark.usefixtures("run_ids")
+def test_a_run_of_a_part_is_on_record_as_such(lake: LocalStorage) -> None:
+    """Whoever looks for the last whole run has to know."""
+    chosen = pipeline(lake, "tap-nowhere")
+    for asked in ({"streams": ("s",)}, {"resume": True}, {"max_records": 3}, {}):
+        run(chosen, **asked)
+    assert [record.narrowed for record in reversed(recorded(lake))] == [True, True, True, False]
+
+
+def test_the_last_success_stays(lake: LocalStorage) -> None:
+    """It is never too old to be kept, though runs that began to load since then have failed, and are deleted."""
+    old = [f"20200101T0000{second:02}Z-aaaa" for second in range(3)]
+    since = {"run_id": old[0], "at": "2020-01-01T00:00:01+00:00", "is_success": True}
+    RunFile(lake, "p", old[0]).finish(status="success")
+    for run_id in old[1:]:
+        RunFile(lake, "p", run_id, since=since).finish(status="failed")
+    run(pipeline(lake, "tap-nowhere"))
+    left = sorted(record.run_id for record in recorded(lake))[:-1]
+    assert left == [old[0], old[2]]
+    remaining = fresh_since(lake, "p")
+    assert remaining
+    assert remaining.run_id == old[0]
+
+
+def test_records_without_the_last_success(lake: LocalStorage) -> None:
+    """Those of an earlier version: the latest thirty are looked at."""
+    for second, status in enumerate(["success", *["failed"] * 20]):
+        RunFile(lake, "p", f"20260101T0000{second:02}Z-aaaa").finish(status=status)
+    since = fresh_since(lake, "p")
+    assert since
+    assert (since.run_id, since.is_success) == ("20260101T000000Z-aaaa", True)
+
+
+def test_a_success_that_waited_for_its_turn(lake: LocalStorage) -> None:
+    """A run with an earlier id that began to load later counts, too."""
+    began = "2026-01-01T00:00:00+00:00"
+    old = Since("20260101T000000Z-aaaa", began, is_success=True)
+    RunFile(lake, "p", "20260101T000001Z-aaaa").finish(status="success")
+    RunFile(lake, "p", "20260101T000002Z-aaaa", since=to_builtins(old)).finish(status="failed")
+    since = fresh_since(lake, "p")
+    assert since
+    assert since.run_id == "20260101T000001Z-aaaa"
+
+
 def test_waiting_for_the_holder_is_no_death(lake: LocalStorage, folder: Path) -> None:
     """A run that waits for its turn has a record that says running, and is not taken for dead."""
     lease = take(lake, "p", a_while_ago())
@@ -389,6 +476,14 @@ def test_status_counts_failures(folder: Path, typed: Typed) -> None:
     }
     text = typed("status").out
     assert "failed 3 times" in text
+    assert row["stale"] is None, "there is no `stale_after`"
+    (folder / "bridge.yaml").write_text(
+        settings.replace("TAP", "tap-nowhere").replace("{p: {", "{p: {stale_after: 1h, ")
+    )
+    assert success.ended
+    stale_from = (datetime.fromisoformat(success.ended) + timedelta(hours=1)).isoformat()
+    (row,) = typed("status --json").json
+    assert (row["stale"], row["stale_from"]) == (False, stale_from)
     assert "p: failed 3 times since " in text
     (folder / "bridge.yaml").write_text(settings.replace("TAP", "[sh, -c, exit 0]"))
     assert typed("run").code == 0
