@@ -1,4 +1,4 @@
-"""What a run would do, and why. It writes nothing but the discovered catalog."""
+"""What a run would do, and why. It writes nothing but the discovered catalog; with `ask_tap=False` not even that."""
 
 from __future__ import annotations
 
@@ -53,21 +53,25 @@ class Plan:
         return {"format": 1, **self.facts, "refused": refused}
 
 
-def dry_run(pipeline: Pipeline, home: Path, request: Request) -> Plan:
-    """What a run of one pipeline would do, for all that can be known before it."""
+def dry_run(pipeline: Pipeline, home: Path, request: Request, *, ask_tap: bool = True) -> Plan:
+    """What a run of one pipeline would do, for all that can be known before it.
+
+    The tap is asked for its streams, as a run would ask it. Without `ask_tap` no process is started: the stored catalog
+    counts, and where there is none, the streams are those of the tables.
+    """
     run = Run(pipeline, request, home)
     try:
         run.check_flags()
         check_paths(home, pipeline)
         run.check_request()
-        facts, refusal = _facts(home, run)
+        facts, refusal = _facts(home, run, ask_tap=ask_tap)
     except BridgeError as error:
         return Plan({"pipeline": pipeline.name}, error, is_complete=False)
     facts["warnings"] += run.result.warnings
     return Plan(facts, refusal)
 
 
-def _facts(home: Path, run: Run) -> tuple[dict[str, Any], BridgeError | None]:
+def _facts(home: Path, run: Run, *, ask_tap: bool) -> tuple[dict[str, Any], BridgeError | None]:
     """What a run would do, and the error with which it would be refused after all this is known."""
     pipeline, request = run.pipeline, run.request
     storage = lake_of(pipeline.destination)
@@ -78,7 +82,10 @@ def _facts(home: Path, run: Run) -> tuple[dict[str, Any], BridgeError | None]:
         notes.append(edit_note(view.state, stored.state))
         view = view.given(stored.state)
     source = Source(pipeline, home)
-    catalog, deselected = source.catalog(request.streams, refresh=request.refresh_catalog)
+    if ask_tap:
+        catalog, deselected = source.catalog(request.streams, refresh=request.refresh_catalog)
+    else:
+        catalog, deselected = source.stored_catalog(request.streams)
     run.pipeline, run.declared = named(pipeline, catalog), source.declared
     pipeline = run.pipeline
     skipped = completed(storage, pipeline.name, pipeline.names) if request.resume else set()

@@ -116,6 +116,15 @@ class Access:
         return hmac.new(self.key, "\0".join(parts).encode(), hashlib.sha256).hexdigest()
 
 
+def may_look(headers: Headers) -> bool:
+    """Whether a GET is of our own pages, of a program, or a link of another site that somebody followed.
+
+    Another site's page that loads one of ours as an image, a script or a frame has no business here.
+    """
+    followed = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+    return followed or is_own_origin(headers)
+
+
 def is_own_origin(headers: Headers) -> bool:
     """Whether a request comes from our own pages, as far as a browser says; a program says nothing."""
     if site := headers.get("sec-fetch-site"):

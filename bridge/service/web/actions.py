@@ -59,23 +59,27 @@ def _required_in_file(shown: Shown) -> None:
 
 
 def run(request: Request) -> Response:
-    """Start a run: a plain one, in full, of some streams, or without the streams that the last run completed."""
+    """Start a run: a plain one, in full, of some streams, or without the streams that the last run completed.
+
+    Whoever only looks starts no process: the plan is of the stored catalog. A form with `plan` asks the tap, too.
+    """
     site, shown, head = _asked(request)
     _required_in_file(shown)
-    if request.method == "POST":
+    asks_tap = bool(form(request, "plan"))
+    if request.method == "POST" and not asks_tap:
         words = [f"--{flag.replace('_', '-')}" for flag in _FLAGS if form(request, flag)]
         words += [word for stream in forms(request, "stream") for word in ("--stream", stream)]
         run_id = site.runs.start(shown.key, *words)
         return RedirectResponse(href("pipelines", shown.key, "runs", run_id), 303)
     asked = request.query_params
-    streams = tuple(text for text in asked.getlist("stream") if text)
-    flags = {flag: bool(asked.get(flag)) for flag in _FLAGS}
+    streams = tuple(forms(request, "stream") if asks_tap else filter(None, asked.getlist("stream")))
+    flags = {flag: bool(form(request, flag) if asks_tap else asked.get(flag)) for flag in _FLAGS}
     pipeline = shown.whole(site.pipelines.file, site.pipelines.environment)
     wanted_run = RunRequest(
         full=flags["full"], resume=flags["resume"], refresh_catalog=flags["refresh_catalog"], streams=streams
     )
-    planned = dry_run(pipeline, shown.home, wanted_run)
-    return page(request, "act_run.html", **head, planned=planned, flags=flags, streams=streams)
+    planned = dry_run(pipeline, shown.home, wanted_run, ask_tap=asks_tap)
+    return page(request, "act_run.html", **head, planned=planned, flags=flags, streams=streams, asks_tap=asks_tap)
 
 
 def stop(request: Request) -> Response:

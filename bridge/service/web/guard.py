@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from bridge.service.web.access import COOKIE, OWN_HEADER, Access, Session, is_own_origin
+from bridge.service.web.access import COOKIE, OWN_HEADER, Access, Session, is_own_origin, may_look
 
 _LARGEST = 1 << 20
 """Bytes of what may be posted."""
@@ -73,6 +73,8 @@ class Guard:
             return RedirectResponse(f"/login?next={quote(path + query, safe='')}", 303)
         if request.method not in ("GET", "HEAD"):
             return await self._posted(request, session, bearer=bearer)
+        if not may_look(headers):
+            return _refused(request, 403, "another site asks for this", "open it in a tab of its own")
         return None
 
     async def _posted(self, request: Request, session: Session, *, bearer: bool) -> Response | None:

@@ -143,6 +143,22 @@ def test_what_a_browser_says_of_its_origin_counts(page: Page, headers: dict[str,
     assert page.runs.requested == []
 
 
+IMAGE = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors", "sec-fetch-dest": "image"}
+LINK = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [IMAGE, IMAGE | {"sec-fetch-site": "same-site"}, LINK | {"sec-fetch-dest": "iframe"}, {"origin": "null"}],
+)
+@pytest.mark.parametrize("path", ["/pipelines/shop/run?refresh_catalog=1", "/api/pipelines", "/metrics"])
+def test_another_site_cannot_make_a_browser_look(page: Page, headers: dict[str, str], path: str) -> None:
+    """No image, script or frame of another site is answered; a link that somebody follows is, and so is our page."""
+    assert page.client.get(path, headers=headers).status_code == 403
+    assert page.client.get(path, headers=LINK).status_code == 200
+    assert page.client.get(path, headers=IMAGE | {"sec-fetch-site": "same-origin"}).status_code == 200
+
+
 def test_a_program_on_this_machine_sends_a_header(page: Page) -> None:
     """No form of a site can send it, and a script of another site may not."""
     answer = page.client.post("/api/pipelines/shop/runs", headers={"x-singer-bridge": "1"})
