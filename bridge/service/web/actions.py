@@ -38,7 +38,7 @@ def _asked(request: Request) -> tuple[Site, Shown, dict[str, Any]]:
     """The site, the pipeline, and what the head of its pages shows."""
     site = site_of(request)
     shown = site.shown(request.path_params["key"])
-    head = {"shown": shown, "sight": site.watch.one(shown), "live": site.watch.live(shown.key), "tab": "pipelines"}
+    head = {"shown": shown, "sight": site.sight(shown), "live": site.watch.live(shown.key), "tab": "pipelines"}
     return site, shown, head
 
 

@@ -18,8 +18,8 @@ from starlette.staticfiles import StaticFiles
 from bridge.errors import BridgeError
 from bridge.service.runs import Runs
 from bridge.service.web import actions, api, entrance, pages, run_pages, table_pages, views_api
-from bridge.service.web.access import Access
-from bridge.service.web.guard import Guard
+from bridge.service.web.door.access import Access
+from bridge.service.web.door.guard import Guard
 from bridge.service.web.hub import Hub
 from bridge.service.web.pipelines import Pipelines
 from bridge.service.web.render import HERE, page

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
-from bridge.errors import BridgeError
-from bridge.facts.metrics import Figures, figures, metrics_text, unreadable
-from bridge.service.web.pipelines import Shown
 from bridge.service.web.render import page
 from bridge.service.web.site import form, site_of
 
 _PAUSE = 0.5
 """Seconds that a wrong token costs."""
-_AT_ONCE = 8
-"""Buckets that are read in parallel: Prometheus waits 10 seconds."""
 _PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -28,17 +22,8 @@ async def healthz(_: Request) -> Response:
 
 def metrics(request: Request) -> Response:
     """The figures of all pipelines, as their buckets have them now."""
-    pipelines = site_of(request).pipelines.all().values()
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        text = metrics_text(pool.map(_figures, pipelines))
-    return Response(text, headers={"content-type": _PROMETHEUS})
-
-
-def _figures(shown: Shown) -> Figures:
-    try:
-        return figures(shown.lake.storage, shown.lake.pipeline, shown.settings.stale_after)
-    except BridgeError:
-        return unreadable(shown.key)
+    site = site_of(request)
+    return Response(site.scrape.text(site.pipelines.all().values()), headers={"content-type": _PROMETHEUS})
 
 
 async def login(request: Request) -> Response:

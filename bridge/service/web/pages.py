@@ -116,7 +116,7 @@ def _streams(shown: Shown, log: Log, view: Snapshot, sight: Sight) -> list[dict[
 
 def runs(request: Request) -> Response:
     """All runs of a pipeline, a page at a time; `before` is the run after which the page begins."""
-    site, shown, sight = _asked(request)
+    site, shown, sight = _readable(request)
     before = request.query_params.get("before")
     before = before if before and is_run_id(before) else None
     listed, more = _page(latest_runs(shown.lake, before=before))
@@ -129,7 +129,7 @@ def runs(request: Request) -> Response:
 
 def commits(request: Request) -> Response:
     """The commits of a pipeline, newest first; `before` as in `runs`."""
-    site, shown, sight = _asked(request)
+    site, shown, sight = _readable(request)
     log = shown.lake
     before = request.query_params.get("before", "")
     head = log.latest()
@@ -144,7 +144,7 @@ def commit(request: Request) -> Response:
     """One commit: what it did to each table and bookmark, and whether a rollback can go back to it."""
     from bridge.commit.rollback import plan
 
-    site, shown, sight = _asked(request)
+    site, shown, sight = _readable(request)
     log, n = shown.lake, int(request.path_params["n"])
     head = log.latest()
     step = commit_step(log, head, n)
@@ -161,7 +161,7 @@ def commit(request: Request) -> Response:
 
 def bookmarks(request: Request) -> Response:
     """The bookmarks of a pipeline, and the commits that moved them; `stream`: only of that one."""
-    site, shown, sight = _asked(request)
+    site, shown, sight = _readable(request)
     store, stream = StateStore.at(shown.lake.storage, shown.lake.pipeline), request.query_params.get("stream", "")
     seen = store.read()
     every = steps(shown.lake, seen.version)
@@ -171,7 +171,7 @@ def bookmarks(request: Request) -> Response:
 
 def rejects(request: Request) -> Response:
     """The rejects of a pipeline by stream, run and reason, with samples; `stream`, `run` and `reason` choose some."""
-    site, shown, sight = _asked(request)
+    site, shown, sight = _readable(request)
     log, asked = shown.lake, criteria(request)
     view = log.view(log.latest())
     every = groups(find(log.storage, log.pipeline, view, asked), asked)
@@ -215,6 +215,13 @@ def _asked(request: Request) -> tuple[Site, Shown, Sight]:
     site = site_of(request)
     shown = site.shown(request.path_params["key"])
     return site, shown, site.watch.one(shown)
+
+
+def _readable(request: Request) -> tuple[Site, Shown, Sight]:
+    """The same, for a page that reads the bucket. Raises `LakeError` if that does not answer."""
+    site = site_of(request)
+    shown = site.shown(request.path_params["key"])
+    return site, shown, site.sight(shown)
 
 
 def _common(site: Site, shown: Shown, sight: Sight) -> dict[str, Any]:

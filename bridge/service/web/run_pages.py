@@ -24,6 +24,7 @@ def run(request: Request) -> Response:
     """A run: stage and speed, streams with rows and bookmarks, commits, warnings, the error, the end of the log."""
     site = site_of(request)
     shown = site.shown(request.path_params["key"])
+    sight = site.sight(shown)
     record, live = site.run(shown, request.path_params["run"])
     facts: dict[str, Any] = {"record": record, "live": live, "rate": site.watch.rate(live) if live else None}
     log = _log(shown, request.path_params["run"], "", _TAIL + 1) if record else b""
@@ -31,7 +32,7 @@ def run(request: Request) -> Response:
     if record:
         facts["bookmarks"] = run_bookmarks(record, shown.with_names)
         facts["commits"] = steps_of(record, shown.lake)
-    facts |= {"shown": shown, "sight": site.watch.one(shown), "run_id": request.path_params["run"]}
+    facts |= {"shown": shown, "sight": sight, "run_id": request.path_params["run"]}
     return page(request, "run.html", **facts, tab="pipelines", can=_can(shown, record, live))
 
 
@@ -45,6 +46,7 @@ def log(request: Request) -> Response:
     """The whole log of a run, as text: the tap's; with `of=spark` Spark's. Secrets were masked when it was written."""
     site = site_of(request)
     shown = site.shown(request.path_params["key"])
+    site.sight(shown)
     record, _ = site.run(shown, request.path_params["run"])
     suffix = ".spark" if request.query_params.get("of") == "spark" else ""
     text = _log(shown, record.run_id, suffix) if record else b""

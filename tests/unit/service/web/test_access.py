@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bridge.errors import SettingsError
-from bridge.service.web.access import Access, is_loopback
+from bridge.service.web.door.access import Access, is_loopback
 
 from .conftest import TOKEN, Open, Page, fields_of
 

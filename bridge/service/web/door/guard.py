@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from bridge.service.web.access import COOKIE, OWN_HEADER, Access, Session, is_own_origin, may_look
+from bridge.service.web.door.access import COOKIE, OWN_HEADER, Access, Session, is_own_origin, may_look
 
 _LARGEST = 1 << 20
 """Bytes of what may be posted."""
