@@ -1,4 +1,4 @@
-"""One bucket that is silent, or holds nonsense, is shown as unreadable. All others are shown as if it were not there."""
+"""One bucket that is silent, or holds nonsense, is unreadable. All others are shown as if it were not there."""
 
 from __future__ import annotations
 
