@@ -7,6 +7,7 @@ import asyncio
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
+from bridge.service.web.door.access import cookie_name
 from bridge.service.web.render import page
 from bridge.service.web.site import form, site_of
 
@@ -39,10 +40,11 @@ async def login(request: Request) -> Response:
     return RedirectResponse(following, 303)
 
 
-async def logout(_: Request) -> Response:
-    """Take the browser's session back."""
+def logout(request: Request) -> Response:
+    """End the session, here and in the browser."""
+    site_of(request).access.leave(request.scope["state"]["session"])
     response = RedirectResponse("/login", 303)
-    response.delete_cookie("singer_bridge", path="/", httponly=True, samesite="strict")
+    response.delete_cookie(cookie_name(request.scope), path="/", httponly=True, samesite="strict")
     return response
 
 
