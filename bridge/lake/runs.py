@@ -87,6 +87,8 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     """Its process, as a lease describes it: see `bridge.lake.lease.process`."""
     batch: str | None = None
     """What the runs of several pipelines that were started together have in common."""
+    requested: dict[str, Any] = {}
+    """What its caller asked for beyond the settings: `full`, `append`, `streams`; what was not asked for is absent."""
     attempt: int = 1
     skipped: tuple[str, ...] = ()
     commits: int | None = None

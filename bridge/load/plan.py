@@ -48,6 +48,12 @@ class Request:
     batch: str | None = None
     run_id: str | None = None
 
+    def to_record(self) -> dict[str, Any]:
+        """What the run record says of it."""
+        asked = {"full": self.full, "append": self.append, "streams": list(self.streams)}
+        requested = {name: value for name, value in asked.items() if value}
+        return {"requested": requested} | ({"batch": self.batch} if self.batch else {})
+
     def __post_init__(self) -> None:
         """Raise `SettingsError` for what contradicts itself, whatever the pipeline."""
         if self.append and not self.full:

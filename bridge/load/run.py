@@ -108,7 +108,7 @@ class Run:
             with self._stop, self._stop.within(self.request.timeout):
                 self.check_flags()
                 storage = self._open_bucket()
-                self._trace = RunTrace(storage, self.pipeline, self.result, self.request.batch)
+                self._trace = RunTrace(storage, self.pipeline, self.result, self.request.to_record())
                 self.storage = storage
                 self._run(storage)
                 self.result.status = "success"

@@ -7,6 +7,7 @@ written if the last time was a while ago, and sooner if the tap has finished one
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -37,8 +38,10 @@ NO_TRACE = "`runs list` cannot show this run: its record has no place but the bu
 class RunTrace:
     """The trace of one run. `result` is read whenever something is written."""
 
-    def __init__(self, storage: Storage, pipeline: Pipeline, result: Result, batch: str | None = None) -> None:
-        """Make the bucket a lake, and write the record. Raises `LakeError` where that cannot be."""
+    def __init__(
+        self, storage: Storage, pipeline: Pipeline, result: Result, asked: Mapping[str, Any] | None = None
+    ) -> None:
+        """Make the bucket a lake, and write the record with what was `asked` for. Raises `LakeError` where that cannot be."""
         storage.prepare()
         process, self._previous = oneself(result.run_id), previous_run(storage, pipeline.name)
         facts = {
@@ -46,7 +49,7 @@ class RunTrace:
             "opened": False,
             "previous": self._previous,
             "process": {key: process[key] for key in _OF_PROCESS},
-        } | ({"batch": batch} if batch else {})
+        } | dict(asked or {})
         self._storage, self._pipeline, self._result = storage, pipeline, result
         self._file = RunFile(storage, pipeline.name, result.run_id, **facts)
         self._scratch: Scratch | None = None

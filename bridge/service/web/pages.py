@@ -19,7 +19,7 @@ from bridge.lake.marks import advice
 from bridge.lake.runs import RunRecord, is_run_id
 from bridge.lake.stream_files import replication_methods
 from bridge.maintain.commit_effects import CommitStep, commit_step, commit_steps
-from bridge.maintain.rejects.survey import STDOUT, Criteria, Group, blamed, find, groups, rejected_records
+from bridge.maintain.rejects.survey import STDOUT, Criteria, Group, blamed, find, first_files, groups, read
 from bridge.query.runs import latest_runs
 from bridge.query.views import list_views
 from bridge.service.web.pipelines import Shown
@@ -32,7 +32,9 @@ from bridge.state.history import steps
 from bridge.state.store import StateStore
 
 _FEW, _PAGE = 10, 50
-_SAMPLES = 50
+_SAMPLES, SAMPLE_BYTES = 50, 4 << 20
+_WALK = 500
+"""Commits that one page of bookmarks reads."""
 _FAILING = ("failed", "died", "unreadable")
 
 T = TypeVar("T")
@@ -160,13 +162,21 @@ def commit(request: Request) -> Response:
 
 
 def bookmarks(request: Request) -> Response:
-    """The bookmarks of a pipeline, and the commits that moved them; `stream`: only of that one."""
+    """The bookmarks of a pipeline, and the commits that moved them; `stream`: only of that one.
+
+    At most so many commits are read for one page; `before` is the commit with which the next page goes on.
+    """
     site, shown, sight = _readable(request)
     store, stream = StateStore.at(shown.lake.storage, shown.lake.pipeline), request.query_params.get("stream", "")
     seen = store.read()
-    every = steps(shown.lake, seen.version)
-    history = list(islice((s for s in every if not stream or any(c.part == stream for c in s.changes)), _PAGE))
-    return page(request, "bookmarks.html", **_common(site, shown, sight), seen=seen, history=history, stream=stream)
+    before = request.query_params.get("before", "")
+    top = min(seen.version, int(before) - 1) if before.isdigit() and before.isascii() else seen.version
+    until = max(1, top - _WALK + 1)
+    every = steps(shown.lake, top, until) if top > 0 else iter(())
+    history, more = _page(s for s in every if not stream or any(c.part == stream for c in s.changes))
+    older = history[-1].commit if more else until if until > shown.lake.beginning().first else None
+    facts: dict[str, Any] = {"seen": seen, "history": history, "stream": stream, "before": before, "older": older}
+    return page(request, "bookmarks.html", **_common(site, shown, sight), **facts, top=top)
 
 
 def rejects(request: Request) -> Response:
@@ -174,11 +184,11 @@ def rejects(request: Request) -> Response:
     site, shown, sight = _readable(request)
     log, asked = shown.lake, criteria(request)
     view = log.view(log.latest())
-    every = groups(find(log.storage, log.pipeline, view, asked), asked)
-    samples = [
-        record | {"blamed": blamed(record)}
-        for record in islice(rejected_records(log.storage, log.pipeline, view, asked), _SAMPLES)
-    ]
+    files = find(log.storage, log.pipeline, view, asked)
+    every = groups(files, asked)
+    records = (one for file in first_files(files, SAMPLE_BYTES) for one in read(log.storage, file))
+    requested = (one for one in records if asked.says(one["reason"]))
+    samples = [record | {"blamed": blamed(record)} for record in islice(requested, _SAMPLES)]
     facts: dict[str, Any] = {
         "groups": every,
         "samples": samples,

@@ -14,7 +14,7 @@ from tests.support.busy_lake import record_run
 
 from .conftest import NOW, Open, Page
 
-SECONDS = 0.5
+SECONDS = 3.0
 """How long a bucket may be silent here."""
 
 
@@ -75,7 +75,7 @@ def test_a_silent_bucket_holds_up_no_page(page: Page) -> None:
     assert "does not answer" in page.get("/pipelines/dead/commits", 503)
     record_run(page.lake, "failing", NOW, "success", rows=9)
     assert {each["name"]: each["status"] for each in page.client.get("/api/pipelines").json()}["failing"] == "success"
-    assert time.monotonic() - began < 15, "the S3 client itself waits for a minute and more"
+    assert time.monotonic() - began < 40, "the S3 client itself waits for a minute and more"
 
 
 @pytest.mark.usefixtures("silent")
