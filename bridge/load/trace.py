@@ -41,7 +41,10 @@ class RunTrace:
     def __init__(
         self, storage: Storage, pipeline: Pipeline, result: Result, asked: Mapping[str, Any] | None = None
     ) -> None:
-        """Make the bucket a lake, and write the record with what was `asked` for. Raises `LakeError` where that cannot be."""
+        """Make the bucket a lake, and write the record, with `asked` in it.
+
+        Raises `LakeError` where that cannot be.
+        """
         storage.prepare()
         process, self._previous = oneself(result.run_id), previous_run(storage, pipeline.name)
         facts = {

@@ -33,8 +33,8 @@ from bridge.state.store import StateStore
 
 _FEW, _PAGE = 10, 50
 _SAMPLES, SAMPLE_BYTES = 50, 4 << 20
-_WALK = 500
-"""Commits that one page of bookmarks reads."""
+_WALK, _NEAR = 500, 200
+"""Commits that one page of bookmarks reads; and how far back a commit's page plans the rollback."""
 _FAILING = ("failed", "died", "unreadable")
 
 T = TypeVar("T")
@@ -154,8 +154,9 @@ def commit(request: Request) -> Response:
         raise HTTPException(404, "there is no such commit")
     obstacle = None
     try:
-        planned = plan(log, log.view(head), n)
-        obstacle = "tables and STATE are already those of this commit" if planned.nothing_to_do else None
+        if head - n <= _NEAR:  # a plan reads all commits since; of older ones the page of the rollback makes it
+            planned = plan(log, log.view(head), n)
+            obstacle = "tables and STATE are already those of this commit" if planned.nothing_to_do else None
     except BridgeError as error:
         obstacle = f"{error.message}. {error.hint}"
     return page(request, "commit.html", **_common(site, shown, sight), step=step, obstacle=obstacle)
