@@ -388,3 +388,12 @@ def test_attempts_that_were_held_do_not_hide_the_holder(folder: Path, typed: Typ
     record.finish(status="success")
     lease.close(head=0, clean=True)
     assert (typed("status --json").json[0]["run_id"], typed("status --json").json[0]["status"]) == (holder, "success")
+
+
+def test_the_record_has_what_was_asked_for(lake: LocalStorage) -> None:
+    """So that the same run can be started once more; of a plain run there is nothing."""
+    for number, request in enumerate((Request(), Request(full=True, append=True, streams=("a", "b")))):
+        RunTrace(lake, pipeline(lake, "true"), Result(f"20260101T00000{number}Z-aaaa", "p"), request.to_record())
+    latest, plain = recorded(lake)
+    assert latest.requested == {"full": True, "append": True, "streams": ["a", "b"]}
+    assert plain.requested == {}
