@@ -35,7 +35,7 @@ crash: .venv/ready
 # ROUNDS (3) and SEED are of the kills under LOG_BASED replication: tests/e2e/test_slot.py.
 taps: .venv/ready
 	$(PYTEST) $(addprefix tests/e2e/test_, real_taps.py real_repeats.py real_runs.py add_real.py slot.py source_docs.py \
-		doctor_postgres.py postgres_log.py mariadb_binlog.py meltano.py page.py prometheus.py) tests/unit/target/test_target.py \
+		doctor_postgres.py postgres_log.py mariadb_binlog.py meltano.py page.py page_filled.py prometheus.py) tests/unit/target/test_target.py \
 		-m "slow or not slow" $(ARGS)
 
 # A real MinIO on loopback, built by Go and kept in .interop/. KILLS (50), SEED and LAKES as in tests/crash/README.md.

@@ -98,8 +98,9 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     """Its process, as a lease describes it: see `bridge.lake.lease.process`."""
     batch: str | None = None
     """What the runs of several pipelines that were started together have in common."""
-    narrowed: bool = False
-    """It was asked for less than all: `--stream`, `--resume` or `--max-records`."""
+    requested: dict[str, Any] = {}
+    """What its caller asked for beyond the settings: `full`, `append`, `streams`, `resume`, `max_records`. What was not
+    asked for is absent."""
     attempt: int = 1
     skipped: tuple[str, ...] = ()
     commits: int | None = None
@@ -115,6 +116,11 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     error: RunError | None = None
     stored: dict[str, Any] = {}
     """The record as it is stored, for programs; it may have keys of a newer version."""
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether it was asked for less than all: some streams, those that are left, or so many records."""
+        return not self.requested.keys().isdisjoint(("streams", "resume", "max_records"))
 
     @property
     def records(self) -> int | None:

@@ -1,4 +1,4 @@
-"""What a run would do, and why. It writes nothing but the discovered catalog."""
+"""What a run would do, and why. It writes nothing but the discovered catalog; with `ask_tap=False` not even that."""
 
 from __future__ import annotations
 
@@ -53,14 +53,18 @@ class Plan:
         return {"format": 1, **self.facts, "refused": refused}
 
 
-def dry_run(pipeline: Pipeline, home: Path, request: Request) -> Plan:
-    """What a run of one pipeline would do, for all that can be known before it."""
+def dry_run(pipeline: Pipeline, home: Path, request: Request, *, ask_tap: bool = True) -> Plan:
+    """What a run of one pipeline would do, for all that can be known before it.
+
+    The tap is asked for its streams, as a run would ask it. Without `ask_tap` no process is started: the stored catalog
+    counts, and where there is none, the streams are those of the tables.
+    """
     run = Run(pipeline, request, home)
     try:
         run.check_flags()
         storage = run.open_bucket()
         run.check_request()
-        facts, refusal = _plan(home, run, storage)
+        facts, refusal = _plan(home, run, storage, ask_tap=ask_tap)
     except BridgeError as error:
         run.fail(error)
         return Plan({"pipeline": pipeline.name}, error, is_complete=False)
@@ -70,11 +74,14 @@ def dry_run(pipeline: Pipeline, home: Path, request: Request) -> Plan:
     return Plan(facts, refusal)
 
 
-def _plan(home: Path, run: Run, storage: Storage) -> tuple[dict[str, Any], BridgeError | None]:
+def _plan(home: Path, run: Run, storage: Storage, *, ask_tap: bool) -> tuple[dict[str, Any], BridgeError | None]:
     """What a run would do, and the error with which it would be refused after all this is known."""
     pipeline, request = run.pipeline, run.request
     source = Source(pipeline, home)
-    catalog, deselected = source.catalog(request.streams, refresh=request.refresh_catalog)
+    if ask_tap:
+        catalog, deselected = source.catalog(request.streams, refresh=request.refresh_catalog)
+    else:
+        catalog, deselected = source.stored_catalog(request.streams)
     run.pipeline, run.declared = named(pipeline, catalog), source.declared
     held = _held(run, storage)
     try:

@@ -48,6 +48,18 @@ class Request:
     batch: str | None = None
     run_id: str | None = None
 
+    def to_record(self) -> dict[str, Any]:
+        """What the run record says of it."""
+        asked = {
+            "full": self.full,
+            "append": self.append,
+            "streams": list(self.streams),
+            "resume": self.resume,
+            "max_records": self.max_records,
+        }
+        requested = {name: value for name, value in asked.items() if value not in (None, False, [])}
+        return {"requested": requested} | ({"batch": self.batch} if self.batch else {})
+
     @property
     def is_narrowed(self) -> bool:
         """Whether it asks for less than all: some streams, those that are left, or so many records."""

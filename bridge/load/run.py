@@ -107,8 +107,7 @@ class Run:
         try:
             self.check_flags()
             storage = self.open_bucket()
-            batch, is_narrowed = self.request.batch, self.request.is_narrowed
-            self._trace = RunTrace(storage, self.pipeline, self.result, batch, is_narrowed=is_narrowed)
+            self._trace = RunTrace(storage, self.pipeline, self.result, self.request.to_record())
             self.storage = storage
             self._run(storage)
             self.result.status = "success"

@@ -7,6 +7,7 @@ written once the last time was a while ago, and sooner if the tap has finished o
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -38,15 +39,12 @@ class RunTrace:
     """The trace of one run. `result` is read whenever something is written."""
 
     def __init__(
-        self,
-        storage: Storage,
-        pipeline: Pipeline,
-        result: Result,
-        batch: str | None = None,
-        *,
-        is_narrowed: bool = False,
+        self, storage: Storage, pipeline: Pipeline, result: Result, asked: Mapping[str, Any] | None = None
     ) -> None:
-        """Make the bucket a lake, and write the record. Raises `LakeError` where that cannot be."""
+        """Make the bucket a lake, and write the record, with `asked` in it.
+
+        Raises `LakeError` where that cannot be.
+        """
         storage.prepare()
         process, self._previous = oneself(result.run_id), previous_run(storage, pipeline.name)
         facts = {
@@ -54,8 +52,7 @@ class RunTrace:
             "opened": False,
             "previous": self._previous,
             "process": {key: process[key] for key in _OF_PROCESS},
-        }
-        facts |= ({"batch": batch} if batch else {}) | ({"narrowed": True} if is_narrowed else {})
+        } | dict(asked or {})
         self._storage, self._pipeline, self._result = storage, pipeline, result
         self._file = RunFile(storage, pipeline.name, result.run_id, **facts)
         self._scratch: Scratch | None = None

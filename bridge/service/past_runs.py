@@ -27,7 +27,7 @@ def served_until(pipeline: Pipeline, now: datetime) -> datetime:
     """
     storage = lake_of(pipeline.destination)
     unfinished = None
-    whole = (record for record in read_attempts(storage, pipeline.name, _READ) if not record.narrowed)
+    whole = (record for record in read_attempts(storage, pipeline.name, _READ) if not record.is_narrowed)
     for record in islice(whole, _BACK):
         started = datetime.fromisoformat(record.started)
         if current(storage, record).status in ("running", "success", "failed"):

@@ -6,11 +6,12 @@ commit. A run that is under way is looked at each time.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
-from bridge.errors import BridgeError
+from bridge.errors import BridgeError, LakeError
 from bridge.lake.lease import holder
 from bridge.lake.log import Log
 from bridge.lake.paths import pipeline_key
@@ -19,6 +20,8 @@ from bridge.lake.runs import RunRecord, read_run, run_ids
 from bridge.query.status import pipeline_status
 from bridge.service.web.pipelines import Shown
 
+_LOG = logging.getLogger(__name__)
+_SEE_LOG = "the log of the service has the details; `singer-bridge doctor` looks into the bucket"
 LATEST = 24
 """Runs of a pipeline that the overview knows."""
 
@@ -97,6 +100,8 @@ class Sight:
     runs: tuple[RunFacts, ...] = ()
     """The latest, newest first."""
     error: BridgeError | None = None
+    is_silent: bool = False
+    """Its bucket takes longer to answer than anybody waits."""
     glance: Glance | None = field(default=None, repr=False)
     changed: int = 0
     """The last commit that is no fence, as far as it came between two looks; of the first look, the last commit."""
@@ -142,6 +147,19 @@ def look(shown: Shown, before: Sight | None) -> Sight:
         return _seen(shown, shown.log, before, glance)
     except BridgeError as error:
         return Sight(shown, runs=before.runs if before else (), error=error)
+    except Exception as error:  # noqa: BLE001 - whatever one bucket holds must not hide the others
+        trouble = BridgeError(f"what its bucket holds cannot be shown: {type(error).__name__}", hint=_SEE_LOG)
+        if before is None or before.error is None or before.error.message != trouble.message:
+            _LOG.exception("%s: %s", shown.key, trouble.message)
+        return Sight(shown, error=trouble)
+
+
+def silent(shown: Shown, before: Sight | None) -> Sight:
+    """The sight of a pipeline whose bucket does not answer in time."""
+    error = LakeError(
+        "the bucket does not answer", hint="the page looks again and again", bucket=shown.lake.storage.uri
+    )
+    return Sight(shown, runs=before.runs if before else (), error=error, is_silent=True)
 
 
 def _seen(shown: Shown, log: Log, before: Sight | None, glance: Glance) -> Sight:

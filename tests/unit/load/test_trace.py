@@ -362,7 +362,7 @@ def test_a_run_of_a_part_is_on_record_as_such(lake: LocalStorage) -> None:
     chosen = pipeline(lake, "tap-nowhere")
     for asked in ({"streams": ("s",)}, {"resume": True}, {"max_records": 3}, {}):
         run(chosen, **asked)
-    assert [record.narrowed for record in reversed(recorded(lake))] == [True, True, True, False]
+    assert [record.is_narrowed for record in reversed(recorded(lake))] == [True, True, True, False]
 
 
 def test_the_last_success_stays(lake: LocalStorage) -> None:
@@ -536,3 +536,12 @@ def test_a_retry_fails_once(lake: LocalStorage) -> None:
         failed = failures(lake, "p")
         assert failed
         assert (failed.count, len(recorded(lake)), failed.since) == (count, 2 * count, recorded(lake)[-1].started)
+
+
+def test_the_record_has_what_was_asked_for(lake: LocalStorage) -> None:
+    """So that the same run can be started once more; of a plain run there is nothing."""
+    for number, request in enumerate((Request(), Request(full=True, append=True, streams=("a", "b")))):
+        RunTrace(lake, pipeline(lake, "true"), Result(f"20260101T00000{number}Z-aaaa", "p"), request.to_record())
+    latest, plain = recorded(lake)
+    assert latest.requested == {"full": True, "append": True, "streams": ["a", "b"]}
+    assert plain.requested == {}
