@@ -114,6 +114,21 @@ def test_a_name_of_the_view_in_group_by_is_remembered() -> None:
     assert read_view("v", "SELECT a AS b, count(*) AS n FROM s t GROUP BY t.A").keys == ("b",)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT k, lower(a) AS b, count(*) AS n FROM s GROUP BY k, lower(a) -- the keys",
+        "SELECT k, lower(a) AS b, count(*) AS n FROM s GROUP BY k /* one */, /* two */ b /* three */",
+        "-- by k\nSELECT k /* a key */, lower(a) /* B */ AS b, -- and b\n count(*) AS n FROM s /* all */ GROUP BY 1, b",
+        "SELECT k, lower(a /* text */) AS b, count(*) AS n -- rows\nFROM s -- all\nGROUP BY k, lower(a) -- a\n;-- end",
+    ],
+)
+def test_comments_change_nothing(text: str) -> None:
+    """Wherever a comment stands, the keys are the same."""
+    view = read_view("v", text)
+    assert (view.keys, [item.name for item in view.aggregates]) == (("k", "b"), ["n"])
+
+
 SELECT = "SELECT id, count(*) AS n FROM orders GROUP BY id"
 VIEW = f"'{SELECT}'"
 
