@@ -252,7 +252,12 @@ def test_a_view_that_does_not_fit_holds_its_stream_back(project: Project) -> Non
     last = {"type": "STATE", "value": {"bookmarks": {"orders": {"at": 1}, "users": {"at": 1}}}}
     shop.say(*other, order(1, 2, share=0.5), last)
     failed = shop.command("run", "shop", "--json")
-    assert failed.code == 2 and "DECIMAL" in failed.err + failed.out, failed.err + failed.out
+    text = failed.err + failed.out
+    assert (failed.code, "DECIMAL" in text, "bridge.yaml:1: not in a view: sum of a float" in text) == (
+        2,
+        True,
+        True,
+    ), text
     assert bridge.Lake(shop.uri).tables("shop") == []
     shop.settings["streams"] = {"orders": {"on_error": "hold"}}
     shop.write()

@@ -9,7 +9,7 @@ files that it removes are taken away. A table whose view left the settings stays
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -89,7 +89,8 @@ class ViewTables:
         self._typed: dict[tuple[str, str], TypedView] = {}
         self._schemas: dict[str, pa.Schema] = {}
         for view in self._views.values():
-            tables.open_view(view)
+            with self._placed(view):
+                tables.open_view(view)
 
     @property
     def views(self) -> Sequence[View]:
@@ -137,7 +138,8 @@ class ViewTables:
         is_same = source.before is not None and source.before.schema == source.after.schema
         if not anew and not is_outdated and is_same and not (change and (change.adds or change.removes)):
             return None
-        typed = self._typed_view(view, source)
+        with self._placed(view):
+            typed = self._typed_view(view, source)
         schema = TableSchema(typed.schema)
         anew = anew or is_outdated or (change is not None and change.mode == "replace") or self._is_other(view, source)
         if old is None or old.schema != schema.hash:
@@ -149,6 +151,16 @@ class ViewTables:
         removes = list(old.files) if old else []
         state = TableState(layout.folder, schema.hash, format=layout.format, view=view.text)
         return state.change(view.name, adds, removes, mode="replace" if removes else "append")
+
+    @contextmanager
+    def _placed(self, view: View) -> Iterator[None]:
+        """Say in a `SettingsError` in which file and line the view stands."""
+        try:
+            yield
+        except SettingsError as error:
+            if not (place := self._pipeline.view_places.get(view.name)):
+                raise
+            raise SettingsError(f"{place}: {error.message}", hint=error.hint) from error
 
     def _source(self, view: View, change: TableChange | None) -> _Source | None:
         """The table of the view's stream; None if there is none."""

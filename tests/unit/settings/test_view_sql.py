@@ -185,3 +185,12 @@ def test_config_check_reports_each_wrong_view(settings: Load) -> None:
     path.write_text(pipeline_text(more=more))
     messages = [problem.error.message for problem in check(path, {})]
     assert ["bridge.yaml:8" in messages[0], "bridge.yaml:10" in messages[1], len(messages)] == [True, True, 2]
+
+
+def test_each_view_has_its_place(settings: Load) -> None:
+    """What only Spark can refuse, at a run, is told with file and line as well; a layer below counts as its own."""
+    default = f"defaults:\n  views:\n    of_all: {SELECT}\n"
+    loaded = settings(default + pipeline_text(more=f"views:\n  a: {SELECT}\n  b: >-\n    {SELECT}"))
+    places = loaded.pipeline(None).view_places
+    lines = {name: place.rpartition("bridge.yaml:")[2] for name, place in places.items()}
+    assert lines == {"of_all": "3", "a": "11", "b": "12"}
