@@ -82,7 +82,8 @@ class Loader:
     def _new_views(self) -> ViewTables | None:
         """The pipeline's views; None if it has none, and had none."""
         plan = self._plan
-        if not has_views(plan.pipeline, plan.committer.view):
+        rolls_back = plan.replay_guard and plan.replay_guard.pending  # a table may be a view again then
+        if not rolls_back and not has_views(plan.pipeline, plan.committer.view):
             return None
         return ViewTables(plan.pipeline, plan.committer, self._context, plan.tables, self._engine.in_spark)
 

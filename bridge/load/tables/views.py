@@ -77,6 +77,11 @@ def has_views(pipeline: Pipeline, view: Snapshot) -> bool:
     return bool(pipeline.views) or any(table.view for table in view.tables.values())
 
 
+def names_of(pipeline: Pipeline, view: View) -> tuple[str, ...]:
+    """The names that the table of a view's stream may have; of several such tables the view selects from the first."""
+    return tuple(dict.fromkeys((view.stream, *pipeline.names_of(view.stream))))
+
+
 class ViewTables:
     """Builds what a run's commits change in the views of the settings."""
 
@@ -114,7 +119,7 @@ class ViewTables:
         return not fed.isdisjoint(streams) or any(map(self._is_outdated, existing))
 
     def _names(self, view: View) -> tuple[str, ...]:
-        return self._pipeline.names_of(view.stream)
+        return names_of(self._pipeline, view)
 
     def _is_outdated(self, view: View) -> bool:
         """Whether the log has another SELECT for the view, or none."""
@@ -122,8 +127,9 @@ class ViewTables:
         return view.name not in tables or tables[view.name].view != view.text
 
     def feeds(self, view: View, changes: Mapping[str, TableChange]) -> TableChange | None:
-        """The change of the view's stream among these."""
-        return next((changes[name] for name in self._names(view) if name in changes), None)
+        """The change among these of the table that the view selects from."""
+        tables = self._committer.view.tables
+        return next((changes.get(name) for name in self._names(view) if name in changes or name in tables), None)
 
     def build(self, view: View, change: TableChange | None, seq: int, *, anew: bool = False) -> TableChange | None:
         """What a commit changes in a view if it makes this change to the stream's table; None: nothing.
@@ -164,7 +170,8 @@ class ViewTables:
 
     def _source(self, view: View, change: TableChange | None) -> _Source | None:
         """The table of the view's stream; None if there is none."""
-        before = self._committer.view.table(self._names(view))
+        lake = self._committer.view
+        before = lake.tables.get(change.stream) if change else lake.table(self._names(view))
         after = (before or TableState(change.folder, None)).after(change) if change else before
         if after is None or after.schema is None:
             return None
