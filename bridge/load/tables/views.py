@@ -17,7 +17,7 @@ import pyarrow as pa
 from msgspec import structs
 
 from bridge.commit.committer import Committer
-from bridge.errors import DataError, LakeError, did_you_mean
+from bridge.errors import DataError, LakeError, SettingsError, did_you_mean
 from bridge.lake.log import Snapshot
 from bridge.lake.records import LiveFile, PendingFile, TableChange, TableState
 from bridge.lake.schemas import keep_schema, read_schema

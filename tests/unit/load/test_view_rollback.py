@@ -97,7 +97,7 @@ def test_a_table_that_was_replaced_is_rolled_back_at_once(tmp_path: Path) -> Non
 
 
 def test_a_view_that_had_moved_to_the_stream_is_filled_again(tmp_path: Path) -> None:
-    """The rows that a commit's STATE does not cover go, of one stream only: a view that was of another one is of none."""
+    """Rows that a commit's STATE does not cover go, of one stream only: no view goes back to another stream's rows."""
     lake = Lake(tmp_path)
     lake.commit({"a": [1], "s": [1]}, {"v": counts("a"), "w": counts("s")})
     lake.commit({"a": [2], "s": [2]}, {"v": counts("s"), "w": counts("s")}, uncovered=["s"])

@@ -26,7 +26,8 @@ SETTINGS = {
 TUNING = {"spark.sql.shuffle.partitions": "7", "spark.sql.autoBroadcastJoinThreshold": "-1"}
 QUERY = """
 SELECT K AS other_case, CAST(1 AS decimal(38, 18)) * CAST(1 AS decimal(38, 18)) AS product,
-  date_format(to_timestamp('2025-01-01 00:00:00'), 'yyyy-MM-dd HH:mm XXX') AS day, CAST(array(1, NULL) AS string) AS text
+  date_format(to_timestamp('2025-01-01 00:00:00'), 'yyyy-MM-dd HH:mm XXX') AS day,
+  CAST(array(1, NULL) AS string) AS text
 FROM VALUES (1) AS s(k)
 """
 
@@ -48,7 +49,7 @@ def configured(spark: SparkSession) -> Iterator[SparkSession]:
 def outcome(session: SparkSession) -> Any:
     try:
         return [(*row, str(row.product)) for row in session.sql(QUERY).collect()]
-    except Exception as error:  # noqa: BLE001 - any is another outcome
+    except Exception as error:
         return type(error)
 
 
