@@ -337,6 +337,7 @@ class Run:
         """Start a process of the tap for each catalog, STATE and group, and read them all."""
         reader = TapReader(plan, load)
         try:
+            load.fill_views()
             with ExitStack() as stack:
                 log = Tee(stack.enter_context(closing(EndOfLog(plan.scratch.tap_log))), self.echo)
                 taps: list[AbstractContextManager[Feed]] = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _FIXED = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"}
+_TUNING = tuple(
+    f"spark.sql.{name}"
+    for name in (
+        *("shuffle.", "adaptive.", "codegen.", "execution.", "files.", "sources.", "streaming.", "join."),
+        *("inMemoryColumnarStorage.", "objectHashAggregate.", "autoBroadcastJoinThreshold", "broadcastTimeout"),
+    )
+)
+"""Settings of Spark SQL that a pipeline may set for its views, too: they change how long it takes, and no result."""
 _CONDITIONS = frozenset({"count_if", "bool_and", "bool_or"})
 _ORDERED = frozenset({"min", "max"})
 
@@ -30,6 +39,10 @@ def view_session(spark: SparkSession) -> SparkSession:
     Its time zone and its ANSI mode are fixed, so that changed Spark settings never change what a view holds.
     """
     session = spark.newSession()
+    for name, _ in spark.sparkContext.getConf().getAll():
+        if name.startswith("spark.sql.") and not name.startswith(_TUNING):
+            with suppress(PySparkException):  # one that cannot be changed any more
+                session.conf.unset(name)
     for name, value in _FIXED.items():
         session.conf.set(name, value)
     return session

@@ -9,7 +9,7 @@ files that it removes are taken away. A table whose view left the settings stays
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -17,7 +17,7 @@ import pyarrow as pa
 from msgspec import structs
 
 from bridge.commit.committer import Committer
-from bridge.errors import DataError, LakeError, did_you_mean
+from bridge.errors import LakeError, SettingsError, did_you_mean
 from bridge.lake.log import Snapshot
 from bridge.lake.records import LiveFile, PendingFile, TableChange, TableState
 from bridge.lake.schemas import keep_schema, read_schema
@@ -77,6 +77,11 @@ def has_views(pipeline: Pipeline, view: Snapshot) -> bool:
     return bool(pipeline.views) or any(table.view for table in view.tables.values())
 
 
+def names_of(pipeline: Pipeline, view: View) -> tuple[str, ...]:
+    """The names that the table of a view's stream may have; of several such tables the view selects from the first."""
+    return tuple(dict.fromkeys((view.stream, *pipeline.names_of(view.stream))))
+
+
 class ViewTables:
     """Builds what a run's commits change in the views of the settings."""
 
@@ -89,7 +94,8 @@ class ViewTables:
         self._typed: dict[tuple[str, str], TypedView] = {}
         self._schemas: dict[str, pa.Schema] = {}
         for view in self._views.values():
-            tables.open_view(view)
+            with self._placed(view):
+                tables.open_view(view)
 
     @property
     def views(self) -> Sequence[View]:
@@ -101,43 +107,68 @@ class ViewTables:
         """Yield what the operator should know of views that have no table to select from."""
         tables = self._committer.view.stream_tables
         for view in self._views.values():
-            if not tables.keys() & {*self._names(view)}:
+            if not tables.keys() & {*self.names(view)}:
                 hint = did_you_mean(view.stream, tables)
                 hint = f"; {hint}" if hint else ""
                 yield f"view {view.name}: no stream {view.stream} has a table yet, so there is no view of it{hint}"
 
     def needs_spark(self, streams: Mapping[str, Any]) -> bool:
         """Whether a commit that changes the tables of these streams may change views."""
-        fed = {name for view in self._views.values() for name in self._names(view)}
-        existing = (view for view in self._views.values() if self._committer.view.table(self._names(view)))
+        fed = {name for view in self._views.values() for name in self.names(view)}
+        existing = (view for view in self._views.values() if self._committer.view.table(self.names(view)))
         return not fed.isdisjoint(streams) or any(map(self._is_outdated, existing))
 
-    def _names(self, view: View) -> tuple[str, ...]:
-        return self._pipeline.names_of(view.stream)
+    def names(self, view: View) -> tuple[str, ...]:
+        """The names that the table of its stream may have."""
+        return names_of(self._pipeline, view)
 
     def _is_outdated(self, view: View) -> bool:
         """Whether the log has another SELECT for the view, or none."""
         tables = self._committer.view.tables
         return view.name not in tables or tables[view.name].view != view.text
 
+    @property
+    def outdated(self) -> Sequence[View]:
+        """The views whose stream has a table, and of which the log has another SELECT, or none."""
+        return [view for view in self.views if self._is_outdated(view) and self._source(view, None)]
+
+    def fill(self, view: View, seq: int) -> TableChange | None:
+        """What fills a view from the table as it is; None if that lacks a column, which the tap may still bring.
+
+        Raises as `build`.
+        """
+        try:
+            return self.build(view, None, seq)
+        except SettingsError:
+            source = self._source(view, None)
+            columns = {name.lower() for name in source.columns.names} if source else set()
+            if columns.issuperset(map(str.lower, view.needs)):
+                raise
+            return None
+
     def feeds(self, view: View, changes: Mapping[str, TableChange]) -> TableChange | None:
-        """The change of the view's stream among these."""
-        return next((changes[name] for name in self._names(view) if name in changes), None)
+        """The change among these of the table that the view selects from."""
+        tables = self._committer.view.tables
+        return next((changes.get(name) for name in self.names(view) if name in changes or name in tables), None)
 
     def build(self, view: View, change: TableChange | None, seq: int, *, anew: bool = False) -> TableChange | None:
         """What a commit changes in a view if it makes this change to the stream's table; None: nothing.
 
-        `anew`: fill it from the whole table in any case. Raises `SettingsError` if the view does not fit the stream,
-        `DataError` for a row on which it fails.
+        `anew`: fill it from the whole table in any case. If rows cannot be read yet, the table is no view any more
+        after the commit, and outdated. Raises `SettingsError` if the view does not fit the stream, `DataError` for a
+        row on which it fails.
         """
         source = self._source(view, change)
         if source is None:
             return None
         old, is_outdated = self._committer.view.tables.get(view.name), self._is_outdated(view)
+        if change and not self._is_readable(change):
+            return structs.replace(old, view="").change(view.name) if old and old.view else None
         is_same = source.before is not None and source.before.schema == source.after.schema
         if not anew and not is_outdated and is_same and not (change and (change.adds or change.removes)):
             return None
-        typed = self._typed_view(view, source)
+        with self._placed(view):
+            typed = self._typed_view(view, source)
         schema = TableSchema(typed.schema)
         anew = anew or is_outdated or (change is not None and change.mode == "replace") or self._is_other(view, source)
         if old is None or old.schema != schema.hash:
@@ -150,9 +181,20 @@ class ViewTables:
         state = TableState(layout.folder, schema.hash, format=layout.format, view=view.text)
         return state.change(view.name, adds, removes, mode="replace" if removes else "append")
 
+    @contextmanager
+    def _placed(self, view: View) -> Iterator[None]:
+        """Say in a `SettingsError` in which file and line the view stands."""
+        try:
+            yield
+        except SettingsError as error:
+            if not (place := self._pipeline.view_places.get(view.name)):
+                raise
+            raise SettingsError(f"{place}: {error.message}", hint=error.hint) from error
+
     def _source(self, view: View, change: TableChange | None) -> _Source | None:
         """The table of the view's stream; None if there is none."""
-        before = self._committer.view.table(self._names(view))
+        lake = self._committer.view
+        before = lake.tables.get(change.stream) if change else lake.table(self.names(view))
         after = (before or TableState(change.folder, None)).after(change) if change else before
         if after is None or after.schema is None:
             return None
@@ -192,7 +234,6 @@ class ViewTables:
         def signed(files: Iterator[tuple[str, LiveFile]], sign: int = 1) -> list[SignedFile]:
             return [SignedFile(key, file.size, file.rows, sign) for key, file in files if file.rows]
 
-        self._require_readable(source, typed.view)
         after = signed(source.files)
         changed = after if old is None else [*signed(source.removed, -1), *signed(source.added)]
         state = signed((f"{old.folder}/{name}", file) for name, file in old.files.items()) if old else []
@@ -201,13 +242,10 @@ class ViewTables:
         work = ViewWork(typed, source.columns, changed, state, after, seq)
         return self._spark(lambda spark, context, shipped: change_view(spark, context, shipped, work))
 
-    def _require_readable(self, source: _Source, view: View) -> None:
-        """Raise `DataError` if rows are in an upload: an earlier run wrote them, which did not know the view."""
-        storage = self._committer.storage
-        for add in source.change.adds if source.change else ():
-            if add.upload and storage.size(add.source) != add.size:
-                hint = "an earlier run left its table half loaded: run once without the view, or with --full"
-                raise DataError("rows that a view needs cannot be read yet", hint=hint, view=view.name)
+    def _is_readable(self, change: TableChange) -> bool:
+        """Whether all rows that a commit adds can be read before it: of an upload only if its run knew of a view."""
+        size = self._committer.storage.size
+        return all(size(add.source) == add.size for add in change.adds if add.upload)
 
     def former(self) -> Iterator[TableChange]:
         """Yield the changes by which tables whose views left the settings are no views any more."""
@@ -217,7 +255,7 @@ class ViewTables:
 
     def committed(self, tables: Sequence[TableChange]) -> None:
         """Delete the copies of uploads that were read. Best effort: the next run looks for them again."""
-        streams = {name for view in self._views.values() for name in self._names(view)}
+        streams = {name for view in self._views.values() for name in self.names(view)}
         with suppress(LakeError):
             for add in (add for change in tables if change.stream in streams for add in change.adds if add.upload):
                 self._committer.storage.delete(add.source)

@@ -21,7 +21,7 @@ from bridge.lake.log import Log, Snapshot
 from bridge.lake.records import TableState
 from bridge.lake.schemas import read_schema
 from bridge.load.tables.table_plan import TablePlanner
-from bridge.load.tables.views import InSpark, ViewTables
+from bridge.load.tables.views import InSpark, ViewTables, names_of
 from bridge.maintain.verify.check import lease_of
 from bridge.schema.table_schema import TableSchema
 from bridge.settings.options import Pipeline
@@ -146,7 +146,7 @@ def _checked(
     for name, table in sorted(views.items()):
         view = read_view(name, table.view)
         try:
-            facts = _problem(log, lake.table(pipeline.names_of(view.stream)), view, table, spark)
+            facts = _problem(log, lake.table(names_of(pipeline, view)), view, table, spark)
         except (LakeError, DataError, SettingsError) as error:
             facts = {"problem": error.message, "fix": error.hint}
         yield CheckedView(name, view.stream, lake.n, table.rows, **facts)
