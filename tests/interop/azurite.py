@@ -152,7 +152,7 @@ class Container(Bucket):
         server = urlsplit(fields["BlobEndpoint"])
         return AzureFileSystem(
             fields["AccountName"],
-            fields["AccountKey"],
+            account_key=fields["AccountKey"],
             blob_storage_authority=server.netloc,
             blob_storage_scheme=server.scheme,
             dfs_storage_authority=server.netloc,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from bridge.storage import Storage
+from bridge.storage.objects import ObjectStorage
 from tests.contract.test_rewrite import (  # noqa: F401 - what it promises of every store
     test_a_file_is_rewritten,
     test_a_file_that_somebody_deleted,
@@ -24,6 +25,7 @@ from tests.contract.test_storage import *  # noqa: F403 - the contract, on the s
 from tests.crash import test_kill
 from tests.crash.test_kill import reader_session  # noqa: F401 - a fixture
 from tests.interop.azurite import Azurite, Container
+from tests.interop.deaths import *  # noqa: F403 - publishing that dies, sleeps, or hears no answer
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +50,13 @@ def storage(request: pytest.FixtureRequest, s3: Azurite, monkeypatch: pytest.Mon
     if request.param == "s3 uploads":
         monkeypatch.setattr("bridge.storage.objects.pending._SMALL", 0)
     return s3.storage(f"az://{container}/team")
+
+
+@pytest.fixture
+def lakes(s3: Azurite) -> Callable[[], ObjectStorage]:
+    """New, empty lakes."""
+    container = s3.bucket(uuid.uuid4().hex)
+    return lambda: s3.storage(f"az://{container}/{uuid.uuid4().hex}")
 
 
 @pytest.mark.timeout(7200)
