@@ -21,6 +21,8 @@ from bridge.settings.values.stores import AzureOptions
 _CONNECTIONS = 32
 _LARGEST_PUT = 256 * 1024**2
 """Bytes up to which an object is one request, and so under one condition."""
+_ATTEMPTS = 6
+"""How often a request that may be repeated is sent: for about half a minute."""
 _SCOPE = "https://storage.azure.com/.default"
 
 
@@ -47,7 +49,7 @@ class Clients:
     once: BlobServiceClient
     """Sends each request once: for conditional puts, which must know the outcome of each."""
     patient: BlobServiceClient
-    """Tries up to 6 times, for about half a minute."""
+    """Tries up to `_ATTEMPTS` times."""
     access: Access
 
 
@@ -67,7 +69,7 @@ def _clients(host: str, options: AzureOptions, *process: object) -> Clients:  # 
     shared = RequestsTransport(session=session, session_owner=False)
     return Clients(
         once=_client(access, shared, attempts=1, connect=5, read=10),
-        patient=_client(access, shared, attempts=6, connect=10, read=60),
+        patient=_client(access, shared, attempts=_ATTEMPTS, connect=10, read=60),
         access=access,
     )
 
