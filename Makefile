@@ -38,7 +38,7 @@ taps: .venv/ready
 		doctor_postgres.py postgres_log.py mariadb_binlog.py meltano.py page.py page_filled.py prometheus.py) tests/unit/target/test_target.py \
 		-m "slow or not slow" $(ARGS)
 
-# A real MinIO on loopback, built by Go and kept in .interop/. KILLS (50), SEED and LAKES as in tests/crash/README.md.
+# A real MinIO, built by Go, and Azurite, from npm, on loopback; they are kept in .interop/. KILLS (50), SEED and LAKES as in tests/crash/README.md.
 interop: .venv/ready
 	$(PYTEST) tests/interop -m "slow or not slow" -s $(ARGS)
 

@@ -96,6 +96,19 @@ class Bucket:
         keys = [upload["Key"] for page in pages for upload in page.get("Uploads", [])]
         return [key for key in keys if key.startswith(top)]
 
+    def filesystem(self) -> Any:
+        """pyarrow's own client of the store."""
+        from pyarrow.fs import S3FileSystem
+
+        scheme, endpoint = self.environ["AWS_ENDPOINT_URL"].split("://")
+        return S3FileSystem(
+            access_key=self.environ["AWS_ACCESS_KEY_ID"],
+            secret_key=self.environ["AWS_SECRET_ACCESS_KEY"],
+            region=self.environ["AWS_DEFAULT_REGION"],
+            endpoint_override=endpoint,
+            scheme=scheme,
+        )
+
     def close(self) -> None:
         """Let go of the connections."""
         self.client.close()

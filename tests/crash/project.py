@@ -141,7 +141,8 @@ class Project:
     @property
     def name(self) -> str:
         """How the lake is called in a report."""
-        return f"{'s3-' if self.environ else ''}{self.shape.name}"
+        store = f"{self.lake.uri.partition('://')[0]}-" if self.environ else ""
+        return f"{store}{self.shape.name}"
 
     @property
     def tables(self) -> list[tuple[str, str]]:

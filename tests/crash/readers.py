@@ -22,7 +22,6 @@ from typing import Any
 import duckdb
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from pyarrow.fs import S3FileSystem
 from typing_extensions import Never
 
 from bridge import Lake as BridgeLake
@@ -64,11 +63,11 @@ def duckdb_look(lake: Folder) -> Look:
 
 
 def pyarrow_look(lake: Folder | Bucket) -> Look:
-    """Return a look through `pyarrow.dataset`, with pyarrow's own S3 client for a bucket."""
+    """Return a look through `pyarrow.dataset`, with pyarrow's own client of its store for a bucket."""
     if isinstance(lake, Folder):
         filesystem, top = None, str(lake.root)
     else:
-        filesystem, top = _filesystem(lake), "/".join(filter(None, (lake.bucket, lake.prefix)))
+        filesystem, top = lake.filesystem(), "/".join(filter(None, (lake.bucket, lake.prefix)))
 
     def look(folder: str) -> Files:
         dataset = ds.dataset(f"{top}/{folder}", format="parquet", filesystem=filesystem)
@@ -78,17 +77,6 @@ def pyarrow_look(lake: Folder | Bucket) -> Look:
         return {PurePosixPath(row["values"]).name: row["counts"] for row in counts}
 
     return look
-
-
-def _filesystem(lake: Bucket) -> S3FileSystem:
-    scheme, endpoint = lake.environ["AWS_ENDPOINT_URL"].split("://")
-    return S3FileSystem(
-        access_key=lake.environ["AWS_ACCESS_KEY_ID"],
-        secret_key=lake.environ["AWS_SECRET_ACCESS_KEY"],
-        region=lake.environ["AWS_DEFAULT_REGION"],
-        endpoint_override=endpoint,
-        scheme=scheme,
-    )
 
 
 def spark_look(lake: Folder, session: Any) -> Look:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -25,6 +25,9 @@ LANES = int(os.environ.get("LANES") or 2)
 """Lakes under siege at the same time."""
 _ALL_LAKES = ",".join(f"{shape},s3-{shape}" for shape in SHAPES)
 LAKES = (os.environ.get("LAKES") or _ALL_LAKES).split(",")
+
+LAKES_OF_STORES: dict[str, Callable[[str, Any], Bucket]] = {"s3": Bucket}
+"""By the scheme of its URI, with which the name of such a lake begins; tests/interop adds more."""
 
 _FULL_SIZE = 300
 """From so many kills on, every step has to be hit so often as the promise says."""
@@ -133,7 +136,8 @@ def test_in_a_bucket_too(aims: list[tuple[str, str]], tmp_path: Path, request: p
 @contextmanager
 def _bucket(server: Any, name: str) -> Iterator[Bucket]:
     server.bucket(name)
-    bucket = Bucket(f"s3://{name}/team", server.environ)
+    scheme = name.partition("-")[0]
+    bucket = LAKES_OF_STORES[scheme](f"{scheme}://{name}/team", server.environ)
     yield bucket
     bucket.close()
 
@@ -143,12 +147,13 @@ def _bucket(server: Any, name: str) -> Iterator[Bucket]:
 def test_a_long_siege_changes_nothing(tmp_path: Path, reader_session: Any, request: pytest.FixtureRequest) -> None:
     """`KILLS` kills shared out among all lakes, folders and S3; every step of the protocol is hit again and again."""
     print(f"\nSEED={SEED} KILLS={KILLS} LANES={LANES} LAKES={','.join(LAKES)}")
-    server = request.getfixturevalue("s3") if any(name.startswith("s3-") for name in LAKES) else None
+    server = request.getfixturevalue("s3") if any("-" in name for name in LAKES) else None
     each = -(-KILLS // len(LAKES))
 
     def siege(name: str) -> list[Finding]:
-        shape = next(shape for shape in SHAPES if shape.name == name.removeprefix("s3-"))
-        with _bucket(server, name) if name.startswith("s3-") else nullcontext() as bucket:
+        store, _, kind = name.rpartition("-")
+        shape = next(shape for shape in SHAPES if shape.name == kind)
+        with _bucket(server, name) if store else nullcontext() as bucket:
             project = Project(tmp_path / name, shape, bucket, added=_ADDED)
             return _besiege(project, plan(f"{SEED} {name}", each), reader_session, a_second=4).findings
 

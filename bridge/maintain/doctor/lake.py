@@ -25,8 +25,10 @@ from bridge.maintain.doctor.contents import content_checks
 from bridge.maintain.doctor.finding import Check, Finding, fine, run_checks, warning
 from bridge.maintain.doctor.machine import nearest
 from bridge.settings.options import Pipeline
+from bridge.settings.values.stores import section_of_bucket
 from bridge.storage import Add, Change, Storage, lake_of
 from bridge.storage.local.storage import LocalStorage
+from bridge.storage.objects import ObjectStorage
 
 _ROOMY = 1 << 30
 """With fewer free bytes, a bucket gets a warning."""
@@ -90,6 +92,11 @@ def lake_checks(pipeline: Pipeline, storage: Storage | None = None) -> list[Chec
         from bridge.maintain.doctor.s3 import s3_checks  # boto3 takes a while to load
 
         return s3_checks(pipeline, trial.bucket, checks)
+    if section_of_bucket(trial.bucket.uri) == "azure":
+        from bridge.maintain.doctor.azure import azure_checks  # so does Azure's library
+
+        assert isinstance(trial.bucket, ObjectStorage)
+        return azure_checks(trial.bucket, checks)
     checks = [("bucket", lambda: _bucket(trial)), *checks]
     if isinstance(trial.bucket, LocalStorage) and trial.folder:
         root, folder = trial.bucket.root, trial.folder

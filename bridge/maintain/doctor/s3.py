@@ -6,11 +6,12 @@ All trials are below a prefix that no reader sees, and are removed.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 
 from bridge.errors import LakeError
-from bridge.maintain.doctor.finding import Check, Finding, error, fine, run_checks, warning
+from bridge.maintain.doctor.finding import Check, Finding, fine, run_checks, warning
+from bridge.maintain.doctor.objects import rights, swap
 from bridge.settings.options import Pipeline
 from bridge.settings.values.stores import S3Options
 from bridge.storage import Storage
@@ -36,8 +37,8 @@ def _bucket(bucket: Bucket, storage: Storage, further: list[Check]) -> Iterator[
     yield fine("bucket", f"{storage.uri}{server} exists" + (f", in {place.region}" if place.region else ""))
     prefix = f".doctor-{uuid.uuid4().hex}"
     checks: list[Check] = [
-        ("rights", lambda: _rights(storage, prefix)),
-        ("swap", lambda: _swap(storage, f"{prefix}/swapped")),
+        ("rights", lambda: rights(storage, prefix)),
+        ("swap", lambda: swap(storage, f"{prefix}/swapped")),
         ("uploads", lambda: _uploads(bucket, f"{prefix}/upload")),
         ("copies", lambda: _copies(bucket, f"{prefix}/copied")),
         *further,
@@ -48,43 +49,6 @@ def _bucket(bucket: Bucket, storage: Storage, further: list[Check]) -> Iterator[
         ("region", lambda: _region(place)),
     ]
     yield from run_checks(checks)
-
-
-def _rights(storage: Storage, prefix: str) -> Iterator[Finding]:
-    """Try each request that a run makes; one that is refused must not hide the others."""
-    key, data = f"{prefix}/probe", b"is anybody there?"
-    trials: list[tuple[str, Callable[[], object], object]] = [
-        ("written", lambda: storage.write(key, data), None),
-        ("read", lambda: storage.read(key), data),
-        ("looked for", lambda: storage.size(key), len(data)),
-        ("listed", lambda: list(storage.list(prefix)), ["probe"]),
-        ("deleted", lambda: storage.delete(key), None),
-    ]
-    refused = 0
-    for verb, request, expected in trials:
-        try:
-            if (answer := request()) != expected:
-                hint = "the store does not answer as S3 does: look into its manual, or choose another"
-                raise LakeError(f"an object cannot be {verb} as it should be", hint=hint, answer=answer)
-        except LakeError as failure:
-            refused += 1
-            yield error("rights", failure)
-    if not refused:
-        yield fine("rights", "objects can be written, read, listed and deleted, and their size can be asked")
-
-
-def _swap(storage: Storage, key: str) -> Iterator[Finding]:
-    """If two swap the same version, only the first may win."""
-    try:
-        first = storage.compare_and_swap(key, b"first", None)
-        second = storage.compare_and_swap(key, b"second", first)
-        late, stored = storage.compare_and_swap(key, b"late", first), storage.read(key)
-    finally:
-        storage.delete(key)
-    if not first or not second or late or stored != b"second":
-        hint = "two runs could both hold a pipeline here: the store must honour If-Match; choose another"
-        raise LakeError("the bucket lets an old version replace a newer one", hint=hint, bucket=storage.uri)
-    yield fine("swap", "a version that is not the newest is refused")
 
 
 def _uploads(bucket: Bucket, key: str) -> Iterator[Finding]:

@@ -12,9 +12,9 @@ import re
 from typing import Any
 
 from bridge.lake.table_columns import Entry, item_of, struct_of
+from bridge.maintain.readers.azure import filesystem_arguments, inside, is_azure, storage_options
 from bridge.maintain.readers.engines import SPARK
 from bridge.maintain.readers.table import Table
-from bridge.settings.values.stores import S3Options
 
 _PYARROW = {
     "int64": "pa.int64()",
@@ -69,42 +69,51 @@ def spark_by_manifest(table: Table) -> str:
     )
 
 
+def _is_remote(path: str) -> bool:
+    """Whether a library needs to be told how to reach a bucket."""
+    return path.startswith(_S3) or is_azure(path)
+
+
 def pyarrow(table: Table) -> str:
     """Code that makes a dataset of the folder."""
     # By default pyarrow skips folders that begin with `_`, such as those of a partition by a column `_x`.
     prefixes = ', ignore_prefixes=["."]' if table.partitioned else ""
-    return _pyarrow(table, "", text(table.path.removeprefix(_S3)) + prefixes, in_s3=table.path.startswith(_S3))
+    return _pyarrow(table, "", text(inside(table.path.removeprefix(_S3))) + prefixes, remote=_is_remote(table.path))
 
 
 def pyarrow_by_manifest(table: Table) -> str:
     """Code that makes a dataset of the files that the manifest lists."""
-    if not table.manifest.startswith(_S3):
-        return _pyarrow(table, _listed(table.manifest), "files", in_s3=False)
+    if not _is_remote(table.manifest):
+        return _pyarrow(table, _listed(table.manifest), "files", remote=False)
+    store, manifest = ("azure" if is_azure(table.manifest) else "s3"), inside(table.manifest.removeprefix(_S3))
+    scheme, _, place = table.own.partition("://")
+    own = f'removeprefix("{scheme}://")'
+    if "@" in place:
+        own = f"replace({text(table.own)}, {text(inside(table.own).rstrip('/'))}, 1)"
     files = (
-        f"with s3.open_input_stream({text(table.manifest.removeprefix(_S3))}) as manifest:\n"
-        f'    files = [line.removeprefix("{_S3}") for line in manifest.read().decode().splitlines()]\n'
+        f"with {store}.open_input_stream({text(manifest)}) as manifest:\n"
+        f"    files = [line.{own} for line in manifest.read().decode().splitlines()]\n"
     )
-    return _pyarrow(table, files, "files", in_s3=True)
+    return _pyarrow(table, files, "files", remote=True)
 
 
 def polars(table: Table) -> str:
-    """Code that makes a lazy frame of the folder; of a folder in S3 that it would have to list, by the manifest."""
-    in_s3 = table.path.startswith(_S3)
-    if in_s3 and _may_mix_integers(table.columns):
+    """Code that makes a lazy frame of the folder; of a folder in a bucket that it must list, by the manifest."""
+    remote = _is_remote(table.path)
+    if remote and _may_mix_integers(table.columns):
         return polars_by_manifest(table)
     if _may_mix_integers(table.columns):
         below = "**/" if table.partitioned else ""
         return _polars_joined(table, f'files = sorted(Path({text(table.path)}).glob("{below}*.parquet"))\n')
-    if in_s3:  # the slash makes it a folder, not an object
-        return _polars_scan(table, _polars_options(table.s3), text(f"{table.path}/"), partitioned=table.partitioned)
+    if remote:  # the slash makes it a folder, not an object
+        return _polars_scan(table, _polars_options(table), text(f"{table.path}/"), partitioned=table.partitioned)
     return _polars_scan(table, "", text(table.path), partitioned=table.partitioned)
 
 
 def polars_by_manifest(table: Table) -> str:
     """Code that makes a lazy frame of the files that the manifest lists."""
     manifest = table.manifest
-    in_s3 = manifest.startswith(_S3)
-    files = _polars_listed(manifest, _polars_options(table.s3)) if in_s3 else _listed(manifest)
+    files = _polars_listed(manifest, _polars_options(table)) if _is_remote(manifest) else _listed(manifest)
     if _may_mix_integers(table.columns):
         return _polars_joined(table, files)
     return _polars_scan(table, files, "files", partitioned=False)
@@ -115,13 +124,17 @@ def _listed(manifest: str) -> str:
     return f"with {opened} as manifest:\n    files = manifest.read().splitlines()\n"
 
 
-def _pyarrow(table: Table, files: str, source: str, *, in_s3: bool) -> str:
+def _pyarrow(table: Table, files: str, source: str, *, remote: bool) -> str:
     fields = "".join(f"    {_pyarrow_field(entry)},\n" for entry in table.columns)
     imported = opened = given = ""
-    if in_s3:
-        settings = {"endpoint_override": table.s3.endpoint_url, "region": table.s3.region}
+    if remote:
+        store, system = ("azure", "Azure") if is_azure(table.path) else ("s3", "S3")
+        settings: dict[str, str | None] = {"endpoint_override": table.s3.endpoint_url, "region": table.s3.region}
+        if store == "azure":
+            settings = {**filesystem_arguments(table)}
         arguments = ", ".join(f"{key}={text(value)}" for key, value in settings.items() if value)
-        imported, opened, given = "from pyarrow import fs\n", f"s3 = fs.S3FileSystem({arguments})\n", ", filesystem=s3"
+        imported, given = "from pyarrow import fs\n", f", filesystem={store}"
+        opened = f"{store} = fs.{system}FileSystem({arguments})\n"
     return (
         f"import pyarrow as pa\nimport pyarrow.dataset as ds\n{imported}\n{opened}{files}"
         f"schema = pa.schema([\n{fields}])\n"
@@ -146,11 +159,14 @@ def _may_mix_integers(columns: list[Entry]) -> bool:
     return '"decimal": [38, 0]' in json.dumps([entry["type"] for entry in columns])
 
 
-def _polars_options(s3: S3Options) -> str:
+def _polars_options(table: Table) -> str:
     """The line that says where the server is; empty if Polars finds it without."""
-    settings = {"aws_endpoint_url": s3.endpoint_url, "aws_region": s3.region}
+    s3 = table.s3
+    settings: dict[str, str | None] = {"aws_endpoint_url": s3.endpoint_url, "aws_region": s3.region}
     if s3.endpoint_url and s3.endpoint_url.startswith("http:"):
         settings["aws_allow_http"] = "true"
+    if is_azure(table.bucket):
+        settings = {**storage_options(table)}
     pairs = ", ".join(f"{text(key)}: {text(value)}" for key, value in settings.items() if value)
     return f"{_OPTIONS} = {{{pairs}}}\n" if pairs else ""
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from bridge.errors import SettingsError
 from bridge.lake.table_columns import holds_json
-from bridge.maintain.readers import code
+from bridge.maintain.readers import azure, code
 from bridge.maintain.readers.engines import ATHENA, BIGQUERY, DUCKDB, SNOWFLAKE, SPARK, TRINO, Engine
 from bridge.maintain.readers.table import Table, file_uri
 
@@ -42,6 +42,8 @@ def _notes(table: Table, dialect: str, *, manifest: bool) -> Iterator[str]:
         yield f"{dialect} cannot read a folder of this machine: {hint}"
     if table.bucket.startswith("s3://"):
         yield from _s3_notes(table, dialect)
+    elif azure.is_azure(table.bucket):
+        yield from azure.notes(table, dialect)
     if manifest and table.bucket != table.own:
         yield f"the manifest names files under {table.own}, whatever --location says"
     sql = ATHENA if engine.sql is TRINO and manifest else engine.sql

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bridge.errors import SettingsError
+from bridge.maintain.readers import azure
 from bridge.maintain.readers.code import text, variable
 from bridge.maintain.readers.ddl import duckdb_view
 from bridge.maintain.readers.engines import ATHENA, BIGQUERY, DUCKDB, SNOWFLAKE, SPARK, TRINO
@@ -43,6 +44,8 @@ def delta_statement(table: Table, dialect: str, *, view: bool = False) -> str:
         own = f", ENDPOINT '{server.split('://', 1)[1]}', URL_STYLE 'path'" if server else ""
         plain = ", USE_SSL false" if server and server.startswith("http:") else ""
         notes.append(f"and: CREATE SECRET (TYPE s3, PROVIDER credential_chain{own}{plain});")
+    if azure.is_azure(table.bucket):
+        notes += [f"and: {azure.duckdb_secret(table)};"] if dialect == "duckdb" else azure.notes(table, dialect)
     return "".join(f"{reader.comment} {note}\n" for note in notes) + write(table) + "\n"
 
 
@@ -52,6 +55,8 @@ def _uri(table: Table) -> str:
 
 def _options(table: Table) -> str:
     """The argument that says where the bucket is; the library itself looks for keys."""
+    if azure.is_azure(table.bucket):
+        return f", storage_options={json.dumps(azure.storage_options(table))}"
     if not table.bucket.startswith("s3://"):
         return ""
     server = table.s3.endpoint_url

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from bridge.errors import SettingsError
 from bridge.lake.formats.iceberg.catalog import CatalogFacts
+from bridge.maintain.readers import azure
 from bridge.maintain.readers.code import text, variable
 from bridge.maintain.readers.engines import DUCKDB, SPARK, TRINO
 from bridge.maintain.readers.table import Table
@@ -62,6 +63,8 @@ def _code(table: Table, facts: CatalogFacts, dialect: str, path: tuple[str, ...]
 
 def _files(table: Table) -> dict[str, str]:
     """The properties that say where the bucket is; the library itself looks for keys."""
+    if azure.is_azure(table.bucket) and table.azure.account:
+        return {"adls.account-name": table.azure.account}
     if not table.bucket.startswith("s3://"):
         return {}
     properties = {"s3.endpoint": table.s3.endpoint_url, "s3.region": table.s3.region}

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from bridge.lake.table_columns import Entry
-from bridge.settings.values.stores import S3Options
+from bridge.settings.values.stores import AzureOptions, S3Options
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,8 +14,8 @@ class Table:
     """The table to read: its columns, and where the engine finds it.
 
     `bucket` is the bucket as the engine sees it; `own` is its URI here, which manifests hold. Of `s3`, the server and
-    its region count. Files of a `partitioned` table are in folders, but still have all columns: an engine must not look
-    for columns in the folders' names, whose types it would have to guess.
+    its region count; of `azure`, the account and its endpoint. Files of a `partitioned` table are in folders, but still
+    have all columns: an engine must not look for columns in the folders' names, whose types it would have to guess.
     """
 
     folder: str
@@ -24,6 +24,7 @@ class Table:
     own: str
     s3: S3Options = field(default_factory=S3Options)
     partitioned: bool = False
+    azure: AzureOptions = field(default_factory=AzureOptions)
 
     @property
     def name(self) -> str:
