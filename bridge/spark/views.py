@@ -129,9 +129,8 @@ def _session(spark: SparkSession, work: ViewWork, *, few: bool = False) -> Spark
     To compile a statement takes longer than to interpret it for `few` rows.
     """
     session, size = view_session(spark), sum(file.size for file in (*work.changed, *work.state))
-    tasks = 1 if few else min(_TASKS, spark.sparkContext.defaultParallelism + size // _TASK)
-    if few or not spark.sparkContext.getConf().contains(_SHUFFLE):
-        session.conf.set(_SHUFFLE, str(tasks))
+    tasks = min(_TASKS, spark.sparkContext.defaultParallelism + size // _TASK)
+    session.conf.set(_SHUFFLE, "1" if few else spark.sparkContext.getConf().get(_SHUFFLE, str(tasks)))
     session.conf.set(_COMPILES, str(size > _LARGE and not few).lower())
     return session
 
@@ -195,6 +194,8 @@ def _patched(frames: _Frames, work: ViewWork) -> tuple[list[PendingFile], list[S
     typed, context, schema = work.typed, frames.context, work.typed.schema
     names, fields = list(typed.view.keys), needed_columns(typed.view, work.columns)
     partials = frames.spark.sql(partial_sql(typed, frames.rows(work.changed, fields), SIGN)).toArrow()
+    if work.state and not len(partials):
+        return [], []
     keys = partials.select(names).cast(pa.schema([schema.field(name) for name in names]))
     touched = list(shares(context, work.state, keys, names))
     before = [groups_of(context, file, share, schema) for file, share in touched]
