@@ -45,6 +45,8 @@ _TASK = 32 << 20
 _TASKS = 200
 _FEW = 256 << 10
 """With at most so many rows that come and go, only their groups are changed, in the driver's memory."""
+_TINY = 8
+"""Files of few rows that one task reads: a second task would cost a shuffle."""
 _LARGE = 64 << 20
 """Bytes of files from which on Spark compiles statements."""
 _COMPILES = "spark.sql.codegen.wholeStage"
@@ -172,12 +174,13 @@ class _Frames:
         *,
         signed: bool = True,
         among: Mapping[str, pa.Array] | None = None,
+        at_once: int = 1,
     ) -> str:
-        """The rows of these files; `among`: only those with such values."""
+        """The rows of these files, of which a task reads so many; `among`: only those with such values."""
         fields, parts = list(fields), [part for file in files for part in file.split()]
         read = executor_rows("read_signed", self.shipped, self.context, parts, fields, signed, among or {})
         schema = spark_schema(pa.schema([*fields, *([pa.field(SIGN, pa.int64())] if signed else [])]))
-        tasks = max(1, min(len(parts), 4 * self.spark.sparkContext.defaultParallelism))
+        tasks = max(1, min(-(-len(parts) // at_once), 4 * self.spark.sparkContext.defaultParallelism))
         return self.named(self.spark.range(0, len(parts), 1, tasks).mapInArrow(read, schema))
 
     def merged(self, query: str, schema: pa.Schema) -> pa.Table:
@@ -193,7 +196,8 @@ def _patched(frames: _Frames, work: ViewWork) -> tuple[list[PendingFile], list[S
     """Change only the groups of few rows, in the files that have them. These groups go through the driver's memory."""
     typed, context, schema = work.typed, frames.context, work.typed.schema
     names, fields = list(typed.view.keys), needed_columns(typed.view, work.columns)
-    partials = frames.spark.sql(partial_sql(typed, frames.rows(work.changed, fields), SIGN)).toArrow()
+    changed = frames.rows(work.changed, fields, at_once=_TINY)
+    partials = frames.spark.sql(partial_sql(typed, changed, SIGN)).toArrow()
     if work.state and not len(partials):
         return [], []
     keys = partials.select(names).cast(pa.schema([schema.field(name) for name in names]))

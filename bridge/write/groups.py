@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -51,9 +51,8 @@ def shares(
 ) -> Iterator[tuple[SignedFile, pa.Table]]:
     """Divide rows with these keys among the view's files; yield the files that get some, with them."""
     keys = rows.select(names)
-    number = _places(keys, _firsts(context, files, keys.schema)) if len(files) > 1 else np.zeros(len(keys), np.int64)
-    for at, file in enumerate(files):
-        share = rows.filter(pa.array(number == at))
+    parts = _divided(rows, keys, _firsts(context, files, keys.schema)) if len(files) > 1 else iter([rows])
+    for file, share in zip(files, parts, strict=False):
         if len(share):
             yield file, share
 
@@ -82,12 +81,11 @@ def _merged(context: WriteContext, change: Patch) -> Iterator[pa.Table]:
     schema, names = change.groups.schema, change.keys.column_names
     with open_file(context, change.file) as live:
         firsts = pa.concat_tables(_first(live, group, change.keys.schema) for group in range(live.num_row_groups))
-        number = _places(change.groups.select(names), firsts)
-        for group in range(live.num_row_groups):
+        parts = _divided(change.groups, change.groups.select(names), firsts)
+        for group, part in enumerate(parts):
             rows = live.read_row_group(group).select(schema.names).cast(schema)
             stay = rows.filter(pc.invert(_among(rows.select(names), change.keys)))
-            merged = pa.concat_tables([stay, change.groups.filter(pa.array(number == group))])
-            yield in_order(merged, names)
+            yield in_order(pa.concat_tables([stay, part]), names)
 
 
 def write_sorted(
@@ -160,18 +158,24 @@ def _first(file: pq.ParquetFile, group: int, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_batches([batch]).select(schema.names).cast(schema)
 
 
-def _places(keys: pa.Table, firsts: pa.Table) -> np.ndarray:
-    """For each key the number of the range that it belongs to, by the first key of each range."""
-    if len(firsts) < 2:
-        return np.zeros(len(keys), np.int64)
+def _divided(rows: pa.Table, keys: pa.Table, firsts: pa.Table) -> Iterator[pa.Table]:
+    """Divide rows with these keys among ranges, by the first key of each range; yield the rows of each."""
+    places = _places(keys, firsts)
+    for number in range(len(firsts)):
+        yield rows.filter(pa.array(places == number))
+
+
+def _places(keys: pa.Table, firsts: pa.Table) -> Any:
+    """For each key the number of its range. Keys before all ranges are in the first one."""
+    import numpy as np  # not for workers, all of which import this module
+
     number = np.concatenate([np.arange(len(firsts)), np.full(len(keys), -1)])
     both = pa.concat_tables([firsts, keys]).append_column("\x1fkey", pa.array(number < 0))
     order = _order(both, both.column_names).to_numpy()
-    is_first = number[order] >= 0
-    at = np.maximum.accumulate(np.where(is_first, np.arange(len(order)), 0))
-    at[: int(np.argmax(is_first))] = int(np.argmax(is_first))  # before all ranges: in the first one
+    starts = np.flatnonzero(number[order] >= 0)
+    at = np.searchsorted(starts, np.arange(len(order)), side="right") - 1
     result = np.empty(len(order), np.int64)
-    result[order] = number[order][at]
+    result[order] = number[order][starts[np.maximum(at, 0)]]
     return result[len(firsts) :]
 
 
