@@ -196,6 +196,8 @@ class Accounting:
                 return PreparedCommit(barrier, through, list(built.values()), {}, refusal)
             self._held.hold(stream, refusal)
         views = self._change_views(built, through)
+        for one in built.values():
+            self._tables.forget(one)
         staged = {s: stage for s, v in barrier.staged.items() if (stage := self._stage(s, v, barrier))}
         barrier = self._without_held(whole)
         changed = {**barrier.publish, **barrier.activate}
@@ -244,7 +246,7 @@ class Accounting:
         for view in self._views.views:
             source = self._views.feeds(view, streams)
             try:
-                change = self._views.build(view, source, through)
+                change = self._views.build(view, source, through, rows=built[source.stream].rows if source else ())
             except (DataError, SettingsError) as error:
                 if not self._held:
                     raise

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 
 from bridge.errors import SettingsError, did_you_mean
+from bridge.settings.transform_sql import quoted
 from bridge.settings.view_sql import VIEW, Aggregate, Key, View, ambiguous
 from bridge.spark.transform import check_plan, first_line
 from bridge.spark.types import arrow_field, spark_schema
@@ -85,6 +86,20 @@ def needed_columns(view: View, columns: pa.Schema) -> list[pa.Field]:
     """The columns of the stream's table that the view reads."""
     by_name = {field.name.lower(): field for field in columns}
     return [by_name[name.lower()] for name in view.needs if name.lower() in by_name]
+
+
+def plain_keys(typed: TypedView, columns: pa.Schema) -> dict[str, pa.Field]:
+    """The keys of the view that are columns of the stream's table as they are, each with that column."""
+    view, result = typed.view, dict[str, pa.Field]()
+    fields = needed_columns(view, columns)
+    for item in (item for item in view.items if isinstance(item, Key)):
+        for field in fields:
+            texts = [field.name, quoted(field.name)]
+            texts += [f"{alias}.{text}" for alias in (view.alias, quoted(view.alias)) for text in texts]
+            same = field.type == typed.schema.field(item.name).type
+            if same and item.text.lower() in map(str.lower, texts):
+                result[item.name] = field
+    return result
 
 
 def _misfit(error: PySparkException, view: View, columns: pa.Schema) -> SettingsError:

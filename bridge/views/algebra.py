@@ -208,7 +208,10 @@ def _prepared(typed: TypedView, item: Aggregate, place: int, sign: str) -> str:
     value = _one_zero(typed, first, item.name)
     if item.function in ("min", "max"):
         return value
-    return _ranked(item.function, _one_zero(typed, second, hidden(item, "by")), value)
+    by, best = (sql_type(typed.schema.field(name).type) for name in (hidden(item, "by"), item.name))
+    ranked = _ranked(item.function, _one_zero(typed, second, hidden(item, "by")), value)
+    # A type whose parts may be null: Arrow refuses a NULL of a struct with a part that may not.
+    return f"CAST({ranked} AS STRUCT<by: {by}, last: BOOLEAN, value: {best}>)"
 
 
 def _negated(typed: TypedView, value: str, column: str) -> str:

@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from decimal import Decimal
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import bridge
+import bridge.spark.views
 from bridge.commit.committer import Committer
 from bridge.commit.open import open_pipeline
 from bridge.commit.rollback import roll_back
@@ -70,6 +72,8 @@ class Lake:
         self.random, self.spark, self.number, self.version = random.Random(seed), spark, 0, 1
         self.properties, self.views, self.checked = dict(PROPERTIES), {"by_region": ALL, "by_day": BY_DAY}, 1
         self.streams: dict[str, StreamKeys] = {}
+        self.few = cycle([1 << 18, 0])
+        """How many rows are few: by turns a run changes views in each of the two ways."""
 
     def rows(self, count: int) -> list[dict[str, Any]]:
         """New rows, and of an upsert changed and deleted ones."""
@@ -98,6 +102,7 @@ class Lake:
         run.file_size = 3000 if self.method == "append-only" else None  # a view of several files, each a range of keys
         run.streams, run.lag, run.guard = self.streams, self.random.choice([0, 2]), guard or run.guard
         with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(bridge.spark.views, "_FEW", next(self.few))
             if dies:
                 patch.setattr(DEATHS[dies], dies, _die)
             with suppress(Killed, TapError):

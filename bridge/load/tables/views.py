@@ -26,6 +26,7 @@ from bridge.schema.table_schema import TableSchema
 from bridge.settings.options import Pipeline
 from bridge.settings.view_sql import View, read_view
 from bridge.write.context import WriteContext
+from bridge.write.report import RowChanges
 from bridge.write.task import write_empty
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ class _Source:
     after: TableState
     columns: pa.Schema
     """After the commit."""
+    rows: Sequence[RowChanges] = ()
+    """Of files that the commit replaces: what that changes, as far as it is known without reading them."""
 
     @property
     def files(self) -> Iterator[tuple[str, LiveFile]]:
@@ -60,16 +63,20 @@ class _Source:
 
     @property
     def removed(self) -> Iterator[tuple[str, LiveFile]]:
-        """The files that the commit removes."""
+        """The files that the commit removes, all rows of which count."""
+        noted = {one.old for one in self.rows}
         for name in self.change.removes if self.change and self.before else ():
             assert self.before
-            yield f"{self.before.folder}/{name}", self.before.files[name]
+            if name not in noted:
+                yield f"{self.before.folder}/{name}", self.before.files[name]
 
     @property
     def added(self) -> Iterator[tuple[str, LiveFile]]:
-        """The files that the commit adds."""
+        """The files that the commit adds, all rows of which count."""
+        noted = {one.new for one in self.rows}
         for add in self.change.adds if self.change else ():
-            yield add.source, add.live
+            if add.name not in noted:
+                yield add.source, add.live
 
 
 def has_views(pipeline: Pipeline, view: Snapshot) -> bool:
@@ -151,14 +158,22 @@ class ViewTables:
         tables = self._committer.view.tables
         return next((changes.get(name) for name in self.names(view) if name in changes or name in tables), None)
 
-    def build(self, view: View, change: TableChange | None, seq: int, *, anew: bool = False) -> TableChange | None:
+    def build(
+        self,
+        view: View,
+        change: TableChange | None,
+        seq: int,
+        *,
+        rows: Sequence[RowChanges] = (),
+        anew: bool = False,
+    ) -> TableChange | None:
         """What a commit changes in a view if it makes this change to the stream's table; None: nothing.
 
-        `anew`: fill it from the whole table in any case. If rows cannot be read yet, the table is no view any more
-        after the commit, and outdated. Raises `SettingsError` if the view does not fit the stream, `DataError` for a
-        row on which it fails.
+        `rows`: what is known of files that the change replaces. `anew`: fill it from the whole table in any case. If
+        rows cannot be read yet, the table is no view any more after the commit, and outdated. Raises `SettingsError` if
+        the view does not fit the stream, `DataError` for a row on which it fails.
         """
-        source = self._source(view, change)
+        source = self._source(view, change, rows)
         if source is None:
             return None
         old, is_outdated = self._committer.view.tables.get(view.name), self._is_outdated(view)
@@ -173,13 +188,18 @@ class ViewTables:
         anew = anew or is_outdated or (change is not None and change.mode == "replace") or self._is_other(view, source)
         if old is None or old.schema != schema.hash:
             anew = True
-        files = self._files(typed, source, None if anew else old, seq)
+        files, replaced = self._files(typed, source, None if anew else old, seq)
         keep_schema(self._committer.storage, self._pipeline.name, schema)
-        layout = self._context.layouts[view.name]
-        adds = [file.add() for file in files] or [write_empty(self._context, seq, view.name, schema).add()]
-        removes = list(old.files) if old else []
+        layout, existing = self._context.layouts[view.name], old.files if old else {}
+        adds = [file.add() for file in files]
+        removes = [name for name, file in existing.items() if anew or name in replaced or (files and not file.rows)]
+        if not anew and not adds and not removes:
+            return None
+        if not adds and len(removes) == len(existing):
+            adds = [write_empty(self._context, seq, view.name, schema).add()]
         state = TableState(layout.folder, schema.hash, format=layout.format, view=view.text)
-        return state.change(view.name, adds, removes, mode="replace" if removes else "append")
+        whole = removes and len(removes) == len(existing)
+        return state.change(view.name, adds, removes, mode="replace" if whole else "append")
 
     @contextmanager
     def _placed(self, view: View) -> Iterator[None]:
@@ -191,14 +211,14 @@ class ViewTables:
                 raise
             raise SettingsError(f"{place}: {error.message}", hint=error.hint) from error
 
-    def _source(self, view: View, change: TableChange | None) -> _Source | None:
+    def _source(self, view: View, change: TableChange | None, rows: Sequence[RowChanges] = ()) -> _Source | None:
         """The table of the view's stream; None if there is none."""
         lake = self._committer.view
         before = lake.tables.get(change.stream) if change else lake.table(self.names(view))
         after = (before or TableState(change.folder, None)).after(change) if change else before
         if after is None or after.schema is None:
             return None
-        return _Source(before, change, after, self._columns(after.schema))
+        return _Source(before, change, after, self._columns(after.schema), rows)
 
     def _columns(self, schema: str) -> pa.Schema:
         if schema not in self._schemas:
@@ -226,21 +246,29 @@ class ViewTables:
         )
         return before != after
 
-    def _files(self, typed: TypedView, source: _Source, old: TableState | None, seq: int) -> list[PendingFile]:
-        """Write the view's files; `old` is its table, None to fill it anew."""
-        from bridge.spark.view_files import SignedFile
+    def _files(
+        self, typed: TypedView, source: _Source, old: TableState | None, seq: int
+    ) -> tuple[list[PendingFile], set[str]]:
+        """Write the view's files; also return the names of those of `old`, its table, that they replace.
+
+        `old` is None to fill it anew.
+        """
         from bridge.spark.views import ViewWork, change_view
+        from bridge.write.signed_file import SignedFile
 
         def signed(files: Iterator[tuple[str, LiveFile]], sign: int = 1) -> list[SignedFile]:
             return [SignedFile(key, file.size, file.rows, sign) for key, file in files if file.rows]
 
         after = signed(source.files)
         changed = after if old is None else [*signed(source.removed, -1), *signed(source.added)]
-        state = signed((f"{old.folder}/{name}", file) for name, file in old.files.items()) if old else []
-        if not changed and not state:
-            return []
+        changed += [SignedFile(one.name, one.bytes, one.rows, 0) for one in source.rows if old and one.name]
+        keys = {f"{old.folder}/{name}": name for name in old.files} if old else {}
+        state = signed((key, old.files[name]) for key, name in keys.items()) if old else []
+        if not changed:
+            return [], set()
         work = ViewWork(typed, source.columns, changed, state, after, seq)
-        return self._spark(lambda spark, context, shipped: change_view(spark, context, shipped, work))
+        files, replaced = self._spark(lambda spark, context, shipped: change_view(spark, context, shipped, work))
+        return files, {keys[file.key] for file in replaced}
 
     def _is_readable(self, change: TableChange) -> bool:
         """Whether all rows that a commit adds can be read before it: of an upload only if its run knew of a view."""

@@ -154,9 +154,9 @@ def _checked(
 
 def _problem(log: Log, stream: TableState | None, view: View, table: TableState, spark: InSpark) -> dict[str, Any]:
     """What is wrong with a view, as fields of a `CheckedView`."""
-    from bridge.spark.view_files import SignedFile
     from bridge.spark.view_types import analysed
     from bridge.spark.views import ViewWork, compare_view
+    from bridge.write.signed_file import SignedFile
 
     if stream is None or stream.schema is None:
         fix = "its stream may have another name in the lake: check it with the bridge.yaml that loads it"
