@@ -14,7 +14,7 @@ demo: .venv/ready
 test: .venv/ready
 	$(PYTEST) -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder --durations 25 $(ARGS)
 
-# What to run while you work: no Spark, no S3 server, under two minutes on two cores.
+# What to run while you work: no Spark, no S3 server, about three minutes on two cores.
 check: lint
 	$(PYTEST) tests/test_architecture.py tests/unit -m "not slow and not heavy" -n 2 --dist loadfile \
 		--no-loadscope-reorder -q $(ARGS)
@@ -35,10 +35,11 @@ crash: .venv/ready
 # ROUNDS (3) and SEED are of the kills under LOG_BASED replication: tests/e2e/test_slot.py.
 taps: .venv/ready
 	$(PYTEST) $(addprefix tests/e2e/test_, real_taps.py real_repeats.py real_runs.py add_real.py slot.py source_docs.py \
-		doctor_postgres.py postgres_log.py mariadb_binlog.py meltano.py page.py prometheus.py) tests/unit/target/test_target.py \
+		doctor_postgres.py postgres_log.py mariadb_binlog.py meltano.py page.py page_filled.py prometheus.py) tests/unit/target/test_target.py \
 		-m "slow or not slow" $(ARGS)
 
-# MinIO and fake-gcs-server on loopback, built by Go and kept in .interop/. KILLS (50), SEED and LAKES as in tests/crash/README.md.
+# MinIO and fake-gcs-server, built by Go, and Azurite, from npm, on loopback; they are kept in .interop/. KILLS (50), SEED and
+# LAKES as in tests/crash/README.md.
 interop: .venv/ready
 	$(PYTEST) tests/interop -m "slow or not slow" -s $(ARGS)
 

@@ -27,6 +27,7 @@ from __future__ import annotations
 import difflib
 import signal
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 
@@ -51,6 +52,8 @@ class SettingsError(BridgeError):
     """A setting or an argument is wrong; nothing was started."""
 
     exit_code = 2
+    files: tuple[Path, ...] = ()
+    """The settings files that were read up to then, where one of them is wrong."""
 
 
 class TapError(BridgeError):

@@ -41,7 +41,7 @@ def question_verb(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def view_verb(function: Callable[..., Any], *, required: bool = True) -> Callable[..., Any]:
     """Give a verb VIEW, and as its first argument the pipelines that may have it: all of a file or bucket, or one."""
-    text = "The pipeline of the view; needless if only one has a view of that name."
+    text = "The pipeline of the view. Not needed if only one has a view of that name."
     return _selecting(click.argument("view", required=required), function, text)
 
 

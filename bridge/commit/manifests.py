@@ -51,8 +51,8 @@ def write_manifests(head: Head, streams: Mapping[str, bool]) -> None:
 def undo_manifests(head: Head, record: CommitRecord) -> None:
     """Restore manifests that we wrote after another run took over, if the tables are what they were before `record`.
 
-    Then the bytes that we had seen were back, so our swap did not fail. The restored manifests list only files that
-    exist, so this is right whether or not the other run has made its own swap yet.
+    The other run had restored the bytes that we had read, so our swap succeeded too late. The restored manifests list
+    only files that exist, so this is right whether or not the other run has made its own swap yet.
     """
     before, now = head.log.view(record.n - 1).tables, head.log.view(head.log.head()).tables
     for change in record.tables:

@@ -68,13 +68,14 @@ def _void(committer: Committer, record: CommitRecord, missing: Missing, shown: S
 def _settled(committer: Committer, record: CommitRecord, before: Snapshot) -> dict[str, str]:
     """Stop the rewrites of a commit; return the keys of the files that are already rewritten, each with a new name.
 
-    If another run takes over and does this first, our next record is refused.
+    Raises `CommitLost` if another run took over. If it does this before us unnoticed, our next record is refused.
     """
     storage, changes = committer.storage, storage_changes(committer.log.pipeline, record)
     rewritten = {one.add.key for one in storage.settle_rewrites(changes)}
     files = {f"{table.folder}/{name}": file for table in before.tables.values() for name, file in table.files.items()}
     same = {one.add.key for change in changes for one in change.rewrites} - rewritten
     for add in storage.missing_pending([Add(key, key, files[key].size) for key in sorted(same)])[:1]:
+        committer.head.check()  # another run that took over has moved it
         hint = "somebody else has changed it: restore it from a backup of the bucket"
         raise CorruptLake("a file of the lake is not what the log says", hint=hint, file=add.key)
     return {

@@ -45,14 +45,17 @@ class Sweep:
         keep: Retention,
         *,
         run: str = "",
-        previous: str | None = None,
+        spared: tuple[str, ...] = (),
         made: int = 0,
         now: datetime | None = None,
         view: Snapshot | None = None,
     ) -> None:
-        """`view` is the present lake, if the caller has it: reading it costs up to a hundred small reads."""
+        """`spared`: ids of runs whose records stay, beside that of `run`.
+
+        `view` is the present lake, if the caller has it: reading it costs up to a hundred small reads.
+        """
         self.storage, self.pipeline, self.keep = storage, pipeline, keep
-        self._spared = tuple(filter(None, (run, previous)))
+        self._spared = tuple(filter(None, (run, *spared)))
         self._view = view
         self.now = now or datetime.now(timezone.utc)
         self.log = Log(storage, pipeline)
@@ -148,7 +151,7 @@ class Sweep:
         return self._live
 
     def _of_runs(self, kind: str, keep_for: timedelta, folder: str) -> None:
-        """Delete the files named after runs that began too long ago, never those of this run or the previous one."""
+        """Delete the files named after runs that began too long ago, never those of this run or of a spared one."""
         for name in sorted(self.storage.list(pipeline_key(self.pipeline, *folder.split("/")))):
             began = _began(name)
             if began and not name.startswith(self._spared):
@@ -199,9 +202,9 @@ def sweep(storage: Storage, pipeline: Pipeline, *, run: str, made: int, view: Sn
     return work.warnings
 
 
-def sweep_records(storage: Storage, pipeline: Pipeline, *, run: str, previous: str | None) -> None:
+def sweep_records(storage: Storage, pipeline: Pipeline, *, run: str, spared: tuple[str, ...]) -> None:
     """Delete run records and logs that the pipeline's `retention` no longer keeps. Never raises.
 
-    `previous`: the last run that loaded anything stays, however many have failed since.
+    `spared`: the last run that loaded anything, and the last that succeeded, stay, however many have failed since.
     """
-    Sweep(storage, pipeline.name, pipeline.retention, run=run, previous=previous).records()
+    Sweep(storage, pipeline.name, pipeline.retention, run=run, spared=spared).records()

@@ -14,7 +14,7 @@ from itertools import islice
 from bridge.lake.log import Log
 from bridge.lake.marks import VOLUME, advice
 from bridge.lake.paths import pipeline_key
-from bridge.lake.run_status import current, last_run, last_success
+from bridge.lake.run_status import current, fresh_since, is_stale, last_run
 from bridge.lake.runs import RunRecord, read_attempts, read_run
 from bridge.lake.schemas import read_schema
 from bridge.storage import Storage
@@ -36,19 +36,20 @@ def facts_of(storage: Storage, record: RunRecord) -> Iterator[Fact]:
     """Yield what is new in a run that ended, beside the runs before it."""
     if record.status not in ("success", "failed"):
         return
-    earlier = list(_earlier(storage, record))
+    earlier = _earlier(storage, record)
+    previous = next(earlier, None)
 
     def fact(kind: str, text: str) -> Fact:
         return Fact(kind, record.pipeline, record.run_id, text)
 
-    had_failed = bool(earlier) and earlier[0].status in ("failed", "running")  # running: it died
+    had_failed = previous is not None and previous.status in ("failed", "running")  # running: it died
     if record.status == "failed" and not had_failed:
         error = record.error
         yield fact("failed", f"{error.message}. {error.hint}".strip(" .") if error else "it did not say why")
     if record.status == "success":
         if had_failed:
             yield fact("recovered", f"it loads again: {record.records or 0:,} records")
-        last = next((run for run in earlier if run.status == "success"), None)
+        last = previous if previous and previous.status == "success" else _success_before(storage, record, earlier)
         for kind, text in _looks_wrong(record, last):
             yield fact(kind, text)
     for text in _drift(storage, record):
@@ -66,8 +67,15 @@ def _earlier(storage: Storage, record: RunRecord) -> Iterator[RunRecord]:
             continue
         if attempts and run.status == "failed" and run.attempt == attempts:
             attempts -= 1
-        elif run.status != "running" or storage.size(_marker(run, "failed")) is not None:
+        elif run.status != "running" or storage.size(_marker(run.pipeline, run.run_id, "failed")) is not None:
             yield run
+
+
+def _success_before(storage: Storage, record: RunRecord, earlier: Iterator[RunRecord]) -> RunRecord | None:
+    """The last success before a run: its record names it, unless an earlier version wrote it."""
+    if since := record.since:
+        return read_run(storage, record.pipeline, since.run_id) if since.is_success else None
+    return next((run for run in earlier if run.status == "success"), None)
 
 
 def _looks_wrong(record: RunRecord, last: RunRecord | None) -> Iterator[tuple[str, str]]:
@@ -119,25 +127,19 @@ def facts_by_clock(storage: Storage, pipeline: str, stale_after: timedelta | Non
     run = last_run(storage, pipeline)
     if run is None:
         return
-    if run.status == "died" and storage.put_if_absent(_marker(run, "failed"), b"{}"):
+    if run.status == "died" and storage.put_if_absent(_marker(pipeline, run.run_id, "failed"), b"{}"):
         yield Fact("failed", pipeline, run.run_id, "the run died without an end; the next run repairs what it left")
-    success = last_success(storage, pipeline, run)
-    since = success.ended if success else run.started
-    if stale_after and since and is_stale(since, stale_after, now):
-        of = success or run
-        if storage.put_if_absent(_marker(of, "stale"), b"{}"):
-            last = f"the last success ended {since}" if success else "no run has succeeded"
-            yield Fact("stale", pipeline, of.run_id, f"{last}; `stale_after` is {stale_after}")
+    since = fresh_since(storage, pipeline) if stale_after else None
+    if not (stale_after and since and is_stale(since, stale_after, now)):
+        return
+    if storage.put_if_absent(_marker(pipeline, since.run_id, "stale"), b"{}"):
+        last = f"the last success ended {since.at}" if since.is_success else "no run has succeeded"
+        yield Fact("stale", pipeline, since.run_id, f"{last}; `stale_after` is {stale_after}")
 
 
-def is_stale(since: str, stale_after: timedelta, now: datetime) -> bool:
-    """Whether the last success, which ended at `since`, is too long ago."""
-    return now - datetime.fromisoformat(since) > stale_after
-
-
-def _marker(run: RunRecord, kind: str) -> str:
+def _marker(pipeline: str, run: str, kind: str) -> str:
     """The key of a marker. It lies beside the run records, and is deleted with them."""
-    return pipeline_key(run.pipeline, "runs", f"{run.run_id}.{kind}")
+    return pipeline_key(pipeline, "runs", f"{run}.{kind}")
 
 
 def record_of(storage: Storage, pipeline: str, run: str) -> RunRecord | None:

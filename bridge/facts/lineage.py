@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from datetime import datetime, timezone
 from typing import Any
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import orjson
@@ -43,8 +44,10 @@ def events(storage: Storage, record: RunRecord, namespace: str) -> list[dict[str
 
 
 def _outputs(storage: Storage, record: RunRecord, streams: list[str]) -> list[dict[str, Any]]:
-    log = Log(storage, record.pipeline)
-    view = log.view(log.latest())
+    """The tables as they were after the run's last commit: by now another run may have committed more."""
+    if record.commit is None:
+        return []
+    view = Log(storage, record.pipeline).view(record.commit)
     outputs = list[dict[str, Any]]()
     for stream in streams:
         table = view.stream_tables.get(stream)
@@ -89,9 +92,20 @@ def _facet(schema: str, facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def send(url: str, storage: Storage, record: RunRecord, namespace: str) -> bool:
-    """Post both events, the start first. Raises `OSError` for a server that does not take one."""
+    """Post both events, the start first; the end also if the start is refused.
+
+    Raises `OSError` for a server that does not take one.
+    """
+    refusals = list[OSError]()
     for event in events(storage, record, namespace):
         request = Request(url, orjson.dumps(event), {"Content-Type": "application/json"})  # noqa: S310 - checked: http
-        with urlopen(request, timeout=_TIMEOUT):  # noqa: S310
-            pass
+        try:
+            with urlopen(request, timeout=_TIMEOUT):  # noqa: S310
+                pass
+        except OSError as error:
+            refusals.append(error)
+            if isinstance(error, HTTPError):
+                error.close()
+    if refusals:
+        raise refusals[0]
     return True

@@ -9,9 +9,8 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from bridge.errors import SettingsError
-from bridge.facts.facts import is_stale
 from bridge.lake.log import Log, Snapshot
-from bridge.lake.run_status import failures, last_run, last_success
+from bridge.lake.run_status import failures, fresh_since, is_stale, last_run
 from bridge.lake.runs import RunRecord
 from bridge.storage import Storage
 from bridge.storage.local.folders import draft_of
@@ -49,7 +48,7 @@ def figures(storage: Storage, pipeline: str, stale_after: timedelta | None = Non
     """Read one pipeline's figures. Raises `LakeError`."""
     log = Log(storage, pipeline)
     view, run = log.view(log.latest()), last_run(storage, pipeline)
-    success = last_success(storage, pipeline, run)
+    since = fresh_since(storage, pipeline)
     values = {"readable": 1.0, "commit": float(view.n)}
     if run:
         failed = failures(storage, pipeline) if run.status != "success" else None
@@ -60,9 +59,8 @@ def figures(storage: Storage, pipeline: str, stale_after: timedelta | None = Non
             values["run_ended_timestamp_seconds"] = _seconds(run.ended)
         if "total" in run.seconds:
             values["run_duration_seconds"] = run.seconds["total"]
-    if success and success.ended:
-        values["last_success_timestamp_seconds"] = _seconds(success.ended)
-    since = success.ended if success else run.started if run else None
+    if since and since.is_success:
+        values["last_success_timestamp_seconds"] = _seconds(since.at)
     if stale_after and since:
         values["stale"] = float(is_stale(since, stale_after, datetime.now(timezone.utc)))
     return Figures(pipeline, values, _of_streams(view, run))

@@ -35,4 +35,4 @@ def tell_all(receivers: Mapping[str, Callable[[], bool]], deadline: float = DEAD
         thread.join(max(0.0, end - time.monotonic()))
     silent = f"did not answer within {deadline:.0f} s"
     results = {name: outcomes.get(name, silent) for name in receivers}
-    return [f"{name} {text}; the run itself is not touched by it" for name, text in results.items() if text]
+    return [f"{name} {text}; the run itself is not affected" for name, text in results.items() if text]

@@ -15,7 +15,16 @@ from msgspec import structs, to_builtins
 from bridge.lake.lease import fate, holder, holds
 from bridge.lake.log import Log
 from bridge.lake.records import CommitRecord
-from bridge.lake.runs import RunRecord, StreamResult, is_run_id, read_attempts, read_opened, read_run
+from bridge.lake.runs import (
+    RunRecord,
+    Since,
+    StreamResult,
+    is_run_id,
+    read_attempts,
+    read_opened,
+    read_run,
+    run_ids,
+)
 from bridge.storage import Storage
 
 _SETTING_OUT = timedelta(minutes=30)
@@ -23,7 +32,9 @@ _SETTING_OUT = timedelta(minutes=30)
 _RUNS_BACK = 100
 """How many runs back failures are counted."""
 _OPENED_BACK = 30
-"""How many runs back a success is looked for."""
+"""How many runs back a success is looked for, where no record carries it."""
+_WAITED_BACK = 5
+"""So many runs may have begun to load while another one, with an earlier id, waited for its turn."""
 
 
 def current(storage: Storage, record: RunRecord) -> RunRecord:
@@ -45,25 +56,53 @@ def last_run(storage: Storage, pipeline: str) -> RunRecord | None:
 
 
 def last_success(storage: Storage, pipeline: str, last: RunRecord | None = None) -> RunRecord | None:
-    """The latest run that succeeded, of the last that began to load; None if none of them did.
+    """The latest run that succeeded, however many have failed since; None if none did.
 
     `last`: the last run, where it is read already; if it succeeded, no other is read.
     """
     if last and last.status == "success":
         return last
-    return next((run for run in read_opened(storage, pipeline, _OPENED_BACK) if run.status == "success"), None)
+    since = fresh_since(storage, pipeline)
+    return read_run(storage, pipeline, since.run_id) if since and since.is_success else None
+
+
+def fresh_since(storage: Storage, pipeline: str) -> Since | None:
+    """From when the age of what the pipeline has loaded counts; None if it never ran. It reads a few records.
+
+    A run notes it as it begins to load, when no other one can be under way. So the latest of these runs knows it.
+    """
+    carried = list[Since]()
+    for place, run in enumerate(read_opened(storage, pipeline, _OPENED_BACK)):
+        if run.status == "success":
+            carried.append(Since(run.run_id, run.ended or run.started, is_success=True))
+            break
+        if run.since:
+            carried.append(run.since)
+        if carried and place >= _WAITED_BACK:
+            break
+    if carried:
+        return max(carried, key=lambda since: (since.is_success, since.at))
+    for run_id in reversed(run_ids(storage, pipeline)):
+        if first := read_run(storage, pipeline, run_id):
+            return Since(first.run_id, first.started, is_success=False)
+    return None
+
+
+def is_stale(since: Since, stale_after: timedelta, now: datetime) -> bool:
+    """Whether no run has succeeded for longer than `stale_after`."""
+    return now - datetime.fromisoformat(since.at) > stale_after
 
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """The failures of a pipeline since its last success. `count` stops at a hundred."""
+    """The failures of a pipeline since its last success; attempts of a retry are one. `count` stops at a hundred."""
 
     count: int
     since: str
     """When the first of them began."""
     last: RunRecord
     success: RunRecord | None
-    """The run before them that succeeded, if it is known."""
+    """The run before them that succeeded."""
 
 
 def failures(storage: Storage, pipeline: str) -> Failures | None:
@@ -71,15 +110,37 @@ def failures(storage: Storage, pipeline: str) -> Failures | None:
 
     A run that is under way, was interrupted, or kept out by another, is neither.
     """
-    failed = list[RunRecord]()
-    success = None
+    runs = list[tuple[RunRecord, RunRecord]]()  # the last and the first attempt of each
+    success, earlier, left = None, 0, _RUNS_BACK
     for record in read_attempts(storage, pipeline, _RUNS_BACK):
+        left -= 1
         if record.status == "success":
             success = record
             break
-        if record.status == "failed" or (record.status == "running" and not _is_alive(storage, record)):
-            failed.append(record)
-    return Failures(len(failed), failed[-1].started, current(storage, failed[0]), success) if failed else None
+        if record.status == "failed" and record.attempt == earlier:
+            runs[-1] = runs[-1][0], record
+        else:
+            runs.append((record, record))
+        earlier = record.attempt - 1
+    failed = [(last, first) for last, first in runs if _has_failed(storage, last)]
+    if not failed:
+        return None
+    (last, _), (_, first) = failed[0], failed[-1]
+    if not success and not left:
+        success = last_success(storage, pipeline)
+        first = _first_failure(storage, pipeline, success.run_id if success else "") or first
+    return Failures(len(failed), first.started, current(storage, last), success)
+
+
+def _has_failed(storage: Storage, record: RunRecord) -> bool:
+    return record.status == "failed" or (record.status == "running" and not _is_alive(storage, record))
+
+
+def _first_failure(storage: Storage, pipeline: str, after: str) -> RunRecord | None:
+    """The first run that failed of those with a later id than this one."""
+    later = (run for run in reversed(run_ids(storage, pipeline)) if run > after)
+    records = (read_run(storage, pipeline, run) for run in later)
+    return next((record for record in records if record and _has_failed(storage, record)), None)
 
 
 def _is_alive(storage: Storage, record: RunRecord) -> bool:

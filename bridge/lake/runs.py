@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import string
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime, timezone
 from itertools import islice
@@ -62,6 +62,15 @@ class StreamResult(Struct, frozen=True):
     """Why its rows were left out, and its bookmark stayed where it was. Absent: they were not."""
 
 
+class Since(Struct, frozen=True):
+    """From when the age of what a pipeline has loaded counts: its last success, or without one its first run."""
+
+    run_id: str
+    at: str
+    """When that success ended, or that first run started."""
+    is_success: bool
+
+
 class RunRecord(Struct, frozen=True, kw_only=True):
     """One run as the bucket has it, from its first moment to its end.
 
@@ -82,11 +91,16 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     opened: bool = True
     """Whether it got hold of the pipeline and began to load. False: it ended before, or has not come so far yet."""
     previous: str | None = None
-    """No run with an id between this one's and the run's own opened the pipeline."""
+    """The newest earlier run that may have loaded anything: each run between the two ended before it could."""
+    since: Since | None = None
+    """Where it stood when this run began to load, carried from run to run. See `bridge.lake.run_status.fresh_since`."""
     process: dict[str, Any] = {}
     """Its process, as a lease describes it: see `bridge.lake.lease.process`."""
     batch: str | None = None
     """What the runs of several pipelines that were started together have in common."""
+    requested: dict[str, Any] = {}
+    """What its caller asked for beyond the settings: `full`, `append`, `streams`, `resume`, `max_records`. What was not
+    asked for is absent."""
     attempt: int = 1
     skipped: tuple[str, ...] = ()
     commits: int | None = None
@@ -102,6 +116,11 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     error: RunError | None = None
     stored: dict[str, Any] = {}
     """The record as it is stored, for programs; it may have keys of a newer version."""
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether it was asked for less than all: some streams, those that are left, or so many records."""
+        return not self.requested.keys().isdisjoint(("streams", "resume", "max_records"))
 
     @property
     def records(self) -> int | None:
@@ -138,15 +157,21 @@ def _now() -> str:
 
 
 def read_run(storage: Storage, pipeline: str, run: str) -> RunRecord | None:
-    """One run's record, or None. Raises `CorruptLake` for one that cannot be read."""
+    """One run's record, or None. Raises `CorruptLake` for one that cannot be read, or that names another run."""
     data = storage.read(pipeline_key(pipeline, "runs", f"{run}.json"))
     if data is None:
         return None
     try:
         stored = loads(data)
-        return structs.replace(convert(stored, RunRecord), stored=stored)
-    except (NotJson, ValidationError, UnicodeEncodeError) as error:  # the last: half of a character
+        record = structs.replace(convert(stored, RunRecord), stored=stored)
+        for time in filter(None, (record.started, record.ended)):
+            datetime.fromisoformat(time).astimezone(timezone.utc)
+    except (NotJson, ValidationError, ValueError, OverflowError) as error:  # UnicodeEncodeError: half of a character
         raise CorruptLake("a run record is unreadable", hint="delete it; nothing depends on it", run=run) from error
+    if (record.pipeline, record.run_id) != (pipeline, run):
+        hint = "see who may write to the bucket, and delete it: nothing depends on it"
+        raise CorruptLake("a run record names another run than its file", hint=hint, run=run)
+    return record
 
 
 def read_runs(
@@ -171,25 +196,24 @@ def read_runs(
 
 
 def read_opened(storage: Storage, pipeline: str, limit: int) -> Iterator[RunRecord]:
-    """Yield the latest runs that began to load, newest first: past attempts that did not get so far."""
-    return islice(_passing(storage, pipeline, lambda record: record.opened), limit)
+    """Yield the latest runs that began to load, newest first; runs that did not are skipped, a row in one step."""
+    return islice(_opened(storage, pipeline), limit)
 
 
-def read_attempts(storage: Storage, pipeline: str, limit: int) -> Iterator[RunRecord]:
-    """Yield the latest runs but for those that another run kept out, newest first."""
-    return islice(_passing(storage, pipeline, lambda record: record.status != "held"), limit)
-
-
-def _passing(storage: Storage, pipeline: str, passes: Callable[[RunRecord], bool]) -> Iterator[RunRecord]:
-    """Yield the records that pass, newest first; a row of others is skipped in one step."""
+def _opened(storage: Storage, pipeline: str) -> Iterator[RunRecord]:
     last = None
     for run in run_ids(storage, pipeline):
         record = read_run(storage, pipeline, run) if last is None or run <= last else None
-        if record and passes(record):
+        if record and record.opened:
             last = None
             yield record
         elif record:
             last = record.previous
+
+
+def read_attempts(storage: Storage, pipeline: str, limit: int) -> Iterator[RunRecord]:
+    """Yield the latest runs but for those that another run kept out, newest first."""
+    return islice((record for record in read_runs(storage, pipeline) if record.status != "held"), limit)
 
 
 def previous_run(storage: Storage, pipeline: str) -> str | None:

@@ -83,7 +83,10 @@ class StreamFiles:
     """Keeps the stream files of one pipeline true, for its writer. `late`: streams whose file could not be written."""
 
     def __init__(self, log: Log, view: Snapshot, catalog: Catalog | None = None) -> None:
-        """`view` is the lake that the files show. What a stream's file says counts where there is no catalog."""
+        """`view` is the lake that the files show. `catalog`: what the tap is given, else what it declares.
+
+        Where there is neither, what a stream's file says counts.
+        """
         self._log, self._view = log, view
         self._replication = {record_name(each): _declared(each) for each in _selected_last(catalog)}
         self.late: set[str] = set()

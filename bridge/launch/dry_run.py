@@ -1,4 +1,4 @@
-"""What a run would do, and why. It writes nothing but the discovered catalog."""
+"""What a run would do, and why. It writes nothing but the discovered catalog; with `ask_tap=False` not even that."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from bridge.commit.state_file import edit_note
 from bridge.errors import BridgeError
 from bridge.lake.lease import require_free
 from bridge.lake.log import Log, Snapshot
+from bridge.lake.records import TapGroup
 from bridge.load.barriers import METHODS
 from bridge.load.checks.fingerprint import fingerprint, noticed
 from bridge.load.checks.resume import completed, leave_out
 from bridge.load.division import divided
 from bridge.load.plan import Request
 from bridge.load.run import Run
-from bridge.load.scratch import check_paths
 from bridge.load.start_state import StartStates
 from bridge.load.tables.declared import whole_tables
 from bridge.load.tables.methods import Method, outlook
 from bridge.load.tables.table_plan import TablePlanner
-from bridge.project.last_commit import LastCommits
 from bridge.settings.options import Pipeline
 from bridge.singer.catalog import Catalog, selected_streams
 from bridge.singer.state import bookmark
+from bridge.slots.guard import check
 from bridge.state.store import StateStore
-from bridge.storage import Storage, lake_of
+from bridge.storage import Storage
 from bridge.tap.catalog_overrides import named
 from bridge.tap.source import Source
 
@@ -53,34 +53,62 @@ class Plan:
         return {"format": 1, **self.facts, "refused": refused}
 
 
-def dry_run(pipeline: Pipeline, home: Path, request: Request) -> Plan:
-    """What a run of one pipeline would do, for all that can be known before it."""
+def dry_run(pipeline: Pipeline, home: Path, request: Request, *, ask_tap: bool = True) -> Plan:
+    """What a run of one pipeline would do, for all that can be known before it.
+
+    The tap is asked for its streams, as a run would ask it. Without `ask_tap` no process is started: the stored catalog
+    counts, and where there is none, the streams are those of the tables.
+    """
     run = Run(pipeline, request, home)
     try:
         run.check_flags()
-        check_paths(home, pipeline)
+        storage = run.open_bucket()
         run.check_request()
-        facts, refusal = _facts(home, run)
+        facts, refusal = _plan(home, run, storage, ask_tap=ask_tap)
     except BridgeError as error:
+        run.fail(error)
         return Plan({"pipeline": pipeline.name}, error, is_complete=False)
     facts["warnings"] += run.result.warnings
+    if refusal:
+        run.fail(refusal)
     return Plan(facts, refusal)
 
 
-def _facts(home: Path, run: Run) -> tuple[dict[str, Any], BridgeError | None]:
+def _plan(home: Path, run: Run, storage: Storage, *, ask_tap: bool) -> tuple[dict[str, Any], BridgeError | None]:
     """What a run would do, and the error with which it would be refused after all this is known."""
     pipeline, request = run.pipeline, run.request
-    storage = lake_of(pipeline.destination)
-    log = Log(storage, pipeline.name)
-    notes = LastCommits(home, pipeline).check(storage, full=request.full and not request.streams)
-    view, stored = log.view(log.latest()), StateStore.at(storage, pipeline.name).read()
+    source = Source(pipeline, home)
+    if ask_tap:
+        catalog, deselected = source.catalog(request.streams, refresh=request.refresh_catalog)
+    else:
+        catalog, deselected = source.stored_catalog(request.streams)
+    run.pipeline, run.declared = named(pipeline, catalog), source.declared
+    held = _held(run, storage)
+    try:
+        facts, refusal = _facts(run, storage, source, catalog, deselected)
+    except BridgeError as error:
+        raise held or error from None
+    return facts, held or refusal
+
+
+def _held(run: Run, storage: Storage) -> BridgeError | None:
+    """The error with which the run would end, as another one holds the pipeline."""
+    try:
+        if run.request.wait is None:
+            require_free(storage, run.pipeline.name)
+    except BridgeError as error:
+        return error
+    return None
+
+
+def _facts(
+    run: Run, storage: Storage, source: Source, catalog: Catalog | None, deselected: set[str]
+) -> tuple[dict[str, Any], BridgeError | None]:
+    pipeline, request, log = run.pipeline, run.request, Log(storage, run.pipeline.name)
+    view, stored, notes = log.view(log.latest()), StateStore.at(storage, pipeline.name).read(), list[str]()
     if stored.edited:
         notes.append(edit_note(view.state, stored.state))
         view = view.given(stored.state)
-    source = Source(pipeline, home)
-    catalog, deselected = source.catalog(request.streams, refresh=request.refresh_catalog)
-    run.pipeline, run.declared = named(pipeline, catalog), source.declared
-    pipeline = run.pipeline
     skipped = completed(storage, pipeline.name, pipeline.names) if request.resume else set()
     if request.resume:
         catalog, deselected = leave_out(catalog, skipped, view.state if request.state is None else request.state)
@@ -116,28 +144,23 @@ def _facts(home: Path, run: Run) -> tuple[dict[str, Any], BridgeError | None]:
             *starting.warnings([lookback]),
         ],
     }
-    return facts, _refusal(run, storage, view, catalog, deselected, names)
-
-
-def _refusal(
-    run: Run,
-    storage: Storage,
-    view: Snapshot,
-    catalog: Catalog | None,
-    deselected: set[str],
-    names: Sequence[str],
-) -> BridgeError | None:
-    """The error with which a run would end before its tap sends anything; None if it would not."""
+    slot = run.asked_of_slot(catalog, division.groups if division else (TapGroup((), view.state),))
     try:
-        if run.request.wait is None:
-            require_free(storage, run.pipeline.name)
-        tables = run.planner(storage, view, catalog, deselected)
-        for name in names:
-            aliases = run.pipeline.names_of(name)
-            tables.check_table(next((alias for alias in aliases if alias in view.tables), aliases[-1]))
+        check(pipeline, source.argv, storage, view, catalog, slot)
+        _check_tables(run, storage, view, catalog, deselected, names)
     except BridgeError as error:
-        return error
-    return None
+        return facts, error
+    return facts, None
+
+
+def _check_tables(
+    run: Run, storage: Storage, view: Snapshot, catalog: Catalog | None, deselected: set[str], names: Sequence[str]
+) -> None:
+    """Raise the error with which a run would end for the tables of the streams that it names."""
+    tables = run.planner(storage, view, catalog, deselected)
+    for name in names:
+        aliases = run.pipeline.names_of(name)
+        tables.check_table(next((alias for alias in aliases if alias in view.tables), aliases[-1]))
 
 
 def _outlook(methods: dict[str, Method], view: Snapshot, pipeline: Pipeline) -> list[str]:

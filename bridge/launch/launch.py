@@ -33,8 +33,12 @@ def launch(
     stop: Stop,
     execute: Callable[[Run], Result] = Run.execute,
     waiting: Callable[[Pipeline, Result, timedelta], None] = _say_nothing,
+    loaded: Callable[[], None] = lambda: None,
 ) -> Result:
-    """The last attempt's result; a `BridgeError` is in it. See `Attempts` for `execute` and `waiting`."""
+    """The last attempt's result; a `BridgeError` is in it. See `Attempts` for `execute` and `waiting`.
+
+    `loaded` is called when there is nothing more to do but to tell receivers.
+    """
 
     last: Run | None = None
 
@@ -49,6 +53,7 @@ def launch(
         return result
 
     result = Attempts(stop, attempt, waiting).run(pipeline, request, home)
+    loaded()
     # Where the bucket is the reason of a failure, there is no record to tell of.
     if last and last.storage and not isinstance(result.error, LakeError):
         result.warnings += after_run(last.storage, pipeline, result.run_id)

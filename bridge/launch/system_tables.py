@@ -24,7 +24,7 @@ from bridge.storage.protocol import VersionedObject
 
 TABLES: tuple[str, ...] = ("runs", "commits", "bookmarks", "streams")
 _TRIES = 5
-"""Whoever swapped before us has written what was true then; the next run brings the rest."""
+"""If another run has replaced the file, its content was right at that time; the next run adds the rest."""
 _LEFTOVER = timedelta(hours=1)
 """A hidden temporary file of this age is that of a process that was killed."""
 

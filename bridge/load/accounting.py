@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _MANY_FOLDERS = 1000
 """With more partitions in one task's rows, there is a warning."""
+_FILLED = "new and changed views are filled"
 _NO_VIEW = "the settings have no such view any more: its table stays as it is, and is no view from now on"
 
 
@@ -195,6 +196,8 @@ class Accounting:
                 return PreparedCommit(barrier, through, list(built.values()), {}, refusal)
             self._held.hold(stream, refusal)
         views = self._change_views(built, through)
+        for one in built.values():
+            self._tables.forget(one)
         staged = {s: stage for s, v in barrier.staged.items() if (stage := self._stage(s, v, barrier))}
         barrier = self._without_held(whole)
         changed = {**barrier.publish, **barrier.activate}
@@ -205,6 +208,30 @@ class Accounting:
     def needs_spark(self, barrier: Barrier) -> bool:
         """Whether a commit at this barrier may change views."""
         return bool(self._views and self._views.needs_spark({**barrier.publish, **barrier.activate}))
+
+    def fill_views(self, through: int, replaced: Collection[str]) -> list[TableChange]:
+        """What fills new and changed views from the tables as they are; a view that cannot be holds its stream back.
+
+        `replaced`: the names of views whose tables the run replaces. If one does not fit now, it may do so then.
+        """
+        changes = []
+        for view in self._views.outdated if self._views else ():
+            try:
+                change = self._views.fill(view, through) if self._views else None
+            except (DataError, SettingsError) as error:
+                if view.name in replaced:
+                    continue
+                if not self._held:
+                    raise
+                self._held.hold(view.stream, error)
+            else:
+                changes += [change] if change else []
+        return changes
+
+    def commit_views(self, changes: Sequence[TableChange]) -> CommitRecord:
+        """Commit filled views: the STATE and all other tables stay as they are."""
+        view = self._committer.view
+        return self._committer.commit(view.pipeline_state, changes, staged=view.staged, reason=_FILLED)
 
     def _change_views(self, built: Mapping[str, BuiltChange], through: int) -> list[tuple[str, TableChange]]:
         """What these changes of streams change in views, each with the stream that the view selects from.
@@ -219,11 +246,11 @@ class Accounting:
         for view in self._views.views:
             source = self._views.feeds(view, streams)
             try:
-                change = self._views.build(view, source, through)
+                change = self._views.build(view, source, through, rows=built[source.stream].rows if source else ())
             except (DataError, SettingsError) as error:
-                if not self._held or source is None:
+                if not self._held:
                     raise
-                self._held.hold(source.stream, error)
+                self._held.hold(source.stream if source else view.stream, error)
             else:
                 views += [(source.stream if source else view.name, change)] if change else []
         return views
@@ -295,7 +322,9 @@ class Accounting:
         self._tables.rewriting.committed()
         if self._views:
             self._views.committed(tables)
-            self._warnings += (f"{one.stream}: {_NO_VIEW}" for one in prepared.views if not one.view)
+            names = {view.name for view in self._views.views}
+            former = (one.stream for one in prepared.views if not one.view and one.stream not in names)
+            self._warnings += (f"{name}: {_NO_VIEW}" for name in former)
         self._warnings += _shrunk(prepared.built)
         return record
 

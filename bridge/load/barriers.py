@@ -268,7 +268,7 @@ class BarrierPolicy:
     def _activations(self, publish: Collection[str], *, end: bool) -> dict[str, int]:
         """The complete versions, by stream, whose rows are visible with this commit.
 
-        At the end that is the version announced last, if the latest rows of this run are of it; if no rows came, if the
+        At the clean end: the version announced last, if the stream's latest rows carry it. Without any rows: if the
         version is new, or the tap did not resume in another stream.
         """
         activations = {}

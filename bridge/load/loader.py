@@ -9,8 +9,10 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import TypeVar
 
 from bridge.errors import BridgeError, Interrupted, TapError
 from bridge.lake.records import CommitRecord
@@ -32,8 +34,12 @@ from bridge.tap.pipe import READ_BYTES
 from bridge.write.context import WriteContext
 from bridge.write.rejects import write_rejects
 
+Result = TypeVar("Result")
+
 _START_POLL = 0.05
 """Seconds between two checks whether the JVM is up."""
+_ABANDONED_AFTER = 30.0
+"""Seconds that a commit's preparation may take to end: it may wait for a catalog. What it leaves, no commit names."""
 _GIVEN_UP = "rows that are in no commit were given up"
 
 
@@ -82,7 +88,8 @@ class Loader:
     def _new_views(self) -> ViewTables | None:
         """The pipeline's views; None if it has none, and had none."""
         plan = self._plan
-        if not has_views(plan.pipeline, plan.committer.view):
+        rolls_back = plan.replay_guard and plan.replay_guard.pending  # a table may be a view again then
+        if not rolls_back and not has_views(plan.pipeline, plan.committer.view):
             return None
         return ViewTables(plan.pipeline, plan.committer, self._context, plan.tables, self._engine.in_spark)
 
@@ -102,28 +109,50 @@ class Loader:
     def columns_of(self, question: SchemaNeedsSpark) -> TableSchema:
         """Wait for Spark; ask it which columns a stream's SQL results in, and let it run that SQL on the rows."""
         stream, incoming = question.stream, question.incoming
-        assert incoming.statement is not None
+        statement = incoming.statement
+        assert statement is not None
         self._plan.context.stage = "starting Spark"
         read = incoming.read()
         self._engine.start()
         while not self._engine.is_up:
             self._plan.context.tick()
             self.collect(_START_POLL)
-        asked = ThreadPoolExecutor(1, "analyse").submit(self._engine.analysed, incoming.statement, read, stream.name)
+        made = self._aside(lambda: self._engine.analysed(statement, read, stream.name))
+        lake = incoming.into(question.table, stream.evolution, made)
+        self.spool.put_schema(lake.hash, lake.to_json())
+        self._engine.transform(stream.name, question.name, statement, read, made, lake)
+        self._plan.context.stage = "extracting"
+        return lake
+
+    def _aside(self, work: Callable[[], Result]) -> Result:
+        """Wait for work in Spark that another thread does."""
+        asked = ThreadPoolExecutor(1, "aside").submit(work)
         while not asked.done():  # a JVM that hangs never answers: `close` kills it after a time-out
             self._plan.context.tick()
             self.collect(_START_POLL)
-        made = asked.result()
-        lake = incoming.into(question.table, stream.evolution, made)
-        self.spool.put_schema(lake.hash, lake.to_json())
-        self._engine.transform(stream.name, question.name, incoming.statement, read, made, lake)
-        self._plan.context.stage = "extracting"
-        return lake
+        return asked.result()
+
+    def fill_views(self) -> None:
+        """Fill new and changed views from the tables as they are, by a commit of its own.
+
+        Not before a rollback that is due at the first commit: that commit fills them. Raises `SettingsError` for a view
+        that does not fit its table, unless the run replaces that, or its stream may be held back.
+        """
+        replay = self._plan.replay_guard
+        if not self._views or (replay and replay.pending) or not (outdated := self._views.outdated):
+            return
+        self._plan.context.stage = "filling views"
+        tables = self._plan.tables
+        replaced = {view.name for view in outdated if not self._is_last and tables.replaced(self._views.names(view))}
+        if changes := self._aside(lambda: self._accounting.fill_views(self._last_seq, replaced)):
+            self._note(self._accounting.commit_views(changes))
 
     def check(self) -> None:
         """Commit what is finished. Raises if the run must end, or if something failed in the background."""
         self._plan.context.tick()
         self.collect()
+        if self._plan.trace:
+            self._plan.trace.catch_up()
 
     def collect(self, wait: float = 0.0) -> None:
         """Account for the batches that Spark has finished, in order, and commit at barriers.
@@ -205,15 +234,17 @@ class Loader:
         return True
 
     def _commit(self, prepared: PreparedCommit) -> None:
-        record = self._accounting.commit(prepared)
-        if record:
-            self._count(record)
-            if files := self._plan.context.stream_files:
-                files.follow(self._committer.view, record)
+        if record := self._accounting.commit(prepared):
+            self._note(record)
         if prepared.refusal:
             raise prepared.refusal
         self._waiting[0] = replace(self._waiting[0], barrier=prepared.barrier)
         self._let_go(self._waiting[0])
+
+    def _note(self, record: CommitRecord) -> None:
+        self._count(record)
+        if files := self._plan.context.stream_files:
+            files.follow(self._committer.view, record)
 
     def _let_go(self, sealed: Sealed) -> None:
         """Finish with a batch: report its committed STATE, and delete its lines from the spool."""
@@ -293,6 +324,7 @@ class Loader:
         """
         self._is_last = True
         self.drain()
+        self.fill_views()  # those of rows that could not be read before they were committed
         self._is_done = True
         if self._plan.held and (held := self._plan.held.result()):
             raise held
@@ -304,7 +336,7 @@ class Loader:
         self._plan.context.stage = "stopping Spark"
         if self._preparing:  # only after a failure; the thread ends when its work in Spark is cancelled
             self._engine.cancel()
-            self._preparing.join()
+            self._preparing.join(_ABANDONED_AFTER)
         self._engine.stop(hurry=not self._is_done)
         self.spool.close()
         warnings = [*self._accounting.warnings(), *(self._views.warnings if self._views else ())]

@@ -48,6 +48,23 @@ class Request:
     batch: str | None = None
     run_id: str | None = None
 
+    def to_record(self) -> dict[str, Any]:
+        """What the run record says of it."""
+        asked = {
+            "full": self.full,
+            "append": self.append,
+            "streams": list(self.streams),
+            "resume": self.resume,
+            "max_records": self.max_records,
+        }
+        requested = {name: value for name, value in asked.items() if value not in (None, False, [])}
+        return {"requested": requested} | ({"batch": self.batch} if self.batch else {})
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether it asks for less than all: some streams, those that are left, or so many records."""
+        return bool(self.streams or self.resume or self.max_records is not None)
+
     def __post_init__(self) -> None:
         """Raise `SettingsError` for what contradicts itself, whatever the pipeline."""
         if self.append and not self.full:

@@ -14,14 +14,7 @@ from typing import Any
 from bridge.commit.committer import Committer
 from bridge.commit.open import open_pipeline
 from bridge.commit.retention import sweep
-from bridge.errors import (
-    BridgeError,
-    CommitLost,
-    Interrupted,
-    LakeError,
-    PipelineHeld,
-    SettingsError,
-)
+from bridge.errors import BridgeError, CommitLost, Interrupted, LakeError, PipelineHeld, SettingsError
 from bridge.lake.formats.iceberg.catalog import keep_catalog
 from bridge.lake.formats.registry import require
 from bridge.lake.lease import take
@@ -102,29 +95,41 @@ class Run:
         self._full = request.full or not pipeline.incremental.enabled
 
     def execute(self) -> Result:
-        """Run to the end; a `BridgeError` is in the result. A second signal ends the process at once."""
+        """Run to the end; a `BridgeError` is in the result.
+
+        A second signal ends the process at once; so does a run that is to end and hangs, once its record says so.
+        """
         self._began = time.monotonic()
+        with self._stop, self._stop.within(self.request.timeout, self._give_up):
+            return self._execute()
+
+    def _execute(self) -> Result:
         try:
-            with self._stop, self._stop.within(self.request.timeout):
-                self.check_flags()
-                storage = self._open_bucket()
-                self._trace = RunTrace(storage, self.pipeline, self.result, self.request.batch)
-                self.storage = storage
-                self._run(storage)
-                self.result.status = "success"
+            self.check_flags()
+            storage = self.open_bucket()
+            self._trace = RunTrace(storage, self.pipeline, self.result, self.request.to_record())
+            self.storage = storage
+            self._run(storage)
+            self.result.status = "success"
         except BridgeError as error:
-            self._failed(error)
+            self.fail(error)
             if not self._trace and isinstance(error, LakeError):
                 error.hint = "; ".join(filter(None, (error.hint, NO_TRACE)))
         except KeyboardInterrupt:  # only a caller that leaves SIGINT to Python gets one
-            self._failed(Interrupted(signal.SIGINT))
+            self.fail(Interrupted(signal.SIGINT))
             raise
         except Exception as error:
-            self._failed(BridgeError(f"{type(error).__name__}: {error}", hint="please report it with its traceback"))
+            self.fail(BridgeError(f"{type(error).__name__}: {error}", hint="please report it with its traceback"))
             raise
         finally:
             self._finish()
         return self.result
+
+    def _give_up(self, reason: BridgeError) -> None:
+        """Write the outcome of a run that hangs, before its process ends."""
+        reason.hint = f"it hung while {self.stage}, and was ended; {reason.hint}"
+        self.fail(reason)
+        self._finish()
 
     def _finish(self) -> None:
         self.result.seconds["total"] = time.monotonic() - self._began
@@ -142,7 +147,8 @@ class Run:
         self._stop.tick()
         self._with_lease(storage, source, catalog, deselected)
 
-    def _failed(self, error: BridgeError) -> None:
+    def fail(self, error: BridgeError) -> None:
+        """Make an error the outcome, with secrets masked."""
         error.message, error.hint = self._masked(error.message), self._masked(error.hint)
         self.result.error = error
         kinds = {Interrupted: "interrupted", PipelineHeld: "held"}
@@ -175,7 +181,7 @@ class Run:
         """What the run does, for people."""
         return self.context.stage
 
-    def _open_bucket(self) -> Storage:
+    def open_bucket(self) -> Storage:
         """Open the bucket. Raises `LakeError` where it cannot be used, or is empty but should not be."""
         check_paths(self.home, self.pipeline)
         self.context.stage = "looking at the bucket"
@@ -190,7 +196,7 @@ class Run:
         lease = self.context.lease = take(storage, self.pipeline.name, self.result.run_id, wait=wait, pause=self._pause)
         self.context.stage = "reading the commit log"
         name, run, clean = self.pipeline.name, self.result.run_id, lambda: self._clean
-        first = partial(keep_catalog, storage, self.pipeline)
+        first = partial(self._stop.aside, partial(keep_catalog, storage, self.pipeline))
         with open_pipeline(storage, name, run, lease=lease, clean=clean, first=first) as committer:
             self._run_with_record(storage, committer, source, catalog, deselected)
             if self._clean:
@@ -228,13 +234,13 @@ class Run:
         scratch = Scratch(self.home, self.pipeline, result.run_id)
         scratch.prepare(storage)
         trace.opened(committer.view, scratch, tap)
-        stream_files = self.context.stream_files = StreamFiles(committer.log, before, catalog)
+        stream_files = self.context.stream_files = StreamFiles(committer.log, before, catalog or self.declared)
         try:
             self._load(committer, source, catalog, deselected, scratch)
             result.status = "success"
         except BridgeError as error:
             error.hint = explained(error, self.pipeline, catalog)
-            self._failed(error)
+            self.fail(error)
             raise
         finally:
             self.context.stage = "closing"
@@ -331,6 +337,7 @@ class Run:
         """Start a process of the tap for each catalog, STATE and group, and read them all."""
         reader = TapReader(plan, load)
         try:
+            load.fill_views()
             with ExitStack() as stack:
                 log = Tee(stack.enter_context(closing(EndOfLog(plan.scratch.tap_log))), self.echo)
                 taps: list[AbstractContextManager[Feed]] = [
@@ -353,11 +360,15 @@ class Run:
         if self._piped or catalog is None:
             return SlotGuard()
         self.context.stage = "looking at the replication slot"
-        processes = [group.streams or tuple(selected_streams(catalog)) for group in groups]
-        asked = Asked(committer.run, processes, self._full, bool(self.request.streams or self.request.resume))
+        asked = self.asked_of_slot(catalog, groups)
         guard = begin(self.pipeline, source.argv, committer.storage, committer.view, catalog, asked)
         self.result.warnings += map(self._masked, guard.warnings)
         return guard
+
+    def asked_of_slot(self, catalog: Catalog | None, groups: Sequence[TapGroup]) -> Asked:
+        """What the run asks of a replication slot, with a process of the tap for each group."""
+        processes = [group.streams or tuple(selected_streams(catalog) if catalog else ()) for group in groups]
+        return Asked(self.result.run_id, processes, self._full, bool(self.request.streams or self.request.resume))
 
     def _replay_guard(self, committer: Committer) -> ReplayGuard | None:
         """The guard against rows that a piped tap sends again. May wait for the tap's first message."""

@@ -4,20 +4,34 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from types import FrameType, TracebackType
 from typing import Any
 
-from bridge.errors import Interrupted, TimedOut
+from bridge.errors import BridgeError, Interrupted, TimedOut
 
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _STEP = 0.1
 """Seconds within which a wait notices a signal."""
+_GRACE = 60.0
+"""Seconds that a run may take to end without a sign of life."""
+_LAST_WORDS = 10.0
+"""Seconds that the record of a run which does not end may take."""
 
-_AT_ONCE = b"stopped at once; what was committed stays, run again\n"
+_AT_ONCE = "stopped at once; what was committed stays, run again"
+
+
+def _end_process(code: int, words: str) -> None:
+    """End this process now. The tap's guard stops the tap, the JVM ends with us, the next run repairs."""
+    # The progress display has hidden the cursor, somewhere in its last frame.
+    shown = "\x1b[?25h\x1b[J\n" if os.isatty(2) else ""
+    with suppress(OSError):  # stderr may be closed
+        os.write(2, f"{shown}{words}\n".encode(errors="replace"))
+    os._exit(code)
 
 
 class Stop:
@@ -30,8 +44,9 @@ class Stop:
     """
 
     def __init__(self, *, signals: bool = True) -> None:
+        self.grace = _GRACE
         self._numbers = _NUMBERS if signals else ()
-        self._signal = 0
+        self._signal, self._alive = 0, 0.0
         self._limit: timedelta | None = None
         self._end = float("inf")
         self._depth = 0
@@ -53,29 +68,67 @@ class Stop:
 
     def _signalled(self, number: int, _: FrameType | None) -> None:
         if self._signal:
-            # The progress display has hidden the cursor, somewhere in its last frame.
-            shown = b"\x1b[?25h\x1b[J\n" if os.isatty(2) else b""
-            with suppress(OSError):  # stderr may be closed
-                os.write(2, shown + _AT_ONCE)
-            os._exit(128 + number)  # the guard stops the tap, the JVM ends with us, the next run repairs
-        self._signal = number
+            _end_process(128 + number, _AT_ONCE)
+        self._signal, self._alive = number, time.monotonic()
 
     def tick(self) -> None:
         """Raise `Interrupted` after a signal, `TimedOut` after the limit."""
+        self._alive = time.monotonic()
+        if error := self._reason():
+            raise error
+
+    def _reason(self) -> BridgeError | None:
         if self._signal:
-            raise Interrupted(self._signal)
+            return Interrupted(self._signal)
         if time.monotonic() > self._end:
             hint = "what was committed stays, run again to go on from there; or raise --timeout"
-            raise TimedOut("the run took longer than its time-out", hint=hint, timeout=self._limit)
+            return TimedOut("the run took longer than its time-out", hint=hint, timeout=self._limit)
+        return None
 
     @contextmanager
-    def within(self, limit: timedelta | None) -> Iterator[None]:
-        """Have `tick` raise `TimedOut` when the block takes longer than `limit`; None is no limit."""
+    def within(self, limit: timedelta | None, give_up: Callable[[BridgeError], None] | None = None) -> Iterator[None]:
+        """Have `tick` raise `TimedOut` when the block takes longer than `limit`; None is no limit.
+
+        A block that is to end and calls no `tick` for `grace` seconds is stuck: `give_up` is called with the reason, in
+        another thread, and the process ends. Not without signals, as the process is the caller's then.
+        """
         self._limit, self._end = limit, time.monotonic() + limit.total_seconds() if limit else float("inf")
+        self._alive, ended = time.monotonic(), threading.Event()
+        if give_up and self._numbers:
+            threading.Thread(target=self._watch, args=(ended, give_up), name="watchdog", daemon=True).start()
         try:
             yield
         finally:
+            ended.set()
             self._limit, self._end = None, float("inf")
+
+    def _watch(self, ended: threading.Event, give_up: Callable[[BridgeError], None]) -> None:
+        while not ended.wait(_STEP):
+            reason = self._reason()
+            since = max(self._alive, 0.0 if self._signal else self._end)
+            if reason and time.monotonic() > since + self.grace:
+                writer = threading.Thread(target=give_up, args=(reason,), daemon=True)
+                writer.start()
+                writer.join(_LAST_WORDS)  # what the run waits for may be the bucket
+                _end_process(reason.exit_code, f"error: {reason.message}\nhint: {reason.hint}")
+
+    def aside(self, work: Callable[[], object]) -> None:
+        """Do what may never answer. Raises what `tick` raises, at once; then nobody waits for the work any more."""
+        failure = list[BaseException]()
+
+        def run() -> None:
+            try:
+                work()
+            except BaseException as error:  # noqa: BLE001 - raised below
+                failure.append(error)
+
+        worker = threading.Thread(target=run, name="aside", daemon=True)
+        worker.start()
+        while worker.is_alive():
+            self.tick()
+            worker.join(_STEP)
+        if failure:
+            raise failure[0]
 
     def sleep(self, duration: timedelta) -> None:
         """Wait. Raises what `tick` raises, at once."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,8 +27,9 @@ from bridge.write.context import MapOnExecutors, WriteContext
 from bridge.write.merge.match import MergeSpec, VersionSweep
 from bridge.write.merge.plan import Merged, Merger
 from bridge.write.metadata_columns import DELETED_AT, VERSION_COLUMN
-from bridge.write.report import SpillFile
+from bridge.write.report import RowChanges, SpillFile
 from bridge.write.rewrite import Rewriting
+from bridge.write.spill import spill_folder
 from bridge.write.task import write_empty
 
 
@@ -51,6 +53,8 @@ class BuiltChange:
     outcome: Outcome | None = None
     unneeded: Sequence[FileAdd] = ()
     """Pending files that the commit does not need."""
+    rows: Sequence[RowChanges] = ()
+    """Of files that were written again, as far as it was noted what that changed."""
 
 
 class TableChangeBuilder:
@@ -89,13 +93,20 @@ class TableChangeBuilder:
         change = structs.replace(table, schema=schema.hash, version=version).change(
             stream,
             [*merged.adds, *rewritten],
-            [*merged.removes, *replaced],
+            [*merged.removes, *(one.old for one in replaced)],
             mode="replace" if mode == "replace" else "append",
             shared=stream in self._shared,
             merged=merged.facts(),
             partition_by=self._layout(stream),
         )
-        return BuiltChange(change, _outcome(stream, table, mode, merged) or unchanged.outcome, merged.empty)
+        outcome = _outcome(stream, table, mode, merged) or unchanged.outcome
+        return BuiltChange(change, outcome, merged.empty, [*merged.changes, *replaced])
+
+    def forget(self, built: BuiltChange) -> None:
+        """Delete from the spool what was noted of rows."""
+        with suppress(OSError):
+            for one in filter(lambda one: one.name, built.rows):
+                (spill_folder(self._context) / one.name).unlink(missing_ok=True)
 
     def stage(self, stream: str, version: int, pending: Pending, barrier: Barrier) -> StagedTable:
         """A commit's entry for a table that is half loaded. Raises `DataError` for rows of several versions."""

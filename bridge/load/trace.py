@@ -1,21 +1,25 @@
 """What the bucket has of a run from its first moment: its record, and the tap's log, so that they survive the machine.
 
 Once rows are committed, neither is a reason for the run to fail. What they cost is bounded: after a commit they are
-written if the last time was a while ago, and sooner if the tap has finished one more stream.
+written once the last time was a while ago, and sooner if the tap has finished one more stream.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from msgspec import to_builtins
 
 from bridge.commit.retention import sweep_records
 from bridge.errors import BridgeError, LakeError, SettingsError
 from bridge.lake.lease.process import oneself
 from bridge.lake.log import Snapshot
-from bridge.lake.runs import RunFile, is_run_id, new_run_id, previous_run
+from bridge.lake.run_status import fresh_since
+from bridge.lake.runs import RunFile, Since, is_run_id, new_run_id, previous_run
 from bridge.load.result import Result
 from bridge.load.scratch import Scratch
 from bridge.project.last_commit import LastCommits
@@ -31,14 +35,16 @@ _OF_PROCESS = ("host", "boot", "pids", "pid", "start")
 NO_TRACE = "`runs list` cannot show this run: its record has no place but the bucket"
 
 
-NO_TRACE = "`runs list` cannot show this run: its record has no place but the bucket"
-
-
 class RunTrace:
     """The trace of one run. `result` is read whenever something is written."""
 
-    def __init__(self, storage: Storage, pipeline: Pipeline, result: Result, batch: str | None = None) -> None:
-        """Make the bucket a lake, and write the record. Raises `LakeError` where that cannot be."""
+    def __init__(
+        self, storage: Storage, pipeline: Pipeline, result: Result, asked: Mapping[str, Any] | None = None
+    ) -> None:
+        """Make the bucket a lake, and write the record, with `asked` in it.
+
+        Raises `LakeError` where that cannot be.
+        """
         storage.prepare()
         process, self._previous = oneself(result.run_id), previous_run(storage, pipeline.name)
         facts = {
@@ -46,28 +52,39 @@ class RunTrace:
             "opened": False,
             "previous": self._previous,
             "process": {key: process[key] for key in _OF_PROCESS},
-        } | ({"batch": batch} if batch else {})
+        } | dict(asked or {})
         self._storage, self._pipeline, self._result = storage, pipeline, result
         self._file = RunFile(storage, pipeline.name, result.run_id, **facts)
         self._scratch: Scratch | None = None
         self._complete = set[str]()
         self._due = self._due_complete = 0.0
+        self._news: tuple[Snapshot, int, set[str]] | None = None
         self._outcome: tuple[str, str] | None = None
+        self._since: Since | None = None
 
     def opened(self, view: Snapshot, scratch: Scratch, facts: dict[str, Any]) -> None:
         """Note that the run begins to load from `view`; `facts` are those of its tap."""
         self._scratch = scratch
-        self._update(opened=True, commit=view.n, **facts)
+        with suppress(LakeError):  # an unreadable record of another run stops nobody
+            self._since = fresh_since(self._storage, self._pipeline.name)
+        self._update(opened=True, commit=view.n, since=self._since and to_builtins(self._since), **facts)
         self._due = time.monotonic() + _EVERY
 
     def committed(self, view: Snapshot, commits: int, *, last: bool) -> None:
         """Note a commit. `last`: the run is about to end, and notes its outcome instead."""
-        began = time.monotonic()
         complete = {name for name, counts in self._result.streams.items() if counts.is_complete}
-        if last or began < (self._due if complete <= self._complete else self._due_complete):
+        self._news = None if last else (view, commits, complete)
+        if not complete <= self._complete:
+            self._due = min(self._due, self._due_complete)
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        """Write what was committed, once that is due; often called while the run waits."""
+        began = time.monotonic()
+        if self._news is None or began < self._due:
             return
-        self._complete = complete
-        self._result.commits, self._result.state = commits, view.state
+        (view, self._result.commits, self._complete), self._news = self._news, None
+        self._result.state = view.state
         with suppress(LakeError):
             self._update(commit=view.n)
             if self._scratch:
@@ -90,7 +107,15 @@ class RunTrace:
             self._file.finish(**result.to_json(), **({"previous": holder} if is_run_id(holder) else {}))
             self._outcome = outcome
         if result.status in ("failed", "held"):
-            sweep_records(self._storage, self._pipeline, run=result.run_id, previous=self._previous)
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Delete old records, but for the last one that began to load, and the one from which the age counts."""
+        since = None
+        with suppress(LakeError):
+            since = self._since or fresh_since(self._storage, self._pipeline.name)
+        spared = tuple(run for run in (self._previous, since.run_id if since else None) if run)
+        sweep_records(self._storage, self._pipeline, run=self._result.run_id, spared=spared)
 
 
 def record_refused(pipeline: Pipeline, home: Path, error: SettingsError) -> None:

@@ -73,15 +73,10 @@ def commit_step(log: Log, head: int, n: int) -> CommitStep | None:
         if 0 < n < log.beginning().first:
             log.view(n)  # raises: it says where the log begins
         return None
-    voids = {one.voids: one.n for one in _after(log, head, n) if one.voids is not None}
-    return next(_page(log, [record], voids))
-
-
-def _after(log: Log, head: int, n: int) -> Iterator[CommitRecord]:
-    for record in log.history(head, fences=False):
-        if record.n <= n:
-            return
-        yield record
+    following = (log.record(number) for number in range(n + 1, head + 1))
+    # Only the last commit is ever taken back, so the first one after it that is no fence says it.
+    after = next((one for one in following if one is None or one.kind != "fence"), None)
+    return next(_page(log, [record], {n: after.n} if after and after.voids == n else {}))
 
 
 def _page(log: Log, records: list[CommitRecord], voids: dict[int, int]) -> Iterator[CommitStep]:

@@ -86,7 +86,9 @@ def pieces(log: Log, view: Snapshot, pipeline: Pipeline, wish: Wish) -> list[Pie
     """What is worth compacting; each piece has fewer files afterwards."""
     fresh = _fresh(log, view.n, datetime.now(timezone.utc) - wish.older_than) if wish.older_than else set()
     result: list[Piece] = []
-    for stream, table in sorted(view.stream_tables.items()):  # a view's files are as its next change wants them
+    for stream, table in sorted(
+        view.stream_tables.items()
+    ):  # views are not compacted: each change rewrites their files
         if not wish.streams or stream in wish.streams:
             file_size = _layout(pipeline, stream, table, wish).file_size
             names = [name for name in table.files if f"{table.folder}/{name}" not in fresh]

@@ -6,13 +6,16 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from bridge.errors import BridgeError, DataError, SettingsError
+from bridge.query.dataset import LazyRows
 from bridge.query.snapshot import TablesAt
 from bridge.query.system import COLUMNS, system_table
+from bridge.storage.parallel import parallel_map
 
 SYSTEM = "bridge"
 """The schema of the system tables."""
@@ -21,8 +24,8 @@ _BATCH = 65_536
 """Rows."""
 _LISTED = 10
 """Tables that a hint names."""
-_LISTS = re.compile(r"\bshow\b|\bpragma\b|information_schema|duckdb_")
-"""What makes a statement list tables."""
+_LISTS = re.compile(r"\bshow\b|\bdescribe\b|\bpragma\b|information_schema|duckdb_|pg_|sqlite_")
+"""What may make a statement list tables."""
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 
 
@@ -53,13 +56,16 @@ def answer(sql: str, pipelines: Sequence[TablesAt]) -> Iterator[pa.RecordBatchRe
     duckdb = _library()
     tables = [_Table(at, name, stream) for at in pipelines for name, stream in at.names.items()]
     connection = duckdb.connect(":memory:", config={"python_enable_replacements": "false"})
+    system: list[LazyRows] = []
     try:
         _expect_reading(connection, sql)
-        _register(connection, sql, pipelines, tables)
+        system = _register(connection, sql, pipelines, tables)
         yield connection.sql(sql).to_arrow_reader(_BATCH)
     except (duckdb.Error, pa.ArrowException) as error:
         for at in pipelines:
             at.raise_failed()
+        for rows in system:
+            rows.raise_failed()
         raise _explained(duckdb, error, tables) from error
     finally:
         connection.close()
@@ -90,30 +96,47 @@ def _expect_reading(connection: Any, sql: str) -> None:
         raise SettingsError(f"{kind} is no question", hint=hint)
 
 
-def _register(connection: Any, sql: str, pipelines: Sequence[TablesAt], tables: Sequence[_Table]) -> None:
-    """Give DuckDB the tables that the statement may mean: those whose name is in it; if none is, all."""
-    text = sql.casefold()
-    for table in [table for table in tables if _mentions(text, table.name)] or tables:
-        bare = table.name if len(pipelines) == 1 else f"{table.pipeline}.{table.name}"
-        _view(connection, table.pipeline, table.name, bare, table.at.dataset(table.stream))
-    for name in COLUMNS:
-        if f"{SYSTEM}." in text and name in text:
-            _view(connection, SYSTEM, name, f"{SYSTEM}.{name}", system_table(name, pipelines))
+def _register(connection: Any, sql: str, pipelines: Sequence[TablesAt], tables: Sequence[_Table]) -> list[LazyRows]:
+    """Give DuckDB the tables that the statement reads, and the system tables, whose rows are read at need.
+
+    Where the statement may list tables, or names one that does not exist, it gets all of them.
+    """
     connection.execute("SET TimeZone = 'UTC'")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
+    names = {table.name if len(pipelines) == 1 else str(table): table for table in tables}
+    read = _names_in(connection, sql)
+    chosen = {bare: table for bare, table in names.items() if read & {bare.casefold(), table.name.casefold()}}
+    existing = {name.casefold() for bare, table in chosen.items() for name in (bare, table.name)} | COLUMNS.keys()
+    if not read or not read <= existing or _LISTS.search(sql.casefold()):
+        chosen = names
+    for at in pipelines:
+        mine = [(bare, table) for bare, table in chosen.items() if table.at is at]
+        rows = parallel_map(at.log.storage, at.dataset, [table.stream for _, table in mine])
+        for (bare, table), dataset in zip(mine, rows, strict=True):
+            _view(connection, table.pipeline, table.name, bare, dataset)
+    system = {name: LazyRows.of(schema, partial(system_table, name, pipelines)) for name, schema in COLUMNS.items()}
+    for name, rows in system.items():
+        if (bare := f"{SYSTEM}.{name}") not in names:
+            _view(connection, SYSTEM, name, bare, rows)
+    return list(system.values())
 
 
-def _mentions(text: str, name: str) -> bool:
-    """Whether a statement, its case folded, may read a table of this name, or asks for a list of tables."""
-    return _LISTS.search(text) is not None or re.search(rf"(?<!\w){re.escape(name.casefold())}(?!\w)", text) is not None
+def _names_in(connection: Any, sql: str) -> set[str]:
+    """The names of the tables that a statement reads, their case folded; none if DuckDB cannot tell them yet."""
+    try:
+        return {name.casefold() for name in connection.get_table_names(sql)}
+    except _library().Error:  # a PIVOT; a name that is checked before its table is looked up
+        return set()
 
 
 def _view(connection: Any, schema: str, name: str, bare: str, rows: Any) -> None:
     """Make rows known as `schema.name`, and as `bare`."""
     connection.register(bare, rows)
     connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_literal(schema)}")
-    connection.execute(f"CREATE VIEW {_literal(schema)}.{_literal(name)} AS FROM temp.main.{_literal(bare)}")
+    connection.execute(
+        f"CREATE VIEW IF NOT EXISTS {_literal(schema)}.{_literal(name)} AS FROM temp.main.{_literal(bare)}"
+    )
 
 
 def _literal(name: str) -> str:

@@ -36,12 +36,12 @@ class Group:
 
     @property
     def first(self) -> list[Any]:
-        """The least key as far as the bounds tell it: of the columns after one with several values they do not."""
+        """The smallest possible key: a value for each column, up to the first one whose bounds differ."""
         return [bound[0] for bound in self._determined()]
 
     @property
     def last(self) -> list[Any]:
-        """As `first`, of the greatest key."""
+        """The greatest possible key, in the same way."""
         return [bound[1] for bound in self._determined()]
 
     def _determined(self) -> list[tuple[Any, Any]]:
@@ -121,9 +121,9 @@ def candidates(key: Key, files: Iterable[IndexedFile]) -> Sequence[Group]:
 
 
 def _narrowed(key: Key, groups: Sequence[Group]) -> Sequence[Group]:
-    """Those of row groups in their order that can hold a key, which the bounds of each allow.
+    """Narrow sorted row groups, each of whose bounds allow the key, to those that can hold it.
 
-    It is in the last one that begins at or before it, and in the first one that ends at or after it.
+    These are from the last one that may begin at or before the key, to the first one that may end at or after it.
     """
     if any(_overlap(one.last, other.first) for one, other in pairwise(groups)):
         return groups
@@ -134,7 +134,7 @@ def _narrowed(key: Key, groups: Sequence[Group]) -> Sequence[Group]:
 
 
 def _overlap(last: Sequence[Any], first: Sequence[Any]) -> bool:
-    """Whether a row group ends behind the beginning of the next, as far as their bounds tell."""
+    """Whether a row group may end after the next one begins."""
     length = min(len(last), len(first))
     return _order(last[:length]) > _order(first[:length])
 
@@ -145,12 +145,12 @@ def _order(values: Sequence[Any]) -> list[tuple[bool, Any]]:
 
 
 def _is_decided(edge: Sequence[Any], key: Key) -> bool:
-    """Whether the edge of a row group that can hold the key is not within it, or is the key."""
+    """Whether the bounds tell on which side of this edge the key is: not if they are equal as far as they go."""
     return tuple(edge) != key[: len(edge)] or len(edge) == len(key)
 
 
 def _is_known(group: Group) -> bool:
-    """Whether its bounds are those of its rows: none is unknown, and no column has values and NULLs."""
+    """Whether all its bounds are known, and no column has both values and NULLs."""
     return all(bound is not None and (bound[0] is None or not bound[2]) for bound in group.bounds)
 
 

@@ -49,7 +49,7 @@ class TablesAt:
 
     @property
     def names(self) -> dict[str, str]:
-        """Streams by the name of their table. SQL ignores case: names that differ by it alone are their folders'."""
+        """Streams by their tables' names in SQL. If two differ only in case, each is named by its folder."""
         same = Counter(stream.casefold() for stream in self.view.tables)
         names = {stream: stream for stream in sorted(self.view.tables) if same[stream.casefold()] == 1}
         for stream in sorted(self.view.tables.keys() - names.keys()):
@@ -96,8 +96,8 @@ def _last_change(log: Log, head: int) -> int:
 def visible(log: Log, view: Snapshot, before: Snapshot | None = None) -> Snapshot:
     """The lake after the last commit whose files are all visible. `view`: after the last one; `before`: an older one.
 
-    Only the last commit that is no fence may be under way, or half done by a run that died. It is waited for by nobody:
-    its reader would see files that are gone already, and miss others that are not there yet.
+    Only the last commit that is no fence may be unfinished: under way, or left by a run that died. A reader does not
+    wait for it, but takes the commit before it, because half of its files may be missing.
     """
     record = log.record(view.last_change) if view.last_change else None
     if record is None or not record.tables:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from bridge.lake.lease import fate, holder, silence
 from bridge.lake.log import Log, Snapshot, bookmarks
-from bridge.lake.run_status import Failures, failures, last_run, last_success
+from bridge.lake.run_status import Failures, failures, fresh_since, last_run, last_success
 from bridge.lake.runs import RunRecord
 from bridge.state.store import StateStore
 
 
-def pipeline_status(log: Log, now: datetime) -> dict[str, Any]:
+def pipeline_status(log: Log, now: datetime, stale_after: timedelta | None) -> dict[str, Any]:
     """How a pipeline stands, as `status --json` prints it. Raises `LakeError` if its bucket cannot be read."""
     storage, name = log.storage, log.pipeline
     run = last_run(storage, name)
     failed = failures(storage, name) if run and run.status != "success" else None
     success = last_success(storage, name, run)
+    since = fresh_since(storage, name) if stale_after else None
+    stale_from = datetime.fromisoformat(since.at) + stale_after if since and stale_after else None
     view = log.view(log.latest())
     StateStore.at(storage, name).read()  # raises for a `state.json` that would stop the next run
     held = holder(storage, name)
@@ -33,6 +35,8 @@ def pipeline_status(log: Log, now: datetime) -> dict[str, Any]:
         "marks": success.marks if success else {},
         "error": run.error.message if run and run.error else None,
         "failures": _failures(failed) if failed else None,
+        "stale": now > stale_from if stale_from else None,
+        "stale_from": stale_from and stale_from.isoformat(),
         "held_back": _held_back(run) if run else {},
         "commit": view.n,
         "rows": sum(table.rows for table in view.stream_tables.values()),

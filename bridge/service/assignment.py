@@ -58,5 +58,7 @@ class Report(Struct, frozen=True, omit_defaults=True):
     records: int = 0
     result: dict[str, Any] | None = None
     """An attempt has ended: the object that `run --json` prints."""
+    loaded: bool = False
+    """There comes no other attempt: it only waits for receivers of its news."""
     exit_code: int | None = None
     """With the last result."""

@@ -44,29 +44,45 @@ class ServiceClient:
         return str(self._ask(f"/api/pipelines/{quote(pipeline, safe='')}/runs", dumps(asked))["run_id"])
 
     def ended(self, pipeline: str, run_id: str) -> dict[str, Any]:
-        """Wait for the end of a run, and return its record."""
-        path = f"/api/pipelines/{quote(pipeline, safe='')}/runs/{run_id}"
+        """Wait for the end of a run, with all attempts of `retry`, and return the record of the last one."""
+        path = f"/api/pipelines/{quote(pipeline, safe='')}/runs"
         while True:
-            facts = self._ask(path)
-            if facts["live"] is None and facts["status"] != "running":
+            facts: dict[str, Any] = self._ask(f"{path}/{run_id}")
+            if facts["live"] is not None or facts["status"] == "running":
+                time.sleep(_EVERY)
+            elif following := self._next_attempt(path, facts):
+                run_id = following
+            else:
                 return facts
-            time.sleep(_EVERY)
 
-    def _ask(self, path: str, body: bytes | None = None) -> dict[str, Any]:
+    def _next_attempt(self, path: str, record: dict[str, Any]) -> str | None:
+        """The attempt after one that failed: the first run after it, if that is an attempt at the same."""
+        if record["status"] != "failed":
+            return None
+        runs = [run for run in self._ask(path) if run["status"] != "held"]
+        runs.sort(key=lambda run: (run["started"], _attempt(run)))
+        ids = [run["run_id"] for run in runs]
+        after = runs[ids.index(record["run_id"]) + 1 :] if record["run_id"] in ids else []
+        return str(after[0]["run_id"]) if after and _attempt(after[0]) == _attempt(record) + 1 else None
+
+    def _ask(self, path: str, body: bytes | None = None) -> Any:
         headers = {"content-type": "application/json", "x-singer-bridge": "1"}
         if self.token:
             headers["authorization"] = f"Bearer {self.token}"
         request = Request(f"{self.url}{path}", body, headers)  # noqa: S310 (the user's own URL)
         try:
             with urlopen(request, timeout=_PATIENCE) as answer:  # noqa: S310
-                result: dict[str, Any] = loads(answer.read())
+                return loads(answer.read())
         except HTTPError as error:
             raise _refused(error) from None
         except (URLError, HTTPException, OSError, NotJson, ValueError) as error:
             reason = getattr(error, "reason", error)
             hint = "is `singer-bridge serve` running? --url says where"
             raise BridgeError(f"the service does not answer: {reason}", hint=hint, url=self.url) from error
-        return result
+
+
+def _attempt(record: dict[str, Any]) -> int:
+    return int(record.get("attempt", 1))
 
 
 def _refused(error: HTTPError) -> BridgeError:

@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 
 from bridge.errors import BridgeError
 from bridge.facts.after_run import look_at_clock
 from bridge.facts.facts import Fact
 from bridge.service.log import ServiceLog
+from bridge.service.looks import Looks
 from bridge.settings.options import Pipeline
 from bridge.storage import lake_of
 
 _EVERY = 60.0
 """Seconds between two looks at a pipeline."""
+_AT_ONCE = 4
+"""How many are looked at at once."""
 
 
 class Clock:
-    """Tells the receivers of pipelines what only the clock shows, in threads of others."""
+    """Tells the receivers of pipelines what only the clock shows, in threads of its own: a receiver may hang."""
 
     def __init__(self, log: ServiceLog) -> None:
         self._log = log
         self._due = 0.0
+        self._pool = Looks(_AT_ONCE, "clock")
         self._looks: dict[str, Future[tuple[list[Fact], list[str]]]] = {}
         self._unreadable: set[str] = set()
 
-    def tend(self, pool: ThreadPoolExecutor, pipelines: Mapping[str, Pipeline]) -> None:
+    def tend(self, pipelines: Mapping[str, Pipeline]) -> None:
         """Start looks that are due, and report those that have ended. Nobody waits for them."""
         for name in [name for name, look in self._looks.items() if look.done()]:
             self._report(name, self._looks.pop(name))
@@ -35,7 +39,11 @@ class Clock:
         self._due = time.monotonic() + _EVERY
         for name, pipeline in pipelines.items():
             if pipeline.notify and name not in self._looks:
-                self._looks[name] = pool.submit(_look, pipeline)
+                self._looks[name] = self._pool.submit(_look, pipeline)
+
+    def close(self) -> None:
+        """Start no more looks."""
+        self._pool.close()
 
     def _report(self, name: str, look: Future[tuple[list[Fact], list[str]]]) -> None:
         try:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bridge.errors import SettingsError
-from bridge.settings.load import Settings, read_settings, stamp
+from bridge.settings.load import Settings, SettingsFile, read_settings
 from bridge.settings.options import Pipeline
 from bridge.settings.service import Service
 
@@ -19,29 +19,30 @@ class CurrentSettings:
 
     def __init__(self, path: Path, environment: str | None, report: Callable[[SettingsError], None]) -> None:
         """Raises `SettingsError` if the file as such, or its section `service`, is wrong."""
-        self.path, self._environment, self._report = path.absolute(), environment, report
+        self._file, self._report = SettingsFile(path, environment), report
+        self.path, self._environment = self._file.path, environment
         self.pipelines: dict[str, Pipeline] = {}
         """By their names in the file."""
         self.service = Service()
-        self._files: tuple[Path, ...] = (self.path,)
         self._reported: set[str] = set()
-        self._stamp = stamp(self.path, self._files)
-        self._take(read_settings(self.path, environment))
-        self._stamp = stamp(self.path, self._files)
+        self._take(self._file.read())
+        self._at_start = self.service
 
     def refresh(self) -> bool:
         """Read the file again if it, what it includes or `.env` has changed; return whether its settings now count."""
-        now = stamp(self.path, self._files)
-        if now == self._stamp:
+        if not self._file.has_changed():
             return False
-        self._stamp = now
         try:
-            self._take(read_settings(self.path, self._environment))
-            self._stamp = stamp(self.path, self._files)
+            self._take(self._file.read())
         except SettingsError as error:
             self._report_once([error])
             return False
         return True
+
+    def changed_since_start(self) -> list[str]:
+        """The keys of `service` whose present value counts only after a restart: the page is served already."""
+        keys = ("host", "port", "token")
+        return [key for key in keys if getattr(self.service, key) != getattr(self._at_start, key)]
 
     def fresh(self, name: str) -> Pipeline:
         """A pipeline as its files and variables are at this moment; as it was if that is wrong. `name`: of `pipelines`.
@@ -63,7 +64,7 @@ class CurrentSettings:
                 problems.append(error)
                 if name in self.pipelines:
                     pipelines[name] = self.pipelines[name]
-        self.service, self.pipelines, self._files = service, pipelines, settings.pipelines.project.files
+        self.service, self.pipelines = service, pipelines
         self._report_once(problems)
 
     def _report_once(self, errors: list[SettingsError]) -> None:

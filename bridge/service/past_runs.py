@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from itertools import islice
 
 from bridge.lake.run_status import current
 from bridge.lake.runs import read_attempts
@@ -11,6 +12,8 @@ from bridge.storage import lake_of
 
 _BACK = 20
 """How many runs back one is looked for that came to its end."""
+_READ = 200
+"""How many records are read at most: those of runs of some streams only do not count."""
 _ANY_TIME = timedelta(days=366)
 """However rarely a pipeline is due, it was in this time."""
 
@@ -19,11 +22,13 @@ def served_until(pipeline: Pipeline, now: datetime) -> datetime:
     """The time up to which the pipeline's schedule has been served, as its run records tell. Raises `LakeError`.
 
     A run that is under way, has succeeded or has failed serves all due times up to its start. One that died or was
-    interrupted serves none: its time is due again. A pipeline that never ran has missed nothing.
+    interrupted serves none: its time is due again. Neither does one of some streams only, or of some records. A
+    pipeline that never ran has missed nothing.
     """
     storage = lake_of(pipeline.destination)
     unfinished = None
-    for record in read_attempts(storage, pipeline.name, _BACK):
+    whole = (record for record in read_attempts(storage, pipeline.name, _READ) if not record.is_narrowed)
+    for record in islice(whole, _BACK):
         started = datetime.fromisoformat(record.started)
         if current(storage, record).status in ("running", "success", "failed"):
             return started

@@ -51,16 +51,19 @@ class _Job:
     reported: bool = False
     stage: str = ""
     records: int = 0
-    ids: set[str] = field(default_factory=set)
-    """Those of all of its attempts."""
+    attempts: list[str] = field(default_factory=list)
+    """The ids of all of its attempts."""
     result: dict[str, Any] | None = None
+    is_loaded: bool = False
+    """It only waits for receivers: others may run."""
     not_before: float = 0.0
     pause: float = _FIRST_PAUSE
 
     def live(self) -> LiveRun:
         status: Literal["waiting", "running", "stopping"] = "running" if self.is_started else "waiting"
         status = "stopping" if self.stops else status
-        return LiveRun(self.run_id, self.pipeline, status, self.since, self.reason, self.stage, self.records)
+        facts = (self.since, self.reason, self.stage, self.records, tuple(self.attempts))
+        return LiveRun(self.run_id, self.pipeline, status, *facts)
 
 
 class RunQueue:
@@ -101,18 +104,19 @@ class RunQueue:
         return job.run_id
 
     def start_due(self, due: Due) -> None:
-        """Put a run that is due in the queue, unless one of its pipeline waits there already."""
+        """Put a run that is due in the queue, unless one of its pipeline waits there already, and loads as much."""
         with self._lock:
-            if not self._closing and not self._waits(due.pipeline):
+            if not self._closing and not self._waits(due.pipeline, whole=True):
                 self._jobs.append(_Job(new_run_id(), due.pipeline, Request(), due.reason, due.at))
 
-    def _waits(self, pipeline: str) -> bool:
-        return any(job.pipeline == pipeline and not job.is_started for job in self._jobs)
+    def _waits(self, pipeline: str, *, whole: bool = False) -> bool:
+        waiting = [job for job in self._jobs if job.pipeline == pipeline and not job.is_started]
+        return any(not (whole and job.request.is_narrowed) for job in waiting)
 
     def stop(self, run_id: str) -> bool:
         """See `Runs`."""
         with self._lock:
-            job = next((job for job in self._jobs if run_id in (job.run_id, *job.ids)), None)
+            job = next((job for job in self._jobs if job.live().has_id(run_id)), None)
             if job:
                 self._stop(job, signal.SIGINT)
         return job is not None
@@ -163,7 +167,7 @@ class RunQueue:
         with self._lock:
             started = [job for job in self._jobs if job.is_started]
             busy = {job.pipeline for job in started}
-            room = self._settings.service.max_runs - len(started)
+            room = self._settings.service.max_runs - sum(not job.is_loaded for job in started)
             now = time.monotonic()
             for job in self._jobs:
                 if room > 0 and not job.is_started and job.not_before <= now and job.pipeline not in busy:
@@ -187,7 +191,7 @@ class RunQueue:
             self._wake()
 
     def _wait_longer(self, job: _Job) -> None:
-        job.is_started, job.reported, job.runner, job.result = False, False, None, None
+        job.is_started, job.reported, job.is_loaded, job.runner, job.result = False, False, False, None, None
         job.not_before = time.monotonic() + job.pause
         job.pause = min(2 * job.pause, _LONGEST_PAUSE)
 
@@ -204,16 +208,14 @@ class RunQueue:
         if job.due and _is_served(pipeline, job.due):
             self._log.left_out(job.pipeline)
             return 0
-        if job.due:  # ids are sorted by the time of the start, and nobody was given the other one
-            job.ids.add(job.run_id)
-            job.run_id = new_run_id()
         if job.stops:
             return 0
         assignment = Assignment(pipeline, replace(job.request, run_id=job.run_id), self._home)
         self._log.started(job.pipeline, job.run_id, job.reason)
         runner = self._runners.take(SparkSettings.of(pipeline))
         code = self._run_in(runner, job, assignment)
-        if runner.spark and not job.reported and not job.stops:  # it died while it waited, and nobody had noticed
+        # It died while it waited, and nobody had noticed.
+        if runner.spark and not job.reported and job.result is None and not job.stops:
             code = self._run_in(self._runners.new(), job, assignment)
         self._log.finished(job.pipeline, job.run_id, job.result, code)
         return code
@@ -226,9 +228,11 @@ class RunQueue:
     def _take(self, job: _Job, report: Report) -> None:
         with self._lock:
             if report.run_id:
-                job.ids.add(report.run_id)
                 job.run_id = report.run_id
+                if report.run_id not in job.attempts:
+                    job.attempts.append(report.run_id)
             job.result = report.result or job.result
+            job.is_loaded = job.is_loaded or report.loaded
             if report.stage:
                 job.stage, job.records, job.reported = report.stage, report.records, True
             if job.stops:

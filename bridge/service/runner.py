@@ -75,7 +75,14 @@ class _Runner:
         threading.Thread(target=_die_with_the_service, daemon=True).start()
         given = self._assignment
         with Stop() as stop:
-            result = launch(given.pipeline, given.request, given.home, stop=stop, execute=self._execute)
+            result = launch(
+                given.pipeline,
+                given.request,
+                given.home,
+                stop=stop,
+                execute=self._execute,
+                loaded=lambda: _write(self._reports, Report(loaded=True)),
+            )
         code = result.error.exit_code if result.error else 0
         _write(self._reports, Report(exit_code=code))
         return code

@@ -116,7 +116,7 @@ class Runners:
     def take(self, spark: SparkSettings) -> Runner:
         """A runner for a run with these settings: one that is ready, else a new one.
 
-        One that is not ready yet is given up: making its session takes longer than a run without it needs to start.
+        A runner that is still starting is discarded: a new process starts the run sooner.
         """
         with self._lock:
             self._due = max(self._due, time.monotonic() + _BEHIND)
@@ -156,6 +156,12 @@ class Runners:
                     self._ahead.append(Runner(self._folder, Ahead(missing[0], self._folder)))
                 except OSError as error:
                     self._failed(str(error))
+
+    @property
+    def are_ready(self) -> bool:
+        """Whether none of those ahead is still at its start."""
+        with self._lock:
+            return all(runner.is_ready for runner in self._ahead)
 
     def _failed(self, problem: str) -> None:
         self._due = time.monotonic() + self._pause

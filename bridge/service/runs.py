@@ -23,6 +23,12 @@ class LiveRun:
     reason: Literal["schedule", "missed", "request"]
     stage: str = ""
     records: int = 0
+    attempts: tuple[str, ...] = ()
+    """The ids of its attempts up to now. `retry` gives each its own; `run_id` is the last one."""
+
+    def has_id(self, run_id: str) -> bool:
+        """Whether this is the id of the run, or of an attempt at it."""
+        return run_id in (self.run_id, *self.attempts)
 
 
 class Runs(Protocol):

@@ -6,7 +6,7 @@ import fcntl
 import os
 import signal
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -18,11 +18,13 @@ from bridge.service.assignment import SparkSettings
 from bridge.service.clock import Clock
 from bridge.service.current_settings import CurrentSettings
 from bridge.service.log import ServiceLog
+from bridge.service.looks import Looks
 from bridge.service.past_runs import served_until
 from bridge.service.run_queue import RunQueue
 from bridge.service.runners import Runners
 from bridge.service.timetable import Timetable, utc_now
-from bridge.settings.options import is_local
+from bridge.settings.options import Pipeline, is_local
+from bridge.spark.archive_maker import ANNOUNCEMENT, make_in_background
 from bridge.tap.source import home_folder
 
 _TICK = 1.0
@@ -47,9 +49,12 @@ class Service:
         self.runs = RunQueue(
             self.settings, self._timetable, self._runners, self.home, log, lambda: self._wakes.put(None)
         )
+        self._pool = Looks(_LOOKS, "past-runs")
         self._looks: dict[str, Future[datetime]] = {}
         self._look_after: dict[str, datetime] = {}
         self._signals: list[int] = []
+        self._noted: list[str] = []
+        self._asked_class_data = False
 
     def run(self, beside: AbstractContextManager[object]) -> None:
         """Work until SIGINT, SIGTERM or SIGHUP, which is passed on to the runs; return when they have ended.
@@ -57,33 +62,50 @@ class Service:
         Each further signal is passed on, too: a run ends at once at its second one. Raises `SettingsError` if another
         service works for this file.
         """
-        with self._alone(), self._signalled(), beside, ThreadPoolExecutor(_LOOKS, "past-runs") as looks:
+        with self._alone(), self._signalled(), beside:
             try:
                 scheduled = sum(1 for each in self.settings.pipelines.values() if each.schedule)
                 self._log.begun(len(self.settings.pipelines), scheduled)
                 while not self._signals:
-                    self._step(looks)
+                    self._step()
                     self._wait()
             finally:
                 self._end()
 
-    def _step(self, looks: ThreadPoolExecutor) -> None:
+    def _step(self) -> None:
         if self.settings.refresh():
             self._log.changed()
-        self._look(looks)
-        self._clock.tend(looks, self.settings.pipelines)
+            self._note_restart()
+        self._look()
+        self._clock.tend(self.settings.pipelines)
         for due in self._timetable.due(utc_now()):
             self.runs.start_due(due)
         self.runs.dispatch()
         self._runners.tend(self._ahead())
+        self._make_class_data()
 
-    def _look(self, looks: ThreadPoolExecutor) -> None:
+    def _make_class_data(self) -> None:
+        """Once, when nothing else is to be done: have what makes all later starts of Spark faster."""
+        is_idle = not self.runs.live() and self._runners.are_ready
+        if is_idle and not self._asked_class_data and any(_is_local(each) for each in self.settings.pipelines.values()):
+            self._asked_class_data = True
+            self._pool.submit(_make_class_data, self._log)
+
+    def _note_restart(self) -> None:
+        """Say once of each change that the page stays where it was."""
+        later = self.settings.changed_since_start()
+        if later and later != self._noted:
+            keys = ", ".join(f"service.{key}" for key in later)
+            self._log.noted(f"changed, but the page keeps the old value until the service is started again: {keys}")
+        self._noted = later
+
+    def _look(self) -> None:
         """Ask the buckets of pipelines with a new schedule what was missed; nobody waits for the answer."""
         now = utc_now()
         pipelines = self.settings.pipelines
         for name in self._timetable.update({name: each.schedule for name, each in pipelines.items()}, now):
             if name not in self._looks and self._look_after.get(name, now) <= now:
-                self._looks[name] = looks.submit(served_until, pipelines[name], now)
+                self._looks[name] = self._pool.submit(served_until, pipelines[name], now)
         for name, look in [(name, look) for name, look in self._looks.items() if look.done()]:
             del self._looks[name]
             schedule = pipelines[name].schedule if name in pipelines else None
@@ -100,7 +122,7 @@ class Service:
 
     def _ahead(self) -> list[SparkSettings]:
         """The settings of runners to keep ahead: those of the pipelines that are due next."""
-        pipelines = {name: each for name, each in self.settings.pipelines.items() if is_local(each.spark.master)}
+        pipelines = {name: each for name, each in self.settings.pipelines.items() if _is_local(each)}
         after = {name: self._timetable.next_run(name) for name in pipelines}
         names = sorted(pipelines, key=lambda name: at.timestamp() if (at := after[name]) else float("inf"))
         settings = [SparkSettings.of(pipelines[name]) for name in names]
@@ -113,6 +135,8 @@ class Service:
 
     def _end(self) -> None:
         passed = 0
+        self._pool.close()
+        self._clock.close()
         self._log.ending(len([run for run in self.runs.live() if run.status != "waiting"]))
         while True:
             for number in self._signals[passed:] or ([] if passed else [signal.SIGTERM]):
@@ -159,3 +183,12 @@ class Service:
             lock.write(str(os.getpid()))
             lock.flush()
             yield
+
+
+def _is_local(pipeline: Pipeline) -> bool:
+    return is_local(pipeline.spark.master)
+
+
+def _make_class_data(log: ServiceLog) -> None:
+    if make_in_background(asked=True):
+        log.noted(ANNOUNCEMENT)

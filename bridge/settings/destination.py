@@ -194,6 +194,9 @@ class Destination(Section):
     def _registered(self) -> Destination:
         if self.catalog and self.format != "iceberg":
             raise wrong("only Iceberg tables have one", hint="remove it, or write format: iceberg", at="catalog")
+        if self.format == "iceberg" and self.bucket.startswith("az://"):
+            hint = "write abfss://container@account.dfs.core.windows.net/prefix: it is the same place"
+            raise wrong("Iceberg's engines do not know az://", hint=hint, at="bucket")
         if self.format == "iceberg" and not self.catalog and section_of_bucket(self.bucket):
             hint = (
                 'set destination.catalog, such as {properties: {type: rest, uri: "https://..."}}: docs/table-formats.md'

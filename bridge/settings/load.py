@@ -26,18 +26,6 @@ FILE_NAME = "bridge.yaml"
 
 _ENVIRONMENT = "SINGER_BRIDGE_ENV"
 
-Stamp = tuple[tuple[str, int, int, int], ...]
-
-
-def stamp(file: Path, others: tuple[Path, ...]) -> Stamp:
-    """What changes when the settings' file, one that it includes, or `.env` beside it does."""
-    stats = []
-    for path in dict.fromkeys((file, *others, file.parent / ".env")):
-        with suppress(OSError):
-            stat = path.stat()
-            stats.append((str(path), stat.st_mtime_ns, stat.st_size, stat.st_ino))
-    return tuple(stats)
-
 
 @dataclass(frozen=True)
 class Pipelines(Mapping[str, Pipeline]):
@@ -153,7 +141,9 @@ def load(path: Path, environ: Mapping[str, str], env: str | None = None) -> Sett
     """
     project, variables, chosen = _open(path.absolute(), environ)
     if project.problems:
-        raise _first([error for _, error in project.problems], project, variables)
+        error = _first([error for _, error in project.problems], project, variables)
+        error.files = project.files
+        raise error
     environment = project.environment(env or chosen)
     pipelines = Pipelines(project, variables, environment)
     return Settings(path.absolute(), environment, pipelines, tuple(project.environments))
@@ -168,6 +158,44 @@ def read_settings(path: Path, env: str | None = None) -> Settings:
         if name.startswith(("AWS_", "GOOGLE_")):
             os.environ.setdefault(name, value)
     return load(path, os.environ, env)
+
+
+class SettingsFile:
+    """A settings file that may change: bridge.yaml, what it includes, and `.env` beside it."""
+
+    def __init__(self, path: Path, environment: str | None) -> None:
+        """Nothing is read yet."""
+        self.path, self.environment = path.absolute(), environment
+        self._files: tuple[Path, ...] = (self.path,)
+        self._stamp: tuple[tuple[str, int, int, int], ...] | None = None
+
+    def has_changed(self) -> bool:
+        """Whether any file is other than it was when the last `read` began."""
+        return self._look() != self._stamp
+
+    def read(self) -> Settings:
+        """Read it, and again if it changes meanwhile. Raises `SettingsError`; repairing the wrong file is a change."""
+        for last in (False, True):
+            self._stamp = self._look()
+            problem = None
+            try:
+                settings = read_settings(self.path, self.environment)
+                self._files = settings.pipelines.project.files
+            except SettingsError as error:
+                problem, self._files = error, error.files or self._files
+            if last or not self.has_changed():
+                break
+        if problem:
+            raise problem
+        return settings
+
+    def _look(self) -> tuple[tuple[str, int, int, int], ...]:
+        stats = []
+        for path in dict.fromkeys((self.path, *self._files, self.path.parent / ".env")):
+            with suppress(OSError):
+                stat = path.stat()
+                stats.append((str(path), stat.st_mtime_ns, stat.st_size, stat.st_ino))
+        return tuple(stats)
 
 
 def check(path: Path, environ: Mapping[str, str], env: str | None = None) -> list[Problem]:

@@ -277,6 +277,8 @@ class Pipeline(Keys):
 
     names: dict[str, tuple[str, ...]] = Field(default_factory=dict, repr=False)
     """All names of a stream by each of them, as far as a catalog says; see `bridge.singer.catalog.stream_names`."""
+    view_places: dict[str, str] = Field(default_factory=dict, repr=False)
+    """Where each view stands, as `file:line`; empty if no file has it."""
     inherited: frozenset[str] = frozenset()
     """Globs under `streams` that only the file's `defaults` have: they may be meant for other pipelines."""
     system_tables: str | None = None

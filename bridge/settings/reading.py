@@ -102,6 +102,8 @@ def _read(document: Document, full: str) -> Read:
         keys = Keys.model_validate(document.data, context={"folders": _folders(document)})
         pipeline = Pipeline.model_validate({"name": full, **{key: getattr(keys, key) for key in Keys.model_fields}})
         if not problems:
+            places = {name: document.nearest(("views", name))[0].where for name in pipeline.views}
+            pipeline = pipeline.model_copy(update={"view_places": places})
             return with_secrets(pipeline, document.expanded, place), []
     except ValidationError as error:
         # What a variable would have brought was not checked, only what is written in its place.

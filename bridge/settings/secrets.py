@@ -22,6 +22,8 @@ def with_secrets(pipeline: Pipeline, expanded: list[tuple[Key, str]], place: Pla
     texts += [*learn(config), *learn(source.env), *learn(source.pip_url), *learn_arguments(arguments)]
     texts += [text for key, text in pipeline.spark.conf.items() if SPARK_SECRET.search(key)]
     texts += learn(list(pipeline.spark.conf.values()))
+    azure = pipeline.destination.azure
+    texts += learn({"sas_token": azure.sas_token if azure else None})
     texts += secrets_of(pipeline.notify, pipeline.openlineage)
     return pipeline.model_copy(update={"secrets": worth_hiding(texts)})
 

@@ -166,7 +166,7 @@ def read_select(text: str, kind: Kind, clauses: Mapping[str, str]) -> tuple[exp.
     from sqlglot.errors import SqlglotError
 
     try:
-        statements = [one for one in parse(text, read="spark") if one is not None]
+        statements = [one for one in parse(text, read="spark") if not isinstance(one, (exp.Semicolon, type(None)))]
     except (SqlglotError, RecursionError) as error:
         cause = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).splitlines()
         hint = (cause or [kind.example])[0]

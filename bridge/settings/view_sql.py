@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 VIEW = Kind(
     "view",
     "one stream, in backticks if its name has dots or dashes",
-    "a view is kept by adding and taking away single rows: each must count the same at any time",
+    "a view is kept by adding and removing rows: a row must count the same whenever that happens",
     "such as: SELECT customer_id, count(*) AS orders, sum(amount) AS total FROM orders GROUP BY customer_id",
 )
 AGGREGATES = {"count": 1, "count_if": 1, "sum": 1, "avg": 1, "min": 1, "max": 1, "min_by": 2, "max_by": 2}
@@ -250,7 +250,7 @@ def _keys(
             by_name.append(names[node.name.lower()])
         else:
             hint = "select it, too: by its keys a row of the view is looked up"
-            raise SettingsError("a key of the view is not selected", hint=hint, key=node.sql("spark"))
+            raise SettingsError("a key of the view is not selected", hint=hint, key=node.sql("spark", comments=False))
     return {*keys, *by_name}, tuple(by_name)
 
 
@@ -265,7 +265,7 @@ def _normal(node: exp.Expr, alias: str) -> str:
             column.args.pop("table", None)
     for identifier in node.find_all(exp.Identifier):
         identifier.args.update(this=identifier.name.lower(), quoted=False)
-    return node.sql("spark")
+    return node.sql("spark", comments=False)
 
 
 def _parts_of(column: exp.Column, alias: str) -> list[str]:
@@ -297,7 +297,7 @@ def _check_item(item: Key | Aggregate, node: exp.Expr, *, in_group: bool) -> Non
     for window in node.find_all(exp.Window):
         check_node(window, VIEW)
     if inside := next(node.find_all(exp.AggFunc), None):
-        function = inside.sql("spark", normalize_functions="lower").split("(")[0]
+        function = inside.sql("spark", normalize_functions="lower", comments=False).split("(")[0]
         if function not in AGGREGATES:
             raise VIEW.refused(f"{function} cannot be kept row by row; {_AVAILABLE}", column=item.name)
         hint = "keep the aggregate as a column, and compute with it in a query of the view"
@@ -325,7 +325,7 @@ def _check_names(names: Sequence[str]) -> None:
     seen: set[str] = set()
     for name in names:
         if name.lower().startswith(RESERVED):
-            hint = "give it another name: such columns the bridge writes itself"
+            hint = "rename it with AS: names with this prefix are reserved"
             raise SettingsError("a column of the view is taken", hint=hint, column=name)
         if name.casefold() in seen:
             raise SettingsError("the view has two columns of one name", hint="rename one with AS", column=name)

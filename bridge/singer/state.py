@@ -192,11 +192,10 @@ def continues(state: Any, stream: StreamName, version: int | None) -> bool:
 def resumable_versions(
     state: Any, overwritten: Callable[[str], bool], version: Callable[[str], int | None], tables: Collection[str] = ()
 ) -> Any:
-    """The STATE for a tap some of whose tables are overwritten: of these only one with the lake's `version` resumes.
+    """Drop the bookmarks from which the tap would send only a part of an overwritten table.
 
-    An overwrite replaces the whole table: only the rows since a bookmark would not do. `version`: that of a stream's
-    rows in the lake, None for append-only tables, whatever their bookmarks say. `tables`: the streams of the lake; a
-    flat STATE that names none of them is one position for all.
+    A bookmark stays if it carries the `version` of the stream's rows in the lake (None for append-only tables, which
+    keep any bookmark). `tables`: the streams of the lake; a flat STATE that names none of them is one position for all.
 
     Raises `SettingsError` where a flat STATE would have to be kept for one stream and dropped for another.
     """

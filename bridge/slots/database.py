@@ -6,7 +6,7 @@ psycopg comes with the extra `postgres`. Positions are LSNs as numbers; PostgreS
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -17,6 +17,8 @@ from bridge.tap.slot_source import SlotSource
 _EXTRA = "pip install 'singer-bridge[postgres]'"
 _PATIENCE = timedelta(seconds=10)
 """How long connecting may take."""
+_ANSWER = timedelta(seconds=60)
+"""How long a statement may take that reads no log."""
 _MIN_VERSION = 120000
 """pg_copy_logical_replication_slot came with PostgreSQL 12."""
 
@@ -116,8 +118,18 @@ class Database:
 
     def advance(self, slot: str, position: int) -> int:
         """Move a slot forward; return its new position. The server reads the log on the way, which may take long."""
-        at = self.one("select end_lsn from pg_replication_slot_advance(%s, %s::pg_lsn)", slot, text(position))
+        self.limit(None)
+        try:
+            at = self.one("select end_lsn from pg_replication_slot_advance(%s, %s::pg_lsn)", slot, text(position))
+        finally:
+            with suppress(SlotError):  # of a connection that is closed: the statement's error says so
+                self.limit(_ANSWER)
         return lsn(at) or 0
+
+    def limit(self, duration: timedelta | None) -> None:
+        """Have the server end each later statement that takes longer, with a `SlotError`; None: end none."""
+        milliseconds = int(duration.total_seconds() * 1000) if duration else 0
+        self.query("select set_config('statement_timeout', %s, false)", str(milliseconds))
 
     def drop(self, name: str) -> None:
         """Drop a slot, if it exists. If somebody still reads it, the reader is ended first."""
@@ -175,10 +187,12 @@ def opened(source: SlotSource) -> Database:
     parameters: dict[str, Any] = {"connect_timeout": int(_PATIENCE.total_seconds()), **source.parameters}
     parameters["application_name"] = "singer-bridge"
     try:
-        return Database(psycopg.connect(autocommit=True, **parameters))
+        database = Database(psycopg.connect(autocommit=True, **parameters))
     except psycopg.Error as error:
         hint = "check the tap's host, port, user and password, or set source.replication_slot.url"
         raise DatabaseUnreachable(f"the database cannot be reached: {_first_line(error)}", hint=hint) from error
+    database.limit(_ANSWER)
+    return database
 
 
 def lsn(value: str | None) -> int | None:

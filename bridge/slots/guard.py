@@ -118,16 +118,17 @@ class _Run:
         return self.file.note.exposed if self.file.note else ()
 
 
-def begin(
+def check(
     pipeline: Pipeline, argv: Sequence[str], storage: Storage, view: Snapshot, catalog: Catalog | None, asked: Asked
-) -> SlotGuard:
-    """Prepare the slot for a run, before its tap starts. Raises `SlotError` if rows would be lost, or are lost."""
+) -> _Run | None:
+    """The run of LOG_BASED streams, if it is one. Writes nothing, and asks no database.
+
+    Raises `SlotError` where the run may not start, whatever the database says.
+    """
     streams, source = log_based(pipeline, catalog), slot_source(pipeline, argv)
-    if source is None:
-        return SlotGuard()
+    if source is None or not streams:
+        return None
     run = _Run(pipeline, source, NoteFile(storage, pipeline.name), view, catalog, streams, asked)
-    if not streams:
-        return SlotGuard()
     if not asked.full and (lossy := [stream for stream in run.exposed if stream in streams]):
         raise SlotError(
             "LOG_BASED streams may have lost rows: a run without the slot guard did not end cleanly",
@@ -135,12 +136,25 @@ def begin(
             streams=", ".join(lossy),
         )
     if reason := _impossible(pipeline, source):
+        _refuse_shared(run, reason)
+    return run
+
+
+def begin(
+    pipeline: Pipeline, argv: Sequence[str], storage: Storage, view: Snapshot, catalog: Catalog | None, asked: Asked
+) -> SlotGuard:
+    """Prepare the slot for a run, before its tap starts. Raises `SlotError` if rows would be lost, or are lost."""
+    run = check(pipeline, argv, storage, view, catalog, asked)
+    if run is None:
+        return SlotGuard()
+    if reason := _impossible(pipeline, run.source):
         return _unguarded(run, reason)
-    database = opened(source)
+    database = opened(run.source)
     try:
         return _guarded(run, database)
     except _NoRights as error:
         database.close()
+        _refuse_shared(run, str(error))
         return _unguarded(run, str(error))
     except BaseException:
         database.close()
@@ -172,13 +186,18 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
 
 
-def _unguarded(run: _Run, reason: str) -> SlotGuard:
+def _refuse_shared(run: _Run, reason: str) -> None:
+    """Raise `SlotError` for streams that would take rows from each other without a guard."""
     source, streams = run.source, run.streams
     readers = [names for process in run.asked.processes if (names := set(process) & set(streams))]
     one = source.kind != "meltanolabs" or bool(tap_settings(run.pipeline).get("log_based_single_connection"))
     if len(readers) > 1 or (readers and len(readers[0]) > 1 and not one):
         hint = f"the slot guard keeps them apart, but {reason}; without it, run one of the streams only"
         raise SlotError("LOG_BASED streams that share a replication slot lose rows", hint=hint, slot=source.slot)
+
+
+def _unguarded(run: _Run, reason: str) -> SlotGuard:
+    source, streams = run.source, run.streams
     others = tuple(stream for stream in run.exposed if stream not in streams)
     after = Note(source.slot, run.asked.run, False, {}, others)
     run.file.write(replace(after, exposed=(*others, *streams)))

@@ -109,7 +109,7 @@ class Session:
 def _not_of_py4j(record: logging.LogRecord) -> bool:
     """Whether a record of the root logger is not py4j's, which raises what it logs there.
 
-    A JVM of ours is killed while py4j's own thread may still tell it what is garbage: no program is to print that.
+    py4j logs errors when we kill the JVM during its clean-up. Users must not see them.
     """
     return Path(record.pathname).parent.name != "py4j"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 
 from bridge.errors import SettingsError, did_you_mean
+from bridge.settings.transform_sql import quoted
 from bridge.settings.view_sql import VIEW, Aggregate, Key, View, ambiguous
 from bridge.spark.transform import check_plan, first_line
 from bridge.spark.types import arrow_field, spark_schema
@@ -19,6 +21,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _FIXED = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"}
+_TUNING = tuple(
+    f"spark.sql.{name}"
+    for name in (
+        *("shuffle.", "adaptive.", "codegen.", "execution.", "files.", "sources.", "streaming.", "join."),
+        *("inMemoryColumnarStorage.", "objectHashAggregate.", "autoBroadcastJoinThreshold", "broadcastTimeout"),
+    )
+)
+"""Settings of Spark SQL that a pipeline may set for its views, too: they change how long it takes, and no result."""
 _CONDITIONS = frozenset({"count_if", "bool_and", "bool_or"})
 _ORDERED = frozenset({"min", "max"})
 
@@ -27,10 +37,13 @@ _ORDERED = frozenset({"min", "max"})
 def view_session(spark: SparkSession) -> SparkSession:
     """A session beside the run's own in which all views are computed, whatever the settings say of Spark.
 
-    A view would not be its SELECT any more if a day began at another hour, or if what is an error now had been NULL,
-    from some run on.
+    Its time zone and its ANSI mode are fixed, so that changed Spark settings never change what a view holds.
     """
     session = spark.newSession()
+    for name, _ in spark.sparkContext.getConf().getAll():
+        if name.startswith("spark.sql.") and not name.startswith(_TUNING):
+            with suppress(PySparkException):  # one that cannot be changed any more
+                session.conf.unset(name)
     for name, value in _FIXED.items():
         session.conf.set(name, value)
     return session
@@ -73,6 +86,20 @@ def needed_columns(view: View, columns: pa.Schema) -> list[pa.Field]:
     """The columns of the stream's table that the view reads."""
     by_name = {field.name.lower(): field for field in columns}
     return [by_name[name.lower()] for name in view.needs if name.lower() in by_name]
+
+
+def plain_keys(typed: TypedView, columns: pa.Schema) -> dict[str, pa.Field]:
+    """The keys of the view that are columns of the stream's table as they are, each with that column."""
+    view, result = typed.view, dict[str, pa.Field]()
+    fields = needed_columns(view, columns)
+    for item in (item for item in view.items if isinstance(item, Key)):
+        for field in fields:
+            texts = [field.name, quoted(field.name)]
+            texts += [f"{alias}.{text}" for alias in (view.alias, quoted(view.alias)) for text in texts]
+            same = field.type == typed.schema.field(item.name).type
+            if same and item.text.lower() in map(str.lower, texts):
+                result[item.name] = field
+    return result
 
 
 def _misfit(error: PySparkException, view: View, columns: pa.Schema) -> SettingsError:

@@ -11,27 +11,30 @@ computed anew from all files that the table has after the commit. The driver's m
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from msgspec import json
+import pyarrow.compute as pc
+from msgspec import convert, json
 from pyspark.sql import functions as sql
 
 from bridge.errors import DataError
 from bridge.lake.records import PendingFile
 from bridge.settings.transform_sql import quoted
-from bridge.spark.shipping import executor_rows
+from bridge.spark.shipping import executor_rows, spread
 from bridge.spark.transform import OF_A_RECORD, first_line
 from bridge.spark.types import spark_schema
-from bridge.spark.view_files import FAILED, SIGN, SignedFile
-from bridge.spark.view_types import needed_columns, view_session
+from bridge.spark.view_files import FAILED, SIGN
+from bridge.spark.view_types import needed_columns, plain_keys, view_session
 from bridge.spark.worker import REPORT_SCHEMA, REPORTS
 from bridge.views.algebra import RECOMPUTE, TypedView, difference_sql, merge_sql, partial_sql
 from bridge.write.context import WriteContext
+from bridge.write.groups import Patch, Patched, groups_of, in_order, patch, shares, write_sorted
 from bridge.write.report import Failure, raise_failure
+from bridge.write.signed_file import SignedFile
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,6 +43,13 @@ _SHUFFLE = "spark.sql.shuffle.partitions"
 _TASK = 32 << 20
 """About how many bytes of files one task takes after a shuffle."""
 _TASKS = 200
+_FEW = 256 << 10
+"""With at most so many rows that come and go, only their groups are changed, in the driver's memory."""
+_TINY = 8
+"""Files of few rows that one task reads: a second task would cost a shuffle."""
+_LARGE = 64 << 20
+"""Bytes of files from which on Spark compiles statements."""
+_COMPILES = "spark.sql.codegen.wholeStage"
 _CELL = 8
 """About how many bytes a value of a group takes in a file; only the number of files depends on it."""
 
@@ -60,10 +70,16 @@ class ViewWork:
     seq: int
 
 
-def change_view(spark: SparkSession, context: WriteContext, shipped: str | None, work: ViewWork) -> list[PendingFile]:
-    """Write a view's new groups to pending files. Raises `DataError` for a row on which the view's SQL fails."""
-    with _explained(work), _Frames(_session(spark, work), context, shipped) as frames:
-        return _written(frames, work, _groups(frames, work))
+def change_view(
+    spark: SparkSession, context: WriteContext, shipped: str | None, work: ViewWork
+) -> tuple[list[PendingFile], list[SignedFile]]:
+    """Write a view's new groups to pending files; also return the files of `work.state` that these replace.
+
+    Raises `DataError` for a row on which the view's SQL fails.
+    """
+    few = sum(file.rows or 0 for file in work.changed) <= _FEW
+    with _explained(work), _Frames(_session(spark, work, few=few), context, shipped) as frames:
+        return _patched(frames, work) if few else (_written(frames, work, _groups(frames, work)), [*work.state])
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +125,15 @@ def _explained(work: ViewWork) -> Iterator[None]:
         raise
 
 
-def _session(spark: SparkSession, work: ViewWork) -> SparkSession:
-    """The views' session, with as many tasks as the files are worth, unless the settings say how many."""
-    session = view_session(spark)
-    if _SHUFFLE not in spark.sparkContext.getConf().toDebugString():
-        size = sum(file.size for file in (*work.changed, *work.state))
-        session.conf.set(_SHUFFLE, str(min(_TASKS, spark.sparkContext.defaultParallelism + size // _TASK)))
+def _session(spark: SparkSession, work: ViewWork, *, few: bool = False) -> SparkSession:
+    """The views' session, with as many tasks as the files are worth, unless the settings say how many.
+
+    To compile a statement takes longer than to interpret it for `few` rows.
+    """
+    session, size = view_session(spark), sum(file.size for file in (*work.changed, *work.state))
+    tasks = min(_TASKS, spark.sparkContext.defaultParallelism + size // _TASK)
+    session.conf.set(_SHUFFLE, "1" if few else spark.sparkContext.getConf().get(_SHUFFLE, str(tasks)))
+    session.conf.set(_COMPILES, str(size > _LARGE and not few).lower())
     return session
 
 
@@ -148,13 +167,69 @@ class _Frames:
         self._cached.append(frame.persist())
         return frame
 
-    def rows(self, files: Sequence[SignedFile], fields: Iterable[pa.Field], *, signed: bool = True) -> str:
-        """The rows of these files."""
-        fields = list(fields)
-        read = executor_rows("read_signed", self.shipped, self.context, list(files), fields, signed)
+    def rows(
+        self,
+        files: Sequence[SignedFile],
+        fields: Iterable[pa.Field],
+        *,
+        signed: bool = True,
+        among: Mapping[str, pa.Array] | None = None,
+        at_once: int = 1,
+    ) -> str:
+        """The rows of these files, of which a task reads so many; `among`: only those with such values."""
+        fields, parts = list(fields), [part for file in files for part in file.split()]
+        read = executor_rows("read_signed", self.shipped, self.context, parts, fields, signed, among or {})
         schema = spark_schema(pa.schema([*fields, *([pa.field(SIGN, pa.int64())] if signed else [])]))
-        tasks = max(1, min(len(files), 4 * self.spark.sparkContext.defaultParallelism))
-        return self.named(self.spark.range(0, len(files), 1, tasks).mapInArrow(read, schema))
+        tasks = max(1, min(-(-len(parts) // at_once), 4 * self.spark.sparkContext.defaultParallelism))
+        return self.named(self.spark.range(0, len(parts), 1, tasks).mapInArrow(read, schema))
+
+    def merged(self, query: str, schema: pa.Schema) -> pa.Table:
+        """The groups that `merge_sql` results in, in memory."""
+        return self.spark.sql(query).toArrow().cast(schema.append(pa.field(RECOMPUTE, pa.bool_())))
+
+    def of_arrow(self, table: pa.Table) -> str:
+        """Rows in memory."""
+        return self.named(self.spark.createDataFrame(table, spark_schema(table.schema)))
+
+
+def _patched(frames: _Frames, work: ViewWork) -> tuple[list[PendingFile], list[SignedFile]]:
+    """Change only the groups of few rows, in the files that have them. These groups go through the driver's memory."""
+    typed, context, schema = work.typed, frames.context, work.typed.schema
+    names, fields = list(typed.view.keys), needed_columns(typed.view, work.columns)
+    changed = frames.rows(work.changed, fields, at_once=_TINY)
+    partials = frames.spark.sql(partial_sql(typed, changed, SIGN)).toArrow()
+    if work.state and not len(partials):
+        return [], []
+    keys = partials.select(names).cast(pa.schema([schema.field(name) for name in names]))
+    touched = list(shares(context, work.state, keys, names))
+    before = [groups_of(context, file, share, schema) for file, share in touched]
+    stored = frames.of_arrow(pa.concat_tables([schema.empty_table(), *before])) if before else None
+    groups = frames.merged(merge_sql(typed, frames.of_arrow(partials), stored), schema)
+    again = groups.filter(groups.column(RECOMPUTE))
+    if len(again):
+        rows = frames.rows(work.after, fields, among=_values(work, again))
+        anew = frames.named(frames.spark.sql(partial_sql(typed, rows, SIGN, only=frames.of_arrow(again.select(names)))))
+        certain = groups.filter(pc.invert(groups.column(RECOMPUTE)))
+        groups = pa.concat_tables([certain, frames.merged(merge_sql(typed, anew), schema)])
+    groups = in_order(groups.select(schema.names), names)
+    if not work.state:
+        return list(write_sorted(context, typed.view.name, schema, work.seq, iter([groups]))), []
+    of_file = {file.key: part for file, part in shares(context, work.state, groups, names)}
+    patches = [
+        Patch(typed.view.name, work.seq, file, share, of_file.get(file.key, groups.slice(0, 0)))
+        for file, share in touched
+    ]
+    if len(patches) == 1:
+        reports = [patch(context, patches[0])]
+    else:
+        reports = convert(spread(frames.spark, patch, context, patches, frames.shipped), list[Patched])
+    return [file for report in reports for file in report.files], [file for file, _ in touched]
+
+
+def _values(work: ViewWork, groups: pa.Table) -> dict[str, pa.Array]:
+    """By the names of the stream's columns that are keys as they are, their values in these groups."""
+    keys = plain_keys(work.typed, work.columns)
+    return {field.name: groups.column(key).unique() for key, field in keys.items()}
 
 
 def _groups(frames: _Frames, work: ViewWork) -> DataFrame:

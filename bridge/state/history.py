@@ -23,12 +23,14 @@ class Step:
     changes: list[Difference]
 
 
-def steps(log: Log, head: int) -> Iterator[Step]:
-    """Yield the commits that changed the STATE, newest first, as far back as the log is kept."""
+def steps(log: Log, head: int, until: int = 1) -> Iterator[Step]:
+    """Yield the commits from `head` back to `until` that changed the STATE, as far back as the log is kept."""
     newer: CommitRecord | None = None
     for record in log.history(head, fences=False):
         if newer is not None and not same(record.state, newer.state):
             yield _step(newer, record.state)
+        if record.n < until:
+            return
         newer = record
     if newer is not None and newer.n == 1 and newer.state is not None:
         yield _step(newer, None)

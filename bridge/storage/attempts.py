@@ -13,4 +13,8 @@ def attempts(key: str) -> Iterator[None]:
     """Yield once for each attempt to swap `key`; the caller leaves the loop when one succeeds. Raises `LakeError`."""
     for _ in range(_MOST):
         yield
-    raise LakeError("a file of the lake is changed by somebody all the time", hint="find out by whom", file=key)
+    raise LakeError(
+        "gave up: another process keeps changing a file of the lake",
+        hint="stop the other writers, then run again",
+        file=key,
+    )

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bridge.errors import SettingsError
-from bridge.settings.values.stores import GcsOptions, S3Options, StoreOptions, section_of_bucket
+from bridge.settings.values.stores import AzureOptions, GcsOptions, S3Options, StoreOptions, section_of_bucket
 from bridge.storage.local.storage import LocalStorage
 from bridge.storage.protocol import Storage
 
@@ -24,6 +24,10 @@ def open_storage(uri: str, options: StoreOptions | None = None) -> Storage:
         from bridge.storage.s3 import S3Storage
 
         return S3Storage(uri, options if isinstance(options, S3Options) else None)
+    if section == "azure":
+        from bridge.storage.azure import azure_storage
+
+        return azure_storage(uri, options if isinstance(options, AzureOptions) else None)
     if section == "gcs":
         from bridge.storage.gcs import gcs_storage
 

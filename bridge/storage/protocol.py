@@ -212,9 +212,9 @@ class Storage(Protocol):
         """Make adds visible and removes invisible; repeatable.
 
         Raises `Missing`, before it touches anything, if an add is neither pending nor visible. Nothing is taken away,
-        or copied to the trash, before all adds are visible: so who finds one missing may take the commit back,
-        whatever a slow writer does. The old bytes of a rewritten file are in the trash before the new ones are
-        visible, and no others.
+        or copied to the trash, before all adds are visible: so if one is missing, the commit can safely be taken back,
+        even if a slow writer is still running. The old bytes of a rewritten file are in the trash before the new ones
+        are visible, and no others.
         """
 
     def settle_rewrites(self, changes: Sequence[Change]) -> Sequence[Rewrite]:

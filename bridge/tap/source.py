@@ -116,6 +116,16 @@ class Source:
         catalog = self.narrowed(catalog, self._ids(catalog, only))
         return catalog, deselected(catalog)
 
+    def stored_catalog(self, only: Sequence[str]) -> tuple[Catalog | None, set[str]]:
+        """As `catalog`, from what earlier runs have stored: the tap is not started, and nothing is written."""
+        catalog = self.catalogs.read()
+        if catalog is None:
+            earlier = self.catalogs.declared(self.argv[0], tap_version(self.argv[0]))
+            self.declared = earlier.catalog if earlier else None
+            return None, set()
+        catalog = self.narrowed(catalog, self._ids(catalog, only))
+        return catalog, deselected(catalog)
+
     def _ids(self, catalog: Catalog, only: Sequence[str]) -> list[str]:
         """The ids of streams that may be named as their RECORDs are; of namesakes, the one that is selected."""
         names, loaded = stream_names(catalog), loaded_streams(catalog, self.pipeline.source.select) if only else set()

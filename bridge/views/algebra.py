@@ -208,7 +208,10 @@ def _prepared(typed: TypedView, item: Aggregate, place: int, sign: str) -> str:
     value = _one_zero(typed, first, item.name)
     if item.function in ("min", "max"):
         return value
-    return _ranked(item.function, _one_zero(typed, second, hidden(item, "by")), value)
+    by, best = (sql_type(typed.schema.field(name).type) for name in (hidden(item, "by"), item.name))
+    ranked = _ranked(item.function, _one_zero(typed, second, hidden(item, "by")), value)
+    # A type whose parts may be null: Arrow refuses a NULL of a struct with a part that may not.
+    return f"CAST({ranked} AS STRUCT<by: {by}, last: BOOLEAN, value: {best}>)"
 
 
 def _negated(typed: TypedView, value: str, column: str) -> str:
@@ -305,7 +308,7 @@ def _merged(item: Aggregate) -> dict[str, str]:
 
 
 def _results(item: Aggregate) -> dict[str, str]:
-    """The columns of the view's table that an aggregate does not simply keep as they are merged."""
+    """The table's columns that are computed from the merged ones instead of copied."""
     kind, count = item.function, quoted(hidden(item, "count"))
     if kind in _EXTREMES:
         best = _best(item)
@@ -330,10 +333,10 @@ def _best(item: Aggregate) -> str:
 
 
 def _recompute(item: Aggregate) -> str:
-    """Whether the best may be among the removed.
+    """Whether a removed row may have held the extreme.
 
-    It is not if it is better than all of these. It is not either if something as good as the extreme so far was added:
-    a file that is written anew removes and adds most of its rows.
+    Not if the remaining best beats every removed value, or if an equally good value was added: a rewritten file removes
+    and adds most of its rows.
     """
     old, added, removed = (quoted(hidden(item, part)) for part in ("old", "added", "removed"))
     better = ">" if item.function.startswith("max") else "<"

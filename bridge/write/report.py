@@ -41,6 +41,19 @@ class SpillFile(Struct, frozen=True):
     """Some of its keys, an Arrow stream in base64. They tell where to cut the table's keys into ranges."""
 
 
+class RowChanges(Struct, frozen=True):
+    """The rows that a file of the table lost and got as it was written again; none if `name` is empty."""
+
+    old: str
+    """The file's name in the table before."""
+    new: str
+    """Its name in the table now."""
+    name: str = ""
+    """The rows, in `spill_folder`: each with its `CHANGE`, 1 or -1."""
+    bytes: int = 0
+    rows: int = 0
+
+
 class Rejected(Struct, frozen=True):
     """A reject file that a worker has written."""
 

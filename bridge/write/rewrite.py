@@ -27,6 +27,7 @@ from bridge.write.context import MapOnExecutors, WriteContext
 from bridge.write.file import File
 from bridge.write.layout import TableLayout
 from bridge.write.partition import partitioned
+from bridge.write.report import RowChanges
 from bridge.write.validation import spooled_schema
 
 _UPLOADS = (
@@ -114,8 +115,11 @@ class Rewriting:
 
     def live(
         self, stream: str, table: TableState, schema: TableSchema, replaced: Collection[str]
-    ) -> tuple[list[FileAdd], list[str]]:
-        """What a commit adds and removes so that live files fit the new columns. Files in `replaced` go anyway."""
+    ) -> tuple[list[FileAdd], list[RowChanges]]:
+        """The files that a commit adds so that live files fit the new columns, and which file each of them replaces.
+
+        Files in `replaced` go anyway.
+        """
         if not table.files or table.schema in (None, schema.hash):
             return [], []
         older = read_schema(self._storage, self._context.pipeline, table.schema)
@@ -131,7 +135,7 @@ class Rewriting:
         ]
         new = [(table.files[older.name], older.name, file) for older, file in self._rewrite(work) if file]
         adds = [file.add(old.version, deleted=old.deleted, stale=old.stale, rewritten=True) for old, _, file in new]
-        return adds, [name for _, name, _ in new]
+        return adds, [RowChanges(name, file.name) for _, name, file in new]
 
     def _rewrite(self, work: list[Older]) -> list[tuple[Older, PendingFile | None]]:
         reports = convert(self._each(rewrite, work), list[Rewritten])

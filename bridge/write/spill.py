@@ -33,6 +33,8 @@ HIDDEN = [*ORDER, VERSION]
 """Columns of a spill that no table has."""
 ABSENT = pa.field("\x1fabsent", pa.list_(pa.string()))
 """One more, for streams of changes: the columns that a row's record lacks; null: none."""
+CHANGE = "\x1fchange"
+"""A hidden column of `RowChanges`: 1 for a row that a file got, -1 for one that it lost."""
 
 _PIECE = 64 << 20
 """Arrow bytes sorted at once."""

@@ -1,13 +1,15 @@
 """What a small run takes cold and warm, and what waiting costs: `python -m tests.benchmarks.warm`.
 
-By turns: the tap alone, `singer-bridge run` as a process, and a run of the service that takes a warm runner, each into
-a lake of its own. Every run must store each record once. Times are wall-clock medians.
+By turns: the tap alone, `singer-bridge run` as a process, a run of the service that takes a warm runner, and DataSpoc
+Pipe, all with the same tap and input, each into a lake of its own. Every run must store each record once. Times are
+wall-clock medians. The exit code is 1 if a warm run misses its bar.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import statistics
 import subprocess
@@ -19,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import pyarrow.dataset as ds
 
 from bridge.service.assignment import SparkSettings
 from bridge.service.current_settings import CurrentSettings
@@ -27,7 +28,14 @@ from bridge.service.run_queue import RunQueue
 from bridge.service.runners import Runners
 from bridge.service.timetable import Timetable
 
-_RECORDS = 1000
+from .bars import warm_bar
+from .cli import HOME
+from .inputs import prepare
+from .ours import make_class_archive, search_path, tap_command
+from .peers import DataSpoc
+from .system import SMALL_RUN_RECORDS, Job, count_ids
+from .venvs import NotInstalled
+
 _CALM = 2.0
 """Seconds between two runs, so that the end of one is not the next one's."""
 
@@ -46,9 +54,10 @@ class Small:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.file = folder, folder / "bridge.yaml"
-        self.tap = str(Path(sys.executable).with_name("tap-smoke"))
-        config = {"seed": 1, "streams": [{"name": "orders", "records": _RECORDS}]}
-        source = {"tap": self.tap, "select": ["*"], "config": config}
+        self.tap, self.input = tap_command(), prepare(HOME / "input", SMALL_RUN_RECORDS)
+        self.peer = DataSpoc(HOME / "venvs")
+        config = {"path": str(self.input.singer)}
+        source = {"tap": self.tap, "config": config}
         self.file.write_text(
             json.dumps({"pipelines": {"small": {"source": source, "destination": {"bucket": "lake"}}}})
         )
@@ -77,6 +86,19 @@ class Small:
             time.sleep(0.005)
         return self._stored(time.monotonic() - began)
 
+    def dataspoc(self) -> float:
+        job = Job(self.input, self.folder / "dataspoc")
+        launch = self.peer.launch(job)
+        began = time.monotonic()
+        environ = os.environ | {"PATH": search_path()} | launch.environment
+        subprocess.run(launch.command, env=environ, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        seconds = time.monotonic() - began
+        rows = self.peer.rows(job)
+        assert rows.count == rows.distinct == SMALL_RUN_RECORDS
+        shutil.rmtree(job.out)
+        time.sleep(_CALM)
+        return seconds
+
     def warm_up(self) -> None:
         """Wait for a runner that is ready."""
         settings = [SparkSettings.of(self.settings.pipelines["small"])]
@@ -87,8 +109,8 @@ class Small:
 
     def _stored(self, seconds: float) -> float:
         lake = self.folder / "lake"
-        ids = ds.dataset([str(path) for path in lake.glob("small/orders/*.parquet")]).to_table(["id"])["id"]
-        assert sorted(ids.to_pylist()) == list(range(1, _RECORDS + 1))
+        rows = count_ids(sorted(lake.glob("small/*/*.parquet")))
+        assert rows.count == rows.distinct == SMALL_RUN_RECORDS
         shutil.rmtree(lake)
         shutil.rmtree(self.folder / ".singer-bridge" / "lakes", ignore_errors=True)
         time.sleep(_CALM)
@@ -119,16 +141,23 @@ def _idle_service(small: Small) -> float:
     return size
 
 
-def main() -> None:
-    """Print a table."""
+def main() -> int:
+    """Print a table, and whether a warm run is as fast as promised; 1 if it is not."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.warm", description=__doc__)
     parser.add_argument("--repeat", type=int, default=5, help="runs of each; times are their median")
     repeat = parser.parse_args().repeat
     with tempfile.TemporaryDirectory(prefix="bridge-warm-") as folder:
         small = Small(Path(folder))
         kinds = {"the tap alone": small.tap_alone, "cold": small.cold, "warm": small.warm}
+        try:
+            small.peer.prepare()
+            kinds[small.peer.label] = small.dataspoc
+        except NotInstalled as error:
+            print(f"without DataSpoc Pipe: {error}")
+        make_class_archive()
         times: dict[str, list[float]] = {kind: [] for kind in kinds}
-        small.cold()  # byte code
+        for run in kinds.values():
+            run()  # byte code
         for _ in range(repeat):
             for kind, run in kinds.items():
                 times[kind].append(run())
@@ -136,12 +165,15 @@ def main() -> None:
         for kind, seconds in times.items():
             middle = statistics.median(seconds)
             every: Any = " ".join(f"{each:.2f}" for each in seconds)
-            print(f"{kind:15} {middle:6.2f} s   beyond the tap {middle - tap:5.2f} s   [{every}]")
+            print(f"{kind:19} {middle:6.2f} s   beyond the tap {middle - tap:5.2f} s   [{every}]")
         memory = small.memory()
         small.runners.close()
         print("idle:", ", ".join(f"{kind} {size:.0f} MB" for kind, size in memory.items()), end=", ")
         print(f"the service itself {_idle_service(small):.0f} MB")
+        bar = warm_bar(tap, statistics.median(times["warm"]))
+        print(f"{'passed' if bar.passed else 'FAILED'}: {bar.title}: {bar.figures}")
+        return 0 if bar.passed else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

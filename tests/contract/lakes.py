@@ -10,6 +10,7 @@ from msgspec import structs
 
 from bridge.lake.records import CommitRecord
 from bridge.storage import Add, Change, Remove, Storage
+from tests.crash.lakes import Lake
 from tests.support.records import commit_record, table_change
 
 PENDING, TRASH = ".bridge/p/pending", ".bridge/p/trash"
@@ -69,12 +70,22 @@ def tree(storage: Storage) -> dict[str, bytes]:
     """Every file of the bucket, by its key."""
     if root := storage.folder:
         return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+    if storage.uri.startswith("az://"):
+        from tests.interop.azurite import Container
+
+        return _seen(Container(storage.uri, dict(os.environ)))
+    if storage.uri.startswith("gs://"):
+        from tests.interop.fakegcs import GcsBucket
+
+        return _seen(GcsBucket(storage.uri, os.environ))
     return _objects(storage.uri)
 
 
+def _seen(lake: Lake) -> dict[str, bytes]:
+    return {key: lake.read(key) or b"" for key in sorted(lake.files(""))}
+
+
 def _objects(uri: str) -> dict[str, bytes]:
-    if uri.startswith("gs://"):
-        return _objects_of_google(uri)
     import boto3
 
     client = boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL"])
@@ -83,15 +94,6 @@ def _objects(uri: str) -> dict[str, bytes]:
     pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
     keys = [item["Key"] for page in pages for item in page.get("Contents", [])]
     return {key.removeprefix(prefix): client.get_object(Bucket=bucket, Key=key)["Body"].read() for key in sorted(keys)}
-
-
-def _objects_of_google(uri: str) -> dict[str, bytes]:
-    from tests.support.gcs import client_of
-
-    bucket, _, folder = uri.removeprefix("gs://").partition("/")
-    prefix = f"{folder}/" if folder else ""
-    blobs = client_of(os.environ["STORAGE_EMULATOR_HOST"]).list_blobs(bucket, prefix=prefix)
-    return {blob.name.removeprefix(prefix): blob.download_as_bytes() for blob in blobs}
 
 
 def waiting(storage: Storage) -> set[str]:

@@ -64,6 +64,7 @@ _S3 = {
     "close": "shutil.rmtree .*/checkpoint/",  # the lease is renewed all the time, its last renewal looks like any other
     "writing": r"http.client.send (PUT|POST) \S*/part-",
 }
+"""What is about to happen at the instant of a strike. `record` is the first thing after a record is there."""
 _BODY = r'http.client.send .*"name": "\S*'
 """The part of an upload that names the object; it is sent after the line and the headers, before the bytes."""
 _GCS = {
@@ -79,8 +80,8 @@ _GCS = {
     "close": "shutil.rmtree .*/checkpoint/",
     "writing": rf"{_BODY}/part-",
 }
-_EVENTS = {"": _LOCAL, "s3": _S3, "gcs": _GCS}
-"""What is about to happen at the instant of a strike. `record` is the first thing after a record is there."""
+_EVENTS = {"gs": _GCS}
+"""By the scheme of a lake's URI; other stores have requests as S3 has them."""
 
 _STRIKES: dict[str, list[tuple[str, int, str]]] = {
     "record": [("record", 1, "load")],
@@ -210,7 +211,8 @@ class Campaign:
             return None
         choice = _STRIKES[kill.aim]
         what, count, phase = choice[(int(kill.moment * len(choice)) + misses) % len(choice)]
-        events = _EVENTS[self.project.lake.store][what]
+        lake = self.project.lake
+        events = (_LOCAL if isinstance(lake, Folder) else _EVENTS.get(lake.uri.partition("://")[0], _S3))[what]
         if kill.aim == "writing":
             return Strike(events, count, None, "pyspark.worker", after_ms=int(kill.moment * 1000) % 16)
         return Strike(events, count, phase)

@@ -98,6 +98,9 @@ class Run:
             placement,
             DispatchRules(timedelta(0), 1 << 30, max_noise=self.max_rejects, only_at_end=self.at_end),
         )
+        replaced = self.views if self.full or self.load_method == "overwrite" else ()
+        if changes := self._ledger.fill_views(0, replaced):
+            self._ledger.commit_views(changes)
         self._read(None if self.full else committer.view.state)
 
     def _views(self, committer: Committer, job: WriteContext, placement: TablePlanner) -> ViewTables | None:

@@ -76,8 +76,8 @@ class Watcher:
         # 3.12.2 then stands still forever (its issue 106883).
         gc.disable()
         sys.addaudithook(self._audit)
-        if self.lake.startswith("s3://"):
-            self._see_requests()
+        if see := SEERS.get(self.lake.partition("://")[0]):
+            see(self)
 
     def mark(self, name: str) -> None:
         """Take a step that changes nothing: an instant which has a name."""
@@ -144,39 +144,49 @@ class Watcher:
 
     # requests
 
-    def _see_requests(self) -> None:
+    def see_requests(self) -> None:
+        """See those of boto3."""
         from botocore.httpsession import URLLib3Session
 
         send = URLLib3Session.send
 
         def seen(session: Any, request: Any) -> Any:
-            change, path = self._request(request)
-            counted = change and (self.fault.reads or request.method not in ("GET", "HEAD"))
-            if counted:
-                self._step(change, path)
-            answer = send(session, request)
-            if counted and self.fault.reads:
-                self._step(f"after {change}", path)
-            return answer
+            return self.sent(*_of_s3(request), lambda: send(session, request))
 
         URLLib3Session.send = seen
 
-    def _request(self, request: Any) -> tuple[str, str]:
+    def sent(self, verb: str, source: str, target: str, send: Callable[[], Any]) -> Any:
+        """Take the steps of a request, whose objects are named by container and key, and send it."""
+        change, path = self._request(verb, source, target)
+        counted = change and (self.fault.reads or verb not in ("GET", "HEAD"))
+        if counted:
+            self._step(change, path)
+        answer = send()
+        if counted and self.fault.reads:
+            self._step(f"after {change}", path)
+        return answer
+
+    def _request(self, verb: str, source: str, target: str) -> tuple[str, str]:
         """Return the change that a request makes, `look` for one that makes none, nothing for what is not ours."""
-        url = urlsplit(request.url)
-        query = parse_qs(url.query, keep_blank_values=True)
         bucket = urlsplit(self.lake)
-        key = unquote(url.path).removeprefix(f"/{bucket.netloc}{bucket.path}").lstrip("/")
-        verb, source = _verb(request, query), key
-        if verb == "COPY":
-            copied = unquote(request.headers["x-amz-copy-source"].decode()).lstrip("/")
-            source = copied.removeprefix(f"{bucket.netloc}{bucket.path}").lstrip("/")
-        frame = sys._getframe(2)
+        key, source = (name.removeprefix(f"{bucket.netloc}{bucket.path}").lstrip("/") for name in (target, source))
+        frame = sys._getframe(3)
         _, data = _call(frame)
         if key.endswith("lease.json") and threading.current_thread() is not threading.main_thread():
             return "", key  # it is renewed by a clock
         event = Event(verb, source, key, key, data, _names(frame), _names(_main_frame()))
-        return ("look" if request.method in ("GET", "HEAD") else change_of(event)), f"{verb} {key}"
+        return ("look" if verb in ("GET", "HEAD") else change_of(event)), f"{verb} {key}"
+
+
+SEERS: dict[str, Callable[[Watcher], None]] = {"s3": Watcher.see_requests}
+"""What sees the requests to a store, by the scheme of a lake's URI; tests/interop adds more."""
+
+
+def _of_s3(request: Any) -> tuple[str, str, str]:
+    url = urlsplit(request.url)
+    verb, target = _verb(request, parse_qs(url.query, keep_blank_values=True)), unquote(url.path).lstrip("/")
+    source = unquote(request.headers["x-amz-copy-source"].decode()).lstrip("/") if verb == "COPY" else target
+    return verb, source, target
 
 
 def _verb(request: Any, query: dict[str, Any]) -> str:

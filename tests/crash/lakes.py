@@ -1,4 +1,4 @@
-"""A lake looked at from outside, with no code of ours: a folder, or a bucket of a store."""
+"""A lake looked at from outside, with no code of ours: a folder, or a bucket of an S3 server."""
 
 from __future__ import annotations
 
@@ -8,15 +8,11 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from tests.support.gcs import client_of
-
 
 class Lake(Protocol):
     """Where a pipeline's destination is. A key is a `/`-separated path below `uri`."""
 
     uri: str
-    store: str
-    """Which store it is in, by the word of a lake's name: `s3` of `s3-mixed`; empty: a folder."""
     exchanges: bool
     """Whether a table is replaced whole, so that no listing shows anything between old and new."""
 
@@ -33,7 +29,6 @@ class Lake(Protocol):
 class Folder:
     """A lake on this machine."""
 
-    store = ""
     exchanges = True
 
     def __init__(self, root: Path) -> None:
@@ -64,7 +59,6 @@ class Folder:
 class Bucket:
     """A lake on an S3 server. `environ` is what a command needs to reach it: keys, region, endpoint."""
 
-    store = "s3"
     exchanges = False
 
     def __init__(self, uri: str, environ: Mapping[str, str]) -> None:
@@ -102,54 +96,19 @@ class Bucket:
         keys = [upload["Key"] for page in pages for upload in page.get("Uploads", [])]
         return [key for key in keys if key.startswith(top)]
 
+    def filesystem(self) -> Any:
+        """pyarrow's own client of the store."""
+        from pyarrow.fs import S3FileSystem
+
+        scheme, endpoint = self.environ["AWS_ENDPOINT_URL"].split("://")
+        return S3FileSystem(
+            access_key=self.environ["AWS_ACCESS_KEY_ID"],
+            secret_key=self.environ["AWS_SECRET_ACCESS_KEY"],
+            region=self.environ["AWS_DEFAULT_REGION"],
+            endpoint_override=endpoint,
+            scheme=scheme,
+        )
+
     def close(self) -> None:
         """Let go of the connections."""
         self.client.close()
-
-
-class GcsBucket:
-    """A lake on an emulator of Google Cloud Storage. `environ` is what a command needs to reach it."""
-
-    store = "gcs"
-    exchanges = False
-
-    def __init__(self, uri: str, environ: Mapping[str, str]) -> None:
-        self.uri, self.environ = uri, dict(environ)
-        where = urlsplit(uri)
-        self.bucket, self.prefix = where.netloc, where.path.strip("/")
-        self.client: Any = client_of(environ["STORAGE_EMULATOR_HOST"])
-
-    def read(self, key: str) -> bytes | None:
-        from google.cloud.exceptions import NotFound
-
-        try:
-            return bytes(self.client.bucket(self.bucket).blob(f"{self.prefix}/{key}").download_as_bytes())
-        except NotFound:
-            return None
-
-    def files(self, prefix: str) -> dict[str, int]:
-        top = f"{self.prefix}/{prefix}".rstrip("/") + "/"
-        return {blob.name[len(top) :]: blob.size for blob in self.client.list_blobs(self.bucket, prefix=top)}
-
-    def uploads(self, prefix: str) -> list[str]:
-        return []  # nobody can list them
-
-    def close(self) -> None:
-        """Nothing: the connections are shared."""
-
-
-Stored = Bucket | GcsBucket
-"""A lake in a store, which is reached by its `environ`."""
-
-_STORES: dict[str, tuple[str, type[Bucket | GcsBucket]]] = {"s3": ("s3", Bucket), "gcs": ("gs", GcsBucket)}
-
-
-def store_of(name: str) -> str:
-    """The store in the name of a lake, such as `s3` of `s3-mixed`; empty for a folder."""
-    return name.rpartition("-")[0]
-
-
-def in_store(name: str, environ: Mapping[str, str]) -> Stored:
-    """The lake of this name, in the bucket of this name, of the store that its name begins with."""
-    scheme, kind = _STORES[name.partition("-")[0]]
-    return kind(f"{scheme}://{name}/team", environ)

@@ -337,7 +337,8 @@ def _patched() -> Iterator[None]:
     patches += [
         mock.patch("bridge.commit.committer.datetime", _Clock),
         mock.patch("bridge.commit.manifests.manifest_keys", lambda _: [MANIFEST]),
-        mock.patch.object(conditional, "_attempts", _once),
+        mock.patch.object(conditional, "patient_attempts", _once),
+        mock.patch("bridge.storage.s3.conditional.patient_attempts", _once),
         mock.patch.object(Head, "swap", _swap),
     ]
     del parallel

@@ -18,7 +18,7 @@ import duckdb
 import pyarrow.parquet as pq
 
 from .history import History
-from .lakes import Folder, Stored
+from .lakes import Bucket, Folder
 
 TAP = Path(sys.executable).parent / "tap-smoke"
 NEW_RECORDS = 1500
@@ -108,7 +108,7 @@ class Project:
         self,
         folder: Path,
         shape: Shape,
-        bucket: Stored | None = None,
+        bucket: Bucket | None = None,
         *,
         added: int = NEW_RECORDS,
         **pipeline: Any,
@@ -141,7 +141,8 @@ class Project:
     @property
     def name(self) -> str:
         """How the lake is called in a report."""
-        return f"{self.lake.store}-{self.shape.name}".lstrip("-")
+        store = f"{self.lake.uri.partition('://')[0]}-" if self.environ else ""
+        return f"{store}{self.shape.name}"
 
     @property
     def tables(self) -> list[tuple[str, str]]:

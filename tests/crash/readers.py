@@ -22,14 +22,13 @@ from typing import Any
 import duckdb
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from pyarrow.fs import FileSystem, GcsFileSystem, S3FileSystem
 from typing_extensions import Never
 
 from bridge import Lake as BridgeLake
 from tests.support.view_oracle import rows_of, views_at
 
 from .history import Files, History
-from .lakes import Folder, GcsBucket, Lake, Stored
+from .lakes import Bucket, Folder, Lake
 
 LOOKS_A_SECOND = 20
 
@@ -63,12 +62,12 @@ def duckdb_look(lake: Folder) -> Look:
     return look
 
 
-def pyarrow_look(lake: Folder | Stored) -> Look:
-    """Return a look through `pyarrow.dataset`, with pyarrow's own client for a bucket."""
+def pyarrow_look(lake: Folder | Bucket) -> Look:
+    """Return a look through `pyarrow.dataset`, with pyarrow's own client of its store for a bucket."""
     if isinstance(lake, Folder):
         filesystem, top = None, str(lake.root)
     else:
-        filesystem, top = _filesystem(lake), "/".join(filter(None, (lake.bucket, lake.prefix)))
+        filesystem, top = lake.filesystem(), "/".join(filter(None, (lake.bucket, lake.prefix)))
 
     def look(folder: str) -> Files:
         dataset = ds.dataset(f"{top}/{folder}", format="parquet", filesystem=filesystem)
@@ -78,20 +77,6 @@ def pyarrow_look(lake: Folder | Stored) -> Look:
         return {PurePosixPath(row["values"]).name: row["counts"] for row in counts}
 
     return look
-
-
-def _filesystem(lake: Stored) -> FileSystem:
-    if isinstance(lake, GcsBucket):
-        scheme, endpoint = lake.environ["STORAGE_EMULATOR_HOST"].split("://")
-        return GcsFileSystem(anonymous=True, endpoint_override=endpoint, scheme=scheme)
-    scheme, endpoint = lake.environ["AWS_ENDPOINT_URL"].split("://")
-    return S3FileSystem(
-        access_key=lake.environ["AWS_ACCESS_KEY_ID"],
-        secret_key=lake.environ["AWS_SECRET_ACCESS_KEY"],
-        region=lake.environ["AWS_DEFAULT_REGION"],
-        endpoint_override=endpoint,
-        scheme=scheme,
-    )
 
 
 def spark_look(lake: Folder, session: Any) -> Look:
@@ -233,13 +218,13 @@ class Watch:
             self.wrong.append(f"{name} saw in {stream}: {complaint}")
 
 
-def witnesses(lake: Folder | Stored, session: Any = None, *, a_second: float = LOOKS_A_SECOND) -> dict[str, Reader]:
+def witnesses(lake: Folder | Bucket, session: Any = None, *, a_second: float = LOOKS_A_SECOND) -> dict[str, Reader]:
     """Return every reader that can look into this lake; Spark does if there is a session of its own.
 
     The heavy ones look less often: the runs need the machine, too.
     """
     manifest = Reader(manifest_look(lake), a_second, of_manifest=True)
-    if not isinstance(lake, Folder):
+    if isinstance(lake, Bucket):
         # pyarrow asks for each file anew, and the server has the runs to serve
         return {
             "listing": Reader(listing_look(lake), a_second / 2),

@@ -118,3 +118,20 @@ def test_a_maker_that_fails_says_why(environ: dict[str, str], cache: Path) -> No
     assert done.returncode == 1
     assert "no class-data archive was made: error: Spark did not start" in done.stderr
     assert {path.suffix or path.name for path in cache.iterdir()} == {"lock", ".tried"}
+
+
+def test_an_idle_service_has_it_made(environ: dict[str, str], cache: Path, tmp_path: Path) -> None:
+    """Once, and its log says so; without it each run of a container would start slowly for ever."""
+    source = "{source: {tap: x}, destination: {bucket: lake}}"
+    (tmp_path / "bridge.yaml").write_text(f"service: {{warm: 0, port: 0}}\npipelines: {{shop: {source}}}\n")
+    broken = environ | {"PYSPARK_SUBMIT_ARGS": "--no-such-option pyspark-shell"}  # this maker ends soon
+    command = [sys.executable, "-m", "bridge", "serve", "--file", str(tmp_path / "bridge.yaml")]
+    log = tmp_path / "log"
+    with log.open("wb") as writing, subprocess.Popen(command, env=broken, cwd=tmp_path, stderr=writing) as service:
+        try:
+            wait(lambda: list(cache.glob("*.tried")))
+            wait(lambda: not processes(cache))
+        finally:
+            service.terminate()
+    assert service.returncode == 0
+    assert log.read_text().count("a background process prepares faster starts of Spark") == 1

@@ -104,8 +104,8 @@ def test_pages_fit_a_phone_do_not_shift_and_can_be_read(browser: Any, url: str, 
     for path in ("", "runs", "pipelines/shop", "pipelines/shop/settings", "pipelines/shop/run", "nothing"):
         page.goto(url + path)
         assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), path
-        assert page.evaluate(_SHIFT) == 0, path
-        assert page.evaluate(_CONTRAST) == [], path
+        assert page.evaluate(SHIFT) == 0, path
+        assert page.evaluate(CONTRAST) == [], path
     assert [text for text in complaints if "404" not in text] == []
 
 
@@ -127,13 +127,13 @@ def test_the_page_works_by_keyboard_and_without_javascript(browser: Any, url: st
     assert "never ran" in page.goto(url).text()
 
 
-_SHIFT = """() => new Promise((answer) => {
+SHIFT = """() => new Promise((answer) => {
   let sum = 0;
   new PerformanceObserver((list) => { for (const each of list.getEntries()) sum += each.value; })
     .observe({ type: "layout-shift", buffered: true });
   setTimeout(() => answer(sum), 300);
 })"""
-_CONTRAST = """() => {
+CONTRAST = """() => {
   const parts = (text) => text.match(/[\\d.]+/g).map(Number);
   const light = ([r, g, b]) => [r, g, b].map((v) => v / 255)
     .map((v) => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)

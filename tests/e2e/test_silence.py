@@ -34,6 +34,8 @@ def test_a_first_run_discovers_by_itself(project: Project) -> None:
         assert done.json["warnings"] == []
         assert project.ids("rates") == project.ids("notes") == list(range(1, 21))
     assert not (project.folder / ".singer-bridge/catalogs/smoke.json").exists()
+    facts = json.loads((project.folder / "lake/.bridge/smoke/streams/rates.json").read_bytes())
+    assert facts["replication_method"] == "FULL_TABLE"
     planned = project.command("run", "smoke", "--dry-run", "--json").json["streams"]
     assert {each["reason"] for each in planned} == {"the tap discovers it as FULL_TABLE"}
 

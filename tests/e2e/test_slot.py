@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,10 @@ import pytest
 import yaml
 
 psycopg = pytest.importorskip("psycopg", reason="needs the extra [postgres]")
+
+from bridge.errors import SlotError  # noqa: E402
+from bridge.slots.database import opened  # noqa: E402
+from bridge.tap.slot_source import SlotSource  # noqa: E402
 
 from .realtaps import installed  # noqa: E402
 from .walserver import TABLES, Load, WalServer, wal_server  # noqa: E402
@@ -239,3 +244,17 @@ def found(process: subprocess.Popen[str], name: str, wait: float) -> psutil.Proc
                         return child
         time.sleep(0.1)
     return None
+
+
+def test_a_statement_that_waits_is_ended(server: WalServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server ends a statement that takes too long, also after a move of the slot, which may take longer."""
+    server.sql("select pg_create_logical_replication_slot('mine', 'pgoutput')")
+    address = {"host": "127.0.0.1", "port": str(server.port), "user": "postgres", "dbname": "postgres"}
+    monkeypatch.setattr("bridge.slots.database._ANSWER", timedelta(milliseconds=300))
+    database = opened(SlotSource("other", "", "slot", "mine", address))
+    with pytest.raises(SlotError, match="statement timeout"):
+        database.query("select pg_sleep(60)")
+    assert database.advance("mine", tip := database.tip()) >= tip
+    with pytest.raises(SlotError, match="statement timeout"):
+        database.query("select pg_sleep(60)")
+    database.close()

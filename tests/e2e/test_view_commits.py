@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from decimal import Decimal
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import bridge
+import bridge.spark.views
 from bridge.commit.committer import Committer
 from bridge.commit.open import open_pipeline
 from bridge.commit.rollback import roll_back
@@ -70,6 +72,8 @@ class Lake:
         self.random, self.spark, self.number, self.version = random.Random(seed), spark, 0, 1
         self.properties, self.views, self.checked = dict(PROPERTIES), {"by_region": ALL, "by_day": BY_DAY}, 1
         self.streams: dict[str, StreamKeys] = {}
+        self.few = cycle([1 << 18, 0])
+        """How many rows are few: by turns a run changes views in each of the two ways."""
 
     def rows(self, count: int) -> list[dict[str, Any]]:
         """New rows, and of an upsert changed and deleted ones."""
@@ -98,6 +102,7 @@ class Lake:
         run.file_size = 3000 if self.method == "append-only" else None  # a view of several files, each a range of keys
         run.streams, run.lag, run.guard = self.streams, self.random.choice([0, 2]), guard or run.guard
         with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(bridge.spark.views, "_FEW", next(self.few))
             if dies:
                 patch.setattr(DEATHS[dies], dies, _die)
             with suppress(Killed, TapError):
@@ -421,3 +426,56 @@ def test_another_time_zone(tmp_path: Path, spark: Any) -> None:
         _rows(lake)
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+def test_a_new_view_is_filled_before_the_tap_starts(tmp_path: Path, spark: Any) -> None:
+    """By a commit of its own, with the STATE as it was: if the tap then fails, the view is there all the same."""
+    lake = _lake(tmp_path, spark, "append-only")
+    _rows(lake)
+    rows, bookmarks, head = lake.count(), bridge.Lake(lake.uri).bookmarks(PIPELINE), lake.head
+    lake.views = {"by_region": ALL}
+    lake.run(*lake.rows(5), TapError("the tap failed", hint=""))
+    assert (views_at(lake.uri, PIPELINE, head + 1), lake.count()) == (lake.views, rows)
+    assert bridge.Lake(lake.uri).bookmarks(PIPELINE) == bookmarks
+    lake.views["by_region"] = "SELECT region, sum(seen_at) AS total FROM orders GROUP BY region"
+    with pytest.raises(SettingsError, match="sum takes numbers"):
+        lake.run(TapError("the tap was started", hint=""))
+
+
+def test_a_view_of_a_column_that_the_tap_brings(tmp_path: Path, spark: Any) -> None:
+    """It is filled by the commit that brings the column."""
+    lake = _lake(tmp_path, spark, "append-only")
+    _rows(lake)
+    lake.views = {"by_note": "SELECT note, count(*) AS n FROM orders GROUP BY note"}
+    lake.properties["note"] = {"type": ["null", "string"]}
+    lake.run(order(900, 1, note="new"), lake.state())
+    assert views_at(lake.uri, PIPELINE, lake.head) == lake.views
+    assert bridge.Lake(lake.uri).view(PIPELINE, "by_note").get(note="new")
+
+
+def test_a_new_view_of_a_table_that_is_replaced(tmp_path: Path, spark: Any) -> None:
+    """What does not fit the old table may fit the new one."""
+    lake = _lake(tmp_path, spark, "overwrite")
+    lake.properties["amount"] = {"type": ["null", "number"]}
+    lake.run(order(1, 5), lake.state())
+    lake.views = {"total": "SELECT region, sum(amount) AS total FROM orders GROUP BY region"}
+    lake.properties["amount"] = {"type": ["null", "integer"]}
+    lake.run(order(1, 7), lake.state())
+    row = bridge.Lake(lake.uri).view(PIPELINE, "total").get(region="north")
+    assert row and row.row["total"] == 7
+
+
+def test_a_new_view_of_a_table_that_is_half_loaded(s3: S3Server, tmp_path: Path, spark: Any) -> None:
+    """In a bucket nobody can read uploads that an earlier run began: the view is filled once they are published."""
+    lake = Lake(f"s3://{s3.bucket('half-loaded')}/team", tmp_path / "spool", spark, "overwrite", "parquet", 1)
+    lake.views = {}
+    lake.run(*lake.rows(10), lake.activate(), lake.state())
+    lake.version += 1
+    state = {"type": "STATE", "value": {"bookmarks": {"orders": {"version": lake.version, "id": 5}}}}
+    lake.run(*lake.rows(20), state, TapError("the tap failed", hint=""))
+    assert bridge.Lake(lake.uri).commit(PIPELINE) == 2
+    lake.views = {"by_region": ALL}
+    lake.run(*lake.rows(5), lake.activate(), lake.state())
+    assert lake.count() == 25
+    lake.run(lake.state())
+    assert views_at(lake.uri, PIPELINE, lake.head) == lake.views

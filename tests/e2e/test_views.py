@@ -252,7 +252,12 @@ def test_a_view_that_does_not_fit_holds_its_stream_back(project: Project) -> Non
     last = {"type": "STATE", "value": {"bookmarks": {"orders": {"at": 1}, "users": {"at": 1}}}}
     shop.say(*other, order(1, 2, share=0.5), last)
     failed = shop.command("run", "shop", "--json")
-    assert failed.code == 2 and "DECIMAL" in failed.err + failed.out, failed.err + failed.out
+    text = failed.err + failed.out
+    assert (failed.code, "DECIMAL" in text, "bridge.yaml:1: not in a view: sum of a float" in text) == (
+        2,
+        True,
+        True,
+    ), text
     assert bridge.Lake(shop.uri).tables("shop") == []
     shop.settings["streams"] = {"orders": {"on_error": "hold"}}
     shop.write()
@@ -262,3 +267,13 @@ def test_a_view_that_does_not_fit_holds_its_stream_back(project: Project) -> Non
     shop.views = {"sums": "SELECT region, sum(amount) AS amounts FROM orders GROUP BY region"}
     shop.play(*other, order(1, 2, share=0.5), last)
     assert bridge.Lake(shop.uri).tables("shop") == ["orders", "sums", "users"]
+    shop.views["bad"] = views["sums"].replace("sums", "bad")
+    shop.say(*other, {"type": "STATE", "value": {"bookmarks": {"orders": {"at": 1}, "users": {"at": 2}}}})
+    held, before = shop.command("run", "shop", "--json"), shop.head
+    assert (held.code, shop.head > 0, "bridge.yaml:1: not in a view" in held.err + held.out) == (5, True, True), held
+    assert bridge.Lake(shop.uri).table("shop", "users").count_rows() == 3
+    assert bridge.Lake(shop.uri).tables("shop") == ["orders", "sums", "users"]
+    shop.settings = {}
+    shop.write()
+    refused = shop.command("run", "shop", "--json")
+    assert (refused.code, shop.head) == (2, before), refused

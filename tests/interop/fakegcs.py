@@ -8,10 +8,15 @@ import socket
 import subprocess
 import tempfile
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+
+from pyarrow.fs import GcsFileSystem
 
 from bridge.storage import open_storage
+from tests.crash.lakes import Bucket
 from tests.interop.gcsproxy import Fault, Proxy, wait_until
 from tests.support.gcs import client_of
 from tests.support.s3server import ROOT
@@ -132,3 +137,35 @@ class FakeGcs:
 
 def _is_google(name: str) -> bool:
     return name.startswith(("GOOGLE_", "CLOUDSDK_", "STORAGE_EMULATOR_HOST"))
+
+
+class GcsBucket(Bucket):
+    """A lake in a bucket of the emulator."""
+
+    def __init__(self, uri: str, environ: Mapping[str, str]) -> None:
+        self.uri, self.environ = uri, dict(environ)
+        where = urlsplit(uri)
+        self.bucket, self.prefix = where.netloc, where.path.strip("/")
+        self.client = client_of(environ["STORAGE_EMULATOR_HOST"])
+
+    def read(self, key: str) -> bytes | None:
+        from google.cloud.exceptions import NotFound
+
+        try:
+            return bytes(self.client.bucket(self.bucket).blob(self._key(key)).download_as_bytes())
+        except NotFound:
+            return None
+
+    def files(self, prefix: str) -> dict[str, int]:
+        top = f"{self._key(prefix)}/".lstrip("/") if prefix else f"{self.prefix}/".lstrip("/")
+        return {blob.name[len(top) :]: blob.size for blob in self.client.list_blobs(self.bucket, prefix=top)}
+
+    def uploads(self, prefix: str) -> list[str]:
+        return []  # nobody can list them
+
+    def filesystem(self) -> Any:
+        scheme, endpoint = self.environ["STORAGE_EMULATOR_HOST"].split("://")
+        return GcsFileSystem(anonymous=True, endpoint_override=endpoint, scheme=scheme)
+
+    def close(self) -> None:
+        """Nothing: the connections are shared."""

@@ -32,7 +32,7 @@ from tests.contract.test_s3_publish import (  # noqa: F401
 from tests.contract.test_storage import *  # noqa: F403
 from tests.crash import test_kill
 from tests.crash.test_kill import reader_session  # noqa: F401 - a fixture
-from tests.interop.fakegcs import FakeGcs
+from tests.interop.fakegcs import FakeGcs, GcsBucket
 
 
 @pytest.fixture
@@ -66,6 +66,7 @@ def test_kills(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The campaign of tests/crash on gs:// lakes: KILLS (50) kills, SEED and LAKES as in tests/crash/README.md."""
+    monkeypatch.setitem(test_kill.LAKES_OF_STORES, "gs", GcsBucket)
     monkeypatch.setattr(test_kill, "KILLS", int(os.environ.get("KILLS") or 50))
-    monkeypatch.setattr(test_kill, "LAKES", (os.environ.get("LAKES") or "gcs-mixed,gcs-upsert").split(","))
+    monkeypatch.setattr(test_kill, "LAKES", (os.environ.get("LAKES") or "gs-mixed,gs-upsert").split(","))
     test_kill.test_a_long_siege_changes_nothing(tmp_path, reader_session, request)

@@ -89,7 +89,7 @@ def test_doctor_finds_a_store_that_ignores_conditions(gcs: FakeGcs, project: Pro
     project.write(gcs={"endpoint_url": gcs.without_proxy})
     code, findings = project.doctor()
     assert (code, len(findings["copies"])) == (3, 1)
-    assert "copies an object whatever its conditions are" in findings["copies"][0]
+    assert "copies an object whatever version is requested" in findings["copies"][0]
 
 
 def test_doctor_without_a_bucket(project: Project) -> None:

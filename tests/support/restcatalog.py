@@ -25,11 +25,15 @@ _ERRORS = {
 
 
 class RestCatalog:
-    """The server. `lose` answers of commits are not given, though they are done."""
+    """The server. `lose` answers of commits are not given, though they are done.
+
+    One that `hangs` answers only what its settings are, until it is left; `hung`: it was asked for more.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._sql = SqlCatalog("behind", uri=f"sqlite:///{folder}/rest.db")
         self.lose = 0
+        self.hangs, self.hung, self._left = False, threading.Event(), threading.Event()
 
     def __enter__(self) -> RestCatalog:
         server = self
@@ -42,6 +46,11 @@ class RestCatalog:
                 self._answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
 
             def _answer(self, said: Any) -> None:
+                if server.hangs and "config" not in self.path:
+                    server.hung.set()
+                    server._left.wait()
+                    self.close_connection = True
+                    return
                 status, body = server._done([unquote(part) for part in self.path.split("/")[2:]], said)
                 data = json.dumps(body).encode()
                 self.send_response(status)
@@ -60,6 +69,7 @@ class RestCatalog:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._left.set()
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()

@@ -25,6 +25,19 @@ def until(true: Callable[[], Any], seconds: float = 120) -> Any:
     return result
 
 
+class Log:
+    """A log of the service that keeps all texts, and the names of what else happens."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def noted(self, text: str) -> None:
+        self.texts.append(text)
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *facts: self.texts.append(name)
+
+
 class Queue:
     """The runs of a service, without its loop: `turn` is what the loop does."""
 

@@ -41,7 +41,7 @@ def status(selection: Selection, notify: bool, json_output: bool) -> int:
             code = max(code, report(chosen.error))
             continue
         try:
-            pipelines.append(pipeline_status(chosen.log, now))
+            pipelines.append(pipeline_status(chosen.log, now, chosen.pipeline.stale_after))
             if notify:
                 _notify(selection, chosen)
         except BridgeError as error:
@@ -106,7 +106,7 @@ def _status(facts: dict[str, Any]) -> str:
     failed, status = facts["failures"], str(facts["status"])
     if status == "failed" and failed and failed["count"] > 1:
         status = f"failed {failed['count']} times"
-    marks = [SHORT.get(kind, kind) for kind in facts["marks"]]
+    marks = [*(["stale"] if facts["stale"] else []), *(SHORT.get(kind, kind) for kind in facts["marks"])]
     return ", ".join([with_warnings(status, facts["warnings"]), *marks])
 
 

@@ -72,7 +72,7 @@ def _tables(view: Snapshot, pipeline: Pipeline, streams: Sequence[str]) -> froze
     for stream in streams:
         tables = [name for name in (stream, *pipeline.names_of(stream)) if name in view.stream_tables]
         if not tables:
-            hint = "a view's files are as its next change wants them" if stream in view.tables else ""
+            hint = "views are not compacted: each change rewrites their files" if stream in view.tables else ""
             hint = (
                 hint or did_you_mean(stream, view.stream_tables) or "`singer-bridge tables list` shows those there are"
             )

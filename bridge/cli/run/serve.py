@@ -19,19 +19,23 @@ from bridge.errors import BridgeError, SettingsError
 
 @click.command()
 @file_options
-def serve(file: Path | None) -> int:
+@click.option("--host", metavar="HOST", help="The address of its page; default: `service.host`.")
+@click.option("--port", type=click.IntRange(0, 65535), metavar="PORT", help="Its port; default: `service.port`.")
+def serve(file: Path | None, *, host: str | None, port: int | None) -> int:
     """Run pipelines when their schedules say so, until Ctrl-C; changed settings count at once.
 
     \b
     singer-bridge serve
-    singer-bridge serve --env prod
+    singer-bridge serve --env prod --port 9000
     """
     from bridge.service.service import Service
     from bridge.service.web.server import page_served
 
     path, log = settings_file(file), _Log()
     service = Service(path, environment(), log)
-    service.run(beside=page_served(path, environment(), service.runs, service.settings.service, log.shown))
+    flags = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
+    settings = service.settings.service.model_copy(update=flags)
+    service.run(beside=page_served(path, environment(), service.runs, settings, log.shown))
     return 0
 
 

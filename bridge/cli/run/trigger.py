@@ -56,5 +56,5 @@ def trigger(
         error = facts.get("error") or {}
         records = sum(stream["records"] for stream in facts.get("streams", {}).values())
         reason = f"; {error['message']}" if error else ""
-        echo(f"{pipeline}: {facts['status']}, {count(records)} records, run {run_id}{reason}")
+        echo(f"{pipeline}: {facts['status']}, {count(records)} records, run {facts['run_id']}{reason}")
     return _CODES.get(facts["status"], 1) if wait else 0

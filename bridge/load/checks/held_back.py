@@ -162,7 +162,8 @@ class HeldBack:
         """The error of a run that has committed all other streams; None if it held none back."""
         if not self.errors:
             return None
-        errors = {stream: error for stream, error in self.errors.items() if stream in self._read}
+        # A stream that did not come may be held back as well, by a view that does not fit it.
+        errors = {stream: error for stream, error in self.errors.items() if stream in self._read} or self.errors
         listed = ", ".join(errors)
         lines = [f"{stream}: {error.message}. {error.hint}" for stream, error in errors.items()]
         hint = "\n".join([*lines, "then run again: their rows are extracted from the bookmarks that they have"])

@@ -21,10 +21,11 @@ tables were replaced or merged, or are half loaded, it happens at once: the run 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
 from bridge.commit.committer import Committer
 from bridge.commit.rollback import Plan, TableRollback, commit_plan, plan
@@ -132,7 +133,7 @@ class ReplayGuard:
         before = log.view(then).rejects
         consumed = [file for file, reject in view.rejects.items() if file not in before and reject.stream in uncovered]
         self._facts = {"rejects": [], "consumed": consumed}
-        tables = tuple(change for change in undo.tables if _stream_of(change) in uncovered)
+        tables = tuple(_without_moved(change, uncovered) for change in undo.tables if _stream_of(change) in uncovered)
         rest = replace(undo, after=view.pipeline_state, staged=view.staged, tables=tables, restarted=(), dropped=())
         return rest if tables else None
 
@@ -146,6 +147,13 @@ def _stream_of(change: TableRollback) -> str:
     if text := change.now.view or change.then.view:
         return read_view(change.stream, text).stream
     return change.stream
+
+
+def _without_moved(change: TableRollback, uncovered: Collection[str]) -> TableRollback:
+    """The rollback of a table; of a view that selected from a stream which stays, one that has it filled anew."""
+    if not change.then.view or read_view(change.stream, change.then.view).stream in uncovered:
+        return change
+    return replace(change, then=structs.replace(change.then, view=""))
 
 
 def _before(record: CommitRecord) -> int:
@@ -178,7 +186,11 @@ def _died(records: list[CommitRecord]) -> bool:
 
 
 def _only_removes(plan: Plan, view: Snapshot) -> bool:
-    """Whether the rollback only removes rows, so that the run may go on as if it were done already."""
-    versions = (version for change in plan.tables for version in (change.now.version, change.then.version))
-    back = any(change.back for change in plan.tables)
+    """Whether the rollback only removes rows, so that the run may go on as if it were done already.
+
+    Views do not count: their files are replaced by each commit, and no run looks at them before its own.
+    """
+    tables = [change for change in plan.tables if not (change.now.view or change.then.view)]
+    versions = (version for change in tables for version in (change.now.version, change.then.version))
+    back = any(change.back for change in tables)
     return not (back or view.staged or plan.staged or any(version is not None for version in versions))

@@ -39,8 +39,7 @@ def leave_out(catalog: dict[str, Any] | None, finished: set[str], state: Any) ->
     """The catalog with the streams of `finished` deselected, and the names of all deselected streams.
 
     Raises `SettingsError` where streams are to be left out and there is no catalog, or nothing would be left, or the
-    STATE is flat: the position of those that run may be that of those left out, too, which would miss their rows up to
-    it.
+    STATE is flat: its one position may also belong to the skipped streams, which would then lose rows.
     """
     if not finished:
         return catalog, deselected(catalog) if catalog else set()

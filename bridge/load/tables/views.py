@@ -9,7 +9,7 @@ files that it removes are taken away. A table whose view left the settings stays
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -17,7 +17,7 @@ import pyarrow as pa
 from msgspec import structs
 
 from bridge.commit.committer import Committer
-from bridge.errors import DataError, LakeError, did_you_mean
+from bridge.errors import LakeError, SettingsError, did_you_mean
 from bridge.lake.log import Snapshot
 from bridge.lake.records import LiveFile, PendingFile, TableChange, TableState
 from bridge.lake.schemas import keep_schema, read_schema
@@ -26,6 +26,7 @@ from bridge.schema.table_schema import TableSchema
 from bridge.settings.options import Pipeline
 from bridge.settings.view_sql import View, read_view
 from bridge.write.context import WriteContext
+from bridge.write.report import RowChanges
 from bridge.write.task import write_empty
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ class _Source:
     after: TableState
     columns: pa.Schema
     """After the commit."""
+    rows: Sequence[RowChanges] = ()
+    """Of files that the commit replaces: what that changes, as far as it is known without reading them."""
 
     @property
     def files(self) -> Iterator[tuple[str, LiveFile]]:
@@ -60,21 +63,30 @@ class _Source:
 
     @property
     def removed(self) -> Iterator[tuple[str, LiveFile]]:
-        """The files that the commit removes."""
+        """The files that the commit removes, all rows of which count."""
+        noted = {one.old for one in self.rows}
         for name in self.change.removes if self.change and self.before else ():
             assert self.before
-            yield f"{self.before.folder}/{name}", self.before.files[name]
+            if name not in noted:
+                yield f"{self.before.folder}/{name}", self.before.files[name]
 
     @property
     def added(self) -> Iterator[tuple[str, LiveFile]]:
-        """The files that the commit adds."""
+        """The files that the commit adds, all rows of which count."""
+        noted = {one.new for one in self.rows}
         for add in self.change.adds if self.change else ():
-            yield add.source, add.live
+            if add.name not in noted:
+                yield add.source, add.live
 
 
 def has_views(pipeline: Pipeline, view: Snapshot) -> bool:
     """Whether a pipeline has views, or a table that was one after its last commit."""
     return bool(pipeline.views) or any(table.view for table in view.tables.values())
+
+
+def names_of(pipeline: Pipeline, view: View) -> tuple[str, ...]:
+    """The names that the table of a view's stream may have; of several such tables the view selects from the first."""
+    return tuple(dict.fromkeys((view.stream, *pipeline.names_of(view.stream))))
 
 
 class ViewTables:
@@ -89,7 +101,8 @@ class ViewTables:
         self._typed: dict[tuple[str, str], TypedView] = {}
         self._schemas: dict[str, pa.Schema] = {}
         for view in self._views.values():
-            tables.open_view(view)
+            with self._placed(view):
+                tables.open_view(view)
 
     @property
     def views(self) -> Sequence[View]:
@@ -101,62 +114,111 @@ class ViewTables:
         """Yield what the operator should know of views that have no table to select from."""
         tables = self._committer.view.stream_tables
         for view in self._views.values():
-            if not tables.keys() & {*self._names(view)}:
+            if not tables.keys() & {*self.names(view)}:
                 hint = did_you_mean(view.stream, tables)
                 hint = f"; {hint}" if hint else ""
                 yield f"view {view.name}: no stream {view.stream} has a table yet, so there is no view of it{hint}"
 
     def needs_spark(self, streams: Mapping[str, Any]) -> bool:
         """Whether a commit that changes the tables of these streams may change views."""
-        fed = {name for view in self._views.values() for name in self._names(view)}
-        existing = (view for view in self._views.values() if self._committer.view.table(self._names(view)))
+        fed = {name for view in self._views.values() for name in self.names(view)}
+        existing = (view for view in self._views.values() if self._committer.view.table(self.names(view)))
         return not fed.isdisjoint(streams) or any(map(self._is_outdated, existing))
 
-    def _names(self, view: View) -> tuple[str, ...]:
-        return self._pipeline.names_of(view.stream)
+    def names(self, view: View) -> tuple[str, ...]:
+        """The names that the table of its stream may have."""
+        return names_of(self._pipeline, view)
 
     def _is_outdated(self, view: View) -> bool:
         """Whether the log has another SELECT for the view, or none."""
         tables = self._committer.view.tables
         return view.name not in tables or tables[view.name].view != view.text
 
-    def feeds(self, view: View, changes: Mapping[str, TableChange]) -> TableChange | None:
-        """The change of the view's stream among these."""
-        return next((changes[name] for name in self._names(view) if name in changes), None)
+    @property
+    def outdated(self) -> Sequence[View]:
+        """The views whose stream has a table, and of which the log has another SELECT, or none."""
+        return [view for view in self.views if self._is_outdated(view) and self._source(view, None)]
 
-    def build(self, view: View, change: TableChange | None, seq: int, *, anew: bool = False) -> TableChange | None:
+    def fill(self, view: View, seq: int) -> TableChange | None:
+        """What fills a view from the table as it is; None if that lacks a column, which the tap may still bring.
+
+        Raises as `build`.
+        """
+        try:
+            return self.build(view, None, seq)
+        except SettingsError:
+            source = self._source(view, None)
+            columns = {name.lower() for name in source.columns.names} if source else set()
+            if columns.issuperset(map(str.lower, view.needs)):
+                raise
+            return None
+
+    def feeds(self, view: View, changes: Mapping[str, TableChange]) -> TableChange | None:
+        """The change among these of the table that the view selects from."""
+        tables = self._committer.view.tables
+        return next((changes.get(name) for name in self.names(view) if name in changes or name in tables), None)
+
+    def build(
+        self,
+        view: View,
+        change: TableChange | None,
+        seq: int,
+        *,
+        rows: Sequence[RowChanges] = (),
+        anew: bool = False,
+    ) -> TableChange | None:
         """What a commit changes in a view if it makes this change to the stream's table; None: nothing.
 
-        `anew`: fill it from the whole table in any case. Raises `SettingsError` if the view does not fit the stream,
-        `DataError` for a row on which it fails.
+        `rows`: what is known of files that the change replaces. `anew`: fill it from the whole table in any case. If
+        rows cannot be read yet, the table is no view any more after the commit, and outdated. Raises `SettingsError` if
+        the view does not fit the stream, `DataError` for a row on which it fails.
         """
-        source = self._source(view, change)
+        source = self._source(view, change, rows)
         if source is None:
             return None
         old, is_outdated = self._committer.view.tables.get(view.name), self._is_outdated(view)
+        if change and not self._is_readable(change):
+            return structs.replace(old, view="").change(view.name) if old and old.view else None
         is_same = source.before is not None and source.before.schema == source.after.schema
         if not anew and not is_outdated and is_same and not (change and (change.adds or change.removes)):
             return None
-        typed = self._typed_view(view, source)
+        with self._placed(view):
+            typed = self._typed_view(view, source)
         schema = TableSchema(typed.schema)
         anew = anew or is_outdated or (change is not None and change.mode == "replace") or self._is_other(view, source)
         if old is None or old.schema != schema.hash:
             anew = True
-        files = self._files(typed, source, None if anew else old, seq)
+        files, replaced = self._files(typed, source, None if anew else old, seq)
         keep_schema(self._committer.storage, self._pipeline.name, schema)
-        layout = self._context.layouts[view.name]
-        adds = [file.add() for file in files] or [write_empty(self._context, seq, view.name, schema).add()]
-        removes = list(old.files) if old else []
+        layout, existing = self._context.layouts[view.name], old.files if old else {}
+        adds = [file.add() for file in files]
+        removes = [name for name, file in existing.items() if anew or name in replaced or (files and not file.rows)]
+        if not anew and not adds and not removes:
+            return None
+        if not adds and len(removes) == len(existing):
+            adds = [write_empty(self._context, seq, view.name, schema).add()]
         state = TableState(layout.folder, schema.hash, format=layout.format, view=view.text)
-        return state.change(view.name, adds, removes, mode="replace" if removes else "append")
+        whole = removes and len(removes) == len(existing)
+        return state.change(view.name, adds, removes, mode="replace" if whole else "append")
 
-    def _source(self, view: View, change: TableChange | None) -> _Source | None:
+    @contextmanager
+    def _placed(self, view: View) -> Iterator[None]:
+        """Say in a `SettingsError` in which file and line the view stands."""
+        try:
+            yield
+        except SettingsError as error:
+            if not (place := self._pipeline.view_places.get(view.name)):
+                raise
+            raise SettingsError(f"{place}: {error.message}", hint=error.hint) from error
+
+    def _source(self, view: View, change: TableChange | None, rows: Sequence[RowChanges] = ()) -> _Source | None:
         """The table of the view's stream; None if there is none."""
-        before = self._committer.view.table(self._names(view))
+        lake = self._committer.view
+        before = lake.tables.get(change.stream) if change else lake.table(self.names(view))
         after = (before or TableState(change.folder, None)).after(change) if change else before
         if after is None or after.schema is None:
             return None
-        return _Source(before, change, after, self._columns(after.schema))
+        return _Source(before, change, after, self._columns(after.schema), rows)
 
     def _columns(self, schema: str) -> pa.Schema:
         if schema not in self._schemas:
@@ -184,30 +246,34 @@ class ViewTables:
         )
         return before != after
 
-    def _files(self, typed: TypedView, source: _Source, old: TableState | None, seq: int) -> list[PendingFile]:
-        """Write the view's files; `old` is its table, None to fill it anew."""
-        from bridge.spark.view_files import SignedFile
+    def _files(
+        self, typed: TypedView, source: _Source, old: TableState | None, seq: int
+    ) -> tuple[list[PendingFile], set[str]]:
+        """Write the view's files; also return the names of those of `old`, its table, that they replace.
+
+        `old` is None to fill it anew.
+        """
         from bridge.spark.views import ViewWork, change_view
+        from bridge.write.signed_file import SignedFile
 
         def signed(files: Iterator[tuple[str, LiveFile]], sign: int = 1) -> list[SignedFile]:
             return [SignedFile(key, file.size, file.rows, sign) for key, file in files if file.rows]
 
-        self._require_readable(source, typed.view)
         after = signed(source.files)
         changed = after if old is None else [*signed(source.removed, -1), *signed(source.added)]
-        state = signed((f"{old.folder}/{name}", file) for name, file in old.files.items()) if old else []
-        if not changed and not state:
-            return []
+        changed += [SignedFile(one.name, one.bytes, one.rows, 0) for one in source.rows if old and one.name]
+        keys = {f"{old.folder}/{name}": name for name in old.files} if old else {}
+        state = signed((key, old.files[name]) for key, name in keys.items()) if old else []
+        if not changed:
+            return [], set()
         work = ViewWork(typed, source.columns, changed, state, after, seq)
-        return self._spark(lambda spark, context, shipped: change_view(spark, context, shipped, work))
+        files, replaced = self._spark(lambda spark, context, shipped: change_view(spark, context, shipped, work))
+        return files, {keys[file.key] for file in replaced}
 
-    def _require_readable(self, source: _Source, view: View) -> None:
-        """Raise `DataError` if rows are in an upload: an earlier run wrote them, which did not know the view."""
-        storage = self._committer.storage
-        for add in source.change.adds if source.change else ():
-            if add.upload and storage.size(add.source) != add.size:
-                hint = "an earlier run left its table half loaded: run once without the view, or with --full"
-                raise DataError("rows that a view needs cannot be read yet", hint=hint, view=view.name)
+    def _is_readable(self, change: TableChange) -> bool:
+        """Whether all rows that a commit adds can be read before it: of an upload only if its run knew of a view."""
+        size = self._committer.storage.size
+        return all(size(add.source) == add.size for add in change.adds if add.upload)
 
     def former(self) -> Iterator[TableChange]:
         """Yield the changes by which tables whose views left the settings are no views any more."""
@@ -217,7 +283,7 @@ class ViewTables:
 
     def committed(self, tables: Sequence[TableChange]) -> None:
         """Delete the copies of uploads that were read. Best effort: the next run looks for them again."""
-        streams = {name for view in self._views.values() for name in self._names(view)}
+        streams = {name for view in self._views.values() for name in self.names(view)}
         with suppress(LakeError):
             for add in (add for change in tables if change.stream in streams for add in change.adds if add.upload):
                 self._committer.storage.delete(add.source)

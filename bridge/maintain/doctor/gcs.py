@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from datetime import timedelta
 
 from bridge.errors import LakeError
 from bridge.maintain.doctor.finding import Check, Finding, fine, run_checks, warning
 from bridge.maintain.doctor.objects import object_checks
-from bridge.settings.options import Pipeline
-from bridge.settings.values.stores import GcsOptions
-from bridge.storage import Storage
 from bridge.storage.gcs.clients import endpoint
-from bridge.storage.gcs.facts import Settings, look, settings
-from bridge.storage.gcs.store import NO_GENERATION, GcsStore
+from bridge.storage.gcs.facts import Settings, settings
+from bridge.storage.gcs.store import GcsStore
+from bridge.storage.objects import ObjectStorage
 
 
-def gcs_checks(pipeline: Pipeline, storage: Storage, further: list[Check]) -> list[Check]:
+def gcs_checks(storage: ObjectStorage, further: list[Check]) -> list[Check]:
     """The checks of a bucket. If it cannot be reached, only the first is made, and none of the `further`."""
-    section = pipeline.destination.gcs
-    store = GcsStore.of(storage.uri, section.options if section else GcsOptions())
-    return [("bucket", lambda: _bucket(store, storage, further))]
-
-
-def _bucket(store: GcsStore, storage: Storage, further: list[Check]) -> Iterator[Finding]:
-    look(store)
-    server = endpoint(store.options)
-    yield fine("bucket", f"{storage.uri} exists" + (f", on {server}" if server else ""))
-    trials = object_checks(storage, store, f".doctor-{uuid.uuid4().hex}", NO_GENERATION)
-    yield from run_checks([*trials, *further, ("bucket settings", lambda: _settings(store))])
+    store = storage.store
+    assert isinstance(store, GcsStore)
+    server = endpoint(store.options) or "Google Cloud Storage"
+    return object_checks(storage, f"on {server}", [*further, ("bucket settings", lambda: _settings(store))])
 
 
 def _settings(store: GcsStore) -> Iterator[Finding]:

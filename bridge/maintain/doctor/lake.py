@@ -25,8 +25,10 @@ from bridge.maintain.doctor.contents import content_checks
 from bridge.maintain.doctor.finding import Check, Finding, fine, run_checks, warning
 from bridge.maintain.doctor.machine import nearest
 from bridge.settings.options import Pipeline
+from bridge.settings.values.stores import section_of_bucket
 from bridge.storage import Add, Change, Storage, lake_of
 from bridge.storage.local.storage import LocalStorage
+from bridge.storage.objects import ObjectStorage
 
 _ROOMY = 1 << 30
 """With fewer free bytes, a bucket gets a warning."""
@@ -90,10 +92,15 @@ def lake_checks(pipeline: Pipeline, storage: Storage | None = None) -> list[Chec
         from bridge.maintain.doctor.s3 import s3_checks  # boto3 takes a while to load
 
         return s3_checks(pipeline, trial.bucket, checks)
-    if trial.bucket.uri.startswith("gs://"):
-        from bridge.maintain.doctor.gcs import gcs_checks  # so does Google's library
+    section = section_of_bucket(trial.bucket.uri)
+    if section == "azure" and isinstance(trial.bucket, ObjectStorage):
+        from bridge.maintain.doctor.azure import azure_checks  # so does Azure's library
 
-        return gcs_checks(pipeline, trial.bucket, checks)
+        return azure_checks(trial.bucket, checks)
+    if section == "gcs" and isinstance(trial.bucket, ObjectStorage):
+        from bridge.maintain.doctor.gcs import gcs_checks  # and Google's
+
+        return gcs_checks(trial.bucket, checks)
     checks = [("bucket", lambda: _bucket(trial)), *checks]
     if isinstance(trial.bucket, LocalStorage) and trial.folder:
         root, folder = trial.bucket.root, trial.folder

@@ -1,29 +1,39 @@
-"""What a run needs of any object store: each right is tried. All trials are below a prefix that no reader sees."""
+"""What a run needs of an object store: each right is tried, each condition, a copy and an upload.
+
+All trials are below a prefix that no reader sees, and are removed.
+"""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 
 from bridge.errors import LakeError
-from bridge.maintain.doctor.finding import Check, Finding, error, fine
+from bridge.maintain.doctor.finding import Check, Finding, error, fine, run_checks
 from bridge.storage import Storage
 from bridge.storage.conditional import Refused
-from bridge.storage.objects.store import ObjectStore
-from bridge.storage.reading import require
+from bridge.storage.objects import ObjectStorage
+from bridge.storage.objects.store import Absent, Headers, ObjectStore
 
-_OTHER_STORE = "use the store itself, or another one: an emulator or a gateway before it may not do this"
 _PART = 256 * 1024
 
 
-def object_checks(storage: Storage, store: ObjectStore, prefix: str, other_etag: str) -> list[Check]:
-    """The trials of a store that copies under a condition. `other_etag`: an ETag that no object has."""
-    return [
+def object_checks(storage: ObjectStorage, where: str, further: list[Check]) -> list[Check]:
+    """The checks of a bucket. If it cannot be reached, only the first is made, and none of the `further`."""
+    return [("bucket", lambda: _bucket(storage, where, further))]
+
+
+def _bucket(storage: ObjectStorage, where: str, further: list[Check]) -> Iterator[Finding]:
+    next(iter(storage.store.list("", deep=False)), None)
+    yield fine("bucket", f"{storage.uri} exists, {where}")
+    prefix = f".doctor-{uuid.uuid4().hex}"
+    checks: list[Check] = [
         ("rights", lambda: rights(storage, prefix)),
         ("swap", lambda: swap(storage, f"{prefix}/swapped")),
-        ("uploads", lambda: _uploads(store, f"{prefix}/upload")),
-        ("copies", lambda: _copies(store, f"{prefix}/copied", other_etag)),
+        ("uploads", lambda: _uploads(storage.store, f"{prefix}/upload")),
+        ("copies", lambda: _copies(storage.store, f"{prefix}/copied")),
     ]
+    yield from run_checks([*checks, *further])
 
 
 def rights(storage: Storage, prefix: str) -> Iterator[Finding]:
@@ -64,53 +74,67 @@ def swap(storage: Storage, key: str) -> Iterator[Finding]:
 
 
 def _uploads(store: ObjectStore, key: str) -> Iterator[Finding]:
+    """An object in parts is not there before it is whole."""
     upload = store.upload(key)
     try:
-        upload.add(b"p" * _PART)
+        upload.add(bytes(_PART))
         upload.add(b"end")
+        early = store.head(key)
         upload.finish()
-        if require(store, key).size != _PART + 3:
-            raise LakeError("an upload has other bytes than were sent", hint=_OTHER_STORE, at=store.place(key))
-    finally:
+        _whole(store, key, _PART + 3)
+    except BaseException:
         upload.discard()
-        _remove(store, key)
-    yield fine("uploads", "large files can be uploaded in parts")
-
-
-def _copies(store: ObjectStore, key: str, other_etag: str) -> Iterator[Finding]:
-    """Copy an object as a run does to publish it, with the conditions that keep a late writer from undoing anything."""
-    copy = f"{key}.copy"
-    try:
-        store.put(key, b"new", "trial")
-        store.copy(key, copy)
-        seen = require(store, copy)
-        conditions = [
-            lambda: store.copy(key, copy),
-            lambda: store.copy(key, copy, etag=other_etag),
-            lambda: store.copy(key, copy, source_etag=other_etag, etag=seen.etag),
-            lambda: store.replace(key, copy, source_etag=other_etag),
-        ]
-        ignored = sum(not _refuses(attempt) for attempt in conditions)
-        made_of = getattr(store.head(copy), "made_of", "trial" if ignored else "")
+        raise
     finally:
-        _remove(store, key, copy)
-    if ignored:
-        text = "the store copies an object whatever its conditions are"
-        raise LakeError(text, hint=_OTHER_STORE, at=store.place(key), ignored=f"{ignored} of {len(conditions)}")
-    if made_of != "trial":
-        raise LakeError("a copy does not have the metadata of its source", hint=_OTHER_STORE, at=store.place(key))
-    yield fine("copies", "an object is copied with its metadata, and only over and from the requested version")
+        store.delete(key)
+    if early:
+        raise LakeError("an upload is visible before it is finished", hint=_OTHER, at=store.place(key))
+    yield fine("uploads", "large files can be uploaded in parts, and are not there before the last one")
 
 
-def _refuses(attempt: Callable[[], None]) -> bool:
+def _copies(store: ObjectStore, key: str) -> Iterator[Finding]:
+    """Publishing is a copy under conditions; one that does not hold must be refused."""
+    source, copy = f"{key}.source", f"{key}.copy"
     try:
-        attempt()
+        store.put(source, b"new", "made-of")
+        origin = _whole(store, source, 3)
+        if _refuses(store, lambda: store.copy(source, copy), copy):
+            raise LakeError("the store does not copy an object", hint=_OTHER, at=store.place(source))
+        copied = _whole(store, copy, 3)
+        if copied.made_of != "made-of":
+            raise LakeError("a copy does not have its source's metadata", hint=_OTHER, at=store.place(copy))
+        trials: list[Callable[[], None]] = [
+            lambda: store.copy(source, copy),
+            lambda: store.copy(source, copy, etag=origin.etag),
+            lambda: store.copy(source, copy, source_etag=copied.etag, etag=copied.etag),
+            lambda: store.replace(source, copy, source_etag=copied.etag),
+        ]
+        if not all(_refuses(store, trial, copy) for trial in trials):
+            raise LakeError("the store copies an object whatever version is requested", hint=_OTHER, at=store.place(""))
+    finally:
+        for one in (source, copy):
+            store.delete(one)
+    yield fine(
+        "copies",
+        "an object is copied within the store, with its metadata, and only over and from the requested version",
+    )
+
+
+def _refuses(store: ObjectStore, trial: Callable[[], None], key: str) -> bool:
+    try:
+        trial()
     except Refused:
         return True
+    except Absent:
+        raise LakeError("an object that was just written is not there", hint=_OTHER, at=store.place(key)) from None
     return False
 
 
-def _remove(store: ObjectStore, *keys: str) -> None:
-    for key in keys:
-        with suppress(LakeError):
-            store.delete(key)
+def _whole(store: ObjectStore, key: str, size: int) -> Headers:
+    seen = store.head(key)
+    if seen is None or seen.size != size:
+        raise LakeError("an object is not as it was written", hint=_OTHER, at=store.place(key))
+    return seen
+
+
+_OTHER = "two runs could damage each other here: an emulator or a gateway before the store may be the reason"

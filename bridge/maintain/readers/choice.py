@@ -10,11 +10,14 @@ from bridge.lake.formats.iceberg.catalog import read_catalog
 from bridge.lake.log import Log
 from bridge.lake.records import TableState
 from bridge.lake.table_columns import visible_columns
+from bridge.maintain.readers.azure import as_engine_names
 from bridge.maintain.readers.ddl import statement
 from bridge.maintain.readers.delta import delta_statement
 from bridge.maintain.readers.iceberg import iceberg_statement
 from bridge.maintain.readers.table import Table
-from bridge.settings.values.stores import GcsOptions, S3Options, StoreOptions
+from bridge.settings.values.stores import AzureOptions, GcsOptions, S3Options, StoreOptions, section_of_bucket
+from bridge.storage import Storage
+from bridge.storage.objects import ObjectStorage
 
 
 def reading_statement(
@@ -35,9 +38,17 @@ def reading_statement(
         raise SettingsError("the table was taken back", hint="run the pipeline again", stream=stream)
     storage = log.storage
     bucket, columns = (location or storage.uri).rstrip("/"), visible_columns(storage, log.pipeline, live)
-    s3 = _s3_server(storage.uri, server)
-    gcs = server if isinstance(server, GcsOptions) else GcsOptions()
-    table = Table(live.folder, columns, bucket, storage.uri, s3, bool(live.partition_by), gcs)
+    table = Table(
+        live.folder,
+        columns,
+        bucket,
+        storage.uri,
+        partitioned=bool(live.partition_by),
+        s3=_s3_server(storage.uri, server),
+        azure=_account(storage),
+        gcs=server if isinstance(server, GcsOptions) else GcsOptions(),
+    )
+    table = as_engine_names(table, dialect)
     # The folder of a Delta or Iceberg table also holds files that are no longer part of the table.
     if live.format == "delta" and not manifest:
         return delta_statement(table, dialect, view=view)
@@ -46,6 +57,18 @@ def reading_statement(
             raise SettingsError("--location is of no use here", hint="an Iceberg table says itself where its files are")
         return iceberg_statement(table, read_catalog(storage, log.pipeline), dialect, view=view)
     return statement(table, dialect, view=view, manifest=manifest)
+
+
+def _account(storage: Storage) -> AzureOptions:
+    """The storage account of a lake on Azure, and its endpoint if that is not the usual one."""
+    if section_of_bucket(storage.uri) != "azure" or not isinstance(storage, ObjectStorage):
+        return AzureOptions()
+    from bridge.storage.azure.store import AzureStore  # Azure's library takes a while to load
+
+    assert isinstance(storage.store, AzureStore)
+    access = storage.store.clients.access
+    usual = access.endpoint == f"https://{access.account}.blob.core.windows.net"
+    return AzureOptions(access.account, None if usual else access.endpoint)
 
 
 def _s3_server(bucket: str, options: StoreOptions | None) -> S3Options:

@@ -13,8 +13,8 @@ from typing import Any
 
 from bridge.lake.table_columns import Entry, item_of, struct_of
 from bridge.maintain.readers.engines import SPARK
-from bridge.maintain.readers.table import Table
-from bridge.settings.values.stores import GcsOptions, S3Options
+from bridge.maintain.readers.stores import store_of, variable_of
+from bridge.maintain.readers.table import Table, inside
 
 _PYARROW = {
     "int64": "pa.int64()",
@@ -36,8 +36,6 @@ _POLARS = {
 SPARK_FOLDERS = "recursiveFileLookup"
 """Spark's option for files in folders whose names are not columns."""
 
-_S3, _GS = "s3://", "gs://"
-_STORES = (_S3, _GS)
 _OPTIONS = "storage_options"
 """Polars' own word for where an object store is; a variable in the code has this name, too."""
 
@@ -74,24 +72,28 @@ def pyarrow(table: Table) -> str:
     """Code that makes a dataset of the folder."""
     # By default pyarrow skips folders that begin with `_`, such as those of a partition by a column `_x`.
     prefixes = ', ignore_prefixes=["."]' if table.partitioned else ""
-    return _pyarrow(table, "", text(table.path.removeprefix(store_of(table.path))) + prefixes, store_of(table.path))
+    path = inside(table.path) if store_of(table.path) else table.path
+    return _pyarrow(table, "", text(path) + prefixes)
 
 
 def pyarrow_by_manifest(table: Table) -> str:
     """Code that makes a dataset of the files that the manifest lists."""
-    store = store_of(table.manifest)
-    if not store:
-        return _pyarrow(table, _listed(table.manifest), "files", store)
+    if not store_of(table.manifest):
+        return _pyarrow(table, _listed(table.manifest), "files")
+    scheme, _, place = table.own.partition("://")
+    own = f'removeprefix("{scheme}://")'
+    if "@" in place:
+        own = f"replace({text(table.own)}, {text(inside(table.own).rstrip('/'))}, 1)"
     files = (
-        f"with {_FILESYSTEM[store]}.open_input_stream({text(table.manifest.removeprefix(store))}) as manifest:\n"
-        f'    files = [line.removeprefix("{store}") for line in manifest.read().decode().splitlines()]\n'
+        f"with {variable_of(table.manifest)}.open_input_stream({text(inside(table.manifest))}) as manifest:\n"
+        f"    files = [line.{own} for line in manifest.read().decode().splitlines()]\n"
     )
-    return _pyarrow(table, files, "files", store)
+    return _pyarrow(table, files, "files")
 
 
 def polars(table: Table) -> str:
-    """Code that makes a lazy frame of the folder; of one in a store that it would have to list, by the manifest."""
-    stored = bool(store_of(table.path))
+    """Code that makes a lazy frame of the folder; of a folder in a bucket that it must list, by the manifest."""
+    stored = store_of(table.path) is not None
     if stored and _may_mix_integers(table.columns):
         return polars_by_manifest(table)
     if _may_mix_integers(table.columns):
@@ -116,37 +118,19 @@ def _listed(manifest: str) -> str:
     return f"with {opened} as manifest:\n    files = manifest.read().splitlines()\n"
 
 
-def store_of(path: str) -> str:
-    """The scheme of a path in a store; empty for one of this machine."""
-    return next((scheme for scheme in _STORES if path.startswith(scheme)), "")
-
-
-_FILESYSTEM = {_S3: "s3", _GS: "gcs"}
-"""The variable that pyarrow's file system of a store is in."""
-
-
-def _pyarrow(table: Table, files: str, source: str, store: str) -> str:
+def _pyarrow(table: Table, files: str, source: str) -> str:
     fields = "".join(f"    {_pyarrow_field(entry)},\n" for entry in table.columns)
     imported = opened = given = ""
-    if store:
-        name = _FILESYSTEM[store]
-        made = _gcs_filesystem(table.gcs) if store == _GS else _s3_filesystem(table.s3)
-        imported, opened, given = "from pyarrow import fs\n", f"{name} = {made}\n", f", filesystem={name}"
+    if store := store_of(table.path):
+        name = variable_of(table.path)
+        arguments = ", ".join(f"{key}={text(value)}" for key, value in store.filesystem_arguments(table).items())
+        imported, given = "from pyarrow import fs\n", f", filesystem={name}"
+        opened = f"{name} = fs.{store.FILE_SYSTEM}({arguments})\n"
     return (
         f"import pyarrow as pa\nimport pyarrow.dataset as ds\n{imported}\n{opened}{files}"
         f"schema = pa.schema([\n{fields}])\n"
         f"{variable(table.name)} = ds.dataset({source}, schema=schema{given})"
     )
-
-
-def _s3_filesystem(s3: S3Options) -> str:
-    settings = {"endpoint_override": s3.endpoint_url, "region": s3.region}
-    return f"fs.S3FileSystem({', '.join(f'{key}={text(value)}' for key, value in settings.items() if value)})"
-
-
-def _gcs_filesystem(gcs: GcsOptions) -> str:
-    scheme, _, host = (gcs.endpoint_url or "").partition("://")
-    return f"fs.GcsFileSystem(endpoint_override={text(host)}, scheme={text(scheme)})" if host else "fs.GcsFileSystem()"
 
 
 def _pyarrow_field(entry: Entry) -> str:
@@ -168,13 +152,9 @@ def _may_mix_integers(columns: list[Entry]) -> bool:
 
 def _polars_options(table: Table) -> str:
     """The line that says where the server is; empty if Polars finds it without."""
-    s3 = table.s3
-    settings = {"aws_endpoint_url": s3.endpoint_url, "aws_region": s3.region}
-    if s3.endpoint_url and s3.endpoint_url.startswith("http:"):
-        settings["aws_allow_http"] = "true"
-    if table.path.startswith(_GS):
-        settings = {"google_base_url": table.gcs.endpoint_url}
-    pairs = ", ".join(f"{text(key)}: {text(value)}" for key, value in settings.items() if value)
+    store = store_of(table.bucket)
+    options = store.storage_options(table) if store else {}
+    pairs = ", ".join(f"{text(key)}: {text(value)}" for key, value in options.items())
     return f"{_OPTIONS} = {{{pairs}}}\n" if pairs else ""
 
 

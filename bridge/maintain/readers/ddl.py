@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from bridge.errors import SettingsError
 from bridge.lake.table_columns import holds_json
 from bridge.maintain.readers import code
 from bridge.maintain.readers.engines import ATHENA, BIGQUERY, DUCKDB, SNOWFLAKE, SPARK, TRINO, Engine
+from bridge.maintain.readers.stores import store_of
 from bridge.maintain.readers.table import Table, file_uri
 
 
@@ -40,10 +40,8 @@ def _notes(table: Table, dialect: str, *, manifest: bool) -> Iterator[str]:
     if engine.store and "://" not in table.bucket:
         hint = f"copy the bucket, and give --location {engine.store}://..."
         yield f"{dialect} cannot read a folder of this machine: {hint}"
-    if table.bucket.startswith("s3://"):
-        yield from _s3_notes(table, dialect)
-    if table.bucket.startswith("gs://"):
-        yield from _gcs_notes(dialect)
+    if store := store_of(table.bucket):
+        yield from store.notes(table, dialect)
     if manifest and table.bucket != table.own:
         yield f"the manifest names files under {table.own}, whatever --location says"
     sql = ATHENA if engine.sql is TRINO and manifest else engine.sql
@@ -51,40 +49,6 @@ def _notes(table: Table, dialect: str, *, manifest: bool) -> Iterator[str]:
         yield "needs hive.recursive-directories=true in the catalog's settings, as the table has partitions"
     if sql and (left_out := list(sql.left_out(table.columns))):
         yield f"left out, as {dialect} has no such names or types: {', '.join(map(repr, left_out))}"
-
-
-def _s3_notes(table: Table, dialect: str) -> Iterator[str]:
-    """What an engine needs once to read from S3, and the server if it is not Amazon's."""
-    server, region = table.s3.endpoint_url, table.s3.region
-    host = urlsplit(server).netloc if server else ""
-    if dialect == "duckdb":
-        options = ["TYPE s3", "PROVIDER credential_chain", *([f"REGION '{region}'"] if region else [])]
-        options += [f"ENDPOINT '{host}'", "URL_STYLE 'path'"] if host else []
-        options += ["USE_SSL false"] if server and server.startswith("http:") else []
-        yield f"first: CREATE SECRET ({', '.join(options)});"
-    elif dialect == "spark":
-        yield "needs hadoop-aws and, but on EMR, spark.hadoop.fs.s3.impl=org.apache.hadoop.fs.s3a.S3AFileSystem"
-        if server:
-            yield f"and spark.hadoop.fs.s3a.endpoint={server}, spark.hadoop.fs.s3a.path.style.access=true"
-    elif dialect == "athena" and host:
-        yield f"athena reads Amazon's own S3 only, not {host}"
-    elif dialect == "snowflake" and host:
-        yield f"write s3compat:// for s3://, and ENDPOINT = '{host}' into the stage"
-    elif dialect == "bigquery":
-        yield "bigquery reads S3 by a connection of BigQuery Omni only; else copy the bucket, and give --location gs://..."
-
-
-def _gcs_notes(dialect: str) -> Iterator[str]:
-    """What an engine needs once to read from Google Cloud Storage."""
-    if dialect == "duckdb":
-        yield GCS_NOTE
-    elif dialect == "spark":
-        yield "needs Google's gcs-connector, but on Dataproc, and on Google's machines no more than that"
-    elif dialect == "athena":
-        yield "athena reads Amazon's own S3 only: copy the bucket, and give --location s3://..."
-
-
-GCS_NOTE = "first: CREATE SECRET (TYPE gcs, KEY_ID '...', SECRET '...'); with an HMAC key, as DuckDB takes no other"
 
 
 def _columns(table: Table, engine: Engine, form: str = "{name} {type}") -> str:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from bridge.errors import SettingsError
 from bridge.maintain.readers.code import text, variable
-from bridge.maintain.readers.ddl import GCS_NOTE, duckdb_view, stage_uri
+from bridge.maintain.readers.ddl import duckdb_view, stage_uri
 from bridge.maintain.readers.engines import ATHENA, BIGQUERY, DUCKDB, SNOWFLAKE, SPARK, TRINO
+from bridge.maintain.readers.stores import store_of
 from bridge.maintain.readers.table import Table, file_uri
 
 
@@ -38,13 +39,8 @@ def delta_statement(table: Table, dialect: str, *, view: bool = False) -> str:
     notes = [reader.first] if reader.first else []
     if reader.store and not table.bucket.startswith(reader.store):
         notes.append(f"copy the bucket, with _delta_log, to where {dialect} reads: --location {reader.store[0]}...")
-    if dialect == "duckdb" and table.bucket.startswith("s3://"):
-        server = table.s3.endpoint_url
-        own = f", ENDPOINT '{server.split('://', 1)[1]}', URL_STYLE 'path'" if server else ""
-        plain = ", USE_SSL false" if server and server.startswith("http:") else ""
-        notes.append(f"and: CREATE SECRET (TYPE s3, PROVIDER credential_chain{own}{plain});")
-    if dialect == "duckdb" and table.bucket.startswith("gs://"):
-        notes.append(GCS_NOTE.replace("first", "and"))
+    elif store := store_of(table.bucket):
+        notes += [note.replace("first:", "and:", 1) for note in store.notes(table, dialect)]
     return "".join(f"{reader.comment} {note}\n" for note in notes) + write(table) + "\n"
 
 
@@ -54,14 +50,8 @@ def _uri(table: Table) -> str:
 
 def _options(table: Table) -> str:
     """The argument that says where the bucket is; the library itself looks for keys."""
-    if table.bucket.startswith("gs://") and table.gcs.endpoint_url:
-        return f", storage_options={json.dumps({'google_base_url': table.gcs.endpoint_url})}"
-    if not table.bucket.startswith("s3://"):
-        return ""
-    server = table.s3.endpoint_url
-    settings = {"aws_region": table.s3.region, "aws_endpoint_url": server}
-    settings |= {"aws_allow_http": "true" if server and server.startswith("http:") else None}
-    options = {key: value for key, value in settings.items() if value}
+    store = store_of(table.bucket)
+    options = store.storage_options(table) if store else {}
     return f", storage_options={json.dumps(options)}" if options else ""
 
 
@@ -132,6 +122,8 @@ _READERS = {
     "trino": _Reader(_trino, first="in a catalog of Trino's Delta Lake connector, here called delta"),
     "bigquery": _Reader(_bigquery, first="its project needs a default Cloud resource connection", store=("gs://",)),
     "snowflake": _Reader(
-        _snowflake, first="a private bucket needs a STORAGE_INTEGRATION in the stage", store=("s3://", "gs://")
+        _snowflake,
+        first="a private bucket needs a STORAGE_INTEGRATION in the stage",
+        store=("s3://", "gs://", "az://", "abfss://"),
     ),
 }

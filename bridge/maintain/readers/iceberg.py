@@ -13,6 +13,7 @@ from bridge.errors import SettingsError
 from bridge.lake.formats.iceberg.catalog import CatalogFacts
 from bridge.maintain.readers.code import text, variable
 from bridge.maintain.readers.engines import DUCKDB, SPARK, TRINO
+from bridge.maintain.readers.stores import store_of
 from bridge.maintain.readers.table import Table
 
 _QUOTES: dict[str, Callable[[str], str]] = {"duckdb": DUCKDB.name, "spark": SPARK.name, "trino": TRINO.name}
@@ -62,9 +63,5 @@ def _code(table: Table, facts: CatalogFacts, dialect: str, path: tuple[str, ...]
 
 def _files(table: Table) -> dict[str, str]:
     """The properties that say where the bucket is; the library itself looks for keys."""
-    if table.bucket.startswith("gs://"):
-        return {"gcs.service.host": table.gcs.endpoint_url} if table.gcs.endpoint_url else {}
-    if not table.bucket.startswith("s3://"):
-        return {}
-    properties = {"s3.endpoint": table.s3.endpoint_url, "s3.region": table.s3.region}
-    return {key: value for key, value in properties.items() if value}
+    store = store_of(table.bucket)
+    return store.catalog_properties(table) if store else {}

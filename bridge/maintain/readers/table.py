@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from bridge.lake.table_columns import Entry
-from bridge.settings.values.stores import GcsOptions, S3Options
+from bridge.settings.values.stores import AzureOptions, GcsOptions, S3Options
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,8 +14,9 @@ class Table:
     """The table to read: its columns, and where the engine finds it.
 
     `bucket` is the bucket as the engine sees it; `own` is its URI here, which manifests hold. Of `s3`, the server and
-    its region count; of `gcs`, the server. Files of a `partitioned` table are in folders, but still have all columns:
-    an engine must not look for columns in the folders' names, whose types it would have to guess.
+    its region count; of `azure`, the account and its endpoint; of `gcs`, the server. Files of a `partitioned` table are
+    in folders, but still have all columns: an engine must not look for columns in the folders' names, whose types it
+    would have to guess.
     """
 
     folder: str
@@ -24,6 +25,7 @@ class Table:
     own: str
     s3: S3Options = field(default_factory=S3Options)
     partitioned: bool = False
+    azure: AzureOptions = field(default_factory=AzureOptions)
     gcs: GcsOptions = field(default_factory=GcsOptions)
 
     @property
@@ -49,3 +51,9 @@ class Table:
 def file_uri(path: str) -> str:
     """A path of this machine as a URI; a URI stays as it is."""
     return path if "://" in path else f"file://{path}"
+
+
+def inside(uri: str) -> str:
+    """Container or bucket, and path, of a URI in a store, as pyarrow names a file."""
+    place, _, path = uri.partition("://")[2].partition("/")
+    return f"{place.partition('@')[0]}/{path}"

@@ -13,6 +13,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from bridge.load.tables.methods import is_merged
 from bridge.load.tables.table_plan import TablePlanner
 from bridge.load.tables.views import ViewTables, has_views
 from bridge.maintain.rejects.rewrite import rewritten
-from bridge.maintain.rejects.survey import Criteria, find, read
+from bridge.maintain.rejects.survey import Criteria, find, first_files, groups, read
 from bridge.schema.json_schema import source
 from bridge.schema.merging import without_variants
 from bridge.schema.table_schema import TableSchema
@@ -64,11 +65,15 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What a replay did, or would do. `commit` is the last one now; if nothing fits, the replay made none."""
+    """What a replay did, or would do. `commit` is the last one now; if nothing fits, the replay made none.
+
+    `unread`: how many requested records a rehearsal left out, as it read a sample.
+    """
 
     streams: dict[str | None, Outcome]
     commit: int
     notes: tuple[str, ...] = ()
+    unread: int = 0
 
     @property
     def fit(self) -> int:
@@ -85,12 +90,15 @@ class _Work:
     left: list[tuple[RejectFile, list[dict[str, Any]]]] = field(default_factory=list)
 
 
-def rehearse(storage: Storage, pipeline: Pipeline, criteria: Criteria) -> Replayed:
-    """What a replay would do now; nothing is written."""
+def rehearse(storage: Storage, pipeline: Pipeline, criteria: Criteria, most_bytes: int | None = None) -> Replayed:
+    """What a replay would do now; nothing is written. With `most_bytes` the first files of about so many are read."""
     log = Log(storage, pipeline.name)
     view = log.view(log.latest())
-    streams, _ = _judged(storage, pipeline, view, criteria, _placement(storage, pipeline, view))
-    return Replayed(streams, view.n)
+    files = find(storage, pipeline.name, view, criteria)
+    chosen = files if most_bytes is None else first_files(files, most_bytes)
+    streams, _ = _judged(storage, pipeline, view, criteria, _placement(storage, pipeline, view), chosen)
+    unread = sum(group.records for group in groups(files[len(chosen) :], criteria))
+    return Replayed(streams, view.n, unread=unread)
 
 
 def replay(storage: Storage, pipeline: Pipeline, criteria: Criteria) -> Replayed:
@@ -98,7 +106,8 @@ def replay(storage: Storage, pipeline: Pipeline, criteria: Criteria) -> Replayed
     with open_pipeline(storage, pipeline.name, brief=True) as committer:
         before = committer.view
         placement = _placement(storage, pipeline, before)
-        streams, works = _judged(storage, pipeline, committer.view, criteria, placement)
+        files = find(storage, pipeline.name, before, criteria)
+        streams, works = _judged(storage, pipeline, before, criteria, placement, files)
         if works:
             with tempfile.TemporaryDirectory(prefix="singer-bridge-") as spool:
                 uri, run, generation = storage.uri, committer.run, committer.generation
@@ -115,12 +124,17 @@ def _placement(storage: Storage, pipeline: Pipeline, view: Snapshot) -> TablePla
 
 
 def _judged(
-    storage: Storage, pipeline: Pipeline, view: Snapshot, criteria: Criteria, placement: TablePlanner
+    storage: Storage,
+    pipeline: Pipeline,
+    view: Snapshot,
+    criteria: Criteria,
+    placement: TablePlanner,
+    requested: Iterable[RejectFile],
 ) -> tuple[dict[str | None, Outcome], list[_Work]]:
     """Read the requested rejects with the columns that their tables have now."""
     outcomes: dict[str | None, Outcome] = {}
     files: dict[str, list[RejectFile]] = {}
-    for file in find(storage, pipeline.name, view, criteria):
+    for file in requested:
         outcome = outcomes.setdefault(file.stream, Outcome(why=_obstacle(storage, file.stream, pipeline, view)))
         if outcome.why or file.stream is None:
             outcome.left.update({r: records for r, (records, _) in file.reasons.items() if criteria.says(r)})

@@ -61,6 +61,17 @@ def find(storage: Storage, pipeline: str, view: Snapshot, criteria: Criteria) ->
     return sorted(requested, key=lambda file: (file.run, file.commit or 0, file.stream or "", file.file))
 
 
+def first_files(files: list[RejectFile], most_bytes: int) -> list[RejectFile]:
+    """The first of the files that have so many bytes together, at least one: what a sample is read from."""
+    total, result = 0, list[RejectFile]()
+    for file in files:
+        total += sum(size for _, size in file.reasons.values())
+        if result and total > most_bytes:
+            break
+        result.append(file)
+    return result
+
+
 def _listed(storage: Storage, pipeline: str) -> list[str]:
     root = pipeline_key(pipeline, "rejects")
     folders = [f"{root}/{folder}" for folder in storage.list(root)]

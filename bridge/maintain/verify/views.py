@@ -21,7 +21,7 @@ from bridge.lake.log import Log, Snapshot
 from bridge.lake.records import TableState
 from bridge.lake.schemas import read_schema
 from bridge.load.tables.table_plan import TablePlanner
-from bridge.load.tables.views import InSpark, ViewTables
+from bridge.load.tables.views import InSpark, ViewTables, names_of
 from bridge.maintain.verify.check import lease_of
 from bridge.schema.table_schema import TableSchema
 from bridge.settings.options import Pipeline
@@ -146,7 +146,7 @@ def _checked(
     for name, table in sorted(views.items()):
         view = read_view(name, table.view)
         try:
-            facts = _problem(log, lake.table(pipeline.names_of(view.stream)), view, table, spark)
+            facts = _problem(log, lake.table(names_of(pipeline, view)), view, table, spark)
         except (LakeError, DataError, SettingsError) as error:
             facts = {"problem": error.message, "fix": error.hint}
         yield CheckedView(name, view.stream, lake.n, table.rows, **facts)
@@ -154,9 +154,9 @@ def _checked(
 
 def _problem(log: Log, stream: TableState | None, view: View, table: TableState, spark: InSpark) -> dict[str, Any]:
     """What is wrong with a view, as fields of a `CheckedView`."""
-    from bridge.spark.view_files import SignedFile
     from bridge.spark.view_types import analysed
     from bridge.spark.views import ViewWork, compare_view
+    from bridge.write.signed_file import SignedFile
 
     if stream is None or stream.schema is None:
         fix = "its stream may have another name in the lake: check it with the bridge.yaml that loads it"

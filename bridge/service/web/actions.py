@@ -23,7 +23,7 @@ from bridge.maintain.rejects.replay import rehearse
 from bridge.maintain.rejects.survey import Criteria
 from bridge.maintain.resets import reset, would_double
 from bridge.maintain.rollback_warnings import rollback_warnings
-from bridge.service.web.pages import criteria
+from bridge.service.web.pages import SAMPLE_BYTES, criteria
 from bridge.service.web.pipelines import Shown
 from bridge.service.web.render import href, page
 from bridge.service.web.site import Site, form, forms, site_of
@@ -31,14 +31,14 @@ from bridge.singer.state_edits import differences, plain, same
 from bridge.state.store import StateStore, Stored
 
 _CHANGED = "The lake has changed since this page was shown: look at it again."
-_FLAGS = ("full", "resume", "refresh_catalog")
+_FLAGS = ("full", "append", "resume", "refresh_catalog")
 
 
 def _asked(request: Request) -> tuple[Site, Shown, dict[str, Any]]:
     """The site, the pipeline, and what the head of its pages shows."""
     site = site_of(request)
     shown = site.shown(request.path_params["key"])
-    head = {"shown": shown, "sight": site.watch.one(shown), "live": site.watch.live(shown.key), "tab": "pipelines"}
+    head = {"shown": shown, "sight": site.sight(shown), "live": site.watch.live(shown.key), "tab": "pipelines"}
     return site, shown, head
 
 
@@ -59,23 +59,31 @@ def _required_in_file(shown: Shown) -> None:
 
 
 def run(request: Request) -> Response:
-    """Start a run: a plain one, in full, of some streams, or without the streams that the last run completed."""
+    """Start a run: a plain one, in full, of some streams, or without the streams that the last run completed.
+
+    Whoever only looks starts no process: the plan is of the stored catalog. A form with `plan` asks the tap, too.
+    """
     site, shown, head = _asked(request)
     _required_in_file(shown)
-    if request.method == "POST":
+    asks_tap = bool(form(request, "plan"))
+    if request.method == "POST" and not asks_tap:
         words = [f"--{flag.replace('_', '-')}" for flag in _FLAGS if form(request, flag)]
         words += [word for stream in forms(request, "stream") for word in ("--stream", stream)]
         run_id = site.runs.start(shown.key, *words)
         return RedirectResponse(href("pipelines", shown.key, "runs", run_id), 303)
     asked = request.query_params
-    streams = tuple(text for text in asked.getlist("stream") if text)
-    flags = {flag: bool(asked.get(flag)) for flag in _FLAGS}
+    streams = tuple(forms(request, "stream") if asks_tap else filter(None, asked.getlist("stream")))
+    flags = {flag: bool(form(request, flag) if asks_tap else asked.get(flag)) for flag in _FLAGS}
     pipeline = shown.whole(site.pipelines.file, site.pipelines.environment)
-    wanted_run = RunRequest(
-        full=flags["full"], resume=flags["resume"], refresh_catalog=flags["refresh_catalog"], streams=streams
+    requested = RunRequest(
+        full=flags["full"],
+        append=flags["append"],
+        resume=flags["resume"],
+        refresh_catalog=flags["refresh_catalog"],
+        streams=streams,
     )
-    planned = dry_run(pipeline, shown.home, wanted_run)
-    return page(request, "act_run.html", **head, planned=planned, flags=flags, streams=streams)
+    planned = dry_run(pipeline, shown.home, requested, ask_tap=asks_tap)
+    return page(request, "act_run.html", **head, planned=planned, flags=flags, streams=streams, asks_tap=asks_tap)
 
 
 def stop(request: Request) -> Response:
@@ -154,8 +162,10 @@ def replay(request: Request) -> Response:
     asked = chosen or criteria(request)
     log = shown.lake
     StateStore.at(log.storage, log.pipeline).refuse_if_held()
-    rehearsed = rehearse(log.storage, shown.with_names, asked)
-    digest = _digest([(stream, o.fit, o.why, sorted(o.left.items())) for stream, o in rehearsed.streams.items()])
+    rehearsed = rehearse(log.storage, shown.with_names, asked, SAMPLE_BYTES)
+    digest = _digest(
+        rehearsed.unread, [(stream, o.fit, o.why, sorted(o.left.items())) for stream, o in rehearsed.streams.items()]
+    )
     if posted and form(request, "digest") == digest:
         _replayed(site, shown, asked)
         return RedirectResponse(href("pipelines", shown.key, "rejects"), 303)

@@ -18,13 +18,14 @@ from starlette.staticfiles import StaticFiles
 from bridge.errors import BridgeError
 from bridge.service.runs import Runs
 from bridge.service.web import actions, api, entrance, pages, run_pages, table_pages, views_api
-from bridge.service.web.access import Access
-from bridge.service.web.guard import Guard
+from bridge.service.web.door.access import Access
+from bridge.service.web.door.guard import Guard
 from bridge.service.web.hub import Hub
 from bridge.service.web.pipelines import Pipelines
 from bridge.service.web.render import HERE, page
 from bridge.service.web.site import Site, blocking, status_of
 from bridge.service.web.watch import Watch
+from bridge.tap.source import home_folder
 
 
 def make_app(file: Path, environment: str | None, runs: Runs, *, host: str, token: str | None) -> Starlette:
@@ -34,7 +35,7 @@ def make_app(file: Path, environment: str | None, runs: Runs, *, host: str, toke
     `app.state.site.watch.close()`: it ends those that wait for events. Raises `SettingsError` if `host` is not of this
     machine only, and there is no token.
     """
-    access = Access.of(host, token)
+    access = Access.of(host, token, home_folder(file) / "logged-out")
     pipelines, hub = Pipelines(file, environment), Hub()
     site = Site(pipelines, runs, Watch(pipelines, runs, hub), access, hub)
     app = Starlette(
@@ -86,7 +87,7 @@ def _routes() -> list[Route | Mount]:
         Route("/metrics", blocking(entrance.metrics), methods=["GET"]),
         Route("/healthz", entrance.healthz, methods=["GET"]),
         Route("/login", entrance.login, methods=["GET", "POST"]),
-        Route("/logout", entrance.logout, methods=["POST"]),
+        Route("/logout", blocking(entrance.logout), methods=["POST"]),
         Mount("/static", StaticFiles(directory=HERE / "static")),
     ]
 

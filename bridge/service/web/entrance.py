@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
-from bridge.errors import BridgeError
-from bridge.facts.metrics import Figures, figures, metrics_text, unreadable
-from bridge.service.web.pipelines import Shown
+from bridge.service.web.door.access import cookie_name
 from bridge.service.web.render import page
 from bridge.service.web.site import form, site_of
 
 _PAUSE = 0.5
 """Seconds that a wrong token costs."""
-_AT_ONCE = 8
-"""Buckets that are read in parallel: Prometheus waits 10 seconds."""
 _PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -28,17 +23,8 @@ async def healthz(_: Request) -> Response:
 
 def metrics(request: Request) -> Response:
     """The figures of all pipelines, as their buckets have them now."""
-    pipelines = site_of(request).pipelines.all().values()
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        text = metrics_text(pool.map(_figures, pipelines))
-    return Response(text, headers={"content-type": _PROMETHEUS})
-
-
-def _figures(shown: Shown) -> Figures:
-    try:
-        return figures(shown.lake.storage, shown.lake.pipeline, shown.settings.stale_after)
-    except BridgeError:
-        return unreadable(shown.key)
+    site = site_of(request)
+    return Response(site.scrape.text(site.pipelines.all().values()), headers={"content-type": _PROMETHEUS})
 
 
 async def login(request: Request) -> Response:
@@ -54,10 +40,11 @@ async def login(request: Request) -> Response:
     return RedirectResponse(following, 303)
 
 
-async def logout(_: Request) -> Response:
-    """Take the browser's session back."""
+def logout(request: Request) -> Response:
+    """End the session, here and in the browser."""
+    site_of(request).access.leave(request.scope["state"]["session"])
     response = RedirectResponse("/login", 303)
-    response.delete_cookie("singer_bridge", path="/", httponly=True, samesite="strict")
+    response.delete_cookie(cookie_name(request.scope), path="/", httponly=True, samesite="strict")
     return response
 
 

@@ -19,7 +19,7 @@ from bridge.lake.marks import advice
 from bridge.lake.runs import RunRecord, is_run_id
 from bridge.lake.stream_files import replication_methods
 from bridge.maintain.commit_effects import CommitStep, commit_step, commit_steps
-from bridge.maintain.rejects.survey import STDOUT, Criteria, Group, blamed, find, groups, rejected_records
+from bridge.maintain.rejects.survey import STDOUT, Criteria, Group, blamed, find, first_files, groups, read
 from bridge.query.runs import latest_runs
 from bridge.query.views import list_views
 from bridge.service.web.pipelines import Shown
@@ -32,7 +32,9 @@ from bridge.state.history import steps
 from bridge.state.store import StateStore
 
 _FEW, _PAGE = 10, 50
-_SAMPLES = 50
+_SAMPLES, SAMPLE_BYTES = 50, 4 << 20
+_WALK, _NEAR = 500, 200
+"""Commits that one page of bookmarks reads; and how far back a commit's page plans the rollback."""
 _FAILING = ("failed", "died", "unreadable")
 
 T = TypeVar("T")
@@ -116,7 +118,7 @@ def _streams(shown: Shown, log: Log, view: Snapshot, sight: Sight) -> list[dict[
 
 def runs(request: Request) -> Response:
     """All runs of a pipeline, a page at a time; `before` is the run after which the page begins."""
-    site, shown, sight = _asked(request)
+    site, shown, sight = _readable(request)
     before = request.query_params.get("before")
     before = before if before and is_run_id(before) else None
     listed, more = _page(latest_runs(shown.lake, before=before))
@@ -129,7 +131,7 @@ def runs(request: Request) -> Response:
 
 def commits(request: Request) -> Response:
     """The commits of a pipeline, newest first; `before` as in `runs`."""
-    site, shown, sight = _asked(request)
+    site, shown, sight = _readable(request)
     log = shown.lake
     before = request.query_params.get("before", "")
     head = log.latest()
@@ -144,7 +146,7 @@ def commit(request: Request) -> Response:
     """One commit: what it did to each table and bookmark, and whether a rollback can go back to it."""
     from bridge.commit.rollback import plan
 
-    site, shown, sight = _asked(request)
+    site, shown, sight = _readable(request)
     log, n = shown.lake, int(request.path_params["n"])
     head = log.latest()
     step = commit_step(log, head, n)
@@ -152,33 +154,42 @@ def commit(request: Request) -> Response:
         raise HTTPException(404, "there is no such commit")
     obstacle = None
     try:
-        planned = plan(log, log.view(head), n)
-        obstacle = "tables and STATE are already those of this commit" if planned.nothing_to_do else None
+        if head - n <= _NEAR:  # a plan reads all commits since; of older ones the page of the rollback makes it
+            planned = plan(log, log.view(head), n)
+            obstacle = "tables and STATE are already those of this commit" if planned.nothing_to_do else None
     except BridgeError as error:
         obstacle = f"{error.message}. {error.hint}"
     return page(request, "commit.html", **_common(site, shown, sight), step=step, obstacle=obstacle)
 
 
 def bookmarks(request: Request) -> Response:
-    """The bookmarks of a pipeline, and the commits that moved them; `stream`: only of that one."""
-    site, shown, sight = _asked(request)
+    """The bookmarks of a pipeline, and the commits that moved them; `stream`: only of that one.
+
+    At most so many commits are read for one page; `before` is the commit with which the next page goes on.
+    """
+    site, shown, sight = _readable(request)
     store, stream = StateStore.at(shown.lake.storage, shown.lake.pipeline), request.query_params.get("stream", "")
     seen = store.read()
-    every = steps(shown.lake, seen.version)
-    history = list(islice((s for s in every if not stream or any(c.part == stream for c in s.changes)), _PAGE))
-    return page(request, "bookmarks.html", **_common(site, shown, sight), seen=seen, history=history, stream=stream)
+    before = request.query_params.get("before", "")
+    top = min(seen.version, int(before) - 1) if before.isdigit() and before.isascii() else seen.version
+    until = max(1, top - _WALK + 1)
+    every = steps(shown.lake, top, until) if top > 0 else iter(())
+    history, more = _page(s for s in every if not stream or any(c.part == stream for c in s.changes))
+    older = history[-1].commit if more else until if until > shown.lake.beginning().first else None
+    facts: dict[str, Any] = {"seen": seen, "history": history, "stream": stream, "before": before, "older": older}
+    return page(request, "bookmarks.html", **_common(site, shown, sight), **facts, top=top)
 
 
 def rejects(request: Request) -> Response:
     """The rejects of a pipeline by stream, run and reason, with samples; `stream`, `run` and `reason` choose some."""
-    site, shown, sight = _asked(request)
+    site, shown, sight = _readable(request)
     log, asked = shown.lake, criteria(request)
     view = log.view(log.latest())
-    every = groups(find(log.storage, log.pipeline, view, asked), asked)
-    samples = [
-        record | {"blamed": blamed(record)}
-        for record in islice(rejected_records(log.storage, log.pipeline, view, asked), _SAMPLES)
-    ]
+    files = find(log.storage, log.pipeline, view, asked)
+    every = groups(files, asked)
+    records = (one for file in first_files(files, SAMPLE_BYTES) for one in read(log.storage, file))
+    requested = (one for one in records if asked.says(one["reason"]))
+    samples = [record | {"blamed": blamed(record)} for record in islice(requested, _SAMPLES)]
     facts: dict[str, Any] = {
         "groups": every,
         "samples": samples,
@@ -215,6 +226,13 @@ def _asked(request: Request) -> tuple[Site, Shown, Sight]:
     site = site_of(request)
     shown = site.shown(request.path_params["key"])
     return site, shown, site.watch.one(shown)
+
+
+def _readable(request: Request) -> tuple[Site, Shown, Sight]:
+    """The same, for a page that reads the bucket. Raises `LakeError` if that does not answer."""
+    site = site_of(request)
+    shown = site.shown(request.path_params["key"])
+    return site, shown, site.sight(shown)
 
 
 def _common(site: Site, shown: Shown, sight: Sight) -> dict[str, Any]:

@@ -6,15 +6,18 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from bridge.errors import BridgeError, SettingsError
 from bridge.lake.log import Log
 from bridge.lake.presence import pipelines_in
+from bridge.service.web.side_by_side import SideBySide
 from bridge.settings.inline import inline_pipeline
-from bridge.settings.load import Settings, Stamp, read_settings, stamp
+from bridge.settings.load import Settings, SettingsFile, read_settings
 from bridge.settings.options import Pipeline
 from bridge.storage import Storage, lake_of
 from bridge.tap.catalog_store import with_names
@@ -22,6 +25,8 @@ from bridge.tap.source import home_folder
 
 _LOOK_AGAIN = 30.0
 """Seconds. A listing of buckets may be so old."""
+_PATIENCE, _LONGEST = 0.25, 5.0
+"""Seconds that a page waits for a new listing; and one of a pipeline that nobody has heard of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,8 @@ class Shown:
     log: Log | None = field(default=None, repr=False)
     error: SettingsError | None = None
     """Why its settings cannot be read. It has no `pipeline` then."""
+    problem: SettingsError | None = None
+    """Why its runs still go by the settings from before, or cannot start: something in its source is wrong."""
     in_file: bool = True
     """False: only its bucket has it, such as one that Meltano runs. It cannot be started from here."""
 
@@ -69,36 +76,49 @@ class Pipelines:
         self.file, self.environment = file.absolute(), environment
         self.problem: SettingsError | None = None
         self._lock = threading.Lock()
-        self._stamp: Stamp | None = None
-        self._files: tuple[Path, ...] = (self.file,)
+        self._settings = SettingsFile(file, environment)
         self._of_file: dict[str, Shown] = {}
         self._of_buckets: dict[str, Shown] = {}
+        self._names: dict[str, list[str]] = {}
+        """What each bucket has, as far as it was listed."""
         self._listed = float("-inf")
+        self._listings: list[Future[None]] = []
+        self._listers = SideBySide("listing", 1)
         self._storages: dict[tuple[str, str], Storage] = {}
 
     def all(self) -> dict[str, Shown]:
         """The pipelines by key, those of the file first."""
         with self._lock:
-            if stamp(self.file, self._files) != self._stamp:
+            if self._settings.has_changed():
                 self._read()
             if time.monotonic() - self._listed > _LOOK_AGAIN:
-                self._of_buckets = dict(self._others())
                 self._listed = time.monotonic()
+                self._listings = [
+                    self._listers.start(uri, uri, partial(self._list, uri, shown.lake.storage))
+                    for uri, shown in self._buckets().items()
+                ]
+            listings, left = self._listings, self._listed + _PATIENCE - time.monotonic()
+        wait(listings, max(0.0, left))
+        with self._lock:
             return self._of_file | self._of_buckets
 
     def get(self, key: str) -> Shown | None:
         """The pipeline with this name, in the file or in the bucket; None if there is none."""
+        result = self._named(key)
+        if result is None:  # its bucket may not have been listed yet
+            wait(self._listings, _LONGEST)
+            result = self._named(key)
+        return result
+
+    def _named(self, key: str) -> Shown | None:
         every = self.all()
         return every.get(key) or next((s for s in every.values() if s.pipeline and s.pipeline.name == key), None)
 
     def _read(self) -> None:
-        self._stamp = stamp(self.file, self._files)
         try:
-            settings = read_settings(self.file, self.environment)
-            if self._files != settings.pipelines.project.files:
-                self._files = settings.pipelines.project.files
-                self._stamp = stamp(self.file, self._files)
+            settings = self._settings.read()
             self._of_file = {name: self._shown(settings, name) for name in settings.pipelines}
+            self._of_buckets = dict(self._others())
             self.problem = None
         except SettingsError as error:
             self.problem = error
@@ -108,7 +128,8 @@ class Pipelines:
         home = home_folder(self.file)
         try:
             pipeline = settings.pipeline(name, source=False)
-            return Shown(name, home, pipeline, Log(self._storage(pipeline), pipeline.name))
+            problem = _problem(settings, name)
+            return Shown(name, home, pipeline, Log(self._storage(pipeline), pipeline.name), problem=problem)
         except SettingsError as error:
             return Shown(name, home, error=error)
 
@@ -119,20 +140,31 @@ class Pipelines:
             self._storages[key] = lake_of(pipeline.destination)
         return self._storages[key]
 
+    def _buckets(self) -> dict[str, Shown]:
+        """The buckets, each with a pipeline that the file has there."""
+        buckets = dict[str, Shown]()
+        for shown in self._of_file.values():
+            if shown.pipeline and shown.log:
+                buckets.setdefault(shown.log.storage.uri, shown)
+        return buckets
+
+    def _list(self, uri: str, storage: Storage) -> None:
+        """Look what a bucket has. As long as it does not answer, it is what was there before."""
+        with suppress(BridgeError):  # its pipelines of the file say so
+            names = pipelines_in(storage)
+            with self._lock:
+                if names != self._names.get(uri):
+                    self._names[uri] = names
+                    self._of_buckets = dict(self._others())
+
     def _others(self) -> Iterator[tuple[str, Shown]]:
         """The pipelines that only the buckets have. One of the file with the same name hides another bucket's."""
         names = {each.pipeline.name for each in self._of_file.values() if each.pipeline} | self._of_file.keys()
-        seen = set[str]()
-        for shown in list(self._of_file.values()):
-            if shown.pipeline is None or shown.log is None or shown.log.storage.uri in seen:
-                continue
-            storage, destination = shown.log.storage, shown.pipeline.destination
-            seen.add(storage.uri)
-            with suppress(BridgeError):  # a bucket that does not answer: its pipelines of the file say so
-                for name in pipelines_in(storage):
-                    if name not in names:
-                        names.add(name)
-                        yield name, self._of_bucket(name, storage, destination.bucket, shown)
+        for uri, shown in self._buckets().items():
+            for name in self._names.get(uri, ()):
+                if name not in names:
+                    names.add(name)
+                    yield name, self._of_bucket(name, shown.lake.storage, shown.settings.destination.bucket, shown)
 
     def _of_bucket(self, name: str, storage: Storage, bucket: str, sibling: Shown) -> Shown:
         try:
@@ -144,3 +176,12 @@ class Pipelines:
         destination = pipeline.destination.model_copy(update=store)
         pipeline = pipeline.model_copy(update={"destination": destination})
         return Shown(name, sibling.home, pipeline, Log(storage, name), in_file=False)
+
+
+def _problem(settings: Settings, name: str) -> SettingsError | None:
+    """What is wrong with a pipeline whose bucket, at least, is known."""
+    try:
+        settings.pipeline(name)
+    except SettingsError as error:
+        return error
+    return None

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from codecs import getincrementaldecoder
+from collections.abc import Iterator
+from io import BytesIO
+from typing import Any, BinaryIO
 
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response, StreamingResponse
 
-from bridge.lake.runs import RunRecord, read_log
+from bridge.lake.runs import RunRecord, log_key
 from bridge.load.scratch import Scratch
 from bridge.query.runs import run_bookmarks
 from bridge.service.web.pages import steps_of
@@ -18,21 +21,30 @@ from bridge.service.web.site import site_of
 
 _TAIL = 64 << 10
 """Bytes of a log's end that the page of a run shows."""
+_CHUNK = 256 << 10
 
 
 def run(request: Request) -> Response:
     """A run: stage and speed, streams with rows and bookmarks, commits, warnings, the error, the end of the log."""
     site = site_of(request)
     shown = site.shown(request.path_params["key"])
+    sight = site.sight(shown)
     record, live = site.run(shown, request.path_params["run"])
     facts: dict[str, Any] = {"record": record, "live": live, "rate": site.watch.rate(live) if live else None}
-    log = _log(shown, request.path_params["run"], "", _TAIL + 1) if record else b""
+    log = _last_bytes(_opened(shown, request.path_params["run"], ""), _TAIL + 1) if record else b""
     facts |= {"log": _tail(log), "is_cut": len(log) > _TAIL, "bookmarks": {}, "commits": []}
     if record:
         facts["bookmarks"] = run_bookmarks(record, shown.with_names)
         facts["commits"] = steps_of(record, shown.lake)
-    facts |= {"shown": shown, "sight": site.watch.one(shown), "run_id": request.path_params["run"]}
+    facts |= {"shown": shown, "sight": sight, "run_id": request.path_params["run"]}
+    facts["retry"] = _retry(record) if record else {}
     return page(request, "run.html", **facts, tab="pipelines", can=_can(shown, record, live))
+
+
+def _retry(record: RunRecord) -> dict[str, Any]:
+    """What to ask for to do a run once more. A full one begins anew; others leave out what was completed."""
+    asked = {name: record.requested.get(name) for name in ("full", "append")}
+    return {"stream": record.requested.get("streams"), **asked, "resume": not asked["full"]}
 
 
 def _can(shown: Shown, record: RunRecord | None, live: object) -> dict[str, bool]:
@@ -45,24 +57,36 @@ def log(request: Request) -> Response:
     """The whole log of a run, as text: the tap's; with `of=spark` Spark's. Secrets were masked when it was written."""
     site = site_of(request)
     shown = site.shown(request.path_params["key"])
+    site.sight(shown)
     record, _ = site.run(shown, request.path_params["run"])
     suffix = ".spark" if request.query_params.get("of") == "spark" else ""
-    text = _log(shown, record.run_id, suffix) if record else b""
-    return PlainTextResponse(plain(text.decode(errors="replace")))
+    file = _opened(shown, record.run_id, suffix) if record else BytesIO()
+    return StreamingResponse(_texts(file), media_type="text/plain; charset=utf-8")
 
 
-def _log(shown: Shown, run_id: str, suffix: str, limit: int | None = None) -> bytes:
-    """A run's log, or at least the last bytes of it.
+def _texts(file: BinaryIO) -> Iterator[str]:
+    """A file as text, a part at a time."""
+    decoder = getincrementaldecoder("utf-8")(errors="replace")
+    with file:
+        while chunk := file.read(_CHUNK):
+            yield plain(decoder.decode(chunk))
+        yield plain(decoder.decode(b"", True))
 
-    Of a run that is under way the bucket has at most the end, and its own machine all of it.
-    """
+
+def _opened(shown: Shown, run_id: str, suffix: str) -> BinaryIO:
+    """A run's log. Of a run that is under way the bucket has at most the end, and its own machine all of it."""
     scratch = Scratch(shown.home, shown.settings, run_id)
     try:
-        with (scratch.spark_log if suffix else scratch.tap_log).open("rb") as file:
-            file.seek(0 if limit is None else max(0, file.seek(0, os.SEEK_END) - limit))
-            return file.read()
+        return (scratch.spark_log if suffix else scratch.tap_log).open("rb")
     except OSError:
-        return read_log(shown.lake.storage, shown.lake.pipeline, run_id + suffix) or b""
+        storage, key = shown.lake.storage, log_key(shown.lake.pipeline, run_id + suffix)
+        return BytesIO() if storage.size(key) is None else storage.open(key)
+
+
+def _last_bytes(file: BinaryIO, limit: int) -> bytes:
+    with file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - limit))
+        return file.read()
 
 
 def _tail(log: bytes) -> str:

@@ -6,11 +6,12 @@ commit. A run that is under way is looked at each time.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from typing import Any
 
-from bridge.errors import BridgeError
+from bridge.errors import BridgeError, LakeError
 from bridge.lake.lease import holder
 from bridge.lake.log import Log
 from bridge.lake.paths import pipeline_key
@@ -19,6 +20,8 @@ from bridge.lake.runs import RunRecord, read_run, run_ids
 from bridge.query.status import pipeline_status
 from bridge.service.web.pipelines import Shown
 
+_LOG = logging.getLogger(__name__)
+_SEE_LOG = "the log of the service has the details; `singer-bridge doctor` looks into the bucket"
 LATEST = 24
 """Runs of a pipeline that the overview knows."""
 
@@ -97,6 +100,8 @@ class Sight:
     runs: tuple[RunFacts, ...] = ()
     """The latest, newest first."""
     error: BridgeError | None = None
+    is_silent: bool = False
+    """Its bucket takes longer to answer than anybody waits."""
     glance: Glance | None = field(default=None, repr=False)
     changed: int = 0
     """The last commit that is no fence, as far as it came between two looks; of the first look, the last commit."""
@@ -114,15 +119,21 @@ class Sight:
     def is_under_way(self) -> bool:
         return any(run.status == "running" for run in self.runs[:3])
 
+    @property
+    def is_out_of_date(self) -> bool:
+        """Whether it may look different now, though its bucket looks the same."""
+        is_stale = self.is_stale(datetime.now(timezone.utc))
+        return self.is_under_way or self.status is None or is_stale != bool(self.status["stale"])
+
     def moved(self) -> list[str]:
         """When the bookmarks changed, the earliest first; of streams that have one."""
         marks = self.status["bookmarks"].values() if self.status else ()
         return sorted(mark["moved"] for mark in marks if mark["bookmark"] and mark["moved"])
 
-    def is_stale(self, now: datetime, after: timedelta | None) -> bool:
-        """Whether no bookmark changed for so long."""
-        moved = self.moved()
-        return bool(after and moved and now - datetime.fromisoformat(moved[-1]) > after)
+    def is_stale(self, now: datetime) -> bool:
+        """Whether no run has succeeded for `stale_after`."""
+        at = self.status and self.status["stale_from"]
+        return bool(at and now > datetime.fromisoformat(at))
 
 
 def look(shown: Shown, before: Sight | None) -> Sight:
@@ -131,11 +142,24 @@ def look(shown: Shown, before: Sight | None) -> Sight:
         return before if before and before.shown is shown else Sight(shown, error=shown.error)
     try:
         glance = Glance.at(shown.log, before.glance if before else None)
-        if before and before.shown is shown and before.glance == glance and not before.is_under_way and before.status:
+        if before and before.shown is shown and before.glance == glance and not before.is_out_of_date:
             return before
         return _seen(shown, shown.log, before, glance)
     except BridgeError as error:
         return Sight(shown, runs=before.runs if before else (), error=error)
+    except Exception as error:  # noqa: BLE001 - whatever one bucket holds must not hide the others
+        trouble = BridgeError(f"what its bucket holds cannot be shown: {type(error).__name__}", hint=_SEE_LOG)
+        if before is None or before.error is None or before.error.message != trouble.message:
+            _LOG.exception("%s: %s", shown.key, trouble.message)
+        return Sight(shown, error=trouble)
+
+
+def silent(shown: Shown, before: Sight | None) -> Sight:
+    """The sight of a pipeline whose bucket does not answer in time."""
+    error = LakeError(
+        "the bucket does not answer", hint="the page looks again and again", bucket=shown.lake.storage.uri
+    )
+    return Sight(shown, runs=before.runs if before else (), error=error, is_silent=True)
 
 
 def _seen(shown: Shown, log: Log, before: Sight | None, glance: Glance) -> Sight:
@@ -147,7 +171,8 @@ def _seen(shown: Shown, log: Log, before: Sight | None, glance: Glance) -> Sight
             facts = RunFacts.of(shown.key, current(log.storage, record))
         if facts:
             runs.append(facts)
-    status = pipeline_status(log, datetime.now(timezone.utc))
+    stale_after = shown.pipeline.stale_after if shown.pipeline else None
+    status = pipeline_status(log, datetime.now(timezone.utc), stale_after)
     return Sight(shown, status, tuple(runs), glance=glance, changed=_changed(log, before, status["commit"]))
 
 

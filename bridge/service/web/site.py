@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from anyio import to_thread
@@ -15,9 +15,11 @@ from bridge.errors import BridgeError, CommitLost, LakeError, PipelineHeld, Sett
 from bridge.lake.run_status import current
 from bridge.lake.runs import RunRecord, is_run_id, read_run
 from bridge.service.runs import LiveRun, Runs
-from bridge.service.web.access import Access
+from bridge.service.web.door.access import Access
 from bridge.service.web.hub import Hub
 from bridge.service.web.pipelines import Pipelines, Shown
+from bridge.service.web.scrape import Scrape
+from bridge.service.web.sight import Sight
 from bridge.service.web.watch import Watch
 
 T = TypeVar("T")
@@ -33,6 +35,7 @@ class Site:
     watch: Watch
     access: Access
     hub: Hub
+    scrape: Scrape = field(default_factory=Scrape)
 
     def shown(self, key: str) -> Shown:
         """The pipeline with this name. Raises 404 for one that neither the file nor its buckets have."""
@@ -42,9 +45,16 @@ class Site:
             raise HTTPException(404, f"there is no such pipeline{f': {hint}' if hint else ''}")
         return shown
 
+    def sight(self, shown: Shown) -> Sight:
+        """How a pipeline stands now, for a page that reads its bucket. Raises `LakeError` if that does not answer."""
+        sight = self.watch.one(shown)
+        if sight.is_silent and sight.error:
+            raise sight.error
+        return sight
+
     def run(self, shown: Shown, run_id: str) -> tuple[RunRecord | None, LiveRun | None]:
         """A run, in the bucket and among those under way here. Raises 404 if it is in neither."""
-        live = next((run for run in self.watch.live(shown.key) if run.run_id == run_id), None)
+        live = next((run for run in self.watch.live(shown.key) if run.has_id(run_id)), None)
         log, record = shown.lake, None
         if is_run_id(run_id):
             record = read_run(log.storage, log.pipeline, run_id)

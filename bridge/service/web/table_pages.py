@@ -30,6 +30,7 @@ def table(request: Request) -> Response:
     """The table of `stream`, or a view of that name."""
     site = site_of(request)
     shown = site.shown(request.path_params["key"])
+    sight = site.sight(shown)
     log, stream = shown.lake, request.query_params.get("stream", "")
     view = log.view(log.latest())
     live = view.tables.get(stream)
@@ -51,7 +52,7 @@ def table(request: Request) -> Response:
     facts |= {"files": files[:_FILES], "total": len(files), "bytes": sum(file.size for _, file in files)}
     over: dict[str, Any] = {
         "shown": shown,
-        "sight": site.watch.one(shown),
+        "sight": sight,
         "live": site.watch.live(shown.key),
         "tab": "pipelines",
     }

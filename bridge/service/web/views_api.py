@@ -22,6 +22,7 @@ from bridge.service.web.site import site_of
 _OPEN = 64
 """Views that stay open, with the footers of their files in memory."""
 _LOCK = threading.Lock()
+"""Held for a moment: nothing is read under it."""
 
 
 def row(request: Request) -> Response:
@@ -40,7 +41,8 @@ def row(request: Request) -> Response:
     if tag in [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]:
         return Response(status_code=304, headers={"etag": tag, "cache-control": "no-cache"})
     with _LOCK:
-        view = _view(commits, name)
+        one = _view(commits, name)
+    view = one.opened()
     columns = view.key_columns
     key = key_from_text(name, columns, key_by_column(name, columns, asked.getlist("key"), asked.getlist("null")))
     found_row, commit = view.look_up(key, at)
@@ -67,6 +69,18 @@ def _commits(log: Log) -> LatestCommit:
     return LatestCommit(log)
 
 
-@lru_cache(_OPEN)
-def _view(commits: LatestCommit, name: str) -> View:
-    return View(commits, name)
+class _OneView:
+    """A view that is opened when it is first asked for. Meanwhile whoever asks for another one does not wait."""
+
+    def __init__(self, commits: LatestCommit, name: str) -> None:
+        self._commits, self._name = commits, name
+        self._lock = threading.Lock()
+        self._view: View | None = None
+
+    def opened(self) -> View:
+        with self._lock:
+            self._view = self._view or View(self._commits, self._name)
+            return self._view
+
+
+_view = lru_cache(_OPEN)(_OneView)

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, wait
+from functools import partial
 from typing import Any
 
 from bridge.errors import BridgeError
+from bridge.lake.log import Log
 from bridge.service.runs import LiveRun, Runs
 from bridge.service.web.hub import Hub
 from bridge.service.web.pipelines import Pipelines, Shown
-from bridge.service.web.sight import Sight, look
+from bridge.service.web.side_by_side import SideBySide
+from bridge.service.web.sight import Sight, look, silent
 
 _EVERY = 1.0
-"""Seconds between two looks, at least; twenty times as long as a look takes, so that it costs a twentieth of a core."""
+"""Seconds between two looks, at least; twenty times the CPU of a look, so that it costs a twentieth of a core."""
 _SHARE = 20
 _PATIENCE = 0.08
 """Seconds that a page of all pipelines waits for a look; it then shows what was seen before."""
 _FRESH = 0.5
 _AT_ONCE = 16
-"""Pipelines in buckets that are looked at in parallel."""
+"""Pipelines of one bucket that are looked at in parallel."""
+_DEADLINE = 5.0
+"""Seconds that a bucket has to answer. What it says later counts when it comes."""
+_LOG = logging.getLogger(__name__)
 
 
 class Watch:
@@ -30,6 +37,8 @@ class Watch:
     def __init__(self, pipelines: Pipelines, runs: Runs, hub: Hub) -> None:
         self.pipelines, self._runs, self._hub = pipelines, runs, hub
         self._sights: dict[str, Sight] = {}
+        self._looks = SideBySide("sight", _AT_ONCE)
+        self._late = set[Future[Sight]]()
         self._looked = float("-inf")
         self._seen = threading.Condition()
         self._begun = self._ended = 0
@@ -71,11 +80,16 @@ class Watch:
         return [self._sights.get(key) or Sight(shown, error=shown.error) for key, shown in every]
 
     def one(self, shown: Shown) -> Sight:
-        """How a pipeline stands now."""
-        sight = look(shown, self._sights.get(shown.key))
-        if self._thread is None:
-            self._sights[shown.key] = sight
-        return sight
+        """How a pipeline stands now, as far as its bucket says so in time."""
+        before = self._sights.get(shown.key)
+        if shown.log is None or shown.log.storage.parallel == 1:
+            sight = look(shown, before)
+            if self._thread is None:
+                self._sights[shown.key] = sight
+            return sight
+        looking = self._start(shown, shown.log)
+        wait([looking], _DEADLINE)
+        return looking.result() if looking.done() else silent(shown, before)
 
     def live(self, key: str | None = None) -> list[LiveRun]:
         """The runs of this service that have not ended, of one pipeline or of all."""
@@ -94,12 +108,14 @@ class Watch:
             with self._seen:
                 self._hub.wake.clear()
                 self._begun += 1
-            began = time.monotonic()
+            began = time.process_time()
             try:
                 self._look()
             except BridgeError as error:  # the next look may do better
                 self._hub.publish("problem", {"message": error.message, "hint": error.hint})
-            pause = max(_EVERY, _SHARE * (time.monotonic() - began)) if self._hub.listeners else 60.0
+            except Exception:  # noqa: BLE001 - whatever it was, the page goes on
+                _LOG.exception("the page could not look at the pipelines")
+            pause = max(_EVERY, _SHARE * (time.process_time() - began)) if self._hub.listeners else 60.0
             with self._seen:
                 self._ended = self._begun
                 self._looked = time.monotonic()
@@ -107,20 +123,29 @@ class Watch:
 
     def _look(self) -> None:
         every = self.pipelines.all()
-        remote = [s for s in every.values() if s.log and s.log.storage.parallel > 1]
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="sight") as pool:
-            elsewhere = {shown.key: pool.submit(look, shown, self._sights.get(shown.key)) for shown in remote}
-            sights = {}
-            for key, shown in every.items():
-                future = elsewhere.get(key)
-                sights[key] = future.result() if future else look(shown, self._sights.get(key))
-                if key not in self._sights:
-                    self._sights[key] = sights[key]  # the first look takes longest: pages show what it has seen so far
-        before, self._sights = self._sights, sights
-        for key, sight in sights.items():
-            for kind, facts in _news(before.get(key), sight):
-                self._hub.publish(kind, facts)
+        elsewhere = {s.key: self._start(s, s.log) for s in every.values() if s.log and s.log.storage.parallel > 1}
+        for key, shown in every.items():
+            if key not in elsewhere:
+                self._see(shown)
+        wait([looking for looking in elsewhere.values() if looking not in self._late], _DEADLINE)
+        late = {key: looking for key, looking in elsewhere.items() if not looking.done()}
+        self._late = set(late.values())  # the next look does not wait for them once more
+        for key in late:
+            self._sights[key] = silent(every[key], self._sights.get(key))
+        for key in self._sights.keys() - every.keys():
+            self._sights.pop(key, None)
         self._note_progress()
+
+    def _start(self, shown: Shown, log: Log) -> Future[Sight]:
+        return self._looks.start(log.storage.uri, shown.key, partial(self._see, shown))
+
+    def _see(self, shown: Shown) -> Sight:
+        """Look at a pipeline. What is new is an event at once, whatever the other buckets do."""
+        before = self._sights.get(shown.key)
+        sight = self._sights[shown.key] = look(shown, before)
+        for kind, facts in _news(before, sight):
+            self._hub.publish(kind, facts)
+        return sight
 
     def _note_progress(self) -> None:
         now, progress = time.monotonic(), {}

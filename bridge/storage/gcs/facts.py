@@ -41,12 +41,6 @@ class Settings:
     deletes: tuple[Rule, ...]
 
 
-def look(store: GcsStore) -> None:
-    """Raise `LakeError` unless the bucket exists and may be listed."""
-    with store.explained("list", ""):
-        next(iter(store.bucket.list_blobs(prefix=store.prefix, max_results=1, timeout=(10, 60)).pages), None)
-
-
 def settings(store: GcsStore) -> Settings:
     """Raises `LakeError` where they cannot be read: that needs storage.buckets.get."""
     bucket = store.bucket

@@ -21,7 +21,7 @@ from bridge.write.keys import key_columns, order_of
 from bridge.write.merge.footers import Range, Ranges, find_ranges, read_ranges
 from bridge.write.merge.match import KeyRange, Matched, MergeSpec, in_ms, match, outside
 from bridge.write.merge.rewrite import NewFile, OlderRows, Touched, count_older, rewrite
-from bridge.write.report import SpillFile
+from bridge.write.report import RowChanges, SpillFile
 from bridge.write.spill import spill_folder, unpack_table
 
 COUNTS = ("rows", "inserted", "updated", "superseded", "deleted")
@@ -44,6 +44,8 @@ class Merged:
     """Rows of older versions that were removed or marked."""
     empty: list[FileAdd] = field(default_factory=list)
     """Pending files without a row, which nobody needs."""
+    changes: list[RowChanges] = field(default_factory=list)
+    """Of files that were rewritten, as far as they were noted."""
 
     def facts(self) -> dict[str, Any]:
         """What the commit says of the merge; empty if no row was merged or swept."""
@@ -164,6 +166,7 @@ class Merger:
                 raise _wrong(one.spec, file=one.name, rows=report.file.rows, removed=removed)
             merged.removes.append(one.name)
             merged.swept += report.swept
+            merged.changes += [report.changes] if report.changes else []
             (merged.adds if report.file.rows else merged.empty).append(report.file.add())
         return sum(report.replaced for report in reports)
 

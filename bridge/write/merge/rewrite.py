@@ -6,6 +6,7 @@ one's name, so a reader who lists the folder sees each key once, before and afte
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +25,8 @@ from bridge.write.merge.footers import can_hold, group_range, open_parquet
 from bridge.write.merge.match import TARGET_FILE, MergeSpec, sweep_rows
 from bridge.write.merge.winners import PARTIAL, Keyed, is_deleted, lacks
 from bridge.write.metadata_columns import DELETED_AT, VERSION_COLUMN
-from bridge.write.spill import spill_folder
+from bridge.write.report import RowChanges
+from bridge.write.spill import CHANGE, spill_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,8 @@ class NewFile(Struct, frozen=True):
     replaced: int
     dropped: int
     swept: int
+    changes: RowChanges | None = None
+    """None: they were not noted."""
 
 
 class OlderRows(Struct, frozen=True):
@@ -84,16 +88,43 @@ def rewrite(context: WriteContext, touched: Touched) -> NewFile:
     folder, over = touched.name.rpartition("/")[0], touched.name if layout.format == "parquet" else None
     storage = context.storage()
     new = File(storage, context, spec.seq, spec.stream, spec.columns, folder, over=over)
+    changes = _Changes(context) if layout.readable and spec.sweep is None else None
     try:
-        _fill(context, touched, new, counts)
+        _fill(context, touched, new, counts, changes)
     except BaseException:
         new.give_up(storage)
         raise
     new.finish()
-    return NewFile(new.close(), counts.replaced, counts.dropped, counts.swept)
+    changed = changes.finish(touched.name, new.name) if changes else None
+    return NewFile(new.close(), counts.replaced, counts.dropped, counts.swept, changed)
 
 
-def _fill(context: WriteContext, touched: Touched, new: File, counts: _Counts) -> None:
+class _Changes:
+    """Writes the rows that a file loses and gets to the spool: a view need not read the others."""
+
+    def __init__(self, context: WriteContext) -> None:
+        self._folder, self._name = spill_folder(context), f"{uuid.uuid4().hex}.parquet"
+        self._writer: pq.ParquetWriter | None = None
+        self._rows = 0
+
+    def add(self, rows: pa.Table, sign: int) -> None:
+        """Write rows, if there are any."""
+        if not len(rows):
+            return
+        rows = rows.append_column(CHANGE, pa.repeat(pa.scalar(sign, pa.int64()), len(rows)))
+        self._writer = self._writer or pq.ParquetWriter(self._folder / self._name, rows.schema, compression="lz4")
+        self._writer.write_table(rows)
+        self._rows += len(rows)
+
+    def finish(self, old: str, new: str) -> RowChanges:
+        """What was written."""
+        if self._writer is None:
+            return RowChanges(old, new)
+        self._writer.close()
+        return RowChanges(old, new, self._name, (self._folder / self._name).stat().st_size, self._rows)
+
+
+def _fill(context: WriteContext, touched: Touched, new: File, counts: _Counts, changes: _Changes | None) -> None:
     spec, layout = touched.spec, context.layouts[touched.spec.stream]
     columns = spec.columns
     with open_parquet(context, f"{layout.folder}/{touched.name}") as live:
@@ -101,7 +132,7 @@ def _fill(context: WriteContext, touched: Touched, new: File, counts: _Counts) -
         for group in range(live.num_row_groups):
             rows = refit(live.read_row_group(group), spec.fields)
             for winners in parts.of(live, group):
-                rows = _replace(rows, winners, parts.key, counts)
+                rows = _replace(rows, winners, parts.key, counts, changes)
             rows, older = _sweep(rows, touched)
             counts.swept += older
             if len(rows):
@@ -155,7 +186,7 @@ class _Parts:
         return self._loaded
 
 
-def _replace(rows: pa.Table, winners: _Winners, key: Keyed, counts: _Counts) -> pa.Table:
+def _replace(rows: pa.Table, winners: _Winners, key: Keyed, counts: _Counts, changes: _Changes | None) -> pa.Table:
     """Put each winner in the place of the first row with its key, and leave out all others with that key."""
     matches = lookup(key.of(rows), winners.keys)
     matched = matches.is_valid().to_numpy(zero_copy_only=False)
@@ -180,7 +211,11 @@ def _replace(rows: pa.Table, winners: _Winners, key: Keyed, counts: _Counts) -> 
             silent = lacks(winners.rows, name).to_numpy(zero_copy_only=False)[place[stays]] & filled
             own = np.where(silent, np.flatnonzero(stays), indices)
         columns.append(pa.chunked_array([*old.chunks, *new.chunks], old.type).take(pa.array(own)))
-    return pa.table(columns, schema=rows.schema)
+    result = pa.table(columns, schema=rows.schema)
+    if changes:
+        changes.add(rows.filter(pa.array(matched)), -1)
+        changes.add(result.filter(pa.array(takes[stays])), 1)
+    return result
 
 
 def count_older(context: WriteContext, touched: Touched) -> OlderRows:

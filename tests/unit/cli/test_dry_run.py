@@ -10,7 +10,10 @@ import pytest
 
 from bridge.lake.lease import take
 from bridge.lake.ownership import Owner, claim
+from bridge.lake.runs import RunFile
+from bridge.slots.note import Note, NoteFile
 from bridge.storage.local.storage import LocalStorage
+from tests.support.catalogs import catalog, stream
 from tests.support.shell import Typed
 
 CATALOG: dict[str, Any] = {
@@ -132,3 +135,49 @@ def test_config_check_finds_pipelines_with_one_folder(typed: Typed) -> None:
     done = typed("config check --json")
     assert (done.code, done.json["problems"]) == (0, [])
     assert "refused if they have a stream of the same name" in done.json["warnings"][0]
+
+
+def test_streams_that_the_slot_guard_refuses(project: LocalStorage, typed: Typed) -> None:
+    """LOG_BASED streams that may have lost rows, or would, end the dry run as they end the run; nothing is noted."""
+    entries = [stream(name, selected=True, replication_method="LOG_BASED") for name in ("orders", "lines")]
+    for name, chosen in (("lines", entries[1:]), ("both", entries)):
+        Path(f"{name}.json").write_text(json.dumps(catalog(*chosen)))
+
+    def of(name: str, parallelism: int = 1) -> None:
+        source = {"tap": ["sh", "-c", "exit 0"], "catalog": f"{name}.json", "config": {"slot": "s"}}
+        source |= {"parallelism": parallelism, "replication_slot": {"setting": "slot", "guard": "off"}}
+        Path("bridge.yaml").write_text(
+            json.dumps({"pipelines": {"p": {"source": source, "destination": {"bucket": "lake"}}}})
+        )
+
+    NoteFile(project, "p").write(Note("s", "r", False, {}, ("orders",)))
+    note = project.read(".bridge/p/slot.json")
+    for flag, message in (("", "LOG_BASED streams may have lost rows"), ("--full", "share a replication slot")):
+        of("both", 2)
+        done = typed(f"run {flag} --dry-run --json")
+        assert (done.code, done.json["refused"]["type"]) == (1, "SlotError")
+        assert message in done.json["refused"]["message"]
+        assert typed(f"run {flag} -q").code == 1
+        assert project.read(".bridge/p/slot.json") == note
+    of("lines")
+    assert typed("run --dry-run").code == 0
+
+
+def test_a_held_pipeline_comes_before_what_resume_says(project: LocalStorage, typed: Typed) -> None:
+    """As in the run: while another one holds the pipeline nothing can be said of what is left."""
+    streams = {"orders": {"complete": True}}
+    RunFile(project, "own", "20260101T000000Z-aaaa").finish(status="failed", streams=streams)
+    lease = take(project, "own", "another")
+    assert (typed("run own --resume --dry-run").code, typed("run own --resume").code) == (4, 4)
+    lease.close(head=0, clean=True)
+    done = typed("run own --resume --dry-run")
+    assert (done.code, "nothing is left to resume" in done.err, typed("run own --resume").code) == (2, True, 2)
+
+
+def test_errors_are_masked_as_by_the_run(typed: Typed) -> None:
+    """A secret of the settings is in no error, whatever names it."""
+    source = "{tap: tap-hunter2secret, config: {password: hunter2secret}}"
+    Path("bridge.yaml").write_text(f"pipelines: {{p: {{source: {source}, destination: {{bucket: lake}}}}}}")
+    for verb in ("run", "run --dry-run", "run --dry-run --json"):
+        done = typed(verb)
+        assert (done.code, "tap-***" in done.out + done.err, "hunter2" in done.out + done.err) == (1, True, False)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from click import unstyle
 
 from tests.golden.make import unpack_to
 from tests.support.shell import Typed, type_in
@@ -126,3 +127,19 @@ def test_a_wrong_question(query: str, code: int, words: str, golden: str, typed:
 def test_two_forms_at_once(golden: str, typed: Typed) -> None:
     done = typed(f"sql 'SELECT 1' --to {golden} --json --csv")
     assert (done.code, "exclude each other" in done.err) == (2, True)
+
+
+def test_on_a_terminal(tmp_path: Path, typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At 80 columns long values take several lines; numbers and headings stay whole, and nothing is cut."""
+    for name, value in {"FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": "80"}.items():
+        monkeypatch.setenv(name, value)
+    shop, note, key = Shop(tmp_path), "a note of some length " * 4, "k" * 24
+    columns = {"id": {"type": "integer"}, "note": {"type": "string"}, "key": {"type": "string"}}
+    shop.load("s", columns, [{"id": 10**12, "note": note, "key": key}])
+    done = typed(f"sql 'SELECT id, note, key FROM s' --to {shop.root}")
+    lines = [line.rstrip() for line in unstyle(done.out).splitlines()]
+    assert max(map(len, lines)) <= 80
+    assert lines[0].split() == ["id", "note", "key"]
+    assert str(10**12) in lines[1]
+    words = " ".join(lines[1:]).split()
+    assert (words.count("length"), "".join(words).count("k")) == (4, 24)

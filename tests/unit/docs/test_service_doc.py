@@ -11,8 +11,12 @@ from typing import Any
 
 import pytest
 import yaml
+from starlette.testclient import TestClient
 
 from bridge.cli.run.serve import serve
+from bridge.service.web.app import make_app
+from bridge.settings.load import read_settings
+from tests.unit.service.web.conftest import Waiting
 
 TEXT = (Path(__file__).parents[3] / "docs/service.md").read_text()
 
@@ -55,7 +59,7 @@ def test_systemd_reads_the_unit(tmp_path: Path) -> None:
 
 def test_kubernetes() -> None:
     """One pod, never two, whose mounts are volumes that it has, and which leaves time for the last commit."""
-    deployment: dict[str, Any] = yaml.safe_load(block("kubernetes"))
+    deployment: dict[str, Any] = next(yaml.safe_load_all(block("kubernetes")))
     assert (deployment["apiVersion"], deployment["kind"]) == ("apps/v1", "Deployment")
     spec = deployment["spec"]
     assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
@@ -65,3 +69,31 @@ def test_kubernetes() -> None:
     assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
     assert pod["terminationGracePeriodSeconds"] >= 60
     flags_exist(container["args"])
+
+
+def test_kubernetes_reaches_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Service leads to the port at which the page listens, on all addresses, with a token; probes need none."""
+    deployment, service = yaml.safe_load_all(block("kubernetes"))
+    template = deployment["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    (port,) = container["ports"]
+    (public,) = service["spec"]["ports"]
+    assert service["spec"]["selector"] == template["metadata"]["labels"]
+    assert public["targetPort"] == port["name"]
+    probes = [container[kind]["httpGet"] for kind in ("startupProbe", "readinessProbe", "livenessProbe")]
+    assert probes == [{"path": "/healthz", "port": port["name"]}] * 3
+    monkeypatch.setenv("SINGER_BRIDGE_TOKEN", "a token from the secret")
+    pipelines = "pipelines: {shop: {source: {tap: tap-x}, destination: {bucket: lake}}}\n"
+    (tmp_path / "bridge.yaml").write_text(block("kubernetes-settings") + pipelines)
+    settings = read_settings(tmp_path / "bridge.yaml", None).service
+    assert (settings.host, settings.port, settings.token) == (
+        "0.0.0.0",
+        port["containerPort"],
+        "a token from the secret",
+    )
+    app = make_app(tmp_path / "bridge.yaml", None, Waiting(), host=settings.host, token=settings.token)
+    with TestClient(app, base_url="http://10.0.0.7:8765") as client:
+        assert client.get(probes[0]["path"]).status_code == 200
+        bearer = {"authorization": f"Bearer {settings.token}"}
+        assert client.get("/metrics", headers=bearer).status_code == 200
+        assert client.get("/metrics", follow_redirects=False).status_code == 303

@@ -111,6 +111,22 @@ def test_what_looks_wrong_is_told_once(tmp_path: Path) -> None:
         assert "s (2)" in server.bodies[0]["message"]
 
 
+def test_a_long_history_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run before and the last success are read, however many failed in between."""
+    runs = Runs(tmp_path)
+    success = runs.ended("success")
+    since = {"run_id": success, "at": "2026-01-01T00:00:01+00:00", "is_success": True}
+    for _ in range(40):
+        runs.ended("failed", since=since)
+    run = runs.ended("success", records=0, since=since)
+    reads, read = list[str](), LocalStorage.read
+    monkeypatch.setattr(LocalStorage, "read", lambda self, key: (reads.append(key), read(self, key))[1])
+    with receiver() as server:
+        assert after_run(runs.storage, settings(tmp_path, server.port), run) == []
+        assert server.kinds == ["recovered", "empty"]
+    assert sum("/runs/" in key for key in reads) <= 4
+
+
 def test_a_receiver_gets_what_it_asked_for(tmp_path: Path) -> None:
     """`on` chooses; nothing else is sent, not even an empty message."""
     runs = Runs(tmp_path)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from datetime import datetime
+from importlib import import_module
 from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
 
+import attr
+import pytest
 from openlineage.client.generated import base
 from openlineage.client.generated.dataset_version_dataset import DatasetVersionDatasetFacet
 
 from bridge.facts.after_run import after_run
-from bridge.lake.runs import RunFile
+from bridge.facts.lineage import events, send
+from bridge.lake.runs import RunFile, read_run
 from bridge.settings.load import load
 from tests.support.receiver import receiver
 from tests.support.tables import INTEGER, Shop
@@ -18,7 +26,7 @@ def test_events_of_a_run(tmp_path: Path) -> None:
     """A start and an end with one run id; the table's version is the commit at which it has these rows."""
     shop = Shop(tmp_path)
     commit = shop.load("orders", {"id": INTEGER}, [{"id": 1}, {"id": 2}])
-    facts = {"streams": {"orders": {"records": 2, "bytes": 10}}, "tap": "tap-x"}
+    facts = {"streams": {"orders": {"records": 2, "bytes": 10}}, "tap": "tap-x", "commit": commit.n}
     RunFile(shop.storage, "shop", commit.run).finish(status="success", **facts)
     with receiver() as server:
         (tmp_path / "bridge.yaml").write_text(f"""
@@ -50,3 +58,73 @@ pipelines:
     assert DatasetVersionDatasetFacet(datasetVersion=output["facets"]["version"]["datasetVersion"])._schemaURL.endswith(
         output["facets"]["version"]["_schemaURL"].rpartition("/")[2]
     )
+
+
+@pytest.mark.parametrize(
+    ("outcome", "kind"),
+    [
+        ({"status": "success"}, "COMPLETE"),
+        ({"status": "failed", "error": {"type": "TapError", "message": "no", "hint": "look"}}, "FAIL"),
+        ({"status": "interrupted", "error": {"type": "Interrupted", "message": "SIGTERM", "hint": ""}}, "ABORT"),
+    ],
+)
+def test_whole_events_are_those_of_the_client(tmp_path: Path, outcome: dict[str, Any], kind: str) -> None:
+    """Each object of the events has the fields, and each facet the version, of OpenLineage's own client; none more."""
+    shop = Shop(tmp_path)
+    commit = shop.load("orders", {"id": INTEGER}, [{"id": 1}])
+    facts = {"streams": {"orders": {"records": 1, "bytes": 10}}, "tap": "tap-x", "commit": commit.n}
+    RunFile(shop.storage, "shop", commit.run).finish(**facts, **outcome)
+    record = read_run(shop.storage, "shop", commit.run)
+    assert record
+    start, end = events(shop.storage, record, "team")
+    assert (start["eventType"], end["eventType"]) == ("START", kind)
+    assert set(end["run"].get("facets", {})) == ({"errorMessage"} if "error" in outcome else set())
+    for event in (start, end):
+        assert set(event) <= {field.alias for field in attr.fields(base.RunEvent)}
+        assert event["schemaURL"] == base.RunEvent._get_schema()
+        assert datetime.fromisoformat(event["eventTime"]).tzinfo
+        checked(event["run"], base.Run)
+        checked(event["job"], base.Job)
+        for dataset in event["inputs"]:
+            checked(dataset, base.InputDataset)
+        for dataset in event["outputs"]:
+            checked(dataset, base.OutputDataset)
+
+
+def checked(value: dict[str, Any], kind: Any) -> None:
+    """Make OpenLineage's object of a part of an event: it refuses unknown and missing fields, and wrong ids."""
+    made = kind(**value)
+    for name in ("facets", "inputFacets", "outputFacets"):
+        for facet in getattr(made, name, {}).values():
+            module = re.sub(
+                r"(?<!^)(?=[A-Z])", "_", facet["_schemaURL"].rpartition("/")[2].removesuffix("Facet")
+            ).lower()
+            client = import_module(f"openlineage.client.generated.{module}")
+            facet_kind = getattr(client, facet["_schemaURL"].rpartition("/")[2])
+            facet_kind(**{key.lstrip("_"): part for key, part in facet.items() if key != "_schemaURL"})
+            assert facet["_schemaURL"] == facet_kind._get_schema()
+
+
+def test_another_run_s_commit_is_not_named(tmp_path: Path) -> None:
+    """The lease is given back when events are sent: what another run has committed since is not this run's."""
+    shop = Shop(tmp_path)
+    commit = shop.load("orders", {"id": INTEGER}, [{"id": 1}])
+    facts = {"streams": {"orders": {"records": 1}}, "tap": "tap-x", "commit": commit.n}
+    RunFile(shop.storage, "shop", commit.run).finish(status="success", **facts)
+    shop.load("orders", {"id": INTEGER, "late": INTEGER}, [{"id": 2}])
+    record = read_run(shop.storage, "shop", commit.run)
+    assert record
+    (output,) = events(shop.storage, record, "team")[1]["outputs"]
+    assert output["facets"]["version"]["datasetVersion"] == str(commit.n)
+    assert [each["name"] for each in output["facets"]["schema"]["fields"]] == ["id"]
+
+
+def test_the_end_is_sent_if_the_start_is_refused(tmp_path: Path) -> None:
+    """The receiver's refusal is an error in any case."""
+    shop = Shop(tmp_path)
+    RunFile(shop.storage, "shop", "run").finish(status="success")
+    record = read_run(shop.storage, "shop", "run")
+    assert record
+    with receiver(400) as server, pytest.raises(HTTPError, match="400"):
+        send(f"http://127.0.0.1:{server.port}/", shop.storage, record, "team")
+    assert [body["eventType"] for body in server.bodies] == ["START", "COMPLETE"]

@@ -159,6 +159,32 @@ def test_whatever_stands_in_a_file(lake: Path, tmp_path: Path, typed: Typed, cas
     assert everything(tmp_path, tmp_path / "lake") == before, changed
 
 
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"run_id": "/tmp/x"},
+        {"run_id": "../../x"},
+        {"run_id": "nul\0"},
+        {"run_id": "\ud800"},
+        {"run_id": "20260101T000001Z-aaaa"},
+        {"pipeline": "../x"},
+        {"pipeline": "\ud800"},
+        {"started": "yesterday"},
+        {"ended": "\0"},
+    ],
+    ids=repr,
+)
+def test_a_run_record_that_names_another_run(lake: Path, tmp_path: Path, typed: Typed, facts: dict[str, str]) -> None:
+    """Each verb that reads runs says so, exit code 3, and prints no file that the record leads to."""
+    shutil.copytree(lake, tmp_path / "lake", symlinks=True)
+    path = tmp_path / "lake/.bridge/shop/runs/20260101T000000Z-aaaa.json"
+    path.write_text(json.dumps(json.loads(path.read_bytes()) | facts))
+    for verb in ("runs show", "runs show --logs", "runs show 20260101T000000Z-aaaa", "runs list", "status"):
+        done = typed(f"{verb} {OPTIONS}")
+        assert (done.code, "Traceback" in done.err, "a line" in done.out) == (3, False, False), (verb, done)
+        assert "a run record" in done.err + done.out, verb
+
+
 def _recover(storage: LocalStorage) -> None:
     open_committer(storage, "shop", "run", last=DEAD)
 

@@ -124,3 +124,34 @@ def test_no_failures(lake: Lake) -> None:
     assert last_run(lake.storage, "p") is None
     RunFile(lake.storage, "p", RUN).finish(status="success")
     assert failures(lake.storage, "p") is None
+
+
+def test_failures_far_back(lake: Lake) -> None:
+    """Past a hundred of them the first one and the success before them are known, and few records are read."""
+    RunFile(lake.storage, "p", first := "20260101T000000Z-aaaa").finish(status="success")
+    for minute in range(1, 151):
+        file = RunFile(
+            lake.storage,
+            "p",
+            f"20260101T{minute // 60:02}{minute % 60:02}00Z-aaaa",
+            started=f"2026-01-01T{minute // 60:02}:{minute % 60:02}:00+00:00",
+            opened=False,
+            previous=first,
+        )
+        file.finish(status="held" if minute == 1 else "failed", error={"message": f"no {minute}"})
+    failed = failures(lake.storage, "p")
+    assert failed
+    assert failed.success
+    assert (failed.count, failed.since, failed.success.run_id) == (100, "2026-01-01T00:02:00+00:00", first)
+
+
+def test_the_attempts_of_a_retry_are_one_run(lake: Lake) -> None:
+    """What is counted was asked for; the first attempt of the first run says since when."""
+    attempts = [("success", 1), ("failed", 1), ("failed", 2), ("failed", 1), ("held", 1), ("failed", 2), ("failed", 3)]
+    for second, (status, attempt) in enumerate([*attempts, ("failed", 1), ("interrupted", 2)]):
+        started = f"2026-01-01T00:00:0{second}+00:00"
+        file = RunFile(lake.storage, "p", f"20260101T00000{second}Z-aaaa", started=started, attempt=attempt)
+        file.finish(status=status)
+    failed = failures(lake.storage, "p")
+    assert failed
+    assert (failed.count, failed.since[-7], failed.last.run_id[14]) == (2, "1", "6")

@@ -20,6 +20,7 @@ from bridge.settings.options import Pipeline
 from bridge.state.store import StateStore
 from bridge.storage import open_storage
 from tests.support.pipe import InProcess, wire
+from tests.support.shell import Typed
 
 TAP = "import sys; sys.stdout.write(open(sys.argv[1]).read())"
 METADATA = [{"breadcrumb": [], "metadata": {"selected": True, "replication-method": "INCREMENTAL"}}]
@@ -101,6 +102,19 @@ def test_other_writers_keep_the_method(lake: Lake) -> None:
     del lake.source["catalog"]
     assert lake.run(9).status == "success"
     assert lake.facts("rows", "replication_method") == [2, None]
+
+
+def test_the_method_that_a_tap_without_a_catalog_declares(lake: Lake, typed: Typed) -> None:
+    """A tap that gets no catalog is asked for it: the stream's file and `state list` have the answer."""
+    (lake.root / "tap").write_text(
+        'case "$*" in *--help*) echo "[--discover]";; *--discover*) cat "$1/catalog.json";; *) cat "$1/said";; esac'
+    )
+    (lake.root / "catalog.json").write_text(json.dumps({"streams": CATALOG["streams"]}))
+    lake.source = {"tap": ["sh", str(lake.root / "tap"), str(lake.root)]}
+    assert lake.run(1).status == "success"
+    assert lake.facts("bookmark", "tap_stream_id", "replication_method") == [1, "public-a", "INCREMENTAL"]
+    assert typed("state list --to lake --name p --json").json[0]["replication_method"] == "INCREMENTAL"
+    assert "INCREMENTAL" in typed("state list --to lake --name p").out
 
 
 def test_a_death_before_it_is_written_is_mended(lake: Lake) -> None:

@@ -8,11 +8,12 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
 
-from bridge.errors import Interrupted, TimedOut
+from bridge.errors import BridgeError, Interrupted, TimedOut
 from bridge.load.stop import Stop
 
 
@@ -79,3 +80,55 @@ with Stop():
 """
     done = subprocess.run([sys.executable, "-c", program], timeout=30, check=False, capture_output=True)
     assert (done.returncode, done.stderr) == (143, b"stopped at once; what was committed stays, run again\n")
+
+
+def test_a_block_that_hangs_is_ended_after_its_limit() -> None:
+    """Without a sign of life for the grace: the reason is told, the exit code is 1; a record that hangs waits not."""
+    program = """
+import time
+from contextlib import suppress
+from datetime import timedelta
+import bridge.load.stop
+from bridge.load.stop import Stop
+
+def give_up(error):
+    print(error.message, flush=True)
+    time.sleep(60)
+
+bridge.load.stop._LAST_WORDS = 0.2
+stop = Stop()
+stop.grace = 0.2
+with stop, stop.within(timedelta(seconds=0.1), give_up):
+    time.sleep(60)
+"""
+    done = subprocess.run([sys.executable, "-c", program], timeout=30, check=False, capture_output=True, text=True)
+    message = "the run took longer than its time-out timeout=0:00:00.100000"
+    assert (done.returncode, done.stdout) == (1, f"{message}\n")
+    assert done.stderr.startswith(f"error: {message}\nhint: what was committed stays")
+
+
+def test_a_block_with_signs_of_life_may_end_by_itself() -> None:
+    """After its limit it may take longer than the grace, as long as it asks; so may one that is not to end."""
+    given_up = list[BridgeError]()
+    stop = Stop()
+    stop.grace = 0.3
+    with stop, stop.within(timedelta(milliseconds=50), given_up.append):
+        end = time.monotonic() + 1
+        while time.monotonic() < end:
+            with suppress(TimedOut):
+                stop.sleep(timedelta(milliseconds=100))
+            time.sleep(0.02)
+    with stop, stop.within(timedelta(minutes=5), given_up.append):
+        time.sleep(0.6)
+    assert given_up == []
+
+
+def test_work_aside() -> None:
+    """Its error is raised; where it never ends, a limit ends the wait."""
+    never = threading.Event()
+    with Stop(signals=False) as stop:
+        with pytest.raises(ZeroDivisionError):
+            stop.aside(lambda: 1 // 0)
+        with stop.within(timedelta(milliseconds=50)), pytest.raises(TimedOut):
+            stop.aside(never.wait)
+    never.set()

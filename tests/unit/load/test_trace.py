@@ -12,17 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 
 from bridge.errors import LakeError
+from bridge.facts.facts import facts_by_clock
 from bridge.lake.lease import take
 from bridge.lake.log import Snapshot
 from bridge.lake.pipeline_state import PipelineState
-from bridge.lake.run_status import current
-from bridge.lake.runs import RunFile, RunRecord, read_log, read_opened, read_runs
+from bridge.lake.run_status import current, failures, fresh_since, last_run, last_success
+from bridge.lake.runs import RunFile, RunRecord, Since, read_log, read_opened, read_runs
+from bridge.launch.launch import launch
 from bridge.load.plan import Request
 from bridge.load.result import Counts, Result
 from bridge.load.run import Run
 from bridge.load.scratch import Scratch
+from bridge.load.stop import Stop
 from bridge.load.trace import RunTrace
 from bridge.settings.options import Pipeline
 from bridge.storage.local.storage import LocalStorage
@@ -256,6 +260,30 @@ def test_the_trace_after_a_commit(lake: LocalStorage) -> None:
     assert recorded(lake)[0].state == {"n": 8}
 
 
+def test_silence_after_a_quick_commit(lake: LocalStorage, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What came too soon after the last write is written once that is due, while the tap says nothing more."""
+    monkeypatch.setattr("bridge.load.trace._EVERY", 0.5)
+    (folder / "said").write_bytes(wire(*rows(3)))
+    script = f"cat {folder}/said; echo waiting >&2; while [ ! -e {folder}/go ]; do sleep 0.05; done"
+    seen = list[Any]()
+
+    def look() -> None:
+        end = time.monotonic() + 30
+        while time.monotonic() < end and not seen:
+            for record in recorded(lake):
+                log = read_log(lake, "p", record.run_id)
+                if (record.commits, record.records, log) == (3, 3, b"waiting\n"):
+                    seen.append((record.status, record.state))
+            time.sleep(0.02)
+        (folder / "go").touch()
+
+    other = threading.Thread(target=look)
+    other.start()
+    assert run(pipeline(lake, "sh", "-c", script, commit={"rows": 1})).commits == 3
+    other.join()
+    assert seen == [("running", {"bookmarks": {"s": {"id": 3}}})]
+
+
 @pytest.mark.usefixtures("run_ids")
 def test_runs_that_fail_are_swept(lake: LocalStorage) -> None:
     """Each attempt deletes more records that are too old than it makes, and their logs; the last load's stays."""
@@ -285,6 +313,91 @@ def test_many_attempts_do_not_hide_the_last_load(
     monkeypatch.setattr(LocalStorage, "read", noting)
     assert [record.run_id for record in read_opened(lake, "p", 1)] == [loaded.run_id]
     assert len(reads) <= 3
+
+
+@pytest.mark.usefixtures("run_ids")
+def test_many_failures_do_not_hide_the_last_success(
+    lake: LocalStorage, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many runs have failed since: its age is true, costs a few reads, and is told once."""
+    success = run(pipeline(lake, *says(folder, *rows(1))))
+    failing = pipeline(lake, "sh", "-c", "exit 1")
+    for _ in range(35):
+        assert run(failing).status == "failed"
+    reads, read = list[str](), LocalStorage.read
+    monkeypatch.setattr(LocalStorage, "read", lambda self, key: (reads.append(key), read(self, key))[1])
+    since = fresh_since(lake, "p")
+    monkeypatch.undo()
+    assert since == Since(success.run_id, str(recorded(lake)[-1].ended), is_success=True)
+    assert len(reads) < 10
+    last = last_success(lake, "p")
+    assert last
+    assert last.run_id == success.run_id
+    assert told_in_a_day(lake) == [("stale", success.run_id)]
+    run(failing)
+    assert told_in_a_day(lake) == []
+
+
+@pytest.mark.usefixtures("run_ids")
+def test_a_pipeline_that_never_succeeded(lake: LocalStorage) -> None:
+    """Its age counts from its first run, not from its last, and is told once; so if no run even began to load."""
+    for chosen in (pipeline(lake, "tap-nowhere"), pipeline(lake, "sh", "-c", "exit 1")):
+        run(chosen)
+        first = recorded(lake)[-1]
+        assert fresh_since(lake, "p") == Since(first.run_id, first.started, is_success=False)
+    assert told_in_a_day(lake) == [("stale", first.run_id)]
+    run(chosen)
+    assert told_in_a_day(lake) == []
+
+
+def told_in_a_day(lake: LocalStorage) -> list[tuple[str, str]]:
+    """What the clock tells of the pipeline a day from now, if six hours without a success are too long."""
+    now = datetime.now(timezone.utc) + timedelta(days=1)
+    return [(fact.kind, fact.run) for fact in facts_by_clock(lake, "p", timedelta(hours=6), now)]
+
+
+@pytest.mark.usefixtures("run_ids")
+def test_a_run_of_a_part_is_on_record_as_such(lake: LocalStorage) -> None:
+    """Whoever looks for the last whole run has to know."""
+    chosen = pipeline(lake, "tap-nowhere")
+    for asked in ({"streams": ("s",)}, {"resume": True}, {"max_records": 3}, {}):
+        run(chosen, **asked)
+    assert [record.is_narrowed for record in reversed(recorded(lake))] == [True, True, True, False]
+
+
+def test_the_last_success_stays(lake: LocalStorage) -> None:
+    """It is never too old to be kept, though runs that began to load since then have failed, and are deleted."""
+    old = [f"20200101T0000{second:02}Z-aaaa" for second in range(3)]
+    since = {"run_id": old[0], "at": "2020-01-01T00:00:01+00:00", "is_success": True}
+    RunFile(lake, "p", old[0]).finish(status="success")
+    for run_id in old[1:]:
+        RunFile(lake, "p", run_id, since=since).finish(status="failed")
+    run(pipeline(lake, "tap-nowhere"))
+    left = sorted(record.run_id for record in recorded(lake))[:-1]
+    assert left == [old[0], old[2]]
+    remaining = fresh_since(lake, "p")
+    assert remaining
+    assert remaining.run_id == old[0]
+
+
+def test_records_without_the_last_success(lake: LocalStorage) -> None:
+    """Those of an earlier version: the latest thirty are looked at."""
+    for second, status in enumerate(["success", *["failed"] * 20]):
+        RunFile(lake, "p", f"20260101T0000{second:02}Z-aaaa").finish(status=status)
+    since = fresh_since(lake, "p")
+    assert since
+    assert (since.run_id, since.is_success) == ("20260101T000000Z-aaaa", True)
+
+
+def test_a_success_that_waited_for_its_turn(lake: LocalStorage) -> None:
+    """A run with an earlier id that began to load later counts, too."""
+    began = "2026-01-01T00:00:00+00:00"
+    old = Since("20260101T000000Z-aaaa", began, is_success=True)
+    RunFile(lake, "p", "20260101T000001Z-aaaa").finish(status="success")
+    RunFile(lake, "p", "20260101T000002Z-aaaa", since=to_builtins(old)).finish(status="failed")
+    since = fresh_since(lake, "p")
+    assert since
+    assert since.run_id == "20260101T000001Z-aaaa"
 
 
 def test_waiting_for_the_holder_is_no_death(lake: LocalStorage, folder: Path) -> None:
@@ -363,6 +476,14 @@ def test_status_counts_failures(folder: Path, typed: Typed) -> None:
     }
     text = typed("status").out
     assert "failed 3 times" in text
+    assert row["stale"] is None, "there is no `stale_after`"
+    (folder / "bridge.yaml").write_text(
+        settings.replace("TAP", "tap-nowhere").replace("{p: {", "{p: {stale_after: 1h, ")
+    )
+    assert success.ended
+    stale_from = (datetime.fromisoformat(success.ended) + timedelta(hours=1)).isoformat()
+    (row,) = typed("status --json").json
+    assert (row["stale"], row["stale_from"]) == (False, stale_from)
     assert "p: failed 3 times since " in text
     (folder / "bridge.yaml").write_text(settings.replace("TAP", "[sh, -c, exit 0]"))
     assert typed("run").code == 0
@@ -388,3 +509,39 @@ def test_attempts_that_were_held_do_not_hide_the_holder(folder: Path, typed: Typ
     record.finish(status="success")
     lease.close(head=0, clean=True)
     assert (typed("status --json").json[0]["run_id"], typed("status --json").json[0]["status"]) == (holder, "success")
+
+
+@pytest.mark.usefixtures("run_ids")
+def test_a_held_attempt_hides_no_failure(lake: LocalStorage, folder: Path) -> None:
+    """Neither a holder that left no record of its own, nor one that did, hides the runs that failed before it."""
+    assert run(pipeline(lake, *says(folder, *rows(1)))).status == "success"
+    for _ in range(3):
+        run(pipeline(lake, "tap-nowhere"))
+    lease = take(lake, "p", "another program")
+    assert run(pipeline(lake, *says(folder, *rows(1)))).status == "held"
+    lease.close(head=1, clean=True)
+    failed, last = failures(lake, "p"), last_run(lake, "p")
+    assert failed
+    assert last
+    assert failed.success
+    assert (failed.count, failed.success.status, last.status) == (3, "success", "failed")
+
+
+@pytest.mark.usefixtures("run_ids")
+def test_a_retry_fails_once(lake: LocalStorage) -> None:
+    """Each attempt has a record, and they are one failure."""
+    failing = pipeline(lake, "sh", "-c", "exit 3", retry={"attempts": 2, "backoff": "1s"})
+    for count in (1, 2):
+        launch(failing, Request(), Path(".singer-bridge").absolute(), stop=Stop())
+        failed = failures(lake, "p")
+        assert failed
+        assert (failed.count, len(recorded(lake)), failed.since) == (count, 2 * count, recorded(lake)[-1].started)
+
+
+def test_the_record_has_what_was_asked_for(lake: LocalStorage) -> None:
+    """So that the same run can be started once more; of a plain run there is nothing."""
+    for number, request in enumerate((Request(), Request(full=True, append=True, streams=("a", "b")))):
+        RunTrace(lake, pipeline(lake, "true"), Result(f"20260101T00000{number}Z-aaaa", "p"), request.to_record())
+    latest, plain = recorded(lake)
+    assert latest.requested == {"full": True, "append": True, "streams": ["a", "b"]}
+    assert plain.requested == {}

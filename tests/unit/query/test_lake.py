@@ -19,6 +19,7 @@ from bridge.commit.rollback import roll_back
 from bridge.errors import LakeError, SettingsError
 from bridge.lake.paths import file_name, pipeline_key
 from bridge.lake.records import FileAdd
+from bridge.query.system import COLUMNS
 from bridge.storage import open_storage
 from tests.golden.make import FORMATS, unpack_to
 from tests.support.lake import DEAD, Faulty, fail
@@ -247,6 +248,6 @@ def test_sql_of_an_odd_name(tmp_path: Path) -> None:
     quoted = '"{}"'.format(ODD.replace('"', '""'))
     assert lake.sql(f"SELECT id_2 FROM shop.{quoted}").to_pylist() == [{"id_2": 2}]
     names = {row["name"] for row in lake.sql("SHOW TABLES").to_pylist()}
-    assert names == {"orders", "Orders_2", "wide", "none", ODD}
+    assert names == {"orders", "Orders_2", "wide", "none", ODD} | {f"bridge.{name}" for name in COLUMNS}
     one, other = (lake.sql(f"SELECT id FROM {name}")["id"].to_pylist() for name in ("orders", "Orders_2"))
     assert (sorted(one), other) == ([1, 2, 3], [9])

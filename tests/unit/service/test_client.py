@@ -6,13 +6,15 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from datetime import datetime, timezone
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 
 from bridge.cli import main
 from bridge.errors import BridgeError, SettingsError
+from bridge.lake.runs import read_runs
 from bridge.service.client import ServiceClient
 from bridge.service.web.server import page_served
 from bridge.settings.service import Service
@@ -79,6 +81,47 @@ def test_its_end_is_waited_for(
         thread.join()
     assert result[0] == code, result
     assert f"shop: {status}, 7 records" in result[1]
+
+
+def test_all_attempts_are_waited_for(
+    url: str, runs: Waiting, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`retry`: a first attempt that failed is not the outcome, neither while the next is under way nor afterwards."""
+    lake = LocalStorage(tmp_path / "lake")
+    began = datetime.now(timezone.utc)
+
+    def end() -> None:
+        while not runs.runs:
+            time.sleep(0.01)
+        first = runs.runs[0].run_id
+        record_run(lake, "shop", began, "failed", run=first)
+        second = record_run(lake, "shop", began + timedelta(seconds=1), "success", rows=7, attempt=2)
+        runs.runs = [replace(runs.runs[0], status="running", run_id=second, attempts=(first, second))]
+        (live,) = ServiceClient(url.rstrip("/"), TOKEN)._ask(f"/api/pipelines/shop/runs/{first}")["live"]["attempts"][
+            1:
+        ]
+        assert live == second
+        runs.stop(second)
+
+    thread = threading.Thread(target=end)
+    thread.start()
+    try:
+        code, out, _ = typed(capsys, "shop", "--wait")
+    finally:
+        thread.join()
+    (second, _) = [record.run_id for record in read_runs(lake, "shop")]
+    assert (code, out) == (0, f"shop: success, 7 records, run {second}\n")
+
+
+def test_a_run_after_it_is_no_attempt_at_it(
+    url: str, runs: Waiting, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only an attempt with the next number is followed."""
+    lake, began = LocalStorage(tmp_path / "lake"), datetime.now(timezone.utc)
+    run = record_run(lake, "shop", began, "failed")
+    record_run(lake, "shop", began + timedelta(seconds=1), "success", rows=7)
+    record_run(lake, "shop", began + timedelta(seconds=2), "success", rows=7, attempt=2)
+    assert ServiceClient(url.rstrip("/"), TOKEN).ended("shop", run)["run_id"] == run
 
 
 def test_without_a_service_it_says_so(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -62,11 +61,10 @@ pipelines:
     log = Log()
     looks = Clock(log)  # type: ignore[arg-type]
     try:
-        with ThreadPoolExecutor(2) as pool:
-            until = time.monotonic() + 5
-            while time.monotonic() < until and not (log.texts and time.monotonic() > until - 4):
-                looks.tend(pool, pipelines)
-                time.sleep(0.05)
+        until = time.monotonic() + 5
+        while time.monotonic() < until and not (log.texts and time.monotonic() > until - 4):
+            looks.tend(pipelines)
+            time.sleep(0.05)
     finally:
         server.shutdown()
         server.server_close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,38 @@ def test_included_files_and_variables_count(watched: Watched, tmp_path: Path) ->
     assert watched.write(file("shop").replace("./lake", "'${LAKE:-a}'"))
     assert watched.write(f"LAKE={tmp_path}/b\n", tmp_path / ".env")
     assert watched.settings.pipelines["shop"].destination.bucket == f"{tmp_path}/b"
+
+
+def test_a_change_while_the_file_is_read_counts(watched: Watched, tmp_path: Path) -> None:
+    """What is written after a file was opened is seen at the next look."""
+    pipe = tmp_path / "password"
+    os.mkfifo(pipe)
+
+    def change() -> None:
+        with pipe.open("w") as writing:  # the service is reading bridge.yaml now
+            watched.path.write_text(file("shop", "crm"))
+            writing.write("secret")
+
+    changing = threading.Thread(target=change)
+    changing.start()
+    source = f"{{tap: x, config: {{password: '${{file:{pipe}}}'}}}}"
+    more = f"  pg:\n    source: {source}\n    destination: {{bucket: ./lake}}\n"
+    assert watched.write(file("shop", more=more))
+    changing.join()
+    assert watched.names == ["shop", "pg"]
+    assert watched.settings.refresh()
+    assert watched.names == ["shop", "crm"]
+
+
+def test_a_wrong_file_that_is_new_is_repaired(watched: Watched, tmp_path: Path) -> None:
+    """Its repair counts, though nothing else changes."""
+    (tmp_path / "more").mkdir()
+    included = tmp_path / "more" / "crm.yaml"
+    included.write_text("pipelines: [")
+    assert not watched.write(file("shop", more="include: [more/*.yaml]\n"))
+    assert not watched.settings.refresh()
+    assert watched.write(file("crm"), included)
+    assert watched.names == ["shop", "crm"]
 
 
 def test_a_run_gets_what_is_right_now(watched: Watched) -> None:

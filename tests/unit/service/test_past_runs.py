@@ -70,6 +70,18 @@ def test_the_last_run_serves_its_time(minutes: float, status: str, due: bool, sh
     assert is_due(shop) is due
 
 
+@pytest.mark.parametrize("status", ["success", "failed", "running"])
+def test_a_run_of_a_part_serves_nothing(status: str, shop: Pipeline) -> None:
+    """`--stream`, `--resume`, `--max-records`: the schedule means all. A pipeline that ran so only never ran."""
+    ran(shop, 29, status, requested={"streams": ["s"]}, process=DEAD)
+    assert served_until(shop, NOW) == NOW
+    before = ran(shop, 90, "success")
+    for minutes in range(1, 25):
+        ran(shop, minutes, status, requested={"streams": ["s"]}, process=DEAD)
+    assert served_until(shop, NOW) == before
+    assert is_due(shop)
+
+
 def test_a_run_that_died_is_done_again(shop: Pipeline) -> None:
     """The run before it tells since when; one that another run kept out is no run."""
     before = ran(shop, 90, "success")

@@ -9,17 +9,19 @@ import pytest
 
 from bridge.errors import SettingsError
 from bridge.lake.lease import take
-from bridge.lake.runs import RunFile, new_run_id
+from bridge.lake.runs import RunFile, new_run_id, read_runs
 from bridge.service.timetable import Due
 from bridge.storage import open_storage
+from tests.support.receiver import receiver
 from tests.support.service import Queue, until
 
 FILE = """
 pipelines:
   shop:
-    source: {tap: [sh, -c, exit 0]}
+    source: {tap: [sh, -c, exit 1]}
     destination: {bucket: ./lake}
     schedule: {cron: "0 6 * * *", timezone: Europe/Paris}
+    retry: {attempts: 2, backoff: 1s}
   manual: {source: {tap: [sh, -c, exit 0]}, destination: {bucket: ./lake}}
 """
 
@@ -58,6 +60,57 @@ def test_a_run_that_waits_is_due_once(queue: Queue, tmp_path: Path) -> None:
     assert not queue.runs.stop(live.run_id)
     assert queue.runs.live() == []
     lease.close(head=0, clean=True)
+
+
+def test_a_run_of_a_part_does_not_replace_the_schedule(queue: Queue) -> None:
+    """What is due waits beside a run of one stream, but not beside a whole one."""
+    queue.runs.start("shop", "--stream", "orders")
+    for _ in range(2):
+        queue.runs.start_due(Due("shop", now(), "schedule"))
+    assert [live.reason for live in queue.runs.live()] == ["request", "schedule"]
+
+
+def test_a_run_keeps_its_id(queue: Queue, tmp_path: Path) -> None:
+    """What is shown while it waits finds it until its end, and its record afterwards, whatever attempts come."""
+    queue.runs.start_due(Due("shop", now(), "schedule"))
+    (waiting,) = queue.runs.live()
+    attempts = tuple[str, ...]()
+
+    def is_over() -> bool:
+        nonlocal attempts
+        for live in queue.runs.live():
+            assert live.has_id(waiting.run_id)
+            attempts = live.attempts
+        return queue.turn()
+
+    until(is_over)
+    assert attempts[0] == waiting.run_id
+    records = read_runs(open_storage(str(tmp_path / "lake"), None), "shop")
+    assert sorted(record.run_id for record in records) == sorted(attempts)
+    assert len(attempts) == 2
+    assert [entry[:3] for entry in queue.log] == [
+        ("started", "shop", waiting.run_id),
+        ("finished", "shop", attempts[1]),
+    ]
+
+
+@pytest.mark.filterwarnings("ignore:'imghdr' is deprecated")
+def test_a_receiver_that_hangs_keeps_no_slot(queue: Queue, tmp_path: Path) -> None:
+    """What only waits for a receiver does not count among `max_runs`."""
+    file = tmp_path / "bridge.yaml"
+    with receiver(None) as hanging:
+        notify = f'notify: [{{url: "json://127.0.0.1:{hanging.port}/"}}], source'
+        text = FILE.replace("manual: {source", f"manual: {{{notify}").replace("exit 0", "exit 1")
+        file.write_text(f"service: {{max_runs: 1}}\n{text}")
+        assert queue.settings.refresh()
+        first = queue.runs.start("manual")
+        until(lambda: queue.turn() or hanging.bodies)
+        second = queue.runs.start("shop")
+        until(lambda: queue.turn() or queue.status(second) == "running")
+        assert [live.run_id for live in queue.runs.live()] == [first, second]
+        assert queue.runs.stop(second)
+        hanging.ended.set()
+        queue.until_empty()
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,21 @@ def test_a_name_of_the_view_in_group_by_is_remembered() -> None:
     assert read_view("v", "SELECT a AS b, count(*) AS n FROM s t GROUP BY t.A").keys == ("b",)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT k, lower(a) AS b, count(*) AS n FROM s GROUP BY k, lower(a) -- the keys",
+        "SELECT k, lower(a) AS b, count(*) AS n FROM s GROUP BY k /* one */, /* two */ b /* three */",
+        "-- by k\nSELECT k /* a key */, lower(a) /* B */ AS b, -- and b\n count(*) AS n FROM s /* all */ GROUP BY 1, b",
+        "SELECT k, lower(a /* text */) AS b, count(*) AS n -- rows\nFROM s -- all\nGROUP BY k, lower(a) -- a\n;-- end",
+    ],
+)
+def test_comments_change_nothing(text: str) -> None:
+    """Wherever a comment stands, the keys are the same."""
+    view = read_view("v", text)
+    assert (view.keys, [item.name for item in view.aggregates]) == (("k", "b"), ["n"])
+
+
 SELECT = "SELECT id, count(*) AS n FROM orders GROUP BY id"
 VIEW = f"'{SELECT}'"
 
@@ -170,3 +185,12 @@ def test_config_check_reports_each_wrong_view(settings: Load) -> None:
     path.write_text(pipeline_text(more=more))
     messages = [problem.error.message for problem in check(path, {})]
     assert ["bridge.yaml:8" in messages[0], "bridge.yaml:10" in messages[1], len(messages)] == [True, True, 2]
+
+
+def test_each_view_has_its_place(settings: Load) -> None:
+    """What only Spark can refuse, at a run, is told with file and line as well; a layer below counts as its own."""
+    default = f"defaults:\n  views:\n    of_all: {SELECT}\n"
+    loaded = settings(default + pipeline_text(more=f"views:\n  a: {SELECT}\n  b: >-\n    {SELECT}"))
+    places = loaded.pipeline(None).view_places
+    lines = {name: place.rpartition("bridge.yaml:")[2] for name, place in places.items()}
+    assert lines == {"of_all": "3", "a": "11", "b": "12"}

@@ -9,7 +9,8 @@ from pyspark.sql import SparkSession
 from bridge.errors import SettingsError
 from bridge.schema.json_schema import TIMESTAMP
 from bridge.settings.view_sql import read_view
-from bridge.spark.view_types import analysed, needed_columns
+from bridge.spark.view_types import analysed, needed_columns, plain_keys
+from bridge.views.algebra import TypedView
 
 COLUMNS = pa.schema(
     [
@@ -67,6 +68,21 @@ def test_only_columns_that_the_view_needs_are_read() -> None:
     """By their names in the table, whatever their case in the view."""
     view = read_view("v", "SELECT NAME, count(*) AS n FROM s WHERE s.Place.x > 1 GROUP BY name")
     assert [field.name for field in needed_columns(view, COLUMNS)] == ["Name", "place"]
+
+
+def test_keys_that_are_columns_are_recognized() -> None:
+    """By these the table's rows can be chosen before Spark sees them; an expression, or a cast, is none."""
+    text = "SELECT ID, `t`.`Name` AS n, lower(name) AS low, t.at, CAST(day AS string) AS day, count(*) AS c FROM s AS t"
+    view = read_view("v", text + " GROUP BY ID, n, low, at, 5")
+    fields = [pa.field("ID", pa.int64()), *(pa.field(name, pa.string()) for name in ("n", "low", "day"))]
+    typed = TypedView(view, pa.schema([*fields, pa.field("at", TIMESTAMP)]))
+    assert {key: field.name for key, field in plain_keys(typed, COLUMNS).items()} == {
+        "ID": "id",
+        "n": "Name",
+        "at": "at",
+    }
+    narrower = TypedView(view, typed.schema.set(0, pa.field("ID", pa.string())))
+    assert "ID" not in plain_keys(narrower, COLUMNS)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from datetime import date, datetime, timezone
 from decimal import Decimal
@@ -30,7 +31,7 @@ from bridge.write.merge.match import MergeSpec, VersionSweep
 from bridge.write.merge.plan import Merged, Merger
 from bridge.write.partition import Partition
 from bridge.write.report import SpillFile
-from bridge.write.spill import Spill, spill_folder, with_message_order
+from bridge.write.spill import CHANGE, Spill, spill_folder, with_message_order
 
 KEYS = {
     "int": st.sampled_from([0, 1, 2, -5, 2**63 - 1, None]),
@@ -244,6 +245,42 @@ def test_a_table_that_was_appended_to_has_each_touched_key_once(
         assert canonical(table.rows()) == canonical(wanted)
 
 
+@settings(max_examples=40, deadline=None)
+@given(story=stories(), hard=st.booleans(), delta=st.booleans(), groups=st.integers(1, 4))
+def test_what_a_merge_changes_is_noted_row_by_row(
+    story: tuple[list[str], list[Row], list[list[Row]]], hard: bool, delta: bool, groups: int
+) -> None:
+    """For views: the rows before, with what is noted and all rows of other new files, are the rows afterwards."""
+    kinds, before, batches = story
+    names = [f"k{number}" for number in range(len(kinds))]
+    fields = [*(pa.field(n, TYPES[kind]) for n, kind in zip(names, kinds, strict=True)), pa.field("v", pa.int64())]
+    fields += [pa.field("w", pa.list_(pa.int64())), pa.field("_sdc_deleted_at", pa.timestamp("us", "UTC"))]
+    target = {"hard_delete": hard, "format": "delta" if delta else "parquet", "changes": True, "readable": True}
+    with tempfile.TemporaryDirectory() as root:
+        table = Table(Path(root), pa.schema(fields), names, **target)
+        for number in range(2):
+            table.add_file([{"w": None} | row for row in before[number::2] * 2], groups)
+        for batch in batches:
+            rows = Counter(canonical(table.rows()))
+            merged = table.merge([table.spill(batch)])
+            assert {one.old for one in merged.changes} == set(merged.removes)
+            for row in noted(table, merged):
+                sign = row.pop(CHANGE)
+                rows[canonical([row])[0]] += sign
+            rewritten = {one.new for one in merged.changes}
+            for add in merged.adds:
+                if add.name not in rewritten:
+                    rows.update(canonical(pq.ParquetFile(table.folder / add.name).read().to_pylist()))
+            assert +rows == Counter(canonical(table.rows()))
+            assert -rows == Counter()
+
+
+def noted(table: Table, merged: Merged) -> list[Row]:
+    """The rows that a merge has noted as changed."""
+    names = [one.name for one in merged.changes if one.name]
+    return [row for name in names for row in pq.ParquetFile(spill_folder(table.job) / name).read().to_pylist()]
+
+
 SIMPLE = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.string())])
 
 
@@ -268,6 +305,15 @@ def test_only_files_with_a_match_are_rewritten_and_keep_their_names(tmp_path: Pa
     assert merged.counts == {"rows": 2, "inserted": 1, "updated": 1, "superseded": 0, "deleted": 0}
     order = pq.read_table(table.folder / "part-0000000001.parquet").column("id").to_pylist()
     assert order == list(range(10, 20))
+
+
+def test_unchanged_rows_of_a_rewritten_file_are_not_noted(tmp_path: Path) -> None:
+    """A view over the table reads two rows of the file, and no file twice; without views nothing is noted."""
+    assert not simple(tmp_path / "without").merge([]).changes
+    table = simple(tmp_path / "with", readable=True)
+    merged = table.merge([table.spill([{"id": 12, "v": "new"}, {"id": 31, "v": "new"}])])
+    assert noted(table, merged) == [{"id": 12, "v": "old", CHANGE: -1}, {"id": 12, "v": "new", CHANGE: 1}]
+    assert [(one.old, one.new) for one in merged.changes] == [("part-0000000001.parquet",) * 2]
 
 
 def test_footers_are_read_once_a_run_and_spare_what_cannot_match(tmp_path: Path) -> None:

@@ -168,7 +168,11 @@ class DeltaLog:
                 self._tidy()
                 return
             self._cached = None
-        raise LakeError("the Delta table is changed by somebody all the time", hint="find out by whom", at=self.folder)
+        raise LakeError(
+            "gave up: another process keeps changing the Delta table",
+            hint="stop the other writers, then run again",
+            at=self.folder,
+        )
 
     def _metadata(self, current: Snapshot, schema: TableSchema | None, commit: Commit) -> dict[str, Any]:
         """The table's metadata for the entry: as it was, with our columns."""

@@ -25,12 +25,15 @@ from bridge.storage import Storage
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+    from requests import Response
 
     from bridge.settings.options import Pipeline
 
 DEFAULT_NAME = "lake"
+_PATIENCE = (10.0, 60.0)
+"""Seconds that a REST catalog may take to accept a connection, and to answer a request."""
 _KEYS = re.compile(r"://[^@/\s]*@")
-"""What a URI says of who comes."""
+"""The user and the password in a URI."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +149,7 @@ def open_catalog(storage: Storage, facts: CatalogFacts) -> Catalog:
         properties = {name: value for name, value in facts.properties.items() if name not in own}
         if (properties | own).get("type") != "sql":
             _keep_foreign_classes_out(own)
+            _limit_requests()
         if storage.folder is not None:
             (storage.folder / ".bridge").mkdir(parents=True, exist_ok=True)
         catalog = load_catalog(facts.name, **properties)
@@ -180,6 +184,18 @@ def _keep_foreign_classes_out(own: Mapping[str, Any]) -> None:
             return AuthManagerFactory.create(class_or_name, config)
 
     rest.AuthManagerFactory = OwnManagers  # type: ignore[attr-defined]
+
+
+def _limit_requests() -> None:
+    """Have pyiceberg wait for an answer of a REST catalog no longer than `_PATIENCE`; by itself it waits forever."""
+    from pyiceberg.catalog import rest
+    from requests import Session
+
+    class LimitedSession(Session):
+        def request(self, *args: Any, **options: Any) -> Response:
+            return super().request(*args, **{"timeout": _PATIENCE} | options)
+
+    rest.Session = LimitedSession  # type: ignore[attr-defined]
 
 
 def _let_connections_go(catalog: Catalog) -> None:

@@ -1,7 +1,7 @@
 """What a snapshot of an Iceberg table is made of: the files that it has, in manifests, and the list of these.
 
 All of it is new files with names that are never used again; nothing is visible before a catalog names the table's next
-metadata. So whoever dies in between leaves garbage, and whoever is too late as well.
+metadata. A writer that crashes, or that loses the race, leaves only unused files.
 """
 
 from __future__ import annotations

@@ -162,8 +162,8 @@ class IcebergLog:
                 self._commit(current, commit, table, schema)
                 return
             self._cached = Snapshot()
-        hint = "find out by whom"
-        raise LakeError("the Iceberg table is changed by somebody all the time", hint=hint, at=self.folder)
+        hint = "stop the other writers, then run again"
+        raise LakeError("gave up: another process keeps changing the Iceberg table", hint=hint, at=self.folder)
 
     def _commit(self, current: Snapshot, commit: Commit, live: TableState, schema: TableSchema | None) -> None:
         from pyiceberg.table import Table

@@ -83,7 +83,7 @@ SETTINGS = 'pipelines: {{shop: {{source: {{tap: ["touch", "started"]}}, destinat
 @pytest.mark.parametrize(
     ("destination", "said"),
     [
-        ("bucket: s3://lake, format: iceberg", "Iceberg tables in s3:// need a catalog"),
+        ("bucket: s3://lake, format: iceberg", "Iceberg tables in a bucket of a store need a catalog"),
         ("bucket: lake, catalog: {}", "only Iceberg tables have one"),
         ("bucket: lake, format: delta, shared: true", "only plain Parquet tables can be shared"),
         ("bucket: lake, format: iceberg, shared: true", "only plain Parquet tables can be shared"),

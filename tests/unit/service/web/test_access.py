@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from bridge.errors import SettingsError
-from bridge.service.web.access import Access, is_loopback
+from bridge.service.web.door.access import Access, is_loopback
 
 from .conftest import TOKEN, Open, Page, fields_of
 
+COOKIE = "singer_bridge_8765"
 BEARER = {"authorization": f"Bearer {TOKEN}"}
 
 
@@ -92,13 +93,50 @@ def test_a_forged_cookie_is_worth_nothing(open_page: Open) -> None:
     """Neither a changed one, nor one of a session that never logged in, nor one of another token."""
     page, other = open_page(token=TOKEN), open_page(token="another token of sixteen")
     other.submit("/login", token="another token of sixteen")
-    forged = dict(other.client.cookies)["singer_bridge"]
+    forged = dict(other.client.cookies)[COOKIE]
     page.get("/login")
-    outside = dict(page.client.cookies)["singer_bridge"]
+    outside = dict(page.client.cookies)[COOKIE]
     for value in (forged, outside, outside.replace(".out.", ".in."), "x", "a.in.9999999999.", ""):
         page.client.cookies.clear()
-        answer = page.client.get("/", headers={"cookie": f"singer_bridge={value}"})
+        answer = page.client.get("/", headers={"cookie": f"{COOKIE}={value}"})
         assert answer.status_code == 303, value
+
+
+@pytest.mark.parametrize("cookie", [r"a.in.9.\351", '"a.in.9.\\351"', '"a.in.9999999999.\\777"', "a.in.²." + "0" * 64])
+@pytest.mark.parametrize("path", ["/", "/api/pipelines", "/static/page.css"])
+def test_a_cookie_of_odd_characters_is_none(open_page: Open, path: str, cookie: str) -> None:
+    """It is answered as if it were not there, with the headers that bind a browser."""
+    page = open_page(token=TOKEN)
+    answer = page.client.get(path, headers={"cookie": f"{COOKIE}={cookie}".encode()})
+    assert answer.status_code == (401 if "api" in path else 200 if "static" in path else 303)
+    assert "content-security-policy" in answer.headers
+
+
+def test_services_on_two_ports_have_sessions_of_their_own(open_page: Open) -> None:
+    """A browser sends the cookies of 127.0.0.1 to all its ports: logging in to one service leaves the other's."""
+    one, other = open_page(token=TOKEN), open_page(token="another token of sixteen", base_url="http://127.0.0.1:8766")
+    one.submit("/login", token=TOKEN)
+    other.client.cookies.update(dict(one.client.cookies))
+    other.submit("/login", token="another token of sixteen")
+    jar = dict(other.client.cookies)
+    assert sorted(jar) == ["singer_bridge_8765", "singer_bridge_8766"]
+    one.client.cookies.update(jar)
+    assert "shop" in one.get("/pipelines/shop")
+    assert "shop" in other.get("/pipelines/shop")
+
+
+def test_a_copied_cookie_ends_with_the_session(open_page: Open) -> None:
+    """After `Log out` a copy of the cookie is worth nothing, also after a restart; other browsers stay in."""
+    page, other = open_page(token=TOKEN), open_page(token=TOKEN)
+    for browser in (page, other):
+        browser.submit("/login", token=TOKEN)
+    copied = dict(page.client.cookies)[COOKIE]
+    form = {"csrf": fields_of(page.get("/"))["csrf"]}
+    assert page.client.post("/logout", data=form).status_code == 303
+    for service in (page, open_page(token=TOKEN)):
+        service.client.cookies.clear()
+        assert service.client.get("/", headers={"cookie": f"{COOKIE}={copied}"}).status_code == 303
+    assert "shop" in other.get("/pipelines/shop")
 
 
 POSTS: list[tuple[str, dict[str, str]]] = [
@@ -143,6 +181,22 @@ def test_what_a_browser_says_of_its_origin_counts(page: Page, headers: dict[str,
     assert page.runs.requested == []
 
 
+IMAGE = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors", "sec-fetch-dest": "image"}
+LINK = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [IMAGE, IMAGE | {"sec-fetch-site": "same-site"}, LINK | {"sec-fetch-dest": "iframe"}, {"origin": "null"}],
+)
+@pytest.mark.parametrize("path", ["/pipelines/shop/run?refresh_catalog=1", "/api/pipelines", "/metrics"])
+def test_another_site_cannot_make_a_browser_look(page: Page, headers: dict[str, str], path: str) -> None:
+    """No image, script or frame of another site is answered; a link that somebody follows is, and so is our page."""
+    assert page.client.get(path, headers=headers).status_code == 403
+    assert page.client.get(path, headers=LINK).status_code == 200
+    assert page.client.get(path, headers=IMAGE | {"sec-fetch-site": "same-origin"}).status_code == 200
+
+
 def test_a_program_on_this_machine_sends_a_header(page: Page) -> None:
     """No form of a site can send it, and a script of another site may not."""
     answer = page.client.post("/api/pipelines/shop/runs", headers={"x-singer-bridge": "1"})
@@ -154,6 +208,7 @@ def test_a_program_on_this_machine_sends_a_header(page: Page) -> None:
 def test_too_much_is_not_read(page: Page) -> None:
     headers = {"x-singer-bridge": "1"}
     assert page.client.post("/api/pipelines/shop/runs", content=b"x" * (2 << 20), headers=headers).status_code == 413
+    assert page.client.post("/pipelines/shop/run", content=b"x&" * 2000).status_code == 413
 
 
 def test_each_answer_binds_the_browser(page: Page) -> None:

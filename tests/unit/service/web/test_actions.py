@@ -121,6 +121,40 @@ def test_a_run_is_planned_and_started(page: Page) -> None:
     assert page.client.post("/pipelines/shop/run", data=fields_of(page.get("/pipelines/quiet/run"))).status_code == 400
 
 
+TAP = """#!/bin/sh
+echo "$@" >> "$(dirname "$0")/asked"
+echo '{"streams": [{"tap_stream_id": "orders", "stream": "orders",
+"schema": {"type": "object", "properties": {"id": {"type": "integer"}}},
+"metadata": [{"breadcrumb": [], "metadata": {"selected": true}}]}]}'
+"""
+"""A tap that discovers one stream, and notes each start."""
+
+
+@pytest.mark.parametrize("query", ["", "?refresh_catalog=1", "?stream=orders"])
+def test_to_look_at_a_plan_starts_no_process(page: Page, query: str) -> None:
+    """The tap is started by a form only, also where a quick one is asked for the types of its stored catalog."""
+    tap = page.root / "tap"
+    tap.write_text(TAP)
+    tap.chmod(0o755)
+    settings = f"pipelines:\n  shop: {{source: {{tap: {tap}, select: [orders]}}, destination: {{bucket: lake}}}}\n"
+    (page.root / "bridge.yaml").write_text(settings)
+    path = f"/pipelines/shop/run{query}"
+    assert "the tap was not asked" in page.get(path)
+    assert not (page.root / "asked").exists()
+    csrf = fields_of(page.get(path))["csrf"]
+    assert page.client.post("/pipelines/shop/run", data={"plan": "1"}).status_code == 403
+    assert not (page.root / "asked").exists()
+    planned = page.client.post("/pipelines/shop/run", data={"plan": "1", "csrf": csrf, "full": "1"})
+    assert planned.status_code == 200
+    assert ">orders<" in planned.text
+    assert 'name="full" value="1">' in planned.text.rpartition("<form")[2], "what was ticked stays ticked"
+    asked = (page.root / "asked").read_text()
+    assert "--discover" in asked
+    assert ">orders<" in page.get(path), "of the catalog that is stored now"
+    assert (page.root / "asked").read_text() == asked
+    assert page.runs.requested == []
+
+
 def test_a_run_is_stopped(page: Page) -> None:
     where = page.submit("/pipelines/shop/run")
     assert "taken out of the queue" in page.get(f"{where}/stop")

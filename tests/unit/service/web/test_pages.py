@@ -10,7 +10,7 @@ import pytest
 from bridge.lake.log import Log
 from bridge.lake.runs import log_key
 from bridge.storage.local.storage import LocalStorage
-from tests.support.busy_lake import record_run
+from tests.support.busy_lake import record_run, write_settings
 from tests.support.tables import INTEGER, STRING, Shop
 
 from .conftest import AT, NOW, Open, Page
@@ -28,6 +28,18 @@ def test_the_overview_says_how_each_pipeline_stands(page: Page) -> None:
     assert 'class="status failed"' in rows["failing"]
     assert "latest runs: 3 success, 1 failed" in rows["failing"]
     assert ">1,503<" in rows["failing"]
+
+
+def test_the_overview_says_what_is_stale(root: Path, open_page: Open) -> None:
+    """By the age of the last success, not of a bookmark or of a run that failed."""
+    lake = LocalStorage(root / "lake")
+    record_run(lake, "shop", NOW - timedelta(minutes=30), "success")
+    record_run(lake, "failing", NOW - timedelta(minutes=1), "failed", rows=5)
+    more = dict.fromkeys(("shop", "quiet", "failing"), ", stale_after: 1h")
+    write_settings(root, [*more], **more)
+    html = open_page().seen("/")
+    rows = {row.split("</a>")[0].rpartition(">")[2]: row for row in html.split("<tr id=")[1:]}
+    assert {name for name, row in rows.items() if ">stale<" in row} == {"failing"}
 
 
 def test_pipelines_are_chosen_by_name_and_status(page: Page) -> None:
@@ -189,6 +201,18 @@ def test_a_wrong_file_keeps_the_old_pipelines_and_says_so(page: Page) -> None:
     assert 'href="/pipelines/shop"' in html
     path.write_text(right)
     assert "bridge.yaml is wrong" not in page.seen("/")
+
+
+def test_an_included_file_is_repaired(page: Page) -> None:
+    """A new one that is wrong, and then right, while bridge.yaml stays as it is."""
+    path, included = page.root / "bridge.yaml", page.root / "more.yaml"
+    included.write_text("pipelines: [")
+    path.write_text(path.read_text() + "\ninclude: [more.yaml]\n")
+    assert "bridge.yaml is wrong" in page.seen("/")
+    included.write_text('pipelines: {more: {source: {tap: "true"}, destination: {bucket: lake}}}\n')
+    html = page.seen("/")
+    assert "bridge.yaml is wrong" not in html
+    assert 'href="/pipelines/more"' in html
 
 
 def test_a_pipeline_whose_settings_are_wrong_is_shown_as_such(page: Page) -> None:

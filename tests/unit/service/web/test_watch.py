@@ -8,7 +8,7 @@ import os
 import re
 import time
 from collections import Counter
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,7 +23,7 @@ from bridge.service.web.pipelines import Pipelines
 from bridge.service.web.sight import look
 from bridge.service.web.watch import Watch
 from bridge.storage.local.storage import LocalStorage
-from tests.support.busy_lake import busy_project, commit_rows, record_run
+from tests.support.busy_lake import busy_project, commit_rows, record_run, write_settings
 
 from .conftest import AT, NOW, Waiting
 
@@ -51,6 +51,29 @@ def test_what_has_not_changed_is_not_read_again(root: Path, monkeypatch: pytest.
     second = look(shown, first)
     assert [each.run_id for each in second.runs] == [run, *(each.run_id for each in first.runs)]
     assert second.runs[2] is first.runs[1], "an outcome that was read before"
+
+
+def test_what_turns_stale_is_read_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though its bucket is as it was: the same object before, and once again after."""
+    more = {"failing": ", stale_after: 1h"}
+    write_settings(root, ["failing"], **more)
+    record_run(LocalStorage(root / "lake"), "failing", NOW - timedelta(minutes=30), "success")
+    shown = Pipelines(root / "bridge.yaml", None).all()["failing"]
+    fresh = look(shown, None)
+    assert fresh.status
+    assert fresh.status["stale"] is False
+    assert look(shown, fresh) is fresh
+
+    class Later(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> datetime:
+            return datetime.now(tz) + timedelta(hours=1)
+
+    monkeypatch.setattr("bridge.service.web.sight.datetime", Later)
+    stale = look(shown, fresh)
+    assert stale.status
+    assert stale.status["stale"] is True
+    assert look(shown, stale) is stale
 
 
 class Listening(Hub):

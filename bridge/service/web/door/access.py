@@ -14,13 +14,15 @@ import secrets
 import time
 from dataclasses import dataclass, field
 from ipaddress import ip_address
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
+from starlette.types import Scope
 
 from bridge.errors import SettingsError
+from bridge.service.web.door.logouts import Logouts
 
-COOKIE = "singer_bridge"
 OWN_HEADER = "x-singer-bridge"
 """Without a token, a program that changes something sends this header, whatever its value."""
 _DAYS = 7
@@ -53,10 +55,14 @@ class Access:
     token: str | None = field(default=None, repr=False)
     key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
     """Signs sessions. It follows from the token, so sessions outlive a restart; without a token it is a new one."""
+    logouts: Logouts = field(default_factory=Logouts, repr=False)
 
     @classmethod
-    def of(cls, host: str, token: str | None) -> Access:
-        """The rules for an address. Raises `SettingsError` if everybody on the network could use the page."""
+    def of(cls, host: str, token: str | None, logouts: Path | None = None) -> Access:
+        """The rules for an address. Raises `SettingsError` if everybody on the network could use the page.
+
+        `logouts`: the file of the sessions that were ended.
+        """
         if not token:
             if not is_loopback(host):
                 hint = 'set service.token, such as "${SINGER_BRIDGE_TOKEN}", or service.host to 127.0.0.1'
@@ -67,7 +73,8 @@ class Access:
         if len(token) < _SHORTEST:
             hint = "python3 -c 'import secrets; print(secrets.token_urlsafe())' makes one"
             raise SettingsError(f"service.token is shorter than {_SHORTEST} characters", hint=hint)
-        return cls(token, hashlib.sha256(b"singer-bridge session\0" + token.encode()).digest())
+        key = hashlib.sha256(b"singer-bridge session\0" + token.encode()).digest()
+        return cls(token, key, Logouts(logouts))
 
     def knows_host(self, headers: Headers) -> bool:
         """Whether the Host is a name of this machine; with a token any name is right, such as that of a proxy."""
@@ -88,9 +95,9 @@ class Access:
     def session(self, cookie: str | None) -> Session:
         """The session of a cookie; a new one if it is missing, forged or too old. Without a token, each one is in."""
         parts = (cookie or "").split(".")
-        if len(parts) == 4 and hmac.compare_digest(parts[3], self._mac("session", *parts[:3])):
+        if len(parts) == 4 and hmac.compare_digest(parts[3].encode(), self._mac("session", *parts[:3]).encode()):
             name, level, until = parts[:3]
-            if until.isdigit() and int(until) > time.time():
+            if until.isdigit() and int(until) > time.time() and name not in self.logouts:
                 return Session(name, level == "in" or self.token is None)
         return Session(secrets.token_hex(16), self.token is None, fresh=True)
 
@@ -98,11 +105,16 @@ class Access:
         """A new session for somebody who knows the token: one that was known before is worth nothing now."""
         return Session(secrets.token_hex(16), is_in=True, fresh=True)
 
-    def cookie(self, session: Session, *, secure: bool) -> str:
+    def leave(self, session: Session) -> None:
+        """End a session: whoever copied its cookie is out, too. Raises `LakeError` if a restart would forget it."""
+        if self.token is not None and session.is_in and not session.fresh:
+            self.logouts.end(session.id, time.time() + _DAYS * 86400)
+
+    def cookie(self, session: Session, name: str, *, secure: bool) -> str:
         """The `Set-Cookie` of a session."""
         text = (session.id, "in" if session.is_in else "out", str(int(time.time()) + _DAYS * 86400))
         flags = f"Path=/; Max-Age={_DAYS * 86400}; HttpOnly; SameSite=Strict{'; Secure' if secure else ''}"
-        return f"{COOKIE}={'.'.join(text)}.{self._mac('session', *text)}; {flags}"
+        return f"{name}={'.'.join(text)}.{self._mac('session', *text)}; {flags}"
 
     def csrf(self, session: Session) -> str:
         """The token that each form of a session holds."""
@@ -114,6 +126,20 @@ class Access:
 
     def _mac(self, *parts: str) -> str:
         return hmac.new(self.key, "\0".join(parts).encode(), hashlib.sha256).hexdigest()
+
+
+def cookie_name(scope: Scope) -> str:
+    """The session's cookie. Browsers send cookies to all ports of a machine: each service has a name of its own."""
+    return f"singer_bridge_{(scope.get('server') or ('', 0))[1]}"
+
+
+def may_look(headers: Headers) -> bool:
+    """Whether a GET is of our own pages, of a program, or a link of another site that somebody followed.
+
+    Another site's page that loads one of ours as an image, a script or a frame has no business here.
+    """
+    followed = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+    return followed or is_own_origin(headers)
 
 
 def is_own_origin(headers: Headers) -> bool:

@@ -6,13 +6,12 @@ import logging
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qs, quote
 
-from starlette.datastructures import Headers, MutableHeaders
-from starlette.exceptions import HTTPException
+from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from bridge.service.web.access import COOKIE, OWN_HEADER, Access, Session, is_own_origin
+from bridge.service.web.door.access import OWN_HEADER, Access, Session, cookie_name, is_own_origin, may_look
 
 _LARGEST = 1 << 20
 """Bytes of what may be posted."""
@@ -42,14 +41,12 @@ class Guard:
             await self._app(scope, receive, send)
             return
         request = Request(scope, receive)
-        session = self._access.session(_cookie(request.headers))
-        scope.setdefault("state", {}).update(session=session, csrf=self._access.csrf(session), form={}, body=b"")
-        answer = _Answer(send, self._access, request, session)
+        answer = _Answer(send, self._access, request)
         try:
+            session = self._access.session(_cookie(request))
+            scope.setdefault("state", {}).update(session=session, csrf=self._access.csrf(session), form={}, body=b"")
+            answer.session = session
             refusal = await self._refusal(request, session)
-        except HTTPException as error:
-            refusal = JSONResponse({"error": {"message": error.detail, "hint": ""}}, error.status_code)
-        try:
             await (refusal or self._app)(scope, receive, answer)
         except Exception:  # an error of ours: its text may hold anything, so the log has it and no page
             if answer.began:
@@ -73,6 +70,8 @@ class Guard:
             return RedirectResponse(f"/login?next={quote(path + query, safe='')}", 303)
         if request.method not in ("GET", "HEAD"):
             return await self._posted(request, session, bearer=bearer)
+        if not may_look(headers):
+            return _refused(request, 403, "another site asks for this", "open it in a tab of its own")
         return None
 
     async def _posted(self, request: Request, session: Session, *, bearer: bool) -> Response | None:
@@ -86,8 +85,10 @@ class Guard:
         state["body"] = body
         is_api = request.url.path.startswith("/api/")
         if not is_api:
-            pairs = parse_qs(body.decode(errors="replace"), keep_blank_values=True, max_num_fields=1000)
-            state["form"] = pairs
+            try:
+                state["form"] = parse_qs(body.decode(errors="replace"), keep_blank_values=True, max_num_fields=1000)
+            except ValueError:
+                return _refused(request, 413, "too much was sent", "")
         sent = headers.get("x-csrf-token") or next(iter(state["form"].get("csrf", [])), "")
         by_program = bearer or (is_api and self._access.token is None and OWN_HEADER in headers)
         by_page = self._access.is_csrf(session, sent) and not session.fresh
@@ -102,8 +103,10 @@ class Guard:
 class _Answer:
     """Sends a response with the headers, and with the cookie if the session is new."""
 
-    def __init__(self, send: Send, access: Access, request: Request, session: Session) -> None:
-        self._send, self._access, self._request, self._session = send, access, request, session
+    def __init__(self, send: Send, access: Access, request: Request) -> None:
+        self._send, self._access, self._request = send, access, request
+        self.session: Session | None = None
+        """That of the request, once it is known."""
         self.began = False
 
     async def __call__(self, message: Message) -> None:
@@ -114,16 +117,20 @@ class _Answer:
                 headers.setdefault(name, value)
             if not self._request.url.path.startswith("/static/"):
                 headers.setdefault("cache-control", "no-store")
-            session = self._request.scope["state"]["session"]  # logging in makes another one
-            wants_page = "text/html" in headers.get("content-type", "") or session is not self._session
-            if session.fresh and wants_page:
-                headers.append("set-cookie", self._access.cookie(session, secure=self._request.url.scheme == "https"))
+            if self.session:
+                self._add_cookie(headers, self._request.scope["state"]["session"])  # logging in makes another one
         await self._send(message)
 
+    def _add_cookie(self, headers: MutableHeaders, session: Session) -> None:
+        wants_page = "text/html" in headers.get("content-type", "") or session is not self.session
+        if session.fresh and wants_page:
+            name, secure = cookie_name(self._request.scope), self._request.url.scheme == "https"
+            headers.append("set-cookie", self._access.cookie(session, name, secure=secure))
 
-def _cookie(headers: Headers) -> str | None:
+
+def _cookie(request: Request) -> str | None:
     try:
-        morsel = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+        morsel = SimpleCookie(request.headers.get("cookie", "")).get(cookie_name(request.scope))
     except CookieError:
         return None
     return morsel.value if morsel else None

@@ -1,0 +1,114 @@
+"""Whole runs into Azurite, as a user has them: each format, every way to look at the tables; and no key anywhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge import Lake
+from bridge.settings.values.stores import AzureOptions
+from tests.e2e.conftest import stream
+from tests.interop.azurite import ACCOUNT, KEY, Azurite, Container
+
+ABFSS = f"abfss://lake@{ACCOUNT}.dfs.core.windows.net"
+
+
+@pytest.fixture(scope="module")
+def azurite() -> Iterator[Azurite]:
+    with Azurite() as server:
+        server.bucket("lake")
+        yield server
+
+
+class Project:
+    """A pipeline into the container, and what its commands said."""
+
+    def __init__(self, folder: Path, azurite: Azurite, destination: dict[str, Any], environ: dict[str, str]) -> None:
+        self.folder, self.said = folder, ""
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        self.environ = {**os.environ, "PATH": path, "SINGER_BRIDGE_HOME": str(folder / "home"), **environ}
+        source = {"tap": "tap-smoke", "config": "tap.json"}
+        pipeline = {"source": source, "destination": destination}
+        (folder / "bridge.yaml").write_text(json.dumps({"pipelines": {"shop": pipeline}}))
+
+    def command(self, *arguments: str) -> str:
+        argv = [sys.executable, "-m", "bridge", *arguments]
+        done = subprocess.run(argv, cwd=self.folder, env=self.environ, capture_output=True, text=True, check=False)
+        self.said += done.stdout + done.stderr
+        assert done.returncode == 0, done.stderr + done.stdout
+        return done.stdout
+
+    def run(self, records: int) -> None:
+        streams = [stream(records=records), stream("full", 20, replication_method="FULL_TABLE")]
+        (self.folder / "tap.json").write_text(json.dumps({"seed": 1, "state": {"every": 100}, "streams": streams}))
+        assert json.loads(self.command("run", "--json"))["status"] == "success"
+
+    def statement(self, dialect: str) -> Any:
+        """What the printed code makes of the table, with the key that its reader has."""
+        code = self.command("tables", "ddl", "-s", "users", "--dialect", dialect)
+        code = code.replace("AzureFileSystem(", f'AzureFileSystem(account_key="{KEY}", ')
+        names: dict[str, Any] = {}
+        exec(compile(code, dialect, "exec"), names)
+        return names["users"]
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "parquet": {"bucket": "az://lake/plain", "load_method": "append-only"},
+    "parquet, upsert": {"bucket": f"{ABFSS}/upsert", "load_method": "upsert"},
+    "delta": {"bucket": "az://lake/delta", "format": "delta", "load_method": "upsert"},
+    "delta, by SAS": {"bucket": "az://lake/sas", "format": "delta", "load_method": "append-only"},
+    "iceberg": {"bucket": f"{ABFSS}/ice", "format": "iceberg", "load_method": "upsert"},
+}
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_lake(kind: str, azurite: Azurite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two runs, then `doctor`, `verify`, `sql`, `tables head`, and the code for Polars and pyarrow: each row once."""
+    destination, environ, sas = dict(KINDS[kind]), dict(azurite.environ), azurite.sas("lake")
+    if "SAS" in kind:
+        destination["azure"] = {"account": ACCOUNT, "endpoint_url": azurite.endpoint, "sas_token": "${LAKE_SAS}"}
+        environ = {"AZURE_STORAGE_CONNECTION_STRING": "", "LAKE_SAS": sas}
+    elif destination["bucket"].startswith("abfss"):
+        destination["azure"] = {"endpoint_url": azurite.endpoint}
+    if kind == "iceberg":
+        destination["catalog"] = {"properties": {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"}}
+    project = Project(tmp_path, azurite, destination, environ)
+    for records in (50, 80):
+        project.run(records)
+    report = json.loads(project.command("doctor", "--no-spark", "--json"))
+    assert [check for check in report["checks"] if check["status"] == "error"] == []
+    assert {"rights", "swap", "uploads", "copies"} <= {check["check"] for check in report["checks"]}
+    project.command("verify")
+    (row,) = json.loads(project.command("sql", "SELECT count(*) AS n, count(DISTINCT id) AS ids FROM users", "--json"))
+    assert row == {"n": 80, "ids": 80}
+    assert len(project.command("tables", "head", "-s", "users", "--json").splitlines()) > 1
+    options = AzureOptions(ACCOUNT, azurite.endpoint, sas)
+    assert Lake(destination["bucket"], azure=options).table("shop", "users").count_rows() == 80
+    _read(project, kind, monkeypatch)
+    _no_keys(project, azurite, sas)
+
+
+def _read(project: Project, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if kind == "iceberg":  # pyiceberg and adlfs have no way to say where an emulator's blob endpoint is
+        return
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", KEY)
+    polars = project.statement("polars").collect()
+    assert sorted(polars["id"].to_list()) == list(range(1, 81))
+    if project.environ.get("LAKE_SAS") is None and "delta" not in kind:
+        assert project.statement("pyarrow").count_rows() == 80
+
+
+def _no_keys(project: Project, azurite: Azurite, sas: str) -> None:
+    """Neither an output nor an object of the lake has a key or a signature."""
+    signature = sas.partition("sig=")[2].partition("&")[0]
+    lake = Container("az://lake", azurite.environ)
+    texts = [project.said.encode(), *(lake.read(key) or b"" for key in lake.files(""))]
+    assert [text[:200] for text in texts if KEY.encode() in text or signature.encode() in text] == []

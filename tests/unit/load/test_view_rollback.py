@@ -1,0 +1,108 @@
+"""A target's tap is started again: what the rollback of its rows does with views of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bridge.commit.committer import Committer
+from bridge.commit.open import open_committer
+from bridge.lake.paths import file_name, pipeline_key
+from bridge.lake.pipeline_state import PipelineState
+from bridge.lake.records import FileAdd, TableChange, TableState
+from bridge.lake.schemas import keep_schema
+from bridge.load.checks.replay_guard import ReplayGuard
+from bridge.schema.table_schema import TableSchema
+from bridge.storage.local.storage import LocalStorage
+from bridge.tap.stdin import Start
+
+
+class Lake:
+    """The pipeline `p`; each `commit` is of the run `run`."""
+
+    def __init__(self, root: Path) -> None:
+        self.storage, self.n, self.files = LocalStorage(root), 0, 0
+
+    def open(self, run: str = "run") -> Committer:
+        return open_committer(self.storage, "p", run, last={"closed": self.n})
+
+    def commit(self, tables: dict[str, Sequence[int]], views: dict[str, str], uncovered: Sequence[str] = ()) -> None:
+        """Add these ids to the tables, and replace these views, whose file has the number of the commit."""
+        committer = self.open()
+        changes = [self._change(committer, stream, ids) for stream, ids in tables.items()]
+        changes += [self._change(committer, view, [self.n + 1], sql) for view, sql in views.items()]
+        facts: Any = {"uncovered": uncovered} if uncovered else {}
+        self.n = committer.commit(state(self.n + 1), changes, **facts).n
+
+    def _change(self, committer: Committer, name: str, ids: Sequence[int], sql: str = "") -> TableChange:
+        self.files += 1
+        file, table = file_name(committer.generation, self.files), pa.table({"id": ids})
+        source = pipeline_key("p", "pending", f"{file}.pending")
+        with closing(self.storage.open_pending(source, f"p/{name}/{file}")) as out:
+            pq.write_table(table, out)
+            size = out.tell()
+        schema = keep_schema(self.storage, "p", TableSchema(table.schema))
+        old = committer.view.tables.get(name) or TableState(f"p/{name}", schema)
+        removes = list(old.files) if sql else []
+        now = TableState(f"p/{name}", schema, view=sql)
+        add = FileAdd(name=file, source=source, size=size, rows=len(ids))
+        return now.change(name, [add], removes, mode="replace" if removes else "append")
+
+
+def state(n: int) -> PipelineState:
+    return PipelineState({"bookmarks": {"s": {"n": n}}})
+
+
+def tables(committer: Committer) -> dict[str, tuple[int, str]]:
+    """Rows and SELECT of each table."""
+    return {name: (table.rows, table.view) for name, table in committer.view.tables.items()}
+
+
+def counts(stream: str) -> str:
+    return f"SELECT id, count(*) AS n FROM {stream} GROUP BY id"
+
+
+def test_rows_and_their_views_stay_visible_until_they_come_again(tmp_path: Path) -> None:
+    """Each commit replaces a view's files; that does not make a rollback of appended rows happen at once."""
+    lake = Lake(tmp_path)
+    lake.commit({"s": [1, 2]}, {"v": counts("s")})
+    first = lake.open().view.tables["v"]
+    lake.commit({"s": [3]}, {"v": counts("s")})
+    committer = lake.open("next")
+    guard = ReplayGuard(committer, Start(state(1).shown))
+    assert (guard.pending, tables(committer)) == (True, {"s": (3, ""), "v": (1, counts("s"))})
+    guard.roll_back()
+    assert tables(committer) == {"s": (2, ""), "v": (1, counts("s"))}
+    (file,) = committer.view.tables["v"].files
+    assert pq.read_table(tmp_path / "p/v" / file)["id"].to_pylist() == [1]
+    assert file not in first.files  # it came back under a new name
+
+
+def test_a_table_that_was_replaced_is_rolled_back_at_once(tmp_path: Path) -> None:
+    """The tap knows the table that was there before; views change nothing about that."""
+    lake = Lake(tmp_path)
+    lake.commit({"s": [1, 2]}, {"v": counts("s")})
+    committer = lake.open()
+    change = lake._change(committer, "s", [9])
+    old = committer.view.tables["s"]
+    lake.n = committer.commit(state(2), [old.change("s", change.adds, list(old.files), mode="replace")]).n
+    committer = lake.open("next")
+    guard = ReplayGuard(committer, Start(state(1).shown))
+    assert (guard.pending, tables(committer)["s"][0]) == (False, 2)
+
+
+def test_a_view_that_had_moved_to_the_stream_is_filled_again(tmp_path: Path) -> None:
+    """Rows that a commit's STATE does not cover go, of one stream only: no view goes back to another stream's rows."""
+    lake = Lake(tmp_path)
+    lake.commit({"a": [1], "s": [1]}, {"v": counts("a"), "w": counts("s")})
+    lake.commit({"a": [2], "s": [2]}, {"v": counts("s"), "w": counts("s")}, uncovered=["s"])
+    committer = lake.open("next")
+    guard = ReplayGuard(committer, Start(state(2).shown))
+    assert guard.pending
+    guard.roll_back()
+    assert tables(committer) == {"a": (2, ""), "s": (1, ""), "v": (1, ""), "w": (1, counts("s"))}

@@ -1,0 +1,102 @@
+"""One bucket that is silent, or holds nonsense, is unreadable. All others are shown as if it were not there."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from bridge.lake.runs import new_run_id
+from tests.support.busy_lake import record_run
+
+from .conftest import NOW, Open, Page
+
+SECONDS = 3.0
+"""How long a bucket may be silent here."""
+
+
+@pytest.fixture
+def silent(page: Page, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A further pipeline, whose S3 server accepts connections and never answers."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    for module in ("watch", "scrape"):
+        monkeypatch.setattr(f"bridge.service.web.{module}._DEADLINE", SECONDS)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with (page.root / "bridge.yaml").open("a") as file:
+            file.write(
+                "  dead: {source: {tap: 'true', discover: never}, destination: {bucket: s3://dead, "
+                f"s3: {{endpoint_url: 'http://127.0.0.1:{port}', region: us-east-1}}}}}}\n"
+            )
+        yield
+
+
+def nonsense(page: Page, pipeline: str) -> None:
+    """Leave a run record whose times are no times."""
+    run = new_run_id()
+    record_run(page.lake, pipeline, NOW, "success", run=run)
+    path = page.root / f"lake/.bridge/{pipeline}/runs/{run}.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"started": "yesterday", "ended": "now", "seconds": {}}))
+
+
+def test_nonsense_in_a_bucket_hides_no_other(page: Page, caplog: pytest.LogCaptureFixture) -> None:
+    """Its pipeline is unreadable, the log has the traceback once; the page goes on to see what is new elsewhere."""
+    nonsense(page, "quiet")
+    for _ in range(2):
+        states = {each["name"]: each["status"] for each in page.client.get("/api/pipelines").json()}
+        assert (states["quiet"], states["failing"]) == ("unreadable", "failed")
+        assert 'singer_bridge_readable{pipeline="quiet"} 0.0' in page.get("/metrics")
+    assert "unreadable" in page.get("/")
+    assert "ValueError" in page.get("/pipelines/quiet")
+    record_run(page.lake, "failing", NOW, "success", rows=9)
+    assert page.client.get("/api/pipelines").json()[2]["status"] == "success"
+    assert 'singer_bridge_readable{pipeline="failing"} 1.0' in page.get("/metrics")
+    assert sorted(record.message for record in caplog.records if record.exc_info) == [
+        "quiet: its figures cannot be read",
+        "quiet: what its bucket holds cannot be shown: ValueError",
+    ]
+
+
+@pytest.mark.usefixtures("silent")
+def test_a_silent_bucket_holds_up_no_page(page: Page) -> None:
+    """Pages come at once, its pipeline is unreadable after the deadline, and events of others come meanwhile."""
+    began = time.monotonic()
+    assert 'href="/pipelines/dead"' in page.get("/")
+    assert "orders" in page.get("/pipelines/shop")
+    states = {each["name"]: each["status"] for each in page.client.get("/api/pipelines").json()}
+    assert states["dead"] == "unreadable"
+    assert states["failing"] == "failed"
+    assert "does not answer" in page.get("/")
+    assert "does not answer" in page.get("/pipelines/dead")
+    assert "does not answer" in page.get("/pipelines/dead/commits", 503)
+    record_run(page.lake, "failing", NOW, "success", rows=9)
+    assert {each["name"]: each["status"] for each in page.client.get("/api/pipelines").json()}["failing"] == "success"
+    assert time.monotonic() - began < 40, "the S3 client itself waits for a minute and more"
+
+
+@pytest.mark.usefixtures("silent")
+def test_a_scrape_has_a_deadline(page: Page) -> None:
+    """`/metrics` answers before Prometheus gives up, and says of which pipeline it knows nothing."""
+    text = page.get("/metrics")
+    assert 'singer_bridge_readable{pipeline="dead"} 0.0' in text
+    assert 'singer_bridge_readable{pipeline="shop"} 1.0' in text
+
+
+def test_a_source_that_is_wrong_is_said(open_page: Open) -> None:
+    """The pipeline is shown, and its page says that its runs go by the settings from before."""
+    page = open_page()
+    path = page.root / "bridge.yaml"
+    path.write_text(
+        path.read_text().replace("shop: {source: {", "shop: {source: {config: {password: '${NOBODY_SET}'}, ")
+    )
+    html = page.seen("/")
+    assert html.count("old settings") == 1
+    shop = page.get("/pipelines/shop")
+    assert "runs still start with those from before" in shop
+    assert "NOBODY_SET" in shop
+    assert "orders" in shop
+    assert "from before" not in page.get("/pipelines/failing")
