@@ -82,10 +82,7 @@ def _facts(home: Path, run: Run, *, ask_tap: bool) -> tuple[dict[str, Any], Brid
         notes.append(edit_note(view.state, stored.state))
         view = view.given(stored.state)
     source = Source(pipeline, home)
-    if ask_tap:
-        catalog, deselected = source.catalog(request.streams, refresh=request.refresh_catalog)
-    else:
-        catalog, deselected = source.stored_catalog(request.streams)
+    catalog, deselected = _catalog(source, request, ask_tap=ask_tap)
     run.pipeline, run.declared = named(pipeline, catalog), source.declared
     pipeline = run.pipeline
     skipped = completed(storage, pipeline.name, pipeline.names) if request.resume else set()
@@ -124,6 +121,12 @@ def _facts(home: Path, run: Run, *, ask_tap: bool) -> tuple[dict[str, Any], Brid
         ],
     }
     return facts, _refusal(run, storage, view, catalog, deselected, names)
+
+
+def _catalog(source: Source, request: Request, *, ask_tap: bool) -> tuple[Catalog | None, set[str]]:
+    if ask_tap:
+        return source.catalog(request.streams, refresh=request.refresh_catalog)
+    return source.stored_catalog(request.streams)
 
 
 def _refusal(
